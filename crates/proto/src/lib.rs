@@ -1,1 +1,45 @@
+//! The wire of Holdfast: the generated messages and services, and the few things that both ends of
+//! a connection have to agree on beyond them.
+//!
+//! - [`v1`]: the client API. [`peer_v1`]: what the nodes of one cluster say to each other.
+//! - [`Fence`]: the full form of a fencing token, `hf1.L.<name hash>.<number>`.
+//! - [`SessionId`]: the secret by which a client acts as a session, and its public twin.
+//! - [`failure`]: a typed [`v1::Failure`] carried by a gRPC status, and back.
+//! - [`codec`]: answers a message that cannot be decoded as the caller's mistake.
 
+pub mod codec;
+pub mod failure;
+mod fence;
+mod hex;
+mod session_id;
+
+pub use fence::{Fence, Guarantee, ParseFenceError, TOKEN_LIMIT, name_hash};
+pub use session_id::{ParseSessionIdError, PublicSessionId, SessionId};
+
+/// The client API, package `holdfast.v1`.
+#[allow(
+    clippy::all,
+    missing_debug_implementations,
+    rustdoc::all,
+    unreachable_pub,
+    rust_2018_idioms
+)]
+pub mod v1 {
+    tonic::include_proto!("holdfast.v1");
+}
+
+/// The protocol between the nodes of one cluster, package `holdfast.peer.v1`.
+#[allow(
+    clippy::all,
+    missing_debug_implementations,
+    rustdoc::all,
+    unreachable_pub,
+    rust_2018_idioms
+)]
+pub mod peer_v1 {
+    tonic::include_proto!("holdfast.peer.v1");
+}
+
+/// The encoded descriptors of the client API, for gRPC reflection.
+pub const FILE_DESCRIPTOR_SET: &[u8] =
+    include_bytes!(concat!(env!("OUT_DIR"), "/holdfast_v1.descriptors"));

@@ -1,0 +1,206 @@
+//! A typed [`Failure`] as a gRPC status, for unary calls, and back again in the client.
+//!
+//! The status code is chosen so that a client that knows nothing of Holdfast does the right thing;
+//! the metadata carry the rest. A status without our metadata did not come from a Holdfast node's
+//! own words (a broken connection, a proxy): what became of its request is then unknown.
+
+use tonic::metadata::{AsciiMetadataValue, MetadataMap};
+use tonic::{Code, Status};
+
+use crate::v1::{Failure, Reason};
+
+pub const REASON_KEY: &str = "holdfast-reason";
+pub const MAY_HAVE_HAPPENED_KEY: &str = "holdfast-may-have-happened";
+pub const RETRYABLE_KEY: &str = "holdfast-retryable";
+pub const LEADER_KEY: &str = "holdfast-leader";
+
+const REASON_PREFIX: &str = "REASON_";
+
+impl Reason {
+    /// The name that stands in metadata and in JSON: `unknown_session`.
+    pub fn wire_name(self) -> String {
+        let name = self.as_str_name();
+        name.strip_prefix(REASON_PREFIX).unwrap_or(name).to_ascii_lowercase()
+    }
+
+    pub fn from_wire_name(name: &str) -> Option<Reason> {
+        Reason::from_str_name(&format!("{REASON_PREFIX}{}", name.to_ascii_uppercase()))
+    }
+
+    pub fn grpc_code(self) -> Code {
+        match self {
+            Reason::Unspecified => Code::Unknown,
+            Reason::InvalidName
+            | Reason::InvalidTtl
+            | Reason::InvalidWait
+            | Reason::InvalidToken
+            | Reason::InvalidRequestId
+            | Reason::InvalidSessionId
+            | Reason::InvalidMode
+            | Reason::InvalidMetadata
+            | Reason::InvalidOwner
+            | Reason::InvalidPage
+            | Reason::InvalidFrame => Code::InvalidArgument,
+            Reason::UnknownSession => Code::NotFound,
+            Reason::NotHeld
+            | Reason::GrantEnded
+            | Reason::SessionExists
+            | Reason::RequestIdReused
+            | Reason::AnswerDiscarded => Code::FailedPrecondition,
+            Reason::TooManySessions
+            | Reason::TooManyHolds
+            | Reason::TooManyWaits
+            | Reason::QueueFull
+            | Reason::TooManyUnacknowledged
+            | Reason::Overloaded => Code::ResourceExhausted,
+            Reason::NotLeader | Reason::NoQuorum | Reason::ShuttingDown | Reason::OutOfSpace => {
+                Code::Unavailable
+            }
+        }
+    }
+}
+
+impl Failure {
+    pub fn to_status(&self) -> Status {
+        let mut metadata = MetadataMap::new();
+        insert_text(&mut metadata, REASON_KEY, &self.reason().wire_name());
+        insert_text(&mut metadata, MAY_HAVE_HAPPENED_KEY, flag_text(self.may_have_happened));
+        insert_text(&mut metadata, RETRYABLE_KEY, flag_text(self.retryable));
+        if !self.leader.is_empty() {
+            insert_text(&mut metadata, LEADER_KEY, &self.leader);
+        }
+        Status::with_metadata(self.reason().grpc_code(), self.message.clone(), metadata)
+    }
+
+    pub fn from_status(status: &Status) -> Failure {
+        let metadata = status.metadata();
+        let known_reason = text(metadata, REASON_KEY).and_then(Reason::from_wire_name);
+        let reason = known_reason.unwrap_or(Reason::Unspecified);
+        Failure {
+            reason: reason.into(),
+            message: words(status),
+            retryable: flag(metadata, RETRYABLE_KEY)
+                .unwrap_or_else(|| worth_another_try(status.code())),
+            may_have_happened: flag(metadata, MAY_HAVE_HAPPENED_KEY).unwrap_or(true),
+            leader: text(metadata, LEADER_KEY).unwrap_or_default().to_owned(),
+        }
+    }
+}
+
+impl From<Failure> for Status {
+    fn from(failure: Failure) -> Status {
+        failure.to_status()
+    }
+}
+
+/// Of a status that carries no `holdfast-retryable`: another node, or a moment later, may do better
+/// unless the code says that this very request is wrong.
+fn worth_another_try(code: Code) -> bool {
+    !matches!(
+        code,
+        Code::InvalidArgument
+            | Code::OutOfRange
+            | Code::Unimplemented
+            | Code::Unauthenticated
+            | Code::PermissionDenied
+    )
+}
+
+fn words(status: &Status) -> String {
+    if status.message().is_empty() {
+        status.code().description().to_owned()
+    } else {
+        status.message().to_owned()
+    }
+}
+
+/// A text that is no valid header value (it would have to hold a control character) is left out: the
+/// metadata help, and must not turn a refusal into a crash.
+fn insert_text(metadata: &mut MetadataMap, key: &'static str, value: &str) {
+    if let Ok(value) = AsciiMetadataValue::try_from(value) {
+        metadata.insert(key, value);
+    }
+}
+
+fn text<'a>(metadata: &'a MetadataMap, key: &str) -> Option<&'a str> {
+    metadata.get(key)?.to_str().ok()
+}
+
+fn flag(metadata: &MetadataMap, key: &str) -> Option<bool> {
+    text(metadata, key)?.parse().ok()
+}
+
+fn flag_text(value: bool) -> &'static str {
+    if value { "true" } else { "false" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn every_reason() -> Vec<Reason> {
+        (0..=100).filter_map(|number| Reason::try_from(number).ok()).collect()
+    }
+
+    #[test]
+    fn every_failure_survives_the_way_through_a_status() {
+        assert_eq!(every_reason().len(), 28);
+        for reason in every_reason() {
+            for (retryable, may_have_happened) in
+                [(false, false), (false, true), (true, false), (true, true)]
+            {
+                let failure = Failure {
+                    reason: reason.into(),
+                    message: "the queue is full; try later".into(),
+                    retryable,
+                    may_have_happened,
+                    leader: if retryable { "127.0.0.1:7430".into() } else { String::new() },
+                };
+                assert_eq!(Failure::from_status(&failure.to_status()), failure);
+            }
+        }
+    }
+
+    #[test]
+    fn every_reason_survives_its_wire_name() {
+        assert_eq!(Reason::UnknownSession.wire_name(), "unknown_session");
+        for reason in every_reason() {
+            assert_eq!(Reason::from_wire_name(&reason.wire_name()), Some(reason));
+        }
+        assert_eq!(Reason::from_wire_name("out_of_luck"), None);
+    }
+
+    #[test]
+    fn a_broken_connection_is_worth_a_retry_and_may_have_happened() {
+        let failure = Failure::from_status(&Status::unavailable("connection reset"));
+        assert_eq!(failure.reason(), Reason::Unspecified);
+        assert!(failure.retryable && failure.may_have_happened);
+        assert_eq!(failure.message, "connection reset");
+    }
+
+    #[test]
+    fn a_plain_invalid_argument_is_not_retried() {
+        assert!(!Failure::from_status(&Status::invalid_argument("no")).retryable);
+    }
+
+    #[test]
+    fn a_reason_from_a_newer_node_keeps_its_flags() {
+        let mut status = Status::failed_precondition("frozen");
+        status.metadata_mut().insert(REASON_KEY, "frozen".parse().unwrap());
+        status.metadata_mut().insert(RETRYABLE_KEY, "false".parse().unwrap());
+        status.metadata_mut().insert(MAY_HAVE_HAPPENED_KEY, "false".parse().unwrap());
+        let failure = Failure::from_status(&status);
+        assert_eq!(failure.reason(), Reason::Unspecified);
+        assert!(!failure.retryable && !failure.may_have_happened);
+    }
+
+    #[test]
+    fn a_leader_that_is_no_header_value_is_left_out() {
+        let failure = Failure {
+            reason: Reason::NotLeader.into(),
+            leader: "bad\naddress".into(),
+            ..Failure::default()
+        };
+        assert_eq!(Failure::from_status(&failure.to_status()).leader, "");
+    }
+}
