@@ -1,0 +1,25 @@
+//! `cargo xtask help`: what there is.
+
+pub(crate) const USAGE: &str = "\
+Usage: cargo xtask <verb> [options]
+
+Verbs:
+  lint [--advisories]       Check formatting, clippy, documentation, the shape of the workspace
+                            and its third-party dependencies. With --advisories, also check
+                            those against the advisory database, which is fetched over the network.
+  test [-- <arguments>...]  Set up what the tests need and run those of the whole workspace.
+                            The arguments are passed on to `cargo test`.
+  help                      Print this text.
+
+Examples:
+  cargo xtask lint
+  cargo xtask test
+  cargo xtask test -- a_late_release           only the tests with this in their name
+  cargo xtask test -- -- --nocapture           after a second `--`: for the test harness
+
+Exit codes: 0 success, 1 a check or a test failed, 64 wrong usage.
+";
+
+pub(crate) fn run() {
+    print!("{USAGE}");
+}

@@ -1,0 +1,84 @@
+//! `cargo xtask lint`: everything that can be said about the code without running it.
+//!
+//! All checks run even when an early one fails: one round of lint shows all there is to mend.
+
+use std::ffi::OsString;
+
+use crate::failure::Failure;
+use crate::process;
+
+mod core_purity;
+mod dependency_direction;
+mod third_party;
+
+pub(crate) struct Options {
+    advisories: bool,
+}
+
+impl Options {
+    pub(crate) fn parse(arguments: &[OsString]) -> Result<Options, Failure> {
+        let mut options = Options { advisories: false };
+        for argument in arguments {
+            match argument.to_str() {
+                Some("--advisories") => options.advisories = true,
+                _ => {
+                    let unknown = argument.display();
+                    return Err(Failure::Usage(format!("`lint` does not know `{unknown}`")));
+                }
+            }
+        }
+        Ok(options)
+    }
+}
+
+pub(crate) fn run(options: Options) -> Result<(), Failure> {
+    let checks: [(&str, Check); 6] = [
+        ("formatting", formatting),
+        ("the purity of holdfast-core", core_purity::check),
+        ("the direction of dependencies", dependency_direction::check),
+        ("clippy", clippy),
+        ("documentation", documentation),
+        ("third-party dependencies", third_party::check),
+    ];
+    let advisories: Option<(&str, Check)> =
+        options.advisories.then_some(("advisories", third_party::check_advisories));
+
+    let mut failed = Vec::new();
+    for (subject, check) in checks.into_iter().chain(advisories) {
+        eprintln!("xtask: checking {subject}");
+        if let Err(failure) = check() {
+            eprintln!("xtask: {failure}");
+            failed.push(subject);
+        }
+    }
+    if failed.is_empty() {
+        eprintln!("xtask: lint passed");
+        Ok(())
+    } else {
+        Err(Failure::Failed(format!("lint failed: {}", failed.join(", "))))
+    }
+}
+
+type Check = fn() -> Result<(), Failure>;
+
+fn formatting() -> Result<(), Failure> {
+    process::run(&mut process::cargo(["fmt", "--all", "--", "--check"]))
+}
+
+fn clippy() -> Result<(), Failure> {
+    process::run(&mut process::cargo([
+        "clippy",
+        "--workspace",
+        "--all-targets",
+        "--locked",
+        "--",
+        "-Dwarnings",
+    ]))
+}
+
+fn documentation() -> Result<(), Failure> {
+    process::run(
+        process::cargo(["doc", "--workspace", "--no-deps", "--locked"])
+            .env("RUSTDOCFLAGS", "-D warnings"),
+    )
+}
