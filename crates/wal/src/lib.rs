@@ -1,1 +1,100 @@
+//! One append-only log for all raft groups of a driver, and their snapshot files.
+//!
+//! A driver serves many groups in one loop. Each turn of the loop it buffers what every group must not
+//! forget, then commits: one write, one sync, however many groups took part. The log knows nothing of
+//! raft but the shape of what raft stores: entries with an index and a term, and a hard state.
+//!
+//! On disk the log is a row of segments, `log-<sequence>.seg`; a segment is a row of turns; a turn is a
+//! row of blocks of 512 bytes, each with a checksum; the payload of the blocks, joined, is a row of
+//! records. A snapshot is a file of its own, `snap-<group>-<index>.snap`.
+//!
+//! # Invariants
+//!
+//! - A turn is durable as a whole when [`Wal::commit`] returns `Ok`, and recovered as a whole or not at
+//!   all. Turn n+1 is written only after turn n was synced, so only the last turn can be torn.
+//! - A turn lies within one segment, and starts on a fresh block. Space is zeroed and synced before it
+//!   is used, so a block holds zeros, or what was written there, or damage.
+//! - Damage in anything that was ever synced makes [`Wal::open`] refuse, and name file and offset. It
+//!   is never repaired and never skipped.
+//! - The first turn of a segment repeats the hard state and the snapshot mark of every group, so a
+//!   segment holds nothing that is needed but entries, and goes when every group has a snapshot past it.
+//! - A snapshot has its name only once it is complete and synced. Every creation, rename and removal is
+//!   followed by a sync of the directory before anything relies on it.
+//! - A sync that failed is never tried again. It poisons the log and all that write to it; every later
+//!   call answers with the same error.
+//!
+//! # Caveats
+//!
+//! - A turn that was not acknowledged may still be found after a crash, as a whole. Raft allows that.
+//! - If *all* blocks of the last turn turn to zeros, the turn cannot be told from one that was never
+//!   written. Likewise, files that somebody deletes at the end of the log leave no trace.
+//! - Writing 512 aligned bytes is taken to be atomic.
+//! - A log is read whole into memory when it is opened.
+//! - [`Wal::commit`] zeroes the next segment itself unless it was given a [`Spare`] in time.
 
+mod block;
+mod disk;
+mod error;
+mod name;
+mod record;
+mod recover;
+mod replay;
+mod scan;
+mod segment;
+mod snapshot;
+mod store;
+mod wal;
+
+pub use disk::{
+    DirectoryError, Disk, DiskFile, FileDisk, Operation, SimDisk, SimFile, TraceEvent, Unsynced,
+};
+pub use error::{AppendError, FatalError, OpenError, SnapshotError, WriteError};
+pub use segment::{SegmentPreparer, Spare};
+pub use snapshot::{DurableSnapshot, SnapshotWriter};
+pub use wal::{ENTRY_BYTES_MAX, Options, Stats, Wal};
+
+/// An entry as it was recovered. `kind` and `data` are opaque.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogEntry {
+    pub index: u64,
+    pub term: u64,
+    pub kind: u8,
+    pub data: Vec<u8>,
+}
+
+/// An entry to append.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogEntryRef<'a> {
+    pub index: u64,
+    pub term: u64,
+    pub kind: u8,
+    pub data: &'a [u8],
+}
+
+/// What a replica must never forget besides its entries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HardState {
+    pub term: u64,
+    /// The node voted for in this term, 0 for none.
+    pub vote: u64,
+    pub commit: u64,
+}
+
+/// The state of a group after the entry at `index`; the data is opaque.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Snapshot {
+    pub index: u64,
+    pub term: u64,
+    pub data: Vec<u8>,
+}
+
+/// What [`Wal::open`] recovered of one group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupLog {
+    pub group: u32,
+    /// Its commit index is at least that of the snapshot.
+    pub hard_state: HardState,
+    pub snapshot: Option<Snapshot>,
+    /// Without a gap, from the index after the snapshot's on.
+    pub entries: Vec<LogEntry>,
+}
