@@ -1,1 +1,50 @@
+//! The lock table: the replicated state machine of Holdfast.
+//!
+//! [`LockTable`] is a plain value. Commands go in, one at a time, in log order:
+//! [`LockTable::apply`] changes the table and says what came of it: an [`Outcome`] for whoever sent
+//! the command, and [`Event`]s for everybody else whom it touched (the waiter that was promoted, the
+//! holder that lost its lock, the people who watch). Whoever drives the table decides what to do with
+//! them; the table itself does nothing.
+//!
+//! # Invariants
+//!
+//! * At any log index a resource has at most one exclusive holder.
+//! * Tokens come from one counter that only rises; every exclusive grant takes a new one.
+//! * Waiters are served in the order in which the log saw them.
+//! * A request that is applied twice (same session, same [`RequestId`]) has the effect of one.
+//! * Nothing expires except by [`Command::Tick`], and then only what is due at the tick's stamp.
+//! * The same commands give the same bytes: [`LockTable::encode`] is canonical.
+//! * A resource with no holder and no waiter costs no memory.
+//!
+//! # What is deliberately absent
+//!
+//! No clock: time is the stamp that comes with each command. No I/O, no threads, no randomness, no
+//! unordered map. The crate is `no_std`, so that none of these compiles here.
 
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+mod batch;
+mod codec;
+pub mod command;
+mod event;
+mod id;
+mod limits;
+mod name;
+mod outcome;
+mod table;
+mod time;
+
+pub use batch::Batch;
+pub use codec::DecodeError;
+pub use command::Command;
+pub use event::{EndReason, Event};
+pub use id::{ActorId, FenceToken, LogIndex, PublicSessionId, RequestId, SessionId, StreamId};
+pub use limits::{Limits, NAME_BYTES_MAX};
+pub use name::{LockName, NameError};
+pub use outcome::{Grant, Outcome, Rejection, ReleaseAnswer};
+pub use table::query::{HolderInfo, LockStatus, LockSummary, SessionSummary, WaiterInfo};
+pub use table::{Digest, LockTable};
+pub use time::{LogicalTime, Span};

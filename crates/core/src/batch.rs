@@ -1,0 +1,57 @@
+//! One log entry: the leader's stamp and the commands of one loop turn.
+
+use alloc::vec::Vec;
+
+use crate::codec::{DecodeError, Reader, Sink};
+use crate::command::Command;
+use crate::time::LogicalTime;
+
+const VERSION: u8 = 1;
+
+/// Room for a usual command, so that a batch is written without growing often.
+const COMMAND_BYTES_USUAL: usize = 64;
+
+/// What one proposal carries. All its commands are applied at the same logical time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Batch {
+    pub at: LogicalTime,
+    pub commands: Vec<Command>,
+}
+
+impl Batch {
+    /// Version, stamp, number of commands, commands.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(16 + self.commands.len() * COMMAND_BYTES_USUAL);
+        bytes.u8(VERSION);
+        bytes.varint(self.at.as_ms());
+        bytes.count(self.commands.len());
+        for command in &self.commands {
+            command.encode(&mut bytes);
+        }
+        bytes
+    }
+
+    pub fn decode(bytes: &[u8]) -> Result<Batch, DecodeError> {
+        let mut reader = Reader::new(bytes);
+        let at = Batch::decode_header(&mut reader)?;
+        let count = reader.count()?;
+        // A count is checked against the bytes left, but a command in memory is larger than its
+        // shortest encoding: the vector grows with what is really there.
+        let mut commands = Vec::with_capacity(count.min(1_024));
+        for _ in 0..count {
+            commands.push(Command::decode(&mut reader)?);
+        }
+        reader.end()?;
+        Ok(Batch { at, commands })
+    }
+
+    /// The stamp alone: a new leader looks through its log for the highest.
+    pub fn stamp(bytes: &[u8]) -> Result<LogicalTime, DecodeError> {
+        Batch::decode_header(&mut Reader::new(bytes))
+    }
+
+    fn decode_header(reader: &mut Reader<'_>) -> Result<LogicalTime, DecodeError> {
+        reader.version("log entry", VERSION)?;
+        reader.varint().map(LogicalTime::from_ms)
+    }
+}

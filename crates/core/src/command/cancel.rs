@@ -1,0 +1,52 @@
+//! `Cancel`: end the wait of an acquire.
+//!
+//! The cancellation may overtake the acquire. Then it is remembered, and the acquire finds itself
+//! cancelled when it arrives: it leaves no waiter behind whom nobody waits for.
+
+use alloc::vec::Vec;
+
+use super::Call;
+use crate::event::Event;
+use crate::id::RequestId;
+use crate::outcome::{Outcome, Rejection};
+use crate::table::LockTable;
+use crate::table::answers::{Question, Reply};
+
+impl LockTable {
+    pub(crate) fn cancel(
+        &mut self,
+        call: Call,
+        target: RequestId,
+        events: &mut Vec<Event>,
+    ) -> Outcome {
+        let question = Question::Cancel { target };
+        if let Some(outcome) = self.recall(&call, &question) {
+            return outcome;
+        }
+        let answers_max = self.limits.unacknowledged_answers_max;
+        let session = match self.session_mut(call.session) {
+            Ok(session) => session,
+            Err(rejection) => return Outcome::Rejected(rejection),
+        };
+        let reply = if session.waits.contains_key(&target) {
+            self.end_wait(call.session, target, Reply::Cancelled, events);
+            Reply::CancelDone
+        } else if session.holds.contains_key(&target) {
+            Reply::CancelTooLate
+        } else if let Some(answer) = session.answers.get(target) {
+            match answer.reply {
+                // By an earlier cancellation: that it will not be granted is as true now.
+                Reply::Cancelled => Reply::CancelDone,
+                _ => Reply::CancelNothing,
+            }
+        } else if target <= session.answers.acked_through() {
+            Reply::CancelNothing
+        } else if session.answers.len() + 2 > answers_max {
+            return Outcome::Rejected(Rejection::TooManyUnacknowledged);
+        } else {
+            session.answers.keep(target, Question::AcquireToCome, Reply::Cancelled);
+            Reply::CancelDone
+        };
+        self.answer(&call, question, reply)
+    }
+}

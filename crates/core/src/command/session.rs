@@ -1,0 +1,85 @@
+//! The life of a session: `OpenSession`, `AttachStream`, `DetachStream`, `Touch`, `CloseSession`.
+//!
+//! That a session lives is recorded before any of these runs: whatever it sends counts.
+
+use alloc::vec::Vec;
+
+use super::OpenSession;
+use crate::event::{EndReason, Event};
+use crate::id::{RequestId, SessionId, StreamId};
+use crate::outcome::{Outcome, Rejection};
+use crate::table::LockTable;
+use crate::table::deadlines::Due;
+use crate::table::session::Session;
+
+impl LockTable {
+    /// The same again is a retry. The same id with other settings is somebody else's mistake.
+    pub(crate) fn open_session(&mut self, open: OpenSession, events: &mut Vec<Event>) -> Outcome {
+        let id = open.session;
+        if let Some(session) = self.sessions.get_mut(&id) {
+            if !session.has_settings_of(&open) {
+                return Outcome::Rejected(Rejection::SessionExists);
+            }
+            session.stream = open.stream.or(session.stream);
+            return session.opened();
+        }
+        if self.sessions.len() >= self.limits.sessions_max {
+            return Outcome::Rejected(Rejection::TooManySessions);
+        }
+        let session = Session::new(open, self.now, self.last_token);
+        let outcome = session.opened();
+        self.deadlines.insert(session.deadline, Due::Session(id));
+        self.public_ids.insert((session.public, id));
+        events.push(Event::SessionOpened { session: id, public: session.public });
+        self.sessions.insert(id, session);
+        outcome
+    }
+
+    pub(crate) fn attach_stream(&mut self, id: SessionId, stream: StreamId) -> Outcome {
+        match self.session_mut(id) {
+            Ok(session) => {
+                session.stream = Some(stream);
+                session.opened()
+            }
+            Err(rejection) => Outcome::Rejected(rejection),
+        }
+    }
+
+    /// The session ends after its linger time, or after its TTL if that is sooner, unless it is heard
+    /// of before.
+    pub(crate) fn detach_stream(&mut self, id: SessionId, stream: StreamId) -> Outcome {
+        let now = self.now;
+        if let Some(session) = self.sessions.get_mut(&id)
+            && session.stream == Some(stream)
+        {
+            let deadline = session.deadline.min(now.after(session.linger));
+            self.deadlines.replace(session.deadline, deadline, Due::Session(id));
+            session.deadline = deadline;
+            session.stream = None;
+            session.lingering = true;
+        }
+        Outcome::Done
+    }
+
+    pub(crate) fn heartbeat(&mut self, id: SessionId, acked_through: RequestId) -> Outcome {
+        match self.session_mut(id) {
+            Ok(session) => {
+                session.answers.acknowledge(acked_through);
+                Outcome::Touched { ttl: session.ttl }
+            }
+            Err(rejection) => Outcome::Rejected(rejection),
+        }
+    }
+
+    pub(crate) fn close_session(&mut self, id: SessionId, events: &mut Vec<Event>) -> Outcome {
+        if let Err(rejection) = self.session_mut(id) {
+            return Outcome::Rejected(rejection);
+        }
+        let mut freed = Vec::new();
+        self.end_session(id, EndReason::Closed, &mut freed, events);
+        for name in freed {
+            self.promote(&name, events);
+        }
+        Outcome::SessionClosed
+    }
+}

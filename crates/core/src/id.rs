@@ -1,0 +1,56 @@
+//! Identities. Each is a type of its own, so that one cannot be passed for another.
+
+use core::fmt;
+
+/// Who speaks to the lock table: 128 random bits, chosen by the client. It is a secret (whoever
+/// knows it acts as that session), so it has no `Display`, and `Debug` hides it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SessionId(pub u128);
+
+impl fmt::Debug for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SessionId(secret)")
+    }
+}
+
+/// The name under which a session is shown. A one-way function of the [`SessionId`], computed where
+/// the session enters the system, so that it is the same in every group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PublicSessionId(pub u64);
+
+impl fmt::Display for PublicSessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+/// One connection of a session. A session has at most one at a time; the latest counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StreamId(pub u64);
+
+/// A number that the session uses for one request and never again. Zero is not one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RequestId(pub u64);
+
+/// Which task of a session asks; zero is the session itself. Scoped to the session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ActorId(pub u64);
+
+/// The fencing token of a grant: never zero, below 2^63.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FenceToken(pub u64);
+
+impl FenceToken {
+    /// The highest number a token can have: it fits into a signed 64-bit column.
+    pub const MAX: FenceToken = FenceToken((1 << 63) - 1);
+}
+
+impl fmt::Display for FenceToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// A position in the group's log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LogIndex(pub u64);

@@ -1,0 +1,97 @@
+//! The name of a resource.
+
+use alloc::sync::Arc;
+use core::borrow::Borrow;
+use core::fmt;
+use core::ops::Deref;
+
+use crate::limits::NAME_BYTES_MAX;
+
+/// A valid resource name: UTF-8, 1 to 512 bytes, no control characters. Cheap to clone: the table
+/// keeps one copy of the text however many places refer to it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LockName(Arc<str>);
+
+/// Why a text is not a resource name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NameError {
+    Empty,
+    TooLong { bytes: usize },
+    ControlCharacter { at_byte: usize },
+}
+
+impl LockName {
+    pub fn new(text: &str) -> Result<LockName, NameError> {
+        if text.is_empty() {
+            return Err(NameError::Empty);
+        }
+        if text.len() > NAME_BYTES_MAX {
+            return Err(NameError::TooLong { bytes: text.len() });
+        }
+        if let Some((at_byte, _)) = text.char_indices().find(|(_, c)| c.is_control()) {
+            return Err(NameError::ControlCharacter { at_byte });
+        }
+        Ok(LockName(Arc::from(text)))
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Deref for LockName {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Borrow<str> for LockName {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for LockName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Display for NameError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NameError::Empty => f.write_str("a lock name must not be empty"),
+            NameError::TooLong { bytes } => {
+                write!(f, "a lock name has at most {NAME_BYTES_MAX} bytes; this one has {bytes}")
+            }
+            NameError::ControlCharacter { at_byte } => {
+                write!(f, "a lock name must not contain control characters; see byte {at_byte}")
+            }
+        }
+    }
+}
+
+impl core::error::Error for NameError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::String;
+
+    #[test]
+    fn a_name_has_one_to_512_bytes_and_no_control_characters() {
+        assert_eq!(LockName::new(""), Err(NameError::Empty));
+        assert!(LockName::new("a").is_ok());
+        assert!(LockName::new("wallet:ünï/漢字 with space").is_ok());
+        assert!(LockName::new(&"x".repeat(512)).is_ok());
+        assert_eq!(LockName::new(&"x".repeat(513)), Err(NameError::TooLong { bytes: 513 }));
+        // The limit is in bytes, not in characters.
+        assert!(LockName::new(&"ü".repeat(257)).is_err());
+        for c in ['\0', '\n', '\t', '\u{7f}', '\u{85}'] {
+            let text = String::from("ab") + c.encode_utf8(&mut [0; 4]) + "c";
+            assert_eq!(LockName::new(&text), Err(NameError::ControlCharacter { at_byte: 2 }));
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! A session: one client, as the table knows it.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+
+use super::answers::Answers;
+use super::queue::Ticket;
+use crate::command::{OpenSession, Owner};
+use crate::event::EndReason;
+use crate::id::{FenceToken, PublicSessionId, RequestId, StreamId};
+use crate::name::LockName;
+use crate::outcome::Outcome;
+use crate::time::{LogicalTime, Span};
+
+#[derive(Clone, Debug)]
+pub(crate) struct Session {
+    pub(crate) public: PublicSessionId,
+    pub(crate) stream: Option<StreamId>,
+    pub(crate) ttl: Span,
+    pub(crate) linger: Span,
+    pub(crate) owner: Owner,
+    pub(crate) opened_at: LogicalTime,
+    /// The highest token when it was opened: none of its own is as low.
+    pub(crate) opened_at_token: u64,
+    pub(crate) deadline: LogicalTime,
+    /// The deadline was moved by a new leader since the session was last heard of.
+    pub(crate) graced: bool,
+    /// Its stream broke, and it has not been heard of since.
+    pub(crate) lingering: bool,
+    /// What it holds, by the acquire's request id.
+    pub(crate) holds: BTreeMap<RequestId, LockName>,
+    /// What it waits for, by the acquire's request id.
+    pub(crate) waits: BTreeMap<RequestId, Wait>,
+    pub(crate) answers: Answers,
+    losses: BTreeSet<FenceToken>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Wait {
+    pub(crate) name: LockName,
+    pub(crate) ticket: Ticket,
+}
+
+impl Session {
+    pub(crate) fn new(open: OpenSession, now: LogicalTime, last_token: u64) -> Session {
+        Session {
+            public: open.public,
+            stream: open.stream,
+            ttl: open.ttl,
+            linger: open.linger,
+            owner: open.owner,
+            opened_at: now,
+            opened_at_token: last_token,
+            deadline: now.after(open.ttl),
+            graced: false,
+            lingering: false,
+            holds: BTreeMap::new(),
+            waits: BTreeMap::new(),
+            answers: Answers::default(),
+            losses: BTreeSet::new(),
+        }
+    }
+
+    pub(crate) fn has_settings_of(&self, open: &OpenSession) -> bool {
+        self.public == open.public
+            && self.ttl == open.ttl
+            && self.linger == open.linger
+            && self.owner == open.owner
+    }
+
+    /// A hold of it ended on its own. Only the latest are remembered.
+    pub(crate) fn remember_loss(&mut self, token: FenceToken, losses_max: usize) {
+        self.losses.insert(token);
+        while self.losses.len() > losses_max {
+            self.losses.pop_first();
+        }
+    }
+
+    pub(crate) fn lost(&self, token: FenceToken) -> bool {
+        self.losses.contains(&token)
+    }
+
+    pub(crate) fn losses(&self) -> &BTreeSet<FenceToken> {
+        &self.losses
+    }
+
+    pub(crate) fn expiry_reason(&self) -> EndReason {
+        if self.lingering { EndReason::Disconnected } else { EndReason::Ttl }
+    }
+
+    pub(crate) fn opened(&self) -> Outcome {
+        Outcome::SessionOpen { public: self.public, ttl: self.ttl, linger: self.linger }
+    }
+}
