@@ -113,8 +113,10 @@ pub struct Acquire {
     pub metadata: Box<[u8]>,
 }
 
-/// How a resource is held.
+/// How a resource is held. It has a byte to itself even with a single mode, so that "no hold" fits
+/// into the size of a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
 pub enum Mode {
     Exclusive,
 }
