@@ -1,1 +1,38 @@
+//! One replica of one Raft group: consensus and lock table together.
+//!
+//! [`Replica`] is pure, like the lock table below it: no I/O, no clock, no thread. Inputs are
+//! `handle_*` calls; each loop turn then has two halves around the disk:
+//!
+//! ```text
+//! handle_message / handle_call / handle_read / handle_time ...     any number, in any order
+//! begin_turn()  -> Turn      send `messages` now; make `entries`, `hard_state`, `snapshot` durable
+//! finish_turn() -> effects   only after that: send, answer, read, save a snapshot
+//! ```
+//!
+//! # Invariants
+//!
+//! * Nothing is answered before it is committed, and nothing is sent that promises what is not yet
+//!   durable here: messages that do come back from `finish_turn`.
+//! * Only a leader stamps time. Its stamps continue from the highest stamp in its log, the
+//!   uncommitted tail included.
+//! * Only a leader that has committed in its own term asks the table to expire anything.
+//! * Everything is deterministic: the same inputs give the same turns and effects, if the election
+//!   timeout is fixed (see [`ReplicaConfig::election_ticks`]).
 
+mod clock;
+mod config;
+mod consensus;
+mod effect;
+mod id;
+mod log_store;
+mod pending;
+mod reads;
+mod replica;
+mod snapshot_body;
+
+pub use config::ReplicaConfig;
+pub use consensus::MessageError;
+pub use effect::{Effect, Leadership, Outgoing, Ticket, Turn, Unavailable};
+pub use id::{GroupId, NodeId};
+pub use log_store::{Durable, HardState, LogEntry, SnapshotFile};
+pub use replica::{Fatal, Progress, Replica, StartError};

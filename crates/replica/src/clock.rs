@@ -1,0 +1,110 @@
+//! One clock for both uses of time: the ticks of consensus and the stamps of a leader. A node whose
+//! clock stops therefore loses leadership instead of stretching everybody's leases.
+
+use std::time::Duration;
+
+use holdfast_core::{LogicalTime, Span};
+
+/// Counts the time that passed while the loop was turning. A turn that took longer than `stall_max`
+/// counts as `stall_max`.
+#[derive(Debug)]
+pub(crate) struct Clock {
+    tick: Duration,
+    stall_max: Duration,
+    last_seen: Option<Duration>,
+    counted: Duration,
+    ticks_given: u64,
+    /// Set while this replica leads.
+    epoch: Option<Epoch>,
+}
+
+/// The time of one leader: stamps are `base` plus what was counted since.
+#[derive(Clone, Copy, Debug)]
+struct Epoch {
+    base: LogicalTime,
+    counted_at_start: Duration,
+}
+
+/// What one look at the clock gave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Elapsed {
+    pub(crate) ticks: u64,
+    pub(crate) stalled: bool,
+}
+
+impl Clock {
+    pub(crate) fn new(tick: Duration, stall_max: Duration) -> Clock {
+        let counted = Duration::ZERO;
+        Clock { tick, stall_max, last_seen: None, counted, ticks_given: 0, epoch: None }
+    }
+
+    /// `now` is any monotonic time of this node.
+    pub(crate) fn advance(&mut self, now: Duration) -> Elapsed {
+        let passed = self.last_seen.map_or(Duration::ZERO, |seen| now.saturating_sub(seen));
+        self.last_seen = Some(self.last_seen.map_or(now, |seen| seen.max(now)));
+        let stalled = passed > self.stall_max;
+        self.counted += passed.min(self.stall_max);
+        let due = (self.counted.as_nanos() / self.tick.as_nanos().max(1)) as u64;
+        let ticks = due - self.ticks_given;
+        self.ticks_given = due;
+        Elapsed { ticks, stalled }
+    }
+
+    /// This replica leads from now on, and continues at `base`.
+    pub(crate) fn begin_epoch(&mut self, base: LogicalTime) {
+        self.epoch = Some(Epoch { base, counted_at_start: self.counted });
+    }
+
+    pub(crate) fn end_epoch(&mut self) {
+        self.epoch = None;
+    }
+
+    /// The time to stamp on a proposal; none if this replica does not lead.
+    pub(crate) fn stamp(&self) -> Option<LogicalTime> {
+        let epoch = self.epoch?;
+        let since = (self.counted - epoch.counted_at_start).as_millis();
+        Some(epoch.base.after(Span::from_ms(u64::try_from(since).unwrap_or(u64::MAX))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn stamps_continue_where_the_last_leader_stopped_and_run_with_the_clock() {
+        let mut clock = Clock::new(ms(50), ms(250));
+        assert_eq!(clock.advance(ms(7_000)), Elapsed { ticks: 0, stalled: false });
+        assert_eq!(clock.stamp(), None);
+        clock.begin_epoch(LogicalTime::from_ms(90_000));
+        assert_eq!(clock.advance(ms(7_120)), Elapsed { ticks: 2, stalled: false });
+        assert_eq!(clock.stamp(), Some(LogicalTime::from_ms(90_120)));
+        clock.end_epoch();
+        assert_eq!(clock.stamp(), None);
+    }
+
+    #[test]
+    fn a_stalled_turn_counts_as_the_longest_allowed_one() {
+        let mut clock = Clock::new(ms(50), ms(250));
+        clock.advance(ms(0));
+        clock.begin_epoch(LogicalTime::ZERO);
+        assert_eq!(clock.advance(ms(60_000)), Elapsed { ticks: 5, stalled: true });
+        assert_eq!(clock.stamp(), Some(LogicalTime::from_ms(250)));
+    }
+
+    #[test]
+    fn a_clock_that_jumps_back_stands_still() {
+        let mut clock = Clock::new(ms(50), ms(250));
+        clock.advance(ms(1_000));
+        clock.begin_epoch(LogicalTime::ZERO);
+        clock.advance(ms(500));
+        assert_eq!(clock.stamp(), Some(LogicalTime::ZERO));
+        // What it made up for is not counted twice.
+        clock.advance(ms(1_010));
+        assert_eq!(clock.stamp(), Some(LogicalTime::from_ms(10)));
+    }
+}

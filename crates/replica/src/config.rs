@@ -1,0 +1,38 @@
+//! What a replica is told when it starts.
+
+use std::time::Duration;
+
+use holdfast_core::{Limits, Span};
+
+use crate::id::{GroupId, NodeId};
+
+#[derive(Clone, Debug)]
+pub struct ReplicaConfig {
+    pub group: GroupId,
+    pub node: NodeId,
+    /// The members of a group that has no snapshot yet; afterwards the snapshot knows.
+    pub voters: Vec<NodeId>,
+    /// The length of one tick of consensus.
+    pub tick: Duration,
+    pub heartbeat_ticks: usize,
+    /// An election timeout is drawn from `[min, max)`. With `max = min + 1` it is fixed, and the
+    /// replica deterministic.
+    pub election_ticks: (usize, usize),
+    /// How much longer sessions live that would end right after an election.
+    pub grace: Span,
+    /// A snapshot is taken after so many log entries, or so many bytes of them, whichever is first.
+    pub snapshot_every_entries: u64,
+    pub snapshot_every_bytes: u64,
+    /// Entries below a snapshot that are kept for followers that lag a little.
+    pub keep_entries: u64,
+    pub limits: Limits,
+}
+
+impl ReplicaConfig {
+    /// A turn that took longer than this counts as this long. Time that a node did not see is time
+    /// in which it heard no heartbeat, so it must not count against those who sent them.
+    pub fn stall_max(&self) -> Duration {
+        let ticks = u32::try_from(self.election_ticks.0 / 2).unwrap_or(u32::MAX).max(1);
+        self.tick.saturating_mul(ticks)
+    }
+}

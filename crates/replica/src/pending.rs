@@ -1,0 +1,40 @@
+//! Who waits for which entry of the log.
+
+use std::collections::VecDeque;
+
+use crate::effect::Ticket;
+
+/// The batches that this leader has proposed and not yet seen applied, oldest first.
+#[derive(Debug, Default)]
+pub(crate) struct Pending {
+    batches: VecDeque<PendingBatch>,
+}
+
+#[derive(Debug)]
+struct PendingBatch {
+    index: u64,
+    term: u64,
+    /// One per command; none for those that the leader proposed for itself.
+    tickets: Vec<Option<Ticket>>,
+}
+
+impl Pending {
+    pub(crate) fn push(&mut self, index: u64, term: u64, tickets: Vec<Option<Ticket>>) {
+        self.batches.push_back(PendingBatch { index, term, tickets });
+    }
+
+    /// The tickets of the entry that is being applied; empty if it was proposed by another leader.
+    pub(crate) fn take(&mut self, index: u64, term: u64) -> Vec<Option<Ticket>> {
+        match self.batches.front() {
+            Some(front) if front.index == index && front.term == term => {
+                self.batches.pop_front().map(|batch| batch.tickets).unwrap_or_default()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// Leadership is gone: all who wait.
+    pub(crate) fn drain(&mut self) -> impl Iterator<Item = Ticket> + '_ {
+        self.batches.drain(..).flat_map(|batch| batch.tickets).flatten()
+    }
+}

@@ -1,0 +1,104 @@
+//! Linearizable reads. A read may look at the table once a quorum has confirmed, after the read
+//! arrived, that this replica still leads, and once everything committed by then is applied. One
+//! round of confirmation serves all reads that were waiting when it began.
+
+use crate::effect::Ticket;
+
+#[derive(Debug, Default)]
+pub(crate) struct Reads {
+    /// Arrived since the last round began.
+    waiting: Vec<Ticket>,
+    round: Option<Round>,
+    /// Confirmed, each group of them from the applied index on.
+    confirmed: Vec<(u64, Vec<Ticket>)>,
+    last_context: u64,
+}
+
+#[derive(Debug)]
+struct Round {
+    context: u64,
+    tickets: Vec<Ticket>,
+    age_ticks: u64,
+}
+
+impl Reads {
+    pub(crate) fn push(&mut self, ticket: Ticket) {
+        self.waiting.push(ticket);
+    }
+
+    /// The context of a round to begin, if there is need for one and none is under way. A round
+    /// without answer for `patience_ticks` was lost; its reads join the next, under a new context,
+    /// so that a late answer to the old one cannot confirm it.
+    pub(crate) fn begin_round(&mut self, patience_ticks: u64) -> Option<u64> {
+        if let Some(round) = self.round.take_if(|round| round.age_ticks >= patience_ticks) {
+            self.waiting.extend(round.tickets);
+        }
+        if self.round.is_some() || self.waiting.is_empty() {
+            return None;
+        }
+        self.last_context += 1;
+        let tickets = std::mem::take(&mut self.waiting);
+        self.round = Some(Round { context: self.last_context, tickets, age_ticks: 0 });
+        Some(self.last_context)
+    }
+
+    pub(crate) fn age(&mut self, ticks: u64) {
+        if let Some(round) = &mut self.round {
+            round.age_ticks += ticks;
+        }
+    }
+
+    /// A quorum confirmed the round with this context, at this commit index.
+    pub(crate) fn confirm(&mut self, context: u64, index: u64) {
+        if let Some(round) = self.round.take_if(|round| round.context == context) {
+            self.confirmed.push((index, round.tickets));
+        }
+    }
+
+    /// The reads that may look at a table that is applied up to `applied`.
+    pub(crate) fn take_served(&mut self, applied: u64) -> impl Iterator<Item = Ticket> + '_ {
+        self.confirmed
+            .extract_if(.., move |(index, _)| *index <= applied)
+            .flat_map(|(_, tickets)| tickets)
+    }
+
+    /// Leadership is gone: all who wait.
+    pub(crate) fn drain(&mut self) -> Vec<Ticket> {
+        let mut all = std::mem::take(&mut self.waiting);
+        all.extend(self.round.take().map(|round| round.tickets).unwrap_or_default());
+        all.extend(self.confirmed.drain(..).flat_map(|(_, tickets)| tickets));
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_round_serves_those_who_came_before_it_and_only_once_their_index_is_applied() {
+        let mut reads = Reads::default();
+        reads.push(Ticket(1));
+        let context = reads.begin_round(10).unwrap();
+        reads.push(Ticket(2));
+        assert_eq!(reads.begin_round(10), None, "one round at a time");
+        reads.confirm(context, 7);
+        assert_eq!(reads.take_served(6).collect::<Vec<_>>(), []);
+        assert_eq!(reads.take_served(7).collect::<Vec<_>>(), [Ticket(1)]);
+        assert!(reads.begin_round(10).is_some(), "the second read gets a round of its own");
+    }
+
+    #[test]
+    fn a_lost_round_is_repeated_under_a_new_context() {
+        let mut reads = Reads::default();
+        reads.push(Ticket(1));
+        let lost = reads.begin_round(10).unwrap();
+        reads.age(10);
+        let again = reads.begin_round(10).unwrap();
+        assert_ne!(lost, again);
+        reads.confirm(lost, 3);
+        assert_eq!(reads.take_served(9).count(), 0);
+        reads.confirm(again, 3);
+        assert_eq!(reads.take_served(9).collect::<Vec<_>>(), [Ticket(1)]);
+    }
+}

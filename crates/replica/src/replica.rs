@@ -1,0 +1,444 @@
+//! The replica itself: takes in, proposes, applies, and says what is to be done.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use holdfast_core::{Batch, Command, DecodeError, LockTable, LogIndex, LogicalTime};
+use thiserror::Error;
+
+use crate::clock::Clock;
+use crate::config::ReplicaConfig;
+use crate::consensus::{Committed, Consensus, MessageError};
+use crate::effect::{Effect, Leadership, Ticket, Turn, Unavailable};
+use crate::id::{GroupId, NodeId};
+use crate::log_store::{Durable, LogStore, SnapshotFile};
+use crate::pending::Pending;
+use crate::reads::Reads;
+use crate::snapshot_body::{self, SnapshotError};
+
+/// So many commands go into one log entry; more are more entries of the same turn.
+const COMMANDS_PER_ENTRY_MAX: usize = 1_024;
+const ORDINARY_ENTRY: u8 = 0;
+
+/// One group's share of the lock table on this node.
+#[derive(Debug)]
+pub struct Replica {
+    config: ReplicaConfig,
+    consensus: Consensus,
+    table: LockTable,
+    clock: Clock,
+    /// Commands for the next proposal.
+    queued: Vec<(Option<Ticket>, Command)>,
+    pending: Pending,
+    reads: Reads,
+    /// What was last said to the driver.
+    leadership: Leadership,
+    /// A leader ends nothing before this time: after a stall its input is read first.
+    expire_not_before: LogicalTime,
+    /// One tick is proposed at a time.
+    tick_under_way: bool,
+    applied_index: u64,
+    applied_term: u64,
+    /// A snapshot is being saved, or was.
+    snapshot_index: u64,
+    snapshot_under_way: bool,
+    log_bytes_at_snapshot: u64,
+    /// Snapshots that came in this turn, decoded, by index. If consensus installs one, it becomes the
+    /// table.
+    incoming: Vec<(u64, LockTable)>,
+    effects: Vec<Effect>,
+}
+
+/// Why a replica cannot start from what is on disk.
+#[derive(Debug, Error)]
+pub enum StartError {
+    #[error("the snapshot of group {group} at index {index} cannot be used: {source}")]
+    Snapshot { group: GroupId, index: u64, source: SnapshotError },
+    #[error("the log of group {group} has a gap before index {index}")]
+    Gap { group: GroupId, index: u64 },
+    #[error("the log of group {group} ends at {last}, but entries up to {commit} are committed")]
+    CommittedLost { group: GroupId, commit: u64, last: u64 },
+    #[error("consensus of group {group} cannot start: {reason}")]
+    Consensus { group: GroupId, reason: String },
+}
+
+/// A bug or corruption. The node has to stop: going on could break a promise.
+#[derive(Debug, Error)]
+pub enum Fatal {
+    #[error("group {group}: the committed entry {index} cannot be decoded: {source}")]
+    UndecodableEntry { group: GroupId, index: u64, source: DecodeError },
+    #[error("group {group}: the committed entry {index} is of kind {kind}, unknown to this build")]
+    UnknownEntry { group: GroupId, index: u64, kind: u8 },
+    #[error("group {group}: consensus installed a snapshot at {index} that was not received")]
+    SnapshotLost { group: GroupId, index: u64 },
+}
+
+/// Where a replica stands, for people.
+#[derive(Clone, Debug)]
+pub struct Progress {
+    pub leadership: Leadership,
+    pub commit_index: u64,
+    pub applied_index: u64,
+    pub last_index: u64,
+    /// How far each member's log is known to match; filled by the leader.
+    pub matched: Vec<(NodeId, u64)>,
+}
+
+impl Replica {
+    /// Starts from what the disk has.
+    pub fn new(config: ReplicaConfig, durable: Durable) -> Result<Replica, StartError> {
+        let group = config.group;
+        let mut voters = config.voters.clone();
+        let mut table = LockTable::new(config.limits.clone());
+        let (mut applied_index, mut applied_term) = (0, 0);
+        if let Some(snapshot) = &durable.snapshot {
+            (voters, table) = snapshot_body::decode(&snapshot.data, config.limits.clone())
+                .map_err(|source| StartError::Snapshot { group, index: snapshot.index, source })?;
+            (applied_index, applied_term) = (snapshot.index, snapshot.term);
+        }
+        let mut log = LogStore::new(durable.hard_state, applied_index, applied_term);
+        // The snapshot is committed, whether or not the last hard state on disk knew it.
+        log.hard_state.commit = log.hard_state.commit.max(applied_index);
+        log.hard_state.term = log.hard_state.term.max(applied_term);
+        for entry in durable.entries {
+            let index = entry.index;
+            if index > applied_index && !log.append(entry) {
+                return Err(StartError::Gap { group, index });
+            }
+        }
+        let (commit, last) = (log.hard_state.commit, log.last_index());
+        if commit > last {
+            return Err(StartError::CommittedLost { group, commit, last });
+        }
+        let consensus = Consensus::new(&config, &voters, log, applied_index)
+            .map_err(|reason| StartError::Consensus { group, reason })?;
+        Ok(Replica {
+            clock: Clock::new(config.tick, config.stall_max()),
+            consensus,
+            table,
+            queued: Vec::new(),
+            pending: Pending::default(),
+            reads: Reads::default(),
+            leadership: Leadership::default(),
+            expire_not_before: LogicalTime::ZERO,
+            tick_under_way: false,
+            applied_index,
+            applied_term,
+            snapshot_index: applied_index,
+            snapshot_under_way: false,
+            log_bytes_at_snapshot: 0,
+            incoming: Vec::new(),
+            effects: Vec::new(),
+            config,
+        })
+    }
+
+    /// Bytes from a peer.
+    pub fn handle_message(&mut self, bytes: &[u8]) -> Result<(), MessageError> {
+        let message = self.consensus.decode(bytes)?;
+        if let Some(snapshot) = message.snapshot() {
+            let (_, table) = snapshot_body::decode(&snapshot.data, self.config.limits.clone())?;
+            self.incoming.push((snapshot.index, table));
+        }
+        self.consensus.step(message)
+    }
+
+    /// A command to commit. Its answer, or the reason why there is none, comes as an effect.
+    pub fn handle_call(&mut self, ticket: Option<Ticket>, command: Command) {
+        if self.consensus.is_leader() {
+            self.queued.push((ticket, command));
+        } else if let Some(ticket) = ticket {
+            let reason = Unavailable::NotLeader { leader: self.consensus.leader() };
+            self.effects.push(Effect::Failed { ticket, reason });
+        }
+    }
+
+    /// A linearizable read. `Effect::Read` says when the table may be looked at.
+    pub fn handle_read(&mut self, ticket: Ticket) {
+        if self.consensus.is_leader() {
+            self.reads.push(ticket);
+        } else {
+            let reason = Unavailable::NotLeader { leader: self.consensus.leader() };
+            self.effects.push(Effect::Failed { ticket, reason });
+        }
+    }
+
+    /// The time, from any monotonic clock of this node. Call it after the other inputs of the turn,
+    /// so that what they say counts before anything is found to be due.
+    pub fn handle_time(&mut self, now: Duration) {
+        let elapsed = self.clock.advance(now);
+        for _ in 0..elapsed.ticks {
+            self.consensus.tick();
+        }
+        self.reads.age(elapsed.ticks);
+        if let (true, Some(stamp)) = (elapsed.stalled, self.clock.stamp()) {
+            self.expire_not_before = stamp.after(self.config.grace);
+        }
+    }
+
+    pub fn handle_peer_unreachable(&mut self, node: NodeId) {
+        self.consensus.report_unreachable(node);
+    }
+
+    pub fn handle_snapshot_sent(&mut self, to: NodeId, delivered: bool) {
+        self.consensus.report_snapshot(to, delivered);
+        self.consensus.withdraw_snapshot();
+    }
+
+    /// The snapshot of `Effect::SaveSnapshot` is durable: the log below it can go.
+    pub fn handle_snapshot_saved(&mut self, index: u64) {
+        self.snapshot_under_way = false;
+        self.snapshot_index = self.snapshot_index.max(index);
+        self.consensus.compact(index.saturating_sub(self.config.keep_entries));
+        self.log_bytes_at_snapshot = self.consensus.log().bytes();
+    }
+
+    /// Saving failed; it is tried again after as many entries as before the first time.
+    pub fn handle_snapshot_failed(&mut self) {
+        self.snapshot_under_way = false;
+        self.snapshot_index = self.applied_index;
+    }
+
+    /// Hands leadership to the member whose log is the longest, if this replica leads.
+    pub fn transfer_leadership(&mut self) {
+        let best = self
+            .consensus
+            .matched()
+            .into_iter()
+            .filter(|(node, _)| *node != self.config.node)
+            .max_by_key(|(_, matched)| *matched);
+        if let Some((node, _)) = best {
+            self.consensus.transfer_leadership(node);
+        }
+    }
+
+    /// The first half of a turn: proposes what is queued, and says what to send and to write.
+    pub fn begin_turn(&mut self) -> Option<Turn> {
+        self.note_leadership();
+        self.propose_queued();
+        self.begin_read_round();
+        self.offer_snapshot_if_wanted();
+        self.consensus.begin()
+    }
+
+    /// The second half: what `begin_turn` gave is durable. Also gives what was refused meanwhile.
+    pub fn finish_turn(&mut self, effects: &mut Vec<Effect>) -> Result<(), Fatal> {
+        let finished = self.consensus.finish();
+        self.install_snapshot()?;
+        self.effects.extend(finished.messages.into_iter().map(Effect::Send));
+        for entry in finished.committed {
+            self.apply(entry)?;
+        }
+        for (context, index) in finished.reads {
+            self.reads.confirm(context, index);
+        }
+        self.note_leadership();
+        let served = self.reads.take_served(self.applied_index);
+        self.effects.extend(served.map(|ticket| Effect::Read { ticket }));
+        self.save_snapshot_if_due();
+        effects.append(&mut self.effects);
+        Ok(())
+    }
+
+    /// The lock table, as far as it is applied here.
+    pub fn table(&self) -> &LockTable {
+        &self.table
+    }
+
+    pub fn leadership(&self) -> Leadership {
+        self.leadership
+    }
+
+    pub fn progress(&self) -> Progress {
+        Progress {
+            leadership: self.leadership,
+            commit_index: self.consensus.commit_index(),
+            applied_index: self.applied_index,
+            last_index: self.consensus.last_index(),
+            matched: self.consensus.matched(),
+        }
+    }
+
+    pub fn members(&self) -> Vec<NodeId> {
+        self.consensus.members()
+    }
+
+    /// Compares who leads with what was last said, and acts on the difference.
+    fn note_leadership(&mut self) {
+        let now = Leadership {
+            leader: self.consensus.leader(),
+            is_here: self.consensus.is_leader(),
+            term: self.consensus.term(),
+        };
+        let before = std::mem::replace(&mut self.leadership, now);
+        if before == now {
+            return;
+        }
+        if before.is_here && !(now.is_here && now.term == before.term) {
+            self.leave_office();
+        }
+        if now.is_here && !(before.is_here && now.term == before.term) {
+            self.take_office();
+        }
+        self.effects.push(Effect::LeadershipChanged(now));
+    }
+
+    /// Everything that waits for this leader ends: whether it happened is for the next one to say.
+    fn leave_office(&mut self) {
+        self.clock.end_epoch();
+        let leader = self.consensus.leader();
+        let lost = Unavailable::LeadershipLost { leader };
+        let not_leader = Unavailable::NotLeader { leader };
+        self.effects
+            .extend(self.pending.drain().map(|ticket| Effect::Failed { ticket, reason: lost }));
+        let unproposed = self.queued.drain(..).filter_map(|(ticket, _)| ticket);
+        let unread = self.reads.drain();
+        self.effects.extend(
+            unproposed.chain(unread).map(|ticket| Effect::Failed { ticket, reason: not_leader }),
+        );
+        self.consensus.withdraw_snapshot();
+    }
+
+    /// Continues the time of the leaders before, and gives the sessions a grace.
+    fn take_office(&mut self) {
+        self.clock.begin_epoch(self.highest_stamp());
+        self.expire_not_before = LogicalTime::ZERO;
+        self.tick_under_way = false;
+        self.queued.insert(0, (None, Command::BeginTerm { grace: self.config.grace }));
+    }
+
+    /// The highest stamp in the log, the uncommitted tail included. Stamps rise along the log, so it
+    /// is that of the newest entry that has one.
+    fn highest_stamp(&self) -> LogicalTime {
+        self.consensus
+            .log()
+            .newest_first()
+            .filter(|entry| entry.kind == ORDINARY_ENTRY && !entry.data.is_empty())
+            .find_map(|entry| Batch::stamp(&entry.data).ok())
+            .map_or(self.table.now(), |stamp| stamp.max(self.table.now()))
+    }
+
+    fn propose_queued(&mut self) {
+        let Some(at) = self.clock.stamp() else {
+            return;
+        };
+        if self.is_expiry_due(at) {
+            // Last of the turn: whoever was heard of in it stays alive.
+            self.queued.push((None, Command::Tick));
+            self.tick_under_way = true;
+        }
+        let mut queued = std::mem::take(&mut self.queued).into_iter().peekable();
+        while queued.peek().is_some() {
+            let (tickets, commands): (Vec<_>, Vec<_>) =
+                queued.by_ref().take(COMMANDS_PER_ENTRY_MAX).unzip();
+            let has_tick = commands.last() == Some(&Command::Tick);
+            match self.consensus.propose(Batch { at, commands }.encode()) {
+                Ok((index, term)) => self.pending.push(index, term, tickets),
+                Err(reason) => {
+                    self.tick_under_way &= !has_tick;
+                    let refused = tickets.into_iter().flatten();
+                    self.effects.extend(refused.map(|ticket| Effect::Failed { ticket, reason }));
+                }
+            }
+        }
+    }
+
+    /// Whether this leader may and should end something now.
+    fn is_expiry_due(&self, at: LogicalTime) -> bool {
+        self.consensus.leads_surely()
+            && !self.tick_under_way
+            && at >= self.expire_not_before
+            && self.table.next_deadline().is_some_and(|deadline| deadline <= at)
+    }
+
+    fn begin_read_round(&mut self) {
+        if !self.consensus.leads_surely() {
+            // Asked earlier it would be dropped without a word.
+            return;
+        }
+        let patience_ticks = self.config.election_ticks.0 as u64;
+        if let Some(context) = self.reads.begin_round(patience_ticks) {
+            self.consensus.request_read(context);
+        }
+    }
+
+    fn apply(&mut self, entry: Committed) -> Result<(), Fatal> {
+        let (group, index) = (self.config.group, entry.index);
+        self.applied_index = index;
+        self.applied_term = entry.term;
+        if entry.kind != ORDINARY_ENTRY {
+            return Err(Fatal::UnknownEntry { group, index, kind: entry.kind });
+        }
+        if entry.data.is_empty() {
+            // A new leader's first entry.
+            return Ok(());
+        }
+        let batch = Batch::decode(&entry.data).map_err(|source| Fatal::UndecodableEntry {
+            group,
+            index,
+            source,
+        })?;
+        let mut tickets = self.pending.take(index, entry.term).into_iter();
+        let mut events = Vec::new();
+        for command in batch.commands {
+            if command == Command::Tick {
+                self.tick_under_way = false;
+            }
+            let outcome = self.table.apply(LogIndex(index), batch.at, command, &mut events);
+            let at = self.table.now();
+            // The answer goes first: whoever is queued learns it before being promoted.
+            if let Some(ticket) = tickets.next().flatten() {
+                self.effects.push(Effect::Answer { ticket, at, outcome });
+            }
+            self.effects.extend(events.drain(..).map(|event| Effect::Happened {
+                index: LogIndex(index),
+                at,
+                event,
+            }));
+        }
+        Ok(())
+    }
+
+    /// If consensus has moved to a leader's snapshot, so does the table.
+    fn install_snapshot(&mut self) -> Result<(), Fatal> {
+        let incoming = std::mem::take(&mut self.incoming);
+        let installed = self.consensus.log().first_index() - 1;
+        if installed <= self.applied_index {
+            return Ok(());
+        }
+        match incoming.into_iter().find(|(index, _)| *index == installed) {
+            Some((index, table)) => {
+                self.table = table;
+                self.applied_index = index;
+                self.applied_term = self.consensus.log().term(index).unwrap_or_default();
+                self.snapshot_index = index;
+                self.log_bytes_at_snapshot = 0;
+                Ok(())
+            }
+            None => Err(Fatal::SnapshotLost { group: self.config.group, index: installed }),
+        }
+    }
+
+    fn save_snapshot_if_due(&mut self) {
+        let entries = self.applied_index - self.snapshot_index;
+        let bytes = self.consensus.log().bytes().saturating_sub(self.log_bytes_at_snapshot);
+        let due = entries >= self.config.snapshot_every_entries
+            || (entries > 0 && bytes >= self.config.snapshot_every_bytes);
+        if due && !self.snapshot_under_way {
+            self.snapshot_under_way = true;
+            self.effects.push(Effect::SaveSnapshot(self.snapshot()));
+        }
+    }
+
+    /// A snapshot of the table, taken now.
+    fn snapshot(&self) -> SnapshotFile {
+        let data: Bytes = snapshot_body::encode(&self.consensus.members(), &self.table);
+        SnapshotFile { index: self.applied_index, term: self.applied_term, data }
+    }
+
+    fn offer_snapshot_if_wanted(&mut self) {
+        if self.consensus.snapshot_wanted() {
+            self.consensus.offer_snapshot(self.snapshot());
+        }
+    }
+}

@@ -1,0 +1,360 @@
+//! A whole cluster in one thread and in virtual time: messages travel when the test says so, disks
+//! are vectors, clocks are a number.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use holdfast_core::{
+    ActorId, Command, Event, FenceToken, Limits, LockName, LogicalTime, Outcome, PublicSessionId,
+    RequestId, SessionId, Span,
+    command::{Acquire, Call, Mode, OpenSession, Owner},
+};
+use holdfast_replica::{
+    Durable, Effect, GroupId, HardState, LogEntry, NodeId, Replica, ReplicaConfig, SnapshotFile,
+    Ticket, Turn, Unavailable,
+};
+
+pub(crate) const STEP: Duration = Duration::from_millis(10);
+
+/// How a call ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    Answer(LogicalTime, Outcome),
+    Failed(Unavailable),
+    Read,
+}
+
+#[derive(Default)]
+struct Disk {
+    hard_state: HardState,
+    snapshot: Option<SnapshotFile>,
+    entries: Vec<LogEntry>,
+}
+
+impl Disk {
+    fn write(&mut self, turn: &Turn) {
+        if let Some(snapshot) = &turn.snapshot {
+            self.snapshot = Some(snapshot.clone());
+            self.entries.clear();
+        }
+        for entry in &turn.entries {
+            self.entries.retain(|old| old.index < entry.index);
+            self.entries.push(entry.clone());
+        }
+        if let Some(state) = turn.hard_state {
+            self.hard_state = state;
+        }
+    }
+
+    fn durable(&self) -> Durable {
+        Durable {
+            hard_state: self.hard_state,
+            snapshot: self.snapshot.clone(),
+            entries: self.entries.clone(),
+        }
+    }
+}
+
+pub(crate) struct Cluster {
+    pub(crate) now: Duration,
+    pub(crate) ended: BTreeMap<Ticket, Ended>,
+    pub(crate) events: Vec<(NodeId, Event)>,
+    replicas: BTreeMap<NodeId, Replica>,
+    disks: BTreeMap<NodeId, Disk>,
+    wires: VecDeque<(NodeId, NodeId, Vec<u8>, bool)>,
+    cut: BTreeSet<(NodeId, NodeId)>,
+    /// Nodes whose loop does not turn.
+    paused: BTreeSet<NodeId>,
+    last_ticket: u64,
+    last_request: u64,
+    snapshot_every: u64,
+    size: u64,
+}
+
+impl Cluster {
+    pub(crate) fn new(size: u64) -> Cluster {
+        Cluster::with_snapshots_every(size, 1_000_000)
+    }
+
+    pub(crate) fn with_snapshots_every(size: u64, snapshot_every: u64) -> Cluster {
+        let mut cluster = Cluster {
+            now: Duration::ZERO,
+            ended: BTreeMap::new(),
+            events: Vec::new(),
+            replicas: BTreeMap::new(),
+            disks: (1..=size).map(|id| (NodeId(id), Disk::default())).collect(),
+            wires: VecDeque::new(),
+            cut: BTreeSet::new(),
+            paused: BTreeSet::new(),
+            last_ticket: 0,
+            last_request: 0,
+            snapshot_every,
+            size,
+        };
+        for id in 1..=size {
+            cluster.start(NodeId(id));
+        }
+        cluster
+    }
+
+    /// Node n has a fixed election timeout that rises with n, so that node 1 leads first.
+    fn config(&self, node: NodeId) -> ReplicaConfig {
+        let election = 8 + 2 * node.0 as usize;
+        ReplicaConfig {
+            group: GroupId(1),
+            node,
+            voters: (1..=self.size).map(NodeId).collect(),
+            tick: Duration::from_millis(50),
+            heartbeat_ticks: 2,
+            election_ticks: (election, election + 1),
+            grace: Span::from_ms(1_000),
+            snapshot_every_entries: self.snapshot_every,
+            snapshot_every_bytes: u64::MAX,
+            keep_entries: 2,
+            limits: Limits::default(),
+        }
+    }
+
+    /// Starts a node from its disk.
+    pub(crate) fn start(&mut self, node: NodeId) {
+        let replica = Replica::new(self.config(node), self.disks[&node].durable()).unwrap();
+        self.replicas.insert(node, replica);
+    }
+
+    pub(crate) fn kill(&mut self, node: NodeId) {
+        self.replicas.remove(&node);
+        self.wires.retain(|(_, to, ..)| *to != node);
+    }
+
+    pub(crate) fn pause(&mut self, node: NodeId) {
+        self.paused.insert(node);
+    }
+
+    pub(crate) fn resume(&mut self, node: NodeId) {
+        self.paused.remove(&node);
+    }
+
+    /// Nothing passes between the node and the others.
+    pub(crate) fn isolate(&mut self, node: NodeId) {
+        for other in (1..=self.size).map(NodeId) {
+            self.cut.insert((node, other));
+            self.cut.insert((other, node));
+        }
+    }
+
+    pub(crate) fn heal(&mut self) {
+        self.cut.clear();
+    }
+
+    pub(crate) fn replica(&self, node: NodeId) -> &Replica {
+        &self.replicas[&node]
+    }
+
+    pub(crate) fn replica_mut(&mut self, node: NodeId) -> &mut Replica {
+        self.replicas.get_mut(&node).unwrap()
+    }
+
+    pub(crate) fn first_log_index_on_disk(&self, node: NodeId) -> Option<u64> {
+        self.disks[&node].entries.first().map(|entry| entry.index)
+    }
+
+    pub(crate) fn has_snapshot_on_disk(&self, node: NodeId) -> bool {
+        self.disks[&node].snapshot.is_some()
+    }
+
+    /// The leader with the highest term.
+    pub(crate) fn leader(&self) -> Option<NodeId> {
+        self.replicas
+            .iter()
+            .filter(|(_, replica)| replica.leadership().is_here)
+            .max_by_key(|(_, replica)| replica.leadership().term)
+            .map(|(node, _)| *node)
+    }
+
+    pub(crate) fn run_until_leader(&mut self) -> NodeId {
+        for _ in 0..1_000 {
+            if let Some(leader) = self.leader() {
+                return leader;
+            }
+            self.step();
+        }
+        panic!("no leader after ten seconds");
+    }
+
+    pub(crate) fn run_for(&mut self, span: Duration) {
+        let until = self.now + span;
+        while self.now < until {
+            self.step();
+        }
+    }
+
+    pub(crate) fn run_until_ended(&mut self, ticket: Ticket) -> Ended {
+        for _ in 0..1_000 {
+            if let Some(ended) = self.ended.get(&ticket) {
+                return ended.clone();
+            }
+            self.step();
+        }
+        panic!("{ticket:?} has not ended after ten seconds");
+    }
+
+    /// One step of time: what is on the wires arrives, and every loop turns once.
+    pub(crate) fn step(&mut self) {
+        self.now += STEP;
+        for (from, to, message, is_snapshot) in std::mem::take(&mut self.wires) {
+            let arrives = !self.cut.contains(&(from, to)) && self.replicas.contains_key(&to);
+            if arrives && self.paused.contains(&to) {
+                // It waits in the socket of a paused process.
+                self.wires.push_back((from, to, message, is_snapshot));
+                continue;
+            }
+            if arrives {
+                self.replica_mut(to).handle_message(&message).unwrap();
+            }
+            if is_snapshot && self.replicas.contains_key(&from) {
+                self.replica_mut(from).handle_snapshot_sent(to, arrives);
+            }
+        }
+        for node in self.replicas.keys().copied().collect::<Vec<_>>() {
+            if !self.paused.contains(&node) {
+                self.turn(node);
+            }
+        }
+    }
+
+    fn turn(&mut self, node: NodeId) {
+        let now = self.now;
+        self.replica_mut(node).handle_time(now);
+        loop {
+            let turn = self.replica_mut(node).begin_turn();
+            let busy = turn.is_some();
+            if let Some(turn) = turn {
+                for message in &turn.messages {
+                    let wire = (node, message.to, message.message.clone(), message.is_snapshot);
+                    self.wires.push_back(wire);
+                }
+                self.disks.get_mut(&node).unwrap().write(&turn);
+            }
+            let mut effects = Vec::new();
+            self.replica_mut(node).finish_turn(&mut effects).unwrap();
+            for effect in effects {
+                self.carry_out(node, effect);
+            }
+            if !busy {
+                return;
+            }
+        }
+    }
+
+    fn carry_out(&mut self, node: NodeId, effect: Effect) {
+        match effect {
+            Effect::Send(message) => {
+                let wire = (node, message.to, message.message, message.is_snapshot);
+                self.wires.push_back(wire);
+            }
+            Effect::Answer { ticket, at, outcome } => {
+                self.ended.insert(ticket, Ended::Answer(at, outcome));
+            }
+            Effect::Failed { ticket, reason } => {
+                self.ended.insert(ticket, Ended::Failed(reason));
+            }
+            Effect::Read { ticket } => {
+                self.ended.insert(ticket, Ended::Read);
+            }
+            Effect::Happened { event, .. } => self.events.push((node, event)),
+            Effect::LeadershipChanged(_) => {}
+            Effect::SaveSnapshot(file) => {
+                let index = file.index;
+                let disk = self.disks.get_mut(&node).unwrap();
+                disk.entries.retain(|entry| entry.index > index);
+                disk.snapshot = Some(file);
+                self.replica_mut(node).handle_snapshot_saved(index);
+            }
+        }
+    }
+
+    pub(crate) fn call(&mut self, node: NodeId, command: Command) -> Ticket {
+        self.last_ticket += 1;
+        let ticket = Ticket(self.last_ticket);
+        self.replica_mut(node).handle_call(Some(ticket), command);
+        ticket
+    }
+
+    pub(crate) fn read(&mut self, node: NodeId) -> Ticket {
+        self.last_ticket += 1;
+        let ticket = Ticket(self.last_ticket);
+        self.replica_mut(node).handle_read(ticket);
+        ticket
+    }
+
+    /// Sends to the leader and waits for the answer.
+    pub(crate) fn commit(&mut self, command: Command) -> (LogicalTime, Outcome) {
+        let leader = self.run_until_leader();
+        let ticket = self.call(leader, command);
+        match self.run_until_ended(ticket) {
+            Ended::Answer(at, outcome) => (at, outcome),
+            other => panic!("not committed: {other:?}"),
+        }
+    }
+
+    pub(crate) fn request(&mut self) -> RequestId {
+        self.last_request += 1;
+        RequestId(self.last_request)
+    }
+
+    pub(crate) fn acquire(&mut self, session: SessionId, name: &str) -> (LogicalTime, FenceToken) {
+        let command = acquire(session, self.request(), name);
+        match self.commit(command) {
+            (at, Outcome::Granted(grant)) => (at, grant.token),
+            other => panic!("not granted: {other:?}"),
+        }
+    }
+}
+
+pub(crate) fn open(session: SessionId, ttl_ms: u64) -> Command {
+    Command::OpenSession(OpenSession {
+        session,
+        public: PublicSessionId(session.0 as u64),
+        stream: None,
+        ttl: Span::from_ms(ttl_ms),
+        linger: Span::from_ms(ttl_ms),
+        owner: Owner::default(),
+    })
+}
+
+pub(crate) fn touch(session: SessionId) -> Command {
+    Command::Touch { session, acked_through: RequestId(0) }
+}
+
+pub(crate) fn acquire(session: SessionId, request: RequestId, name: &str) -> Command {
+    Command::Acquire(Acquire {
+        call: Call { session, request, acked_through: RequestId(0) },
+        actor: ActorId(0),
+        name: LockName::new(name).unwrap(),
+        mode: Mode::Exclusive,
+        wait: Span::ZERO,
+        ttl: None,
+        max_hold: None,
+        metadata: Box::default(),
+    })
+}
+
+impl Cluster {
+    /// Like `commit`, but to a leader other than this one.
+    pub(crate) fn commit_elsewhere(&mut self, not: NodeId, command: Command) {
+        for _ in 0..1_000 {
+            let others = self.replicas.iter().filter(|(node, _)| **node != not);
+            let leader = others
+                .filter(|(_, replica)| replica.leadership().is_here)
+                .map(|(node, _)| *node)
+                .next();
+            if let Some(leader) = leader {
+                let ticket = self.call(leader, command.clone());
+                assert!(matches!(self.run_until_ended(ticket), Ended::Answer(..)));
+                return;
+            }
+            self.step();
+        }
+        panic!("no other leader after ten seconds");
+    }
+}

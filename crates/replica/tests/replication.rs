@@ -1,0 +1,231 @@
+//! What a cluster of replicas promises, shown in virtual time.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod cluster;
+
+use std::time::Duration;
+
+use cluster::{Cluster, Ended, open, touch};
+use holdfast_core::{EndReason, Event, Outcome, SessionId};
+use holdfast_replica::{NodeId, Unavailable};
+
+const ALICE: SessionId = SessionId(0xa11ce);
+const BOB: SessionId = SessionId(0xb0b);
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+/// When each session ended, on the first node that saw it.
+fn ended(cluster: &Cluster, session: SessionId) -> Option<EndReason> {
+    cluster.events.iter().find_map(|(_, event)| match event {
+        Event::SessionEnded { session: ended, reason, .. } if *ended == session => Some(*reason),
+        _ => None,
+    })
+}
+
+#[test]
+fn a_grant_reaches_every_replica_and_they_are_byte_identical() {
+    let mut cluster = Cluster::new(3);
+    cluster.commit(open(ALICE, 30_000));
+    cluster.acquire(ALICE, "wallet");
+    cluster.run_for(ms(500));
+    let digests: Vec<_> = (1..=3).map(|id| cluster.replica(NodeId(id)).table().digest()).collect();
+    assert_eq!(cluster.replica(NodeId(3)).table().lock_count(), 1);
+    assert!(digests.iter().all(|digest| *digest == digests[0]), "{digests:?}");
+}
+
+#[test]
+fn tokens_and_time_go_on_rising_over_a_leader_change() {
+    let mut cluster = Cluster::new(3);
+    cluster.commit(open(ALICE, 30_000));
+    let (before, first) = cluster.acquire(ALICE, "a");
+    let old = cluster.leader().unwrap();
+    cluster.kill(old);
+    cluster.run_for(ms(3_000));
+    let (after, second) = cluster.acquire(ALICE, "b");
+    assert_ne!(cluster.leader(), Some(old));
+    assert!(second > first);
+    assert!(after >= before);
+    // No leader, no time: logical time never runs ahead of what a leader has counted.
+    assert!(after.since(before).as_ms() < 3_100);
+}
+
+#[test]
+fn an_isolated_leader_answers_nothing_and_steps_down() {
+    let mut cluster = Cluster::new(3);
+    cluster.commit(open(ALICE, 30_000));
+    let old = cluster.leader().unwrap();
+    cluster.isolate(old);
+    let call = cluster.call(old, touch(ALICE));
+    let read = cluster.read(old);
+    cluster.run_for(ms(2_500));
+    assert!(matches!(cluster.ended[&call], Ended::Failed(Unavailable::LeadershipLost { .. })));
+    assert!(matches!(cluster.ended[&read], Ended::Failed(Unavailable::NotLeader { .. })));
+    assert_ne!(cluster.leader(), Some(old), "the majority went on without it");
+}
+
+#[test]
+fn a_follower_refuses_and_names_the_leader() {
+    let mut cluster = Cluster::new(3);
+    cluster.commit(open(ALICE, 30_000));
+    cluster.run_for(ms(300));
+    let leader = cluster.leader().unwrap();
+    let follower = NodeId(if leader.0 == 1 { 2 } else { 1 });
+    let call = cluster.call(follower, touch(ALICE));
+    let refused = Ended::Failed(Unavailable::NotLeader { leader: Some(leader) });
+    assert_eq!(cluster.run_until_ended(call), refused);
+}
+
+#[test]
+fn a_read_sees_every_grant_that_was_answered_before_it() {
+    let mut cluster = Cluster::new(5);
+    cluster.commit(open(ALICE, 30_000));
+    cluster.acquire(ALICE, "wallet");
+    let leader = cluster.leader().unwrap();
+    let read = cluster.read(leader);
+    assert_eq!(cluster.run_until_ended(read), Ended::Read);
+    assert_eq!(cluster.replica(leader).table().status("wallet", 10).holders.len(), 1);
+}
+
+#[test]
+fn a_silent_session_ends_after_its_ttl_and_within_the_bound() {
+    let mut cluster = Cluster::new(3);
+    cluster.commit(open(ALICE, 5_000));
+    let from = cluster.now;
+    cluster.run_for(ms(4_900));
+    assert_eq!(ended(&cluster, ALICE), None);
+    cluster.run_for(ms(400));
+    assert_eq!(ended(&cluster, ALICE), Some(EndReason::Ttl), "at {:?}", cluster.now - from);
+}
+
+#[test]
+fn three_leader_changes_give_one_grace_and_no_new_ttl() {
+    let mut cluster = Cluster::new(5);
+    cluster.commit(open(ALICE, 5_000));
+    let touched_at = cluster.replica(cluster.leader().unwrap()).table().now();
+    // Bob, who is heard of all the time, lives on.
+    cluster.commit(open(BOB, 5_000));
+    for _ in 0..3 {
+        cluster.run_for(ms(800));
+        let leader = cluster.run_until_leader();
+        cluster.isolate(leader);
+        cluster.run_for(ms(2_000));
+        cluster.heal();
+        cluster.commit(touch(BOB));
+    }
+    cluster.run_until_leader();
+    while ended(&cluster, ALICE).is_none() {
+        assert!(cluster.now < ms(60_000), "the TTL was reset by every election");
+        cluster.run_for(ms(500));
+        cluster.commit(touch(BOB));
+    }
+    let leader = cluster.leader().unwrap();
+    let lived = cluster.replica(leader).table().now().since(touched_at).as_ms();
+    assert!((5_000..=5_000 + 1_000 + 700).contains(&lived), "lived for {lived} ms of logical time");
+    assert_eq!(ended(&cluster, BOB), None);
+}
+
+#[test]
+fn a_stalled_leader_ends_nobody_when_it_wakes() {
+    let mut cluster = Cluster::new(3);
+    let leader = cluster.run_until_leader();
+    cluster.commit(open(ALICE, 2_000));
+    cluster.pause(leader);
+    for _ in 0..5 {
+        cluster.run_for(ms(1_000));
+        cluster.commit_elsewhere(leader, touch(ALICE));
+    }
+    cluster.resume(leader);
+    cluster.run_for(ms(1_000));
+    assert_eq!(ended(&cluster, ALICE), None);
+    assert_ne!(cluster.leader(), Some(leader));
+}
+
+#[test]
+fn a_cluster_that_stalled_as_a_whole_ends_nobody_when_it_wakes() {
+    let mut cluster = Cluster::new(3);
+    cluster.commit(open(ALICE, 2_000));
+    for id in 1..=3 {
+        cluster.pause(NodeId(id));
+    }
+    cluster.run_for(ms(60_000));
+    for id in 1..=3 {
+        cluster.resume(NodeId(id));
+    }
+    cluster.run_for(ms(300));
+    // Her heartbeat was waiting in the socket all the time.
+    assert!(matches!(cluster.commit(touch(ALICE)).1, Outcome::Touched { .. }));
+    assert_eq!(ended(&cluster, ALICE), None);
+}
+
+#[test]
+fn a_node_that_was_away_past_compaction_comes_back_by_snapshot() {
+    let mut cluster = Cluster::with_snapshots_every(3, 20);
+    cluster.commit(open(ALICE, 60_000));
+    let away = NodeId(3);
+    cluster.kill(away);
+    for n in 0..100 {
+        cluster.acquire(ALICE, &format!("lock-{n}"));
+    }
+    cluster.start(away);
+    cluster.run_for(ms(3_000));
+    let leader = cluster.leader().unwrap();
+    assert!(cluster.has_snapshot_on_disk(away));
+    assert_eq!(cluster.replica(away).table().digest(), cluster.replica(leader).table().digest());
+    assert!(cluster.first_log_index_on_disk(leader).is_some_and(|first| first > 20));
+}
+
+#[test]
+fn all_nodes_killed_at_once_come_back_with_everything_that_was_answered() {
+    let mut cluster = Cluster::with_snapshots_every(3, 7);
+    cluster.commit(open(ALICE, 60_000));
+    let mut last = None;
+    for n in 0..30 {
+        last = Some(cluster.acquire(ALICE, &format!("lock-{n}")).1);
+    }
+    for id in 1..=3 {
+        cluster.kill(NodeId(id));
+    }
+    for id in 1..=3 {
+        cluster.start(NodeId(id));
+    }
+    let (_, next) = cluster.acquire(ALICE, "one more");
+    assert!(Some(next) > last);
+    let leader = cluster.leader().unwrap();
+    assert_eq!(cluster.replica(leader).table().lock_count(), 31);
+}
+
+#[test]
+fn leadership_can_be_handed_over() {
+    let mut cluster = Cluster::new(3);
+    let old = cluster.run_until_leader();
+    cluster.commit(open(ALICE, 30_000));
+    cluster.run_for(ms(300));
+    cluster.replica_mut(old).transfer_leadership();
+    cluster.run_for(ms(200));
+    let new = cluster.leader().unwrap();
+    assert_ne!(new, old, "without waiting for an election timeout");
+}
+
+#[test]
+fn an_idle_cluster_writes_nothing() {
+    let mut cluster = Cluster::new(3);
+    cluster.commit(open(ALICE, 60_000));
+    cluster.run_for(ms(1_000));
+    let leader = cluster.leader().unwrap();
+    let before = cluster.replica(leader).progress().last_index;
+    cluster.run_for(ms(20_000));
+    assert_eq!(cluster.replica(leader).progress().last_index, before);
+}
+
+#[test]
+fn bytes_that_are_no_message_are_refused_with_words() {
+    let mut cluster = Cluster::new(3);
+    let leader = cluster.run_until_leader();
+    for bytes in [&b""[..], &[0xff; 40], &[8, 1, 16, 1, 24, 99]] {
+        let error = cluster.replica_mut(leader).handle_message(bytes).unwrap_err();
+        assert!(error.to_string().starts_with("a consensus message"), "{error}");
+    }
+}

@@ -1,0 +1,181 @@
+//! The driver: ONE loop on one thread that owns the replicas, the log and everybody who waits for an
+//! answer. It is the one place where order matters:
+//!
+//! ```text
+//! take input -> tell the time -> begin turns -> send what may go early
+//!            -> one write and one sync for all groups
+//!            -> finish turns -> send, answer, read -> one list per stream
+//! ```
+//!
+//! Batching is natural, not timed: while one sync is under way the inbox fills, and the next turn
+//! takes all of it as one proposal.
+//!
+//! A full disk halts the loop between the two halves of a turn: nothing more is promised, callers are
+//! told, and the same turn is tried again until there is room. A disk that fails ends the loop, and
+//! with it the node.
+
+mod callers;
+mod carry_out;
+mod full_disk;
+mod inbox;
+mod log;
+mod start;
+mod streams;
+mod take_in;
+
+use std::collections::BTreeMap;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use holdfast_replica::{Effect, Fatal, GroupId, Leadership, NodeId, Replica, Turn};
+use thiserror::Error;
+use tokio::sync::watch;
+
+use self::callers::Callers;
+pub(crate) use self::inbox::{
+    Answer, Delivery, DriverHandle, FIRST_GROUP, GroupView, Input, Overloaded, Query, ReadAnswer,
+    ReadData, Unavailable,
+};
+use self::log::{Log, LogError};
+pub use self::start::DriverError;
+pub(crate) use self::start::{Channels, start};
+use self::streams::Streams;
+use crate::peers::PeerLinks;
+
+const INPUTS_PER_TURN_MAX: usize = 4_096;
+
+/// Why the driver ended.
+#[derive(Debug, Error)]
+pub enum StopReason {
+    #[error("it was told to")]
+    Told,
+    #[error("the disk failed: {0}")]
+    Disk(String),
+    #[error("{0}")]
+    Broken(#[from] Fatal),
+    #[error("of a bug: the driver panicked")]
+    Panicked,
+}
+
+struct Driver {
+    inbox: Receiver<Input>,
+    replicas: BTreeMap<GroupId, Replica>,
+    log: Log,
+    links: PeerLinks,
+    callers: Callers,
+    streams: Streams,
+    leadership: watch::Sender<Leadership>,
+    /// Messages of this half turn, one batch per peer.
+    outgoing: BTreeMap<NodeId, Vec<(GroupId, Vec<u8>)>>,
+    effects: Vec<Effect>,
+    started: Instant,
+    tick: Duration,
+    stop_by: Option<Instant>,
+}
+
+impl Driver {
+    fn run(mut self) -> StopReason {
+        loop {
+            self.take_input();
+            let now = self.started.elapsed();
+            for replica in self.replicas.values_mut() {
+                replica.handle_time(now);
+            }
+            if let Err(reason) = self.turn() {
+                tracing::error!(%reason, "the node stops");
+                return reason;
+            }
+            self.streams.flush();
+            if self.may_stop() {
+                self.streams.end_all(|| Delivery::LeaderMoved { leader: None });
+                return StopReason::Told;
+            }
+        }
+    }
+
+    /// Waits for something to do, at most until the next tick, and takes in all there is.
+    fn take_input(&mut self) {
+        match self.inbox.recv_timeout(self.tick) {
+            Ok(input) => self.handle(input),
+            Err(RecvTimeoutError::Timeout) => return,
+            Err(RecvTimeoutError::Disconnected) => {
+                self.stop_by = Some(Instant::now());
+                return;
+            }
+        }
+        for _ in 1..INPUTS_PER_TURN_MAX {
+            match self.inbox.try_recv() {
+                Ok(input) => self.handle(input),
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// A node that is told to stop does so once it leads nothing, or cannot get rid of it in time.
+    fn may_stop(&self) -> bool {
+        self.stop_by.is_some_and(|stop_by| {
+            let leads = self.replicas.values().any(|replica| {
+                replica.leadership().is_here && replica.members().len() > 1
+            });
+            !leads || Instant::now() >= stop_by
+        })
+    }
+
+    /// Both halves, again and again until there is nothing left to do.
+    fn turn(&mut self) -> Result<(), StopReason> {
+        loop {
+            let mut turns: Vec<(GroupId, Turn)> = Vec::new();
+            for (group, replica) in &mut self.replicas {
+                if let Some(mut turn) = replica.begin_turn() {
+                    for message in std::mem::take(&mut turn.messages) {
+                        carry_out::post(&mut self.outgoing, &self.links, *group, message);
+                    }
+                    turns.push((*group, turn));
+                }
+            }
+            self.send_outgoing();
+            self.persist(&turns)?;
+            self.finish_turns()?;
+            self.send_outgoing();
+            if turns.is_empty() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Everything that a turn promises is durable when this returns.
+    fn persist(&mut self, turns: &[(GroupId, Turn)]) -> Result<(), StopReason> {
+        for (group, turn) in turns {
+            if let Some(snapshot) = &turn.snapshot {
+                self.insist(|log| log.install(*group, snapshot))?;
+            }
+            self.log.buffer(*group, turn).map_err(disk_failed)?;
+        }
+        self.insist(Log::commit)
+    }
+
+    fn finish_turns(&mut self) -> Result<(), StopReason> {
+        for group in self.replicas.keys().copied().collect::<Vec<_>>() {
+            let mut effects = std::mem::take(&mut self.effects);
+            if let Some(replica) = self.replicas.get_mut(&group) {
+                replica.finish_turn(&mut effects)?;
+            }
+            for effect in effects.drain(..) {
+                self.carry_out(group, effect);
+            }
+            self.effects = effects;
+        }
+        Ok(())
+    }
+
+    fn send_outgoing(&mut self) {
+        while let Some((to, messages)) = self.outgoing.pop_first() {
+            self.links.send(to, messages);
+        }
+    }
+}
+
+fn disk_failed(error: LogError) -> StopReason {
+    StopReason::Disk(error.to_string())
+}
+

@@ -1,0 +1,139 @@
+//! Who waits for an answer: calls under way, and acquires that stand in a queue.
+
+use std::collections::HashMap;
+
+use holdfast_core::{Command, LogicalTime, Outcome, RequestId, SessionId, StreamId};
+use holdfast_replica::{GroupId, Ticket};
+use tokio::sync::oneshot;
+
+use super::inbox::{Answer, Delivery, Query, ReadAnswer, Unavailable};
+use super::streams::Streams;
+
+/// Where an answer goes.
+#[derive(Debug)]
+pub(super) enum ReplyTo {
+    Call(oneshot::Sender<Answer>),
+    Stream { stream: StreamId, request: RequestId },
+}
+
+impl ReplyTo {
+    pub(super) fn answer(self, answer: Answer, streams: &mut Streams) {
+        match self {
+            // A caller that is gone needs no answer.
+            ReplyTo::Call(sender) => drop(sender.send(answer)),
+            ReplyTo::Stream { stream, request } => {
+                streams.tell(stream, Delivery::Answer { request, answer });
+            }
+        }
+    }
+}
+
+/// An acquire, as the lock table names it.
+type Wait = (GroupId, SessionId, RequestId);
+
+#[derive(Debug, Default)]
+pub(super) struct Callers {
+    last_ticket: u64,
+    under_way: HashMap<Ticket, Caller>,
+    parked: HashMap<Wait, ReplyTo>,
+}
+
+#[derive(Debug)]
+enum Caller {
+    Call { reply: ReplyTo, wait: Option<Wait> },
+    Read { query: Query, reply: oneshot::Sender<Result<ReadAnswer, Unavailable>> },
+}
+
+impl Callers {
+    pub(super) fn call(&mut self, group: GroupId, command: &Command, reply: ReplyTo) -> Ticket {
+        let wait = match command {
+            Command::Acquire(acquire) => Some((group, acquire.call.session, acquire.call.request)),
+            _ => None,
+        };
+        self.ticket(Caller::Call { reply, wait })
+    }
+
+    pub(super) fn read(
+        &mut self,
+        query: Query,
+        reply: oneshot::Sender<Result<ReadAnswer, Unavailable>>,
+    ) -> Ticket {
+        self.ticket(Caller::Read { query, reply })
+    }
+
+    fn ticket(&mut self, caller: Caller) -> Ticket {
+        self.last_ticket += 1;
+        let ticket = Ticket(self.last_ticket);
+        self.under_way.insert(ticket, caller);
+        ticket
+    }
+
+    /// The command was applied. An acquire that was queued is parked until its wait ends; if the same
+    /// acquire was parked before, the retry takes its place.
+    pub(super) fn answer(
+        &mut self,
+        ticket: Ticket,
+        at: LogicalTime,
+        outcome: Outcome,
+        streams: &mut Streams,
+    ) {
+        let Some(Caller::Call { reply, wait }) = self.under_way.remove(&ticket) else { return };
+        match (outcome, wait) {
+            (Outcome::Queued { position }, Some(wait)) => {
+                if let ReplyTo::Stream { stream, request } = reply {
+                    streams.tell(stream, Delivery::Queued { request, position });
+                }
+                self.parked.insert(wait, reply);
+            }
+            (outcome, _) => reply.answer(Answer { at, result: Ok(outcome) }, streams),
+        }
+    }
+
+    /// A queued acquire has its answer.
+    pub(super) fn wait_ended(
+        &mut self,
+        wait: Wait,
+        at: LogicalTime,
+        outcome: Outcome,
+        streams: &mut Streams,
+    ) {
+        if let Some(reply) = self.parked.remove(&wait) {
+            reply.answer(Answer { at, result: Ok(outcome) }, streams);
+        }
+    }
+
+    pub(super) fn fail(&mut self, ticket: Ticket, reason: Unavailable, streams: &mut Streams) {
+        match self.under_way.remove(&ticket) {
+            Some(Caller::Call { reply, .. }) => reply.answer(failed(reason), streams),
+            Some(Caller::Read { reply, .. }) => drop(reply.send(Err(reason))),
+            None => {}
+        }
+    }
+
+    /// The table may be looked at for this read.
+    pub(super) fn take_read(
+        &mut self,
+        ticket: Ticket,
+    ) -> Option<(Query, oneshot::Sender<Result<ReadAnswer, Unavailable>>)> {
+        match self.under_way.remove(&ticket)? {
+            Caller::Read { query, reply } => Some((query, reply)),
+            Caller::Call { .. } => None,
+        }
+    }
+
+    /// Leadership of a group is gone: its parked acquires find their place at the next leader.
+    pub(super) fn fail_parked(
+        &mut self,
+        group: GroupId,
+        reason: Unavailable,
+        streams: &mut Streams,
+    ) {
+        for (_, reply) in self.parked.extract_if(|wait, _| wait.0 == group) {
+            reply.answer(failed(reason), streams);
+        }
+    }
+}
+
+pub(super) fn failed(reason: Unavailable) -> Answer {
+    Answer { at: LogicalTime::ZERO, result: Err(reason) }
+}

@@ -1,0 +1,94 @@
+//! What each effect asks for.
+
+use std::collections::BTreeMap;
+
+use holdfast_core::{Event, LogicalTime};
+use holdfast_replica::{Effect, GroupId, Leadership, NodeId, Outgoing, Ticket};
+
+use super::Driver;
+use super::inbox::{Delivery, Query, ReadAnswer, ReadData, Unavailable};
+use crate::peers::PeerLinks;
+
+impl Driver {
+    pub(super) fn carry_out(&mut self, group: GroupId, effect: Effect) {
+        match effect {
+            Effect::Send(message) => post(&mut self.outgoing, &self.links, group, message),
+            Effect::Answer { ticket, at, outcome } => {
+                self.callers.answer(ticket, at, outcome, &mut self.streams);
+            }
+            Effect::Failed { ticket, reason } => {
+                self.callers.fail(ticket, reason.into(), &mut self.streams);
+            }
+            Effect::Read { ticket } => self.serve_read(group, ticket),
+            Effect::Happened { at, event, .. } => self.tell_those_concerned(group, at, event),
+            Effect::LeadershipChanged(leadership) => self.leadership_changed(group, leadership),
+            Effect::SaveSnapshot(file) => self.log.save(group, file),
+        }
+    }
+
+    fn serve_read(&mut self, group: GroupId, ticket: Ticket) {
+        let Some((query, reply)) = self.callers.take_read(ticket) else { return };
+        let Some(replica) = self.replicas.get(&group) else { return };
+        let table = replica.table();
+        let data = match query {
+            Query::Status { name, waiters_max } => ReadData::Status(table.status(&name, waiters_max)),
+            Query::List { prefix, after, limit } => {
+                ReadData::List(table.list(&prefix, after.as_deref(), limit))
+            }
+            Query::Sessions { after, limit } => ReadData::Sessions(table.sessions(after, limit)),
+        };
+        let applied_index = replica.progress().applied_index;
+        let _ = reply.send(Ok(ReadAnswer { at: table.now(), applied_index, data }));
+    }
+
+    /// Only a leader has anybody to tell: on a follower nobody is parked and no stream is open.
+    fn tell_those_concerned(
+        &mut self,
+        group: GroupId,
+        at: LogicalTime,
+        event: Event,
+    ) {
+        match event {
+            Event::WaitEnded { session, request, outcome, .. } => {
+                let wait = (group, session, request);
+                self.callers.wait_ended(wait, at, outcome, &mut self.streams);
+            }
+            Event::HoldEnded { name, session, request, token, reason } => {
+                let notice = Delivery::HoldEnded { name, token, acquire: request, reason };
+                self.streams.tell_session(session, notice);
+            }
+            Event::SessionEnded { session, reason, .. } => {
+                self.streams.tell_session(session, Delivery::SessionEnded { reason });
+            }
+            Event::SessionOpened { .. }
+            | Event::Granted { .. }
+            | Event::Queued { .. }
+            | Event::Released { .. } => {}
+        }
+    }
+
+    fn leadership_changed(&mut self, group: GroupId, leadership: Leadership) {
+        let Leadership { leader, is_here, term } = leadership;
+        tracing::info!(%group, term, is_here, leader = leader.map(|node| node.0), "leadership");
+        if !is_here {
+            let reason = Unavailable::LeadershipLost { leader };
+            self.callers.fail_parked(group, reason, &mut self.streams);
+            self.streams.end_all(|| Delivery::LeaderMoved { leader });
+        }
+        self.leadership.send_replace(leadership);
+    }
+}
+
+/// Puts a message into its peer's batch; a snapshot goes its own way.
+pub(super) fn post(
+    outgoing: &mut BTreeMap<NodeId, Vec<(GroupId, Vec<u8>)>>,
+    links: &PeerLinks,
+    group: GroupId,
+    message: Outgoing,
+) {
+    if message.is_snapshot {
+        links.send_snapshot(message.to, group, message.message);
+    } else {
+        outgoing.entry(message.to).or_default().push((group, message.message));
+    }
+}

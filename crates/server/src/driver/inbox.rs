@@ -1,0 +1,165 @@
+//! What the rest of the node says to the driver, and what it hears from it.
+//!
+//! The inbox is bounded: when it is full a caller is told so at once ([`Overloaded`]) instead of
+//! being made to wait. Answers to a stream travel as one [`Delivery`] list per loop turn.
+
+use std::sync::mpsc::{SyncSender, TrySendError};
+
+use holdfast_core::{
+    Command, EndReason, FenceToken, LockName, LockStatus, LockSummary, LogicalTime, Outcome,
+    PublicSessionId, RequestId, SessionId, SessionSummary, StreamId,
+};
+use holdfast_replica::{GroupId, Leadership, NodeId};
+use holdfast_wal::{DurableSnapshot, FileDisk, Spare, WriteError};
+use tokio::sync::{mpsc, oneshot, watch};
+
+/// The one group that runs while names are not yet spread over several.
+pub(crate) const FIRST_GROUP: GroupId = GroupId(1);
+
+/// One thing for the driver to do.
+#[derive(Debug)]
+pub(crate) enum Input {
+    /// One command, answered once.
+    Call { group: GroupId, command: Command, reply: oneshot::Sender<Answer> },
+    /// A stream begins to serve a session. Its `Opening` command is the stream's first operation.
+    StreamOpened { stream: StreamId, session: SessionId, outbox: mpsc::Sender<Vec<Delivery>> },
+    /// The operations of one client frame, each with the number under which it is answered.
+    Frame { stream: StreamId, group: GroupId, operations: Vec<(RequestId, Command)> },
+    /// A stream ended. If it was the client who went away, its session begins to linger.
+    StreamClosed { stream: StreamId, client_gone: bool },
+    /// A linearizable read.
+    Read { group: GroupId, query: Query, reply: oneshot::Sender<Result<ReadAnswer, Unavailable>> },
+    /// This node's own view; needs no quorum.
+    Inspect { with_digests: bool, reply: oneshot::Sender<Vec<GroupView>> },
+    /// Consensus messages from a peer.
+    PeerMessages(Vec<(GroupId, Vec<u8>)>),
+    /// The stream to a peer broke or refuses.
+    PeerUnreachable(NodeId),
+    /// A snapshot was handed to the peer, or could not be.
+    SnapshotSent { group: GroupId, to: NodeId, delivered: bool },
+    /// A snapshot of this node's own was written beside the log.
+    SnapshotSaved { group: GroupId, result: Result<DurableSnapshot, WriteError> },
+    /// A segment was prepared ahead of use.
+    SegmentPrepared(Result<Spare<FileDisk>, WriteError>),
+    /// Hand leadership over, answer what can be answered, and stop.
+    Shutdown,
+}
+
+/// How a command ended, and at which logical time.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) at: LogicalTime,
+    pub(crate) result: Result<Outcome, Unavailable>,
+}
+
+/// What a stream is told.
+#[derive(Debug)]
+pub(crate) enum Delivery {
+    Answer { request: RequestId, answer: Answer },
+    /// The acquire stands in the queue; its answer comes later.
+    Queued { request: RequestId, position: u64 },
+    HoldEnded { name: LockName, token: FenceToken, acquire: RequestId, reason: EndReason },
+    SessionEnded { reason: EndReason },
+    /// This node no longer leads; nothing more comes on this stream.
+    LeaderMoved { leader: Option<NodeId> },
+}
+
+/// Why a node could not carry an operation through. Not an answer of the lock table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unavailable {
+    /// Nothing was done.
+    NotLeader { leader: Option<NodeId> },
+    /// Leadership was lost while the operation was under way: it may have happened.
+    LeadershipLost { leader: Option<NodeId> },
+    /// Nothing was done: this node is about to stop.
+    ShuttingDown,
+    /// Nothing was done: the disk is full.
+    OutOfSpace,
+    /// Nothing was done: too much is under way.
+    Overloaded,
+}
+
+impl From<holdfast_replica::Unavailable> for Unavailable {
+    fn from(reason: holdfast_replica::Unavailable) -> Unavailable {
+        use holdfast_replica::Unavailable as Replica;
+        match reason {
+            Replica::NotLeader { leader } => Unavailable::NotLeader { leader },
+            Replica::LeadershipLost { leader } => Unavailable::LeadershipLost { leader },
+            Replica::Overloaded => Unavailable::Overloaded,
+        }
+    }
+}
+
+/// The inbox is full. Nothing was done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Overloaded;
+
+#[derive(Debug)]
+pub(crate) enum Query {
+    Status { name: LockName, waiters_max: usize },
+    List { prefix: String, after: Option<String>, limit: usize },
+    Sessions { after: Option<PublicSessionId>, limit: usize },
+}
+
+#[derive(Debug)]
+pub(crate) struct ReadAnswer {
+    pub(crate) at: LogicalTime,
+    pub(crate) applied_index: u64,
+    pub(crate) data: ReadData,
+}
+
+#[derive(Debug)]
+pub(crate) enum ReadData {
+    Status(LockStatus),
+    List(Vec<LockSummary>),
+    Sessions(Vec<SessionSummary>),
+}
+
+/// One group as this node sees it.
+#[derive(Clone, Debug)]
+pub(crate) struct GroupView {
+    pub(crate) group: GroupId,
+    pub(crate) leader: Option<NodeId>,
+    pub(crate) term: u64,
+    pub(crate) commit_index: u64,
+    pub(crate) applied_index: u64,
+    pub(crate) logical_time: LogicalTime,
+    pub(crate) locks: usize,
+    pub(crate) sessions: usize,
+    pub(crate) last_token: u64,
+    pub(crate) digest: Option<String>,
+    /// Filled by the leader: node and the index up to which its log is known to match.
+    pub(crate) matched: Vec<(NodeId, u64)>,
+    pub(crate) last_index: u64,
+}
+
+/// The rest of the node's end of the inbox.
+#[derive(Clone, Debug)]
+pub(crate) struct DriverHandle {
+    inbox: SyncSender<Input>,
+    leadership: watch::Receiver<Leadership>,
+}
+
+impl DriverHandle {
+    pub(crate) fn new(inbox: SyncSender<Input>, leadership: watch::Receiver<Leadership>) -> Self {
+        DriverHandle { inbox, leadership }
+    }
+
+    /// Never blocks.
+    pub(crate) fn send(&self, input: Input) -> Result<(), Overloaded> {
+        match self.inbox.try_send(input) {
+            Ok(()) => Ok(()),
+            // A driver that is gone drops the input and with it the reply channel, which tells the
+            // caller; here the two look alike.
+            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => Err(Overloaded),
+        }
+    }
+
+    pub(crate) fn leadership(&self) -> Leadership {
+        *self.leadership.borrow()
+    }
+
+    pub(crate) fn watch_leadership(&self) -> watch::Receiver<Leadership> {
+        self.leadership.clone()
+    }
+}

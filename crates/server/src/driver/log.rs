@@ -1,0 +1,144 @@
+//! The disk, as the driver uses it: one write and one sync for all groups of a turn, and the slow
+//! work (snapshots, new segments) on a thread of its own.
+
+use std::sync::mpsc::SyncSender;
+use std::thread;
+
+use bytes::Bytes;
+use holdfast_replica::{Durable, GroupId, SnapshotFile, Turn};
+use holdfast_wal::{
+    AppendError, DurableSnapshot, FileDisk, GroupLog, LogEntryRef, Snapshot, SnapshotError, Spare,
+    Wal, WriteError,
+};
+use thiserror::Error;
+
+use super::inbox::Input;
+
+#[derive(Debug)]
+pub(super) struct Log {
+    wal: Wal<FileDisk>,
+    /// Where slow work reports.
+    inbox: SyncSender<Input>,
+    segment_under_way: bool,
+}
+
+/// The disk or the log refused.
+#[derive(Debug, Error)]
+pub(crate) enum LogError {
+    #[error(transparent)]
+    Append(#[from] AppendError),
+    #[error(transparent)]
+    Write(#[from] WriteError),
+    #[error(transparent)]
+    Snapshot(#[from] SnapshotError),
+}
+
+impl LogError {
+    /// The same may succeed once there is room.
+    pub(super) fn is_out_of_space(&self) -> bool {
+        matches!(
+            self,
+            LogError::Write(WriteError::NoSpace { .. })
+                | LogError::Snapshot(SnapshotError::Write(WriteError::NoSpace { .. }))
+        )
+    }
+}
+
+impl Log {
+    pub(super) fn new(wal: Wal<FileDisk>, inbox: SyncSender<Input>) -> Log {
+        Log { wal, inbox, segment_under_way: false }
+    }
+
+    /// Installs the snapshot of a turn. Before its entries are buffered.
+    pub(super) fn install(&mut self, group: GroupId, file: &SnapshotFile) -> Result<(), LogError> {
+        Ok(self.wal.install_snapshot(group.0, &to_wal_snapshot(file))?)
+    }
+
+    /// Adds a turn's entries and hard state to the next commit.
+    pub(super) fn buffer(&mut self, group: GroupId, turn: &Turn) -> Result<(), LogError> {
+        for entry in &turn.entries {
+            let (index, term, kind) = (entry.index, entry.term, entry.kind);
+            self.wal.append(group.0, LogEntryRef { index, term, kind, data: &entry.data })?;
+        }
+        if let Some(state) = turn.hard_state {
+            let (term, vote, commit) = (state.term, state.vote, state.commit);
+            self.wal.set_hard_state(group.0, holdfast_wal::HardState { term, vote, commit });
+        }
+        Ok(())
+    }
+
+    /// Makes durable what was buffered. Free if that is nothing.
+    pub(super) fn commit(&mut self) -> Result<(), LogError> {
+        self.wal.commit()?;
+        if !self.segment_under_way && self.wal.spare_wanted() {
+            self.segment_under_way = true;
+            let preparer = self.wal.segment_preparer();
+            self.in_background(move || Input::SegmentPrepared(preparer.prepare()));
+        }
+        Ok(())
+    }
+
+    pub(super) fn segment_prepared(&mut self, result: Result<Spare<FileDisk>, WriteError>) {
+        self.segment_under_way = false;
+        match result {
+            Ok(spare) => self.wal.add_spare(spare),
+            Err(error) => tracing::warn!(%error, "a log segment could not be prepared ahead"),
+        }
+    }
+
+    /// Writes a snapshot of this node's own; the inbox hears of the end.
+    pub(super) fn save(&self, group: GroupId, file: SnapshotFile) {
+        let writer = self.wal.snapshot_writer();
+        self.in_background(move || {
+            let result = writer.write(group.0, &to_wal_snapshot(&file));
+            Input::SnapshotSaved { group, result }
+        });
+    }
+
+    /// Lets go of what the snapshot covers.
+    pub(super) fn snapshot_saved(&mut self, written: DurableSnapshot) -> Result<(), LogError> {
+        Ok(self.wal.snapshot_written(written)?)
+    }
+
+    fn in_background(&self, work: impl FnOnce() -> Input + Send + 'static) {
+        let inbox = self.inbox.clone();
+        let spawned = thread::Builder::new().name("holdfast-disk".into()).spawn(move || {
+            // A driver that is gone no longer wants to know.
+            let _ = inbox.send(work());
+        });
+        if let Err(error) = spawned {
+            tracing::error!(%error, "no thread for background work on the log");
+        }
+    }
+}
+
+/// What the log recovered of a group, in the replica's terms.
+pub(super) fn to_durable(log: GroupLog) -> Durable {
+    let state = log.hard_state;
+    Durable {
+        hard_state: holdfast_replica::HardState {
+            term: state.term,
+            vote: state.vote,
+            commit: state.commit,
+        },
+        snapshot: log.snapshot.map(|snapshot| SnapshotFile {
+            index: snapshot.index,
+            term: snapshot.term,
+            data: Bytes::from(snapshot.data),
+        }),
+        entries: log
+            .entries
+            .into_iter()
+            .map(|entry| holdfast_replica::LogEntry {
+                index: entry.index,
+                term: entry.term,
+                kind: entry.kind,
+                data: Bytes::from(entry.data),
+            })
+            .collect(),
+    }
+}
+
+fn to_wal_snapshot(file: &SnapshotFile) -> Snapshot {
+    Snapshot { index: file.index, term: file.term, data: file.data.to_vec() }
+}

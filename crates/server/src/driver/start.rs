@@ -1,0 +1,114 @@
+//! From what is on disk to a running loop.
+
+use std::collections::BTreeMap;
+use std::sync::mpsc::{Receiver, SyncSender};
+use std::thread;
+use std::time::Instant;
+
+use holdfast_core::{Limits, Span};
+use holdfast_replica::{GroupId, Leadership, NodeId, Replica, ReplicaConfig};
+use holdfast_wal::{DirectoryError, FileDisk, OpenError, Options, Wal};
+use thiserror::Error;
+use tokio::sync::{oneshot, watch};
+
+use super::callers::Callers;
+use super::inbox::{FIRST_GROUP, Input};
+use super::log::{self, Log};
+use super::streams::Streams;
+use super::{Driver, StopReason};
+use crate::config::NodeConfig;
+use crate::peers::PeerLinks;
+
+const SNAPSHOT_EVERY_BYTES: u64 = 64 << 20;
+const KEEP_ENTRIES: u64 = 10_000;
+
+/// Why the driver could not start.
+#[derive(Debug, Error)]
+pub enum DriverError {
+    #[error(transparent)]
+    Directory(#[from] DirectoryError),
+    #[error("the log cannot be opened: {0}")]
+    Log(#[from] OpenError),
+    #[error(transparent)]
+    Replica(#[from] holdfast_replica::StartError),
+    #[error("no thread for the driver: {0}")]
+    Thread(std::io::Error),
+}
+
+/// The node's ends of the driver's channels.
+pub(crate) struct Channels {
+    pub(crate) inbox: Receiver<Input>,
+    /// For the driver's own background work.
+    pub(crate) inbox_sender: SyncSender<Input>,
+    pub(crate) leadership: watch::Sender<Leadership>,
+}
+
+/// Opens the log and starts the loop on a thread of its own. The receiver hears why it ended.
+pub(crate) fn start(
+    config: &NodeConfig,
+    channels: Channels,
+    links: PeerLinks,
+) -> Result<oneshot::Receiver<StopReason>, DriverError> {
+    let driver = Driver::open(config, channels, links)?;
+    let (ended, ending) = oneshot::channel();
+    thread::Builder::new()
+        .name("holdfast-driver".into())
+        .spawn(move || {
+            let run = std::panic::AssertUnwindSafe(|| driver.run());
+            let reason = std::panic::catch_unwind(run).unwrap_or(StopReason::Panicked);
+            // Nobody listens only if the node is already gone.
+            let _ = ended.send(reason);
+        })
+        .map_err(DriverError::Thread)?;
+    Ok(ending)
+}
+
+impl Driver {
+    fn open(
+        config: &NodeConfig,
+        channels: Channels,
+        links: PeerLinks,
+    ) -> Result<Driver, DriverError> {
+        let disk = FileDisk::open(config.data_dir.join("log"))?;
+        let options = Options { segment_bytes: config.segment_bytes };
+        let (wal, mut recovered) = Wal::open(disk, options)?;
+        let mut replicas = BTreeMap::new();
+        for group in [FIRST_GROUP] {
+            let found = recovered.iter().position(|log| log.group == group.0);
+            let durable = found.map(|at| log::to_durable(recovered.swap_remove(at)));
+            let replica = Replica::new(replica_config(config, group), durable.unwrap_or_default())?;
+            replicas.insert(group, replica);
+        }
+        Ok(Driver {
+            inbox: channels.inbox,
+            replicas,
+            log: Log::new(wal, channels.inbox_sender),
+            links,
+            callers: Callers::default(),
+            streams: Streams::default(),
+            leadership: channels.leadership,
+            outgoing: BTreeMap::new(),
+            effects: Vec::new(),
+            started: Instant::now(),
+            tick: config.tick(),
+            stop_by: None,
+        })
+    }
+}
+
+fn replica_config(config: &NodeConfig, group: GroupId) -> ReplicaConfig {
+    let election_ticks = usize::try_from(config.election_ticks).unwrap_or(usize::MAX);
+    ReplicaConfig {
+        group,
+        node: NodeId(config.node),
+        voters: config.nodes.iter().map(|member| NodeId(member.id)).collect(),
+        tick: config.tick(),
+        heartbeat_ticks: usize::try_from(config.heartbeat_ticks).unwrap_or(usize::MAX),
+        election_ticks: (election_ticks, election_ticks.saturating_mul(2)),
+        grace: Span::from_ms(config.grace_ms),
+        snapshot_every_entries: config.snapshot_every_entries,
+        snapshot_every_bytes: SNAPSHOT_EVERY_BYTES,
+        keep_entries: KEEP_ENTRIES.min(config.snapshot_every_entries),
+        limits: Limits::default(),
+    }
+}

@@ -1,0 +1,133 @@
+//! What each input does.
+
+use std::time::{Duration, Instant};
+
+use holdfast_core::{Command, StreamId};
+use holdfast_replica::{GroupId, Replica};
+use holdfast_wal::{DurableSnapshot, WriteError};
+
+use super::Driver;
+use super::callers::{ReplyTo, failed};
+use super::inbox::{GroupView, Input, Unavailable};
+use super::log::LogError;
+
+/// How long a node that is to stop tries to hand leadership over.
+const HAND_OVER_MAX: Duration = Duration::from_secs(2);
+
+impl Driver {
+    pub(super) fn handle(&mut self, input: Input) {
+        match input {
+            Input::Call { group, command, reply } => {
+                self.call(group, command, ReplyTo::Call(reply));
+            }
+            Input::Frame { stream, group, operations } => {
+                for (request, command) in operations {
+                    self.call(group, command, ReplyTo::Stream { stream, request });
+                }
+            }
+            Input::StreamOpened { stream, session, outbox } => {
+                self.streams.open(stream, session, outbox);
+            }
+            Input::StreamClosed { stream, client_gone } => self.stream_closed(stream, client_gone),
+            Input::Read { group, query, reply } => match self.replicas.get_mut(&group) {
+                Some(replica) => replica.handle_read(self.callers.read(query, reply)),
+                None => drop(reply.send(Err(Unavailable::NotLeader { leader: None }))),
+            },
+            Input::Inspect { with_digests, reply } => {
+                let views = self.replicas.iter();
+                let views = views.map(|(group, replica)| view(*group, replica, with_digests));
+                let _ = reply.send(views.collect());
+            }
+            Input::PeerMessages(messages) => {
+                for (group, message) in messages {
+                    let Some(replica) = self.replicas.get_mut(&group) else { continue };
+                    if let Err(error) = replica.handle_message(&message) {
+                        tracing::warn!(%group, %error, "a message from a peer was refused");
+                    }
+                }
+            }
+            Input::PeerUnreachable(node) => {
+                for replica in self.replicas.values_mut() {
+                    replica.handle_peer_unreachable(node);
+                }
+            }
+            Input::SnapshotSent { group, to, delivered } => {
+                if let Some(replica) = self.replicas.get_mut(&group) {
+                    replica.handle_snapshot_sent(to, delivered);
+                }
+            }
+            Input::SnapshotSaved { group, result } => self.snapshot_saved(group, result),
+            Input::SegmentPrepared(result) => self.log.segment_prepared(result),
+            Input::Shutdown => self.begin_stop(),
+        }
+    }
+
+    fn call(&mut self, group: GroupId, command: Command, reply: ReplyTo) {
+        if self.stop_by.is_some() {
+            return reply.answer(failed(Unavailable::ShuttingDown), &mut self.streams);
+        }
+        match self.replicas.get_mut(&group) {
+            Some(replica) => {
+                let ticket = self.callers.call(group, &command, reply);
+                replica.handle_call(Some(ticket), command);
+            }
+            None => {
+                let reason = Unavailable::NotLeader { leader: None };
+                reply.answer(failed(reason), &mut self.streams);
+            }
+        }
+    }
+
+    /// The session of a client that went away begins to linger, wherever it is known.
+    fn stream_closed(&mut self, stream: StreamId, client_gone: bool) {
+        if let (Some(session), true) = (self.streams.close(stream), client_gone) {
+            for replica in self.replicas.values_mut() {
+                replica.handle_call(None, Command::DetachStream { session, stream });
+            }
+        }
+    }
+
+    pub(super) fn snapshot_saved(
+        &mut self,
+        group: GroupId,
+        result: Result<DurableSnapshot, WriteError>,
+    ) {
+        let Some(replica) = self.replicas.get_mut(&group) else { return };
+        let saved = result.map_err(LogError::from).and_then(|written| {
+            let index = written.index();
+            self.log.snapshot_saved(written).map(|()| index)
+        });
+        match saved {
+            Ok(index) => replica.handle_snapshot_saved(index),
+            Err(error) => {
+                tracing::error!(%group, %error, "a snapshot could not be saved");
+                replica.handle_snapshot_failed();
+            }
+        }
+    }
+
+    fn begin_stop(&mut self) {
+        self.stop_by = Some(Instant::now() + HAND_OVER_MAX);
+        for replica in self.replicas.values_mut() {
+            replica.transfer_leadership();
+        }
+    }
+}
+
+fn view(group: GroupId, replica: &Replica, with_digest: bool) -> GroupView {
+    let (progress, table) = (replica.progress(), replica.table());
+    GroupView {
+        group,
+        leader: progress.leadership.leader,
+        term: progress.leadership.term,
+        commit_index: progress.commit_index,
+        applied_index: progress.applied_index,
+        logical_time: table.now(),
+        locks: table.lock_count(),
+        sessions: table.session_count(),
+        last_token: table.last_token(),
+        digest: with_digest.then(|| table.digest().to_string()),
+        matched: progress.matched,
+        last_index: progress.last_index,
+    }
+}
