@@ -1,1 +1,58 @@
+//! The client of Holdfast: one session, one stream, many locks.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use std::time::Duration;
+//! use holdfast_client::Client;
+//!
+//! let client = Client::connect("127.0.0.1:7420").await?;
+//! let guard = client.lock("wallet:user_123").wait(Duration::from_secs(10)).acquire().await?;
+//! // Hand the token to the resource with every write: it refuses one that is out of date.
+//! let token = guard.token()?;
+//! # let _ = token;
+//! guard.release().await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! What the library takes care of:
+//! - it keeps the session alive, follows the leader, and sends what was not answered again under the
+//!   same request id, so that every operation takes effect once;
+//! - a [`Guard`] reads a clock that also runs while the machine sleeps each time it is asked for its
+//!   token, and gives none once the lock may have ended, whether or not a message has told so;
+//! - a dropped guard is released, and a dropped `acquire` leaves no waiter behind.
+//!
+//! Caveats:
+//! - a session whose linger is shorter than its TTL can be ended by the servers before
+//!   [`Guard::valid_until`] when its stream breaks; [`Guard::lost`] fires once that is known, and the
+//!   fencing token is what protects the resource in between;
+//! - the work of releasing is done by a task: before the process ends, `release().await` the guards
+//!   or [`Client::close`] the client, or else the locks are freed only by linger or TTL.
+//!
+//! [`lease`] is pure and can be simulated; [`unary`] is the thin wrapper for single calls.
 
+mod backoff;
+mod builder;
+mod client;
+mod clock;
+mod connection;
+mod endpoints;
+mod error;
+mod guard;
+mod in_flight;
+pub mod lease;
+mod lock;
+mod session;
+pub mod unary;
+
+pub use builder::ClientBuilder;
+pub use client::Client;
+pub use endpoints::InvalidEndpoints;
+pub use error::{
+    AcquireError, CloseError, ConnectError, LossReason, Lost, Rejection, ReleaseError, RenewError,
+    Unavailable,
+};
+pub use guard::{Guard, ReleaseOutcome};
+pub use holdfast_proto::v1::Owner;
+pub use holdfast_proto::{Fence, Guarantee, PublicSessionId, SessionId};
+pub use lock::LockRequest;

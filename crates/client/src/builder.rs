@@ -1,0 +1,69 @@
+//! The settings of a client.
+
+use std::time::Duration;
+
+use holdfast_proto::v1::Owner;
+
+use crate::client::Client;
+use crate::error::ConnectError;
+use crate::session::{Handle, Settings};
+
+const DEFAULT_TTL: Duration = Duration::from_secs(30);
+const DEFAULT_REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The settings of a client; see [`Client::builder`].
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct ClientBuilder {
+    settings: Settings,
+}
+
+impl ClientBuilder {
+    pub(crate) fn new(owner: Owner) -> ClientBuilder {
+        ClientBuilder {
+            settings: Settings {
+                ttl: DEFAULT_TTL,
+                linger: None,
+                owner,
+                request_timeout: DEFAULT_REQUEST_TIMEOUT,
+            },
+        }
+    }
+
+    /// How long the session outlives the last answered request; 30 s by default. A third of it is the
+    /// time between heartbeats.
+    pub fn ttl(mut self, ttl: Duration) -> ClientBuilder {
+        self.settings.ttl = ttl;
+        self
+    }
+
+    /// How long the session outlives a broken stream; the TTL by default.
+    pub fn linger(mut self, linger: Duration) -> ClientBuilder {
+        self.settings.linger = Some(linger);
+        self
+    }
+
+    /// Who is behind the session, for people who look at it; by default this process.
+    pub fn owner(mut self, owner: Owner) -> ClientBuilder {
+        self.settings.owner = owner;
+        self
+    }
+
+    /// A word for people who look at the session, beside the default owner.
+    pub fn note(mut self, note: impl Into<String>) -> ClientBuilder {
+        self.settings.owner.note = note.into();
+        self
+    }
+
+    /// How long a call waits for the cluster, beyond the wait for the lock itself; 10 s by default.
+    pub fn request_timeout(mut self, request_timeout: Duration) -> ClientBuilder {
+        self.settings.request_timeout = request_timeout;
+        self
+    }
+
+    /// Opens the session; see [`Client::connect`] for `endpoints`.
+    pub async fn connect(self, endpoints: &str) -> Result<Client, ConnectError> {
+        let handle = Handle::open(endpoints.parse()?, self.settings).await?;
+        Ok(Client::new(handle))
+    }
+}

@@ -1,0 +1,66 @@
+//! The client: one session with the cluster, shared by all clones.
+
+use holdfast_proto::v1::Owner;
+use tokio::sync::oneshot;
+
+use crate::builder::ClientBuilder;
+use crate::error::{CloseError, ConnectError};
+use crate::lock::LockRequest;
+use crate::session::{Command, Handle};
+
+/// One session with the cluster. Clones share it; it is closed when the last clone and the last
+/// guard are gone.
+#[derive(Debug, Clone)]
+pub struct Client {
+    handle: Handle,
+}
+
+impl Client {
+    /// Opens a session with the default settings. `endpoints` are one or more `host:port`, separated
+    /// by commas; the other nodes of the cluster are learned from them.
+    pub async fn connect(endpoints: &str) -> Result<Client, ConnectError> {
+        Client::builder().connect(endpoints).await
+    }
+
+    pub fn builder() -> ClientBuilder {
+        ClientBuilder::new(default_owner())
+    }
+
+    pub(crate) fn new(handle: Handle) -> Client {
+        Client { handle }
+    }
+
+    pub fn lock(&self, name: impl Into<String>) -> LockRequest {
+        LockRequest::new(self.handle.clone(), name.into())
+    }
+
+    /// Ends the session: all its locks and places in queues are freed at once, also those of clones.
+    pub async fn close(self) -> Result<(), CloseError> {
+        let (reply, closed) = oneshot::channel();
+        if !self.handle.send(Command::Close { reply }) {
+            // The task has ended before: a clone was closed.
+            return Ok(());
+        }
+        match tokio::time::timeout(self.handle.request_timeout(), closed).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(_)) | Err(_) => Err(CloseError(self.handle.unavailable(true))),
+        }
+    }
+}
+
+/// This process, as people will see it in listings.
+fn default_owner() -> Owner {
+    let application = std::env::current_exe()
+        .ok()
+        .and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()))
+        .unwrap_or_default();
+    Owner { application, host: host_name(), pid: std::process::id(), note: String::new() }
+}
+
+/// Empty if the system does not tell it: the host is for people only.
+fn host_name() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/hostname")
+        .map(|name| name.trim().to_owned())
+        .or_else(|_| std::env::var("HOSTNAME"))
+        .unwrap_or_default()
+}

@@ -1,0 +1,24 @@
+//! One connection to one node, tuned so that a silent peer is noticed within seconds.
+
+use std::time::Duration;
+
+use holdfast_proto::v1::lock_service_client::LockServiceClient;
+use tonic::transport::{Channel, Endpoint};
+
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
+const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(2);
+
+pub(crate) async fn connect(
+    address: &str,
+) -> Result<LockServiceClient<Channel>, tonic::transport::Error> {
+    let channel = Endpoint::from_shared(format!("http://{address}"))?
+        .connect_timeout(CONNECT_TIMEOUT)
+        .tcp_nodelay(true)
+        .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
+        .keep_alive_timeout(KEEPALIVE_TIMEOUT)
+        .keep_alive_while_idle(true)
+        .connect()
+        .await?;
+    Ok(LockServiceClient::new(channel))
+}

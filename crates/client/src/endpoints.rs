@@ -1,0 +1,119 @@
+//! Which node to talk to next: the leader if one was named, else the known nodes in turn.
+
+use std::str::FromStr;
+
+/// A comma-separated list of `host:port` that cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidEndpoints {
+    #[error("no endpoint given; write one or more host:port, separated by commas")]
+    Empty,
+    #[error("'{0}' is not an endpoint; write host:port, for example 127.0.0.1:7420")]
+    NotHostAndPort(String),
+}
+
+/// A non-empty list of `host:port` texts, with a place in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Endpoints {
+    addresses: Vec<String>,
+    next: usize,
+    /// Asked before the list, once.
+    leader_hint: Option<String>,
+}
+
+impl FromStr for Endpoints {
+    type Err = InvalidEndpoints;
+
+    fn from_str(text: &str) -> Result<Endpoints, InvalidEndpoints> {
+        let addresses = text
+            .split(',')
+            .map(str::trim)
+            .filter(|part| !part.is_empty())
+            .map(|part| checked_address(part).map(str::to_owned))
+            .collect::<Result<Vec<_>, _>>()?;
+        if addresses.is_empty() {
+            return Err(InvalidEndpoints::Empty);
+        }
+        Ok(Endpoints { addresses, next: 0, leader_hint: None })
+    }
+}
+
+/// A scheme is taken off, since people copy addresses from elsewhere with one.
+fn checked_address(text: &str) -> Result<&str, InvalidEndpoints> {
+    let address = text.strip_prefix("http://").unwrap_or(text).trim_end_matches('/');
+    let not_an_endpoint = || InvalidEndpoints::NotHostAndPort(text.to_owned());
+    let (host, port) = address.rsplit_once(':').ok_or_else(not_an_endpoint)?;
+    let uri_parses = format!("http://{address}").parse::<tonic::transport::Uri>().is_ok();
+    let port_fits = port.parse::<u16>().is_ok_and(|port| port > 0);
+    if host.is_empty() || host.contains('/') || !port_fits || !uri_parses {
+        return Err(not_an_endpoint());
+    }
+    Ok(address)
+}
+
+impl Endpoints {
+    /// The node to try now. Calling it again gives another one, so a node that fails is left behind.
+    pub(crate) fn next_address(&mut self) -> String {
+        if let Some(leader) = self.leader_hint.take() {
+            return leader;
+        }
+        let address = self.addresses[self.next % self.addresses.len()].clone();
+        self.next = (self.next + 1) % self.addresses.len();
+        address
+    }
+
+    /// A node said who leads. An empty hint says that it does not know.
+    pub(crate) fn follow_leader(&mut self, leader: &str) {
+        if checked_address(leader).is_ok() {
+            self.leader_hint = Some(leader.to_owned());
+        }
+    }
+
+    /// Nodes that the cluster told about are asked after the configured ones.
+    pub(crate) fn learn(&mut self, addresses: &[String]) {
+        for address in addresses {
+            if checked_address(address).is_ok() && !self.addresses.contains(address) {
+                self.addresses.push(address.clone());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nodes_are_tried_in_turn() {
+        let mut endpoints: Endpoints = "a:1, http://b:2/,c:3".parse().unwrap();
+        let tried: Vec<_> = (0..4).map(|_| endpoints.next_address()).collect();
+        assert_eq!(tried, ["a:1", "b:2", "c:3", "a:1"]);
+    }
+
+    #[test]
+    fn a_leader_that_was_named_is_tried_once_before_the_others() {
+        let mut endpoints: Endpoints = "a:1,b:2".parse().unwrap();
+        endpoints.follow_leader("b:2");
+        endpoints.follow_leader("");
+        let tried: Vec<_> = (0..3).map(|_| endpoints.next_address()).collect();
+        assert_eq!(tried, ["b:2", "a:1", "b:2"]);
+    }
+
+    #[test]
+    fn nodes_told_by_the_cluster_are_added_once() {
+        let mut endpoints: Endpoints = "a:1".parse().unwrap();
+        endpoints.learn(&["a:1".into(), "b:2".into(), "nonsense".into()]);
+        endpoints.learn(&["b:2".into()]);
+        let tried: Vec<_> = (0..3).map(|_| endpoints.next_address()).collect();
+        assert_eq!(tried, ["a:1", "b:2", "a:1"]);
+    }
+
+    #[test]
+    fn texts_that_are_no_endpoints_are_refused_with_words() {
+        assert_eq!(" , ".parse::<Endpoints>(), Err(InvalidEndpoints::Empty));
+        for wrong in ["localhost", "a:", ":7420", "a:0", "a:70000", "a b:1", "a:1,b"] {
+            let parsed = wrong.parse::<Endpoints>();
+            assert!(matches!(parsed, Err(InvalidEndpoints::NotHostAndPort(_))), "{wrong}");
+        }
+        assert!("[::1]:7420".parse::<Endpoints>().is_ok());
+    }
+}

@@ -1,0 +1,232 @@
+//! What can go wrong, one narrow type per operation. Each tells whether the same call may succeed
+//! later (`is_retryable`) and whether it may have taken effect (`may_have_happened`).
+
+use holdfast_proto::v1::{EndReason, Failure, Reason};
+
+use crate::endpoints::InvalidEndpoints;
+
+/// Why a hold ended without being released.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
+#[non_exhaustive]
+pub enum LossReason {
+    /// The local clock says so; no message was needed for it.
+    #[error("the time up to which the lock was certain has passed")]
+    Expired,
+    #[error("the hold's own TTL passed without a renewal")]
+    HoldTtl,
+    #[error("the hold reached its maximum time")]
+    MaxHold,
+    #[error("the session expired")]
+    SessionExpired,
+    #[error("the session was closed")]
+    SessionClosed,
+    #[error("the stream broke and did not come back within the linger time")]
+    Disconnected,
+    /// The cluster said that the hold ended, in words that this version does not know.
+    #[error("the lock was ended by the cluster")]
+    Ended,
+}
+
+/// The lock is no longer held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the lock is lost: {reason}")]
+pub struct Lost {
+    pub reason: LossReason,
+}
+
+/// The cluster refused an operation.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Rejection {
+    pub reason: Reason,
+    pub message: String,
+    pub may_have_happened: bool,
+}
+
+/// No node answered within the caller's patience.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("no answer from the cluster in time: {message}")]
+pub struct Unavailable {
+    pub message: String,
+    pub may_have_happened: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    #[error(transparent)]
+    InvalidEndpoints(#[from] InvalidEndpoints),
+    #[error("the operating system gives no random numbers for a session id")]
+    NoRandomness,
+    #[error("the session was refused: {0}")]
+    Rejected(Rejection),
+    #[error(transparent)]
+    Unavailable(Unavailable),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AcquireError {
+    #[error("the lock is held by somebody else")]
+    Busy,
+    #[error("the lock did not become free within the wait")]
+    TimedOut,
+    /// It had been granted, and ended before the caller got it.
+    #[error(transparent)]
+    Lost(#[from] Lost),
+    /// The session ended while the request was waiting. The next request opens a new one.
+    #[error("the session ended while waiting: {0}")]
+    SessionLost(LossReason),
+    #[error("the lock was refused: {0}")]
+    Rejected(Rejection),
+    #[error(transparent)]
+    Unavailable(Unavailable),
+    #[error("the client is closed")]
+    Closed,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReleaseError {
+    #[error("the release was refused: {0}")]
+    Rejected(Rejection),
+    /// The release is not given up: the session goes on trying.
+    #[error(transparent)]
+    Unavailable(Unavailable),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RenewError {
+    #[error(transparent)]
+    Lost(#[from] Lost),
+    #[error("the renewal was refused: {0}")]
+    Rejected(Rejection),
+    #[error(transparent)]
+    Unavailable(Unavailable),
+}
+
+/// The session could not be closed in words; it ends by its linger time or TTL.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(transparent)]
+pub struct CloseError(#[from] pub Unavailable);
+
+impl LossReason {
+    pub(crate) fn of_hold(reason: EndReason) -> LossReason {
+        match reason {
+            EndReason::Ttl => LossReason::HoldTtl,
+            EndReason::MaxHold => LossReason::MaxHold,
+            EndReason::Closed => LossReason::SessionClosed,
+            EndReason::Disconnected => LossReason::Disconnected,
+            EndReason::Unspecified => LossReason::Ended,
+        }
+    }
+
+    pub(crate) fn of_session(reason: EndReason) -> LossReason {
+        match reason {
+            EndReason::Ttl => LossReason::SessionExpired,
+            other => LossReason::of_hold(other),
+        }
+    }
+}
+
+impl Rejection {
+    pub(crate) fn of(failure: Failure) -> Rejection {
+        Rejection {
+            reason: failure.reason(),
+            may_have_happened: failure.may_have_happened,
+            message: failure.message,
+        }
+    }
+
+    /// The limits that refused the request can have room again later; a wrong request stays wrong.
+    pub fn is_retryable(&self) -> bool {
+        matches!(
+            self.reason,
+            Reason::TooManySessions
+                | Reason::TooManyHolds
+                | Reason::TooManyWaits
+                | Reason::QueueFull
+                | Reason::TooManyUnacknowledged
+        )
+    }
+}
+
+impl ConnectError {
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            ConnectError::Unavailable(_) => true,
+            ConnectError::Rejected(rejection) => rejection.is_retryable(),
+            ConnectError::InvalidEndpoints(_) | ConnectError::NoRandomness => false,
+        }
+    }
+
+    pub fn may_have_happened(&self) -> bool {
+        match self {
+            ConnectError::Unavailable(unavailable) => unavailable.may_have_happened,
+            ConnectError::Rejected(rejection) => rejection.may_have_happened,
+            ConnectError::InvalidEndpoints(_) | ConnectError::NoRandomness => false,
+        }
+    }
+}
+
+impl AcquireError {
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            AcquireError::Busy
+            | AcquireError::TimedOut
+            | AcquireError::Lost(_)
+            | AcquireError::SessionLost(_)
+            | AcquireError::Unavailable(_) => true,
+            AcquireError::Rejected(rejection) => rejection.is_retryable(),
+            AcquireError::Closed => false,
+        }
+    }
+
+    /// The lock may have been granted for a while, or may yet be; the library releases it then.
+    pub fn may_have_happened(&self) -> bool {
+        match self {
+            AcquireError::Busy | AcquireError::TimedOut | AcquireError::Closed => false,
+            AcquireError::Lost(_) | AcquireError::SessionLost(_) => true,
+            AcquireError::Rejected(rejection) => rejection.may_have_happened,
+            AcquireError::Unavailable(unavailable) => unavailable.may_have_happened,
+        }
+    }
+}
+
+impl ReleaseError {
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, ReleaseError::Unavailable(_))
+    }
+
+    pub fn may_have_happened(&self) -> bool {
+        match self {
+            ReleaseError::Rejected(rejection) => rejection.may_have_happened,
+            ReleaseError::Unavailable(unavailable) => unavailable.may_have_happened,
+        }
+    }
+}
+
+impl RenewError {
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, RenewError::Unavailable(_))
+    }
+
+    pub fn may_have_happened(&self) -> bool {
+        match self {
+            RenewError::Lost(_) => false,
+            RenewError::Rejected(rejection) => rejection.may_have_happened,
+            RenewError::Unavailable(unavailable) => unavailable.may_have_happened,
+        }
+    }
+}
+
+impl CloseError {
+    pub fn is_retryable(&self) -> bool {
+        true
+    }
+
+    pub fn may_have_happened(&self) -> bool {
+        self.0.may_have_happened
+    }
+}

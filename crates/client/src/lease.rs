@@ -1,0 +1,265 @@
+//! How long a client may trust its locks. Pure: no clock and no I/O; the local time is an argument.
+//!
+//! Deadlines are told in the lock table's logical time, which the client cannot read. What it has are
+//! samples: a request was *sent* at local time S, and its answer told the logical time L. Logical
+//! time was at most L when the request was sent, and runs at most 1 % faster than real time; the
+//! client's own clock is off by at most 1 % too. So the deadline D cannot pass before
+//!
+//! ```text
+//! S + (D - L) x 0.98 - slack
+//! ```
+//!
+//! Each sample gives a sound bound, so the best of them may be used. That best one is the same for
+//! every D, because the bound is `0.98 D + (S - 0.98 L)`: it is the sample with the largest
+//! `S - 0.98 L`, and only that one is kept. It matters for the grant of a long wait, whose own S is
+//! long past when the answer comes.
+//!
+//! Invariants:
+//! - `valid_until` of a session or hold is never later than its true end, as long as the rates hold;
+//! - it never moves back, except that an ended hold has none;
+//! - a retried request counts from its *first* sending, since its answer may be the first one's.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// The safety margin, in hundredths of the remaining span: 1 % for the servers' clocks and 1 % for
+/// ours.
+const MARGIN_PERCENT: i128 = 2;
+
+/// Logical times are whole milliseconds, and each of L and D may be cut by up to one.
+const SLACK: Duration = Duration::from_millis(2);
+
+/// A reading of the client's own clock, since an arbitrary start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LocalTime(pub Duration);
+
+impl LocalTime {
+    /// Zero if `earlier` is in fact later.
+    pub fn saturating_since(self, earlier: LocalTime) -> Duration {
+        self.0.saturating_sub(earlier.0)
+    }
+}
+
+/// The lock table's time, in milliseconds, as answers tell it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LogicalTime(pub u64);
+
+/// A hold within its session: the request id of the acquire that was granted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HoldId(pub u64);
+
+/// An answered request: sent at this local time, answered with this logical time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Sample {
+    sent_at: LocalTime,
+    logical_time: LogicalTime,
+}
+
+/// The leases of one session and of its holds.
+///
+/// Inputs: [`Leases::answered`], [`Leases::granted`], [`Leases::renewed`], [`Leases::ended`].
+/// Outputs: [`Leases::session_valid_until`], [`Leases::valid_until`], [`Leases::heartbeat_due`].
+#[derive(Debug, Clone)]
+pub struct Leases {
+    ttl: Duration,
+    best_sample: Sample,
+    last_answered_sent_at: LocalTime,
+    /// For each hold, the deadline of its own, if it has one.
+    holds: BTreeMap<HoldId, Option<LogicalTime>>,
+}
+
+impl Leases {
+    /// The session was opened by a request sent at `sent_at`.
+    pub fn opened(sent_at: LocalTime, logical_time: LogicalTime, ttl: Duration) -> Leases {
+        Leases {
+            ttl,
+            best_sample: Sample { sent_at, logical_time },
+            last_answered_sent_at: sent_at,
+            holds: BTreeMap::new(),
+        }
+    }
+
+    /// Any operation that took effect keeps the session alive. Do not report refusals: a node may
+    /// have given one without telling the lock table.
+    pub fn answered(&mut self, sent_at: LocalTime, logical_time: LogicalTime) {
+        let sample = Sample { sent_at, logical_time };
+        if sample.quality() > self.best_sample.quality() {
+            self.best_sample = sample;
+        }
+        self.last_answered_sent_at = self.last_answered_sent_at.max(sent_at);
+    }
+
+    pub fn granted(&mut self, hold: HoldId, own_deadline: Option<LogicalTime>) {
+        self.holds.insert(hold, own_deadline);
+    }
+
+    pub fn renewed(&mut self, hold: HoldId, own_deadline: Option<LogicalTime>) {
+        if let Some(deadline) = self.holds.get_mut(&hold) {
+            *deadline = own_deadline;
+        }
+    }
+
+    pub fn ended(&mut self, hold: HoldId) {
+        self.holds.remove(&hold);
+    }
+
+    /// The session certainly lives until then: its TTL counts from the last answered request.
+    pub fn session_valid_until(&self) -> LocalTime {
+        safe_end(self.last_answered_sent_at, self.ttl)
+    }
+
+    /// The hold certainly lives until then; `None` if there is no such hold.
+    pub fn valid_until(&self, hold: HoldId) -> Option<LocalTime> {
+        let session_end = self.session_valid_until();
+        Some(match self.holds.get(&hold)? {
+            Some(deadline) => session_end.min(self.best_sample.safe_end_of(*deadline)),
+            None => session_end,
+        })
+    }
+
+    /// When to send the next heartbeat, if nothing else is answered before.
+    pub fn heartbeat_due(&self) -> LocalTime {
+        LocalTime(self.last_answered_sent_at.0 + self.ttl / 3)
+    }
+}
+
+impl Sample {
+    fn quality(&self) -> i128 {
+        let logical = Duration::from_millis(self.logical_time.0);
+        nanos(self.sent_at.0) * 100 - nanos(logical) * (100 - MARGIN_PERCENT)
+    }
+
+    fn safe_end_of(&self, deadline: LogicalTime) -> LocalTime {
+        let remaining_ms = deadline.0.saturating_sub(self.logical_time.0);
+        safe_end(self.sent_at, Duration::from_millis(remaining_ms))
+    }
+}
+
+fn safe_end(sent_at: LocalTime, span: Duration) -> LocalTime {
+    let safe_span = span.mul_f64((100 - MARGIN_PERCENT) as f64 / 100.0);
+    LocalTime(sent_at.0 + safe_span.saturating_sub(SLACK))
+}
+
+fn nanos(duration: Duration) -> i128 {
+    // A clock reading in nanoseconds is far below 2^127.
+    i128::try_from(duration.as_nanos()).unwrap_or(i128::MAX / 200)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const HOLD: HoldId = HoldId(7);
+
+    fn local_ms(ms: u64) -> LocalTime {
+        LocalTime(Duration::from_millis(ms))
+    }
+
+    fn leases_with_ttl_30_s() -> Leases {
+        Leases::opened(local_ms(1_000), LogicalTime(500_000), Duration::from_secs(30))
+    }
+
+    #[test]
+    fn a_session_is_valid_for_98_percent_of_its_ttl_from_the_sending() {
+        let leases = leases_with_ttl_30_s();
+        assert_eq!(leases.session_valid_until(), local_ms(1_000 + 29_400 - 2));
+    }
+
+    #[test]
+    fn the_heartbeat_is_due_a_third_of_the_ttl_after_the_last_answered_sending() {
+        let mut leases = leases_with_ttl_30_s();
+        assert_eq!(leases.heartbeat_due(), local_ms(11_000));
+        leases.answered(local_ms(5_000), LogicalTime(504_010));
+        assert_eq!(leases.heartbeat_due(), local_ms(15_000));
+        leases.answered(local_ms(2_000), LogicalTime(505_000));
+        assert_eq!(leases.heartbeat_due(), local_ms(15_000), "a late answer must not move it back");
+    }
+
+    #[test]
+    fn a_hold_without_its_own_deadline_lives_as_long_as_its_session() {
+        let mut leases = leases_with_ttl_30_s();
+        leases.granted(HOLD, None);
+        assert_eq!(leases.valid_until(HOLD), Some(leases.session_valid_until()));
+        leases.answered(local_ms(10_000), LogicalTime(509_000));
+        assert_eq!(leases.valid_until(HOLD), Some(local_ms(10_000 + 29_400 - 2)));
+    }
+
+    #[test]
+    fn a_holds_own_deadline_ends_it_before_the_session() {
+        let mut leases = leases_with_ttl_30_s();
+        leases.granted(HOLD, Some(LogicalTime(505_000)));
+        assert_eq!(leases.valid_until(HOLD), Some(local_ms(1_000 + 4_900 - 2)));
+        leases.renewed(HOLD, Some(LogicalTime(510_000)));
+        assert_eq!(leases.valid_until(HOLD), Some(local_ms(1_000 + 9_800 - 2)));
+    }
+
+    #[test]
+    fn the_grant_of_a_long_wait_counts_from_a_heartbeat_and_not_from_its_own_sending() {
+        let mut leases = leases_with_ttl_30_s();
+        leases.answered(local_ms(61_000), LogicalTime(560_000));
+        // Sent at 1 s, granted at about 62 s for 5 s: its own sample alone would end it at 6 s.
+        leases.answered(local_ms(1_000), LogicalTime(561_000));
+        leases.granted(HOLD, Some(LogicalTime(566_000)));
+        assert_eq!(leases.valid_until(HOLD), Some(local_ms(61_000 + 5_880 - 2)));
+    }
+
+    #[test]
+    fn an_ended_hold_has_no_validity_and_a_deadline_seen_to_pass_leaves_none() {
+        let mut leases = leases_with_ttl_30_s();
+        leases.granted(HOLD, Some(LogicalTime(400_000)));
+        assert_eq!(leases.valid_until(HOLD), Some(local_ms(1_000)));
+        leases.ended(HOLD);
+        assert_eq!(leases.valid_until(HOLD), None);
+    }
+
+    /// One answered request of a simulated session, in real microseconds.
+    #[derive(Debug, Clone)]
+    struct Exchange {
+        pause_us: u64,
+        to_stamp_us: u64,
+    }
+
+    fn exchanges() -> impl Strategy<Value = Vec<Exchange>> {
+        let exchange = (0..20_000_000u64, 0..3_000_000u64)
+            .prop_map(|(pause_us, to_stamp_us)| Exchange { pause_us, to_stamp_us });
+        proptest::collection::vec(exchange, 1..20)
+    }
+
+    proptest! {
+        /// Real time drives both clocks, each at its own rate within 1 %.
+        #[test]
+        fn no_lease_outlives_the_true_deadline(
+            server_rate in 0.99..1.01f64,
+            client_rate in 0.99..1.01f64,
+            ttl_ms in 100..60_000u64,
+            hold_ttl_ms in 1..60_000u64,
+            logical_start_ms in 0..1_000_000_000u64,
+            exchanges in exchanges(),
+        ) {
+            let local_at = |real_us: u64| LocalTime(Duration::from_secs_f64(real_us as f64 * client_rate / 1e6));
+            let logical_at = |real_us: u64| LogicalTime(logical_start_ms + (real_us as f64 * server_rate / 1e3) as u64);
+            let real_us_of = |logical: LogicalTime| (logical.0 - logical_start_ms) as f64 * 1e3 / server_rate;
+
+            let mut now_us = 5_000_000;
+            let mut leases = Leases::opened(local_at(now_us), logical_at(now_us), Duration::from_millis(ttl_ms));
+            let mut session_deadline = LogicalTime(logical_at(now_us).0 + ttl_ms);
+            for exchange in exchanges {
+                let sent_us = now_us + exchange.pause_us;
+                let stamped_us = sent_us + exchange.to_stamp_us;
+                let stamp = logical_at(stamped_us);
+                leases.answered(local_at(sent_us), stamp);
+                session_deadline = session_deadline.max(LogicalTime(stamp.0 + ttl_ms));
+                let hold_deadline = LogicalTime(stamp.0 + hold_ttl_ms);
+                leases.granted(HOLD, Some(hold_deadline));
+
+                let true_session_end = local_at(real_us_of(session_deadline) as u64);
+                let true_hold_end = local_at(real_us_of(hold_deadline) as u64);
+                prop_assert!(leases.session_valid_until() <= true_session_end);
+                prop_assert!(leases.valid_until(HOLD).unwrap() <= true_session_end.min(true_hold_end));
+                now_us = stamped_us;
+            }
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! What answers and notices change.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use holdfast_proto::v1;
+use holdfast_proto::v1::acquire_response::Outcome as AcquireOutcome;
+use holdfast_proto::v1::answer::Result as AnswerResult;
+use holdfast_proto::v1::cancel_response::Outcome as CancelOutcome;
+use holdfast_proto::v1::notice::Kind as NoticeKind;
+use holdfast_proto::v1::{Answer, Failure, Notice, Reason};
+
+use super::Handle;
+use super::request::{AcquireCall, Request};
+use super::state::Session;
+use crate::backoff::Backoff;
+use crate::error::{AcquireError, LossReason, Lost, Rejection, RenewError};
+use crate::guard::{Guard, Hold, ReleaseOutcome};
+use crate::lease::{HoldId, LocalTime, LogicalTime};
+
+/// What an answer or notice means for the stream it came on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    GoOn,
+    /// Take the session to another node: this one, if it is known.
+    Move {
+        leader: String,
+        words: String,
+    },
+    SessionLost(LossReason),
+    Closed,
+}
+
+impl Session {
+    pub(crate) fn on_answer(&mut self, answer: Answer, backoff: &mut Backoff) -> Verdict {
+        let id = answer.request_id;
+        let verdict = match answer.result {
+            Some(AnswerResult::Failure(failure)) => self.on_failure(id, failure, backoff),
+            Some(result) => {
+                self.note_time_of(id, &result);
+                self.on_result(id, result)
+            }
+            None => {
+                let words = "an answer that this version does not know".to_owned();
+                self.settle(id, |request| request.reject(unknown_answer(words)));
+                Verdict::GoOn
+            }
+        };
+        // One that an overloaded node sent back is still in flight.
+        if self.heartbeat == Some(id) && self.requests.get(id).is_none() {
+            self.heartbeat = None;
+        }
+        verdict
+    }
+
+    pub(crate) fn on_notice(&mut self, notice: Notice) -> Verdict {
+        match notice.kind {
+            Some(NoticeKind::Queued(queued)) => {
+                if let Some(Request::Acquire(call)) = self.requests.get_mut(queued.request_id)
+                    && let Some(on_queued) = call.on_queued.take()
+                {
+                    on_queued(queued.position);
+                }
+                Verdict::GoOn
+            }
+            Some(NoticeKind::HoldEnded(ended)) => {
+                let reason = LossReason::of_hold(ended.reason());
+                self.end_hold(HoldId(ended.acquire_request_id), reason);
+                Verdict::GoOn
+            }
+            Some(NoticeKind::SessionEnded(ended)) => {
+                Verdict::SessionLost(LossReason::of_session(ended.reason()))
+            }
+            Some(NoticeKind::LeaderMoved(moved)) => {
+                Verdict::Move { leader: moved.leader, words: "the leader moved".to_owned() }
+            }
+            None => Verdict::GoOn,
+        }
+    }
+
+    fn on_failure(&mut self, id: u64, failure: Failure, backoff: &mut Backoff) -> Verdict {
+        match failure.reason() {
+            Reason::UnknownSession => return Verdict::SessionLost(LossReason::SessionExpired),
+            Reason::NotLeader | Reason::NoQuorum | Reason::ShuttingDown if failure.retryable => {
+                return Verdict::Move { leader: failure.leader, words: failure.message };
+            }
+            _ if failure.retryable => {
+                self.retries_due.insert((Instant::now() + backoff.next_delay(), id));
+                return Verdict::GoOn;
+            }
+            _ if matches!(self.requests.get(id), Some(Request::KeepAlive)) => {
+                // A session that may not even be kept alive is better taken up anew.
+                return Verdict::Move { leader: failure.leader, words: failure.message };
+            }
+            _ => {}
+        }
+        let closes = matches!(self.requests.get(id), Some(Request::Close { .. }));
+        self.settle(id, |request| match (request, failure.reason()) {
+            (Request::Acquire(call), Reason::GrantEnded) => {
+                let lost = Lost { reason: LossReason::Ended };
+                let _ = call.reply.send(Err(AcquireError::Lost(lost)));
+            }
+            (Request::Renew { hold, reply, .. }, Reason::NotHeld) => {
+                hold.lose(LossReason::Ended);
+                let _ = reply.send(Err(Lost { reason: hold.loss_or_closed() }.into()));
+            }
+            (request, _) => request.reject(Rejection::of(failure)),
+        });
+        if closes { Verdict::Closed } else { Verdict::GoOn }
+    }
+
+    fn on_result(&mut self, id: u64, result: AnswerResult) -> Verdict {
+        let Some((request, _)) = self.requests.settle(id) else {
+            return Verdict::GoOn;
+        };
+        match (request, result) {
+            (Request::Acquire(call), AnswerResult::Acquire(response)) => {
+                self.on_acquired(id, call, response);
+            }
+            (Request::Cancel { target }, AnswerResult::Cancel(response)) => {
+                self.on_cancelled(target, response);
+            }
+            (Request::Release { reply, .. }, AnswerResult::Release(response)) => {
+                if let Some(reply) = reply {
+                    let _ = reply.send(release_outcome(response.outcome()));
+                }
+            }
+            (Request::Renew { hold, reply, .. }, AnswerResult::Renew(response)) => {
+                if let Some(mut leases) = self.leases() {
+                    leases.renewed(hold.id, response.deadline_ms.map(LogicalTime));
+                }
+                let _ = reply.send(Ok(()));
+            }
+            (Request::Close { reply }, AnswerResult::Close(_)) => {
+                if let Some(reply) = reply {
+                    let _ = reply.send(());
+                }
+                return Verdict::Closed;
+            }
+            (Request::KeepAlive, AnswerResult::KeepAlive(_)) => {}
+            (request, _) => {
+                let words = "an answer that does not fit its request".to_owned();
+                self.forget_ticket(&request);
+                request.reject(unknown_answer(words));
+            }
+        }
+        Verdict::GoOn
+    }
+
+    fn on_acquired(&mut self, id: u64, call: AcquireCall, response: v1::AcquireResponse) {
+        self.tickets.remove(&call.ticket);
+        let outcome = match response.outcome {
+            Some(AcquireOutcome::Granted(grant)) => match call.handle {
+                Some(handle) => self.take_hold(id, grant, handle),
+                None => {
+                    self.release_unwanted(grant);
+                    return;
+                }
+            },
+            Some(AcquireOutcome::Busy(_)) => Err(AcquireError::Busy),
+            Some(AcquireOutcome::TimedOut(_)) => Err(AcquireError::TimedOut),
+            // Only this client cancels, and only when the caller is gone.
+            Some(AcquireOutcome::Cancelled(_)) => Err(AcquireError::Closed),
+            None => Err(AcquireError::Rejected(unknown_answer(
+                "an outcome that this version does not know".to_owned(),
+            ))),
+        };
+        // If the caller is gone by now the guard comes back here, and dropping it releases.
+        let _ = call.reply.send(outcome);
+    }
+
+    fn take_hold(
+        &mut self,
+        id: u64,
+        grant: v1::Grant,
+        handle: Handle,
+    ) -> Result<Guard, AcquireError> {
+        let Some(leases) = self.shared_leases() else {
+            return Err(AcquireError::SessionLost(LossReason::Ended));
+        };
+        let hold_id = HoldId(id);
+        if let Some(mut leases) = self.leases() {
+            leases.granted(hold_id, grant.deadline_ms.map(LogicalTime));
+        }
+        let hold = Arc::new(Hold::new(hold_id, self.number, grant, leases));
+        self.holds.insert(hold_id, Arc::clone(&hold));
+        Ok(Guard::new(hold, handle))
+    }
+
+    /// The acquire is settled here if its own answer has not come, so exactly one of the two answers
+    /// leads to a release.
+    fn on_cancelled(&mut self, target: u64, response: v1::CancelResponse) {
+        let Some((request, _)) = self.requests.settle(target) else {
+            return;
+        };
+        self.forget_ticket(&request);
+        if let Some(CancelOutcome::AlreadyGranted(grant)) = response.outcome {
+            self.release_unwanted(grant);
+        }
+    }
+
+    fn release_unwanted(&mut self, grant: v1::Grant) {
+        self.requests.stage(Request::Release { name: grant.name, token: grant.token, reply: None });
+    }
+
+    pub(crate) fn end_hold(&mut self, id: HoldId, reason: LossReason) {
+        if let Some(hold) = self.holds.remove(&id) {
+            hold.lose(reason);
+        }
+        if let Some(mut leases) = self.leases() {
+            leases.ended(id);
+        }
+    }
+
+    fn settle(&mut self, id: u64, finish: impl FnOnce(Request)) {
+        if let Some((request, _)) = self.requests.settle(id) {
+            self.forget_ticket(&request);
+            finish(request);
+        }
+    }
+
+    fn forget_ticket(&mut self, request: &Request) {
+        if let Request::Acquire(call) = request {
+            self.tickets.remove(&call.ticket);
+        }
+    }
+
+    fn note_time_of(&mut self, id: u64, result: &AnswerResult) {
+        let sent_at: Option<LocalTime> = self.requests.first_sent_at(id);
+        if let (Some(sent_at), Some(time)) = (sent_at, logical_time_of(result))
+            && let Some(mut leases) = self.leases()
+        {
+            leases.answered(sent_at, time);
+        }
+    }
+}
+
+fn logical_time_of(result: &AnswerResult) -> Option<LogicalTime> {
+    let ms = match result {
+        AnswerResult::Open(answer) | AnswerResult::Resume(answer) => answer.logical_time_ms,
+        AnswerResult::KeepAlive(answer) => answer.logical_time_ms,
+        AnswerResult::Acquire(answer) => answer.logical_time_ms,
+        AnswerResult::Cancel(answer) => answer.logical_time_ms,
+        AnswerResult::Release(answer) => answer.logical_time_ms,
+        AnswerResult::Renew(answer) => answer.logical_time_ms,
+        AnswerResult::Close(_) | AnswerResult::Failure(_) => return None,
+    };
+    Some(LogicalTime(ms))
+}
+
+fn release_outcome(outcome: v1::ReleaseOutcome) -> Result<ReleaseOutcome, Rejection> {
+    ReleaseOutcome::from_wire(outcome)
+        .ok_or_else(|| unknown_answer("an outcome that this version does not know".to_owned()))
+}
+
+fn unknown_answer(words: String) -> Rejection {
+    Rejection { reason: Reason::Unspecified, message: words, may_have_happened: true }
+}
+
+impl From<Rejection> for RenewError {
+    fn from(rejection: Rejection) -> RenewError {
+        RenewError::Rejected(rejection)
+    }
+}

@@ -1,0 +1,89 @@
+//! One try to get a session's stream from one node: connect, say hello, hear the first answer.
+
+use std::time::Duration;
+
+use holdfast_proto::v1::answer::Result as AnswerResult;
+use holdfast_proto::v1::operation::Kind;
+use holdfast_proto::v1::{
+    ClientFrame, Failure, OpenSessionResponse, Operation, Reason, ServerFrame,
+};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use tokio_stream::wrappers::UnboundedReceiverStream;
+use tonic::Streaming;
+
+use crate::connection::{self, CONNECT_TIMEOUT};
+
+/// Within this time a node has to say hello back, or the next one is asked.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// An open stream whose session is open on the other side too.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    pub(crate) outbound: mpsc::UnboundedSender<ClientFrame>,
+    pub(crate) inbound: Streaming<ServerFrame>,
+    pub(crate) welcome: OpenSessionResponse,
+    /// The frame that brought the welcome; it may hold notices too.
+    pub(crate) first_frame: ServerFrame,
+}
+
+/// Sends `hello` (open or resume) as the first operation of a new stream.
+pub(crate) async fn say_hello(
+    address: String,
+    request_id: u64,
+    hello: Kind,
+    acked_through: u64,
+) -> Result<Stream, Failure> {
+    let mut client = timeout(CONNECT_TIMEOUT, connection::connect(&address))
+        .await
+        .map_err(|_| unreachable(&address, "no connection within a second"))?
+        .map_err(|error| unreachable(&address, &words_of(&error)))?;
+
+    let (outbound, frames) = mpsc::unbounded_channel();
+    // The receiver is still here, so this cannot fail.
+    let _ = outbound
+        .send(ClientFrame { acked_through, operations: vec![Operation { kind: Some(hello) }] });
+    let first_answer = async {
+        let mut inbound = client.session(UnboundedReceiverStream::new(frames)).await?.into_inner();
+        let first_frame = inbound.message().await?;
+        Ok((inbound, first_frame))
+    };
+    let (inbound, first_frame) = timeout(HELLO_TIMEOUT, first_answer)
+        .await
+        .map_err(|_| unreachable(&address, "no answer to the hello within a second"))?
+        .map_err(|status: tonic::Status| Failure::from_status(&status))?;
+    let Some(first_frame) = first_frame else {
+        return Err(unreachable(&address, "the stream ended before its first answer"));
+    };
+
+    match welcome_in(&first_frame, request_id) {
+        Some(AnswerResult::Open(welcome) | AnswerResult::Resume(welcome)) => {
+            Ok(Stream { outbound, inbound, welcome: welcome.clone(), first_frame })
+        }
+        Some(AnswerResult::Failure(failure)) => Err(failure.clone()),
+        _ => Err(unreachable(&address, "the first frame does not answer the hello")),
+    }
+}
+
+fn welcome_in(frame: &ServerFrame, request_id: u64) -> Option<&AnswerResult> {
+    frame.answers.iter().find(|answer| answer.request_id == request_id)?.result.as_ref()
+}
+
+fn unreachable(address: &str, words: &str) -> Failure {
+    Failure {
+        reason: Reason::Unspecified.into(),
+        message: format!("{address}: {words}"),
+        retryable: true,
+        may_have_happened: true,
+        leader: String::new(),
+    }
+}
+
+/// The innermost cause: the outer ones only say "transport error".
+pub(crate) fn words_of(error: &dyn std::error::Error) -> String {
+    let mut innermost = error;
+    while let Some(source) = innermost.source() {
+        innermost = source;
+    }
+    innermost.to_string()
+}

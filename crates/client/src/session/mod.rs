@@ -1,0 +1,126 @@
+//! One task owns the session and its stream; everybody else talks to it through a [`Handle`].
+//!
+//! - [`task`]: the loop: connect, converse, reconnect.
+//! - [`request`]: what is sent, and who waits for the answer.
+//! - [`answers`]: what an answer or a notice changes.
+//! - [`hello`]: one try to get a stream from one node.
+//!
+//! The queue to the task has no bound of its own: each entry belongs to a caller who waits for it, or
+//! to a guard that was dropped.
+
+mod answers;
+mod hello;
+mod request;
+mod state;
+mod task;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use holdfast_proto::v1::Owner;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::endpoints::Endpoints;
+use crate::error::{ConnectError, Rejection, RenewError, Unavailable};
+use crate::guard::{Hold, ReleaseOutcome};
+
+pub(crate) use hello::words_of;
+pub(crate) use request::{AcquireCall, whole_ms};
+
+/// What every session of a client is opened with.
+#[derive(Debug, Clone)]
+pub(crate) struct Settings {
+    pub(crate) ttl: Duration,
+    pub(crate) linger: Option<Duration>,
+    pub(crate) owner: Owner,
+    pub(crate) request_timeout: Duration,
+}
+
+#[derive(Debug)]
+pub(crate) enum Command {
+    Acquire(AcquireCall),
+    /// The caller of this acquire is gone.
+    Abandon(Ticket),
+    Release {
+        hold: Arc<Hold>,
+        reply: Option<oneshot::Sender<Result<ReleaseOutcome, Rejection>>>,
+    },
+    Renew {
+        hold: Arc<Hold>,
+        ttl: Option<Duration>,
+        reply: oneshot::Sender<Result<(), RenewError>>,
+    },
+    Close {
+        reply: oneshot::Sender<()>,
+    },
+}
+
+/// Names a call of `acquire` from before it has a request id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Ticket(u64);
+
+/// The way to the session's task. The task ends when the last handle is gone.
+#[derive(Debug, Clone)]
+pub(crate) struct Handle {
+    commands: mpsc::UnboundedSender<Command>,
+    request_timeout: Duration,
+    last_trouble: Trouble,
+    tickets: Arc<AtomicU64>,
+}
+
+/// The last reason why no node could be reached, for the words of a timeout.
+#[derive(Debug, Clone, Default)]
+struct Trouble(Arc<Mutex<String>>);
+
+impl Handle {
+    /// Starts the task, which opens a session at once. Returns when that is done.
+    pub(crate) async fn open(
+        endpoints: Endpoints,
+        settings: Settings,
+    ) -> Result<Handle, ConnectError> {
+        let (commands, inbox) = mpsc::unbounded_channel();
+        let handle = Handle {
+            commands,
+            request_timeout: settings.request_timeout,
+            last_trouble: Trouble::default(),
+            tickets: Arc::default(),
+        };
+        let (opened, when_opened) = oneshot::channel();
+        let task =
+            task::Task::new(inbox, endpoints, settings, handle.last_trouble.clone(), opened)?;
+        tokio::spawn(task.run());
+        match tokio::time::timeout(handle.request_timeout, when_opened).await {
+            Ok(Ok(result)) => result.map_err(ConnectError::Rejected).map(|()| handle),
+            Ok(Err(_)) | Err(_) => Err(ConnectError::Unavailable(handle.unavailable(true))),
+        }
+    }
+
+    /// False if the task has ended. Callers who wait for an answer also see it on their reply channel.
+    pub(crate) fn send(&self, command: Command) -> bool {
+        self.commands.send(command).is_ok()
+    }
+
+    pub(crate) fn next_ticket(&self) -> Ticket {
+        Ticket(self.tickets.fetch_add(1, Ordering::Relaxed))
+    }
+
+    pub(crate) fn request_timeout(&self) -> Duration {
+        self.request_timeout
+    }
+
+    pub(crate) fn unavailable(&self, may_have_happened: bool) -> Unavailable {
+        Unavailable { message: self.last_trouble.words(), may_have_happened }
+    }
+}
+
+impl Trouble {
+    fn note(&self, words: String) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = words;
+    }
+
+    fn words(&self) -> String {
+        let words = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if words.is_empty() { "the request is still on its way".to_owned() } else { words.clone() }
+    }
+}

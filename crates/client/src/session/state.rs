@@ -1,0 +1,161 @@
+//! What the task knows about its current session.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use holdfast_proto::SessionId;
+use holdfast_proto::v1;
+use holdfast_proto::v1::operation::Kind;
+
+use super::request::{Request, whole_ms};
+use super::{Settings, Ticket};
+use crate::error::{ConnectError, LossReason};
+use crate::guard::Hold;
+use crate::in_flight::InFlight;
+use crate::lease::{HoldId, Leases, LocalTime, LogicalTime};
+
+/// How long an answer may take, beyond the request's own wait, before another node is asked.
+const ANSWER_PATIENCE_MIN: Duration = Duration::from_millis(500);
+const ANSWER_PATIENCE_MAX: Duration = Duration::from_secs(3);
+
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) id: SessionId,
+    /// Counts the sessions of this client.
+    pub(crate) number: u64,
+    pub(crate) requests: InFlight<Request>,
+    pub(crate) tickets: HashMap<Ticket, u64>,
+    pub(crate) holds: BTreeMap<HoldId, Arc<Hold>>,
+    /// `None` until the session is open.
+    leases: Option<Arc<Mutex<Leases>>>,
+    /// The open keeps its id over retries, and its time: the answer may be that of the first try.
+    open_request: Option<(u64, LocalTime)>,
+    pub(crate) heartbeat: Option<u64>,
+    /// Requests that an overloaded node sent back, and when to try them again.
+    pub(crate) retries_due: BTreeSet<(Instant, u64)>,
+    pub(crate) answer_patience: Duration,
+}
+
+/// The first operation of a stream.
+#[derive(Debug)]
+pub(crate) struct Hello {
+    pub(crate) request_id: u64,
+    pub(crate) kind: Kind,
+    pub(crate) acked_through: u64,
+    /// What its answer's logical time is counted from.
+    pub(crate) sent_at: LocalTime,
+}
+
+impl Session {
+    pub(crate) fn new(number: u64, ttl: Duration) -> Result<Session, ConnectError> {
+        let id = SessionId::random().map_err(|_| ConnectError::NoRandomness)?;
+        Ok(Session {
+            id,
+            number,
+            requests: InFlight::new(),
+            tickets: HashMap::new(),
+            holds: BTreeMap::new(),
+            leases: None,
+            open_request: None,
+            heartbeat: None,
+            retries_due: BTreeSet::new(),
+            answer_patience: (ttl / 4).clamp(ANSWER_PATIENCE_MIN, ANSWER_PATIENCE_MAX),
+        })
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.leases.is_some()
+    }
+
+    pub(crate) fn hello(&mut self, settings: &Settings, now: LocalTime) -> Hello {
+        // Read before the new id is reserved: a hello must not acknowledge its own answer.
+        let acked_through = self.requests.acked_through();
+        let session_id = self.id.to_secret_text();
+        if self.is_open() {
+            let request_id = self.requests.reserve_id();
+            let kind = Kind::Resume(v1::ResumeSessionRequest { session_id, request_id });
+            return Hello { request_id, kind, acked_through, sent_at: now };
+        }
+        let (request_id, sent_at) = match self.open_request {
+            Some(earlier) => earlier,
+            None => *self.open_request.insert((self.requests.reserve_id(), now)),
+        };
+        let kind = Kind::Open(v1::OpenSessionRequest {
+            session_id,
+            request_id,
+            ttl_ms: whole_ms(settings.ttl),
+            linger_ms: settings.linger.map(whole_ms),
+            owner: Some(settings.owner.clone()),
+        });
+        Hello { request_id, kind, acked_through: 0, sent_at }
+    }
+
+    pub(crate) fn welcomed(&mut self, sent_at: LocalTime, welcome: &v1::OpenSessionResponse) {
+        let logical_time = LogicalTime(welcome.logical_time_ms);
+        if let Some(mut leases) = self.leases() {
+            leases.answered(sent_at, logical_time);
+            return;
+        }
+        let ttl = Duration::from_millis(welcome.ttl_ms);
+        let leases = Leases::opened(sent_at, logical_time, ttl);
+        self.leases = Some(Arc::new(Mutex::new(leases)));
+    }
+
+    /// What was not answered will be sent again, except heartbeats: the resume does their work.
+    pub(crate) fn stream_broke(&mut self) {
+        self.requests.retain(|request| !matches!(request, Request::KeepAlive));
+        self.requests.stage_all_again();
+        self.retries_due.clear();
+        self.heartbeat = None;
+    }
+
+    /// The session is over: whoever waits or holds is told.
+    pub(crate) fn end(&mut self, reason: LossReason) {
+        for hold in std::mem::take(&mut self.holds).into_values() {
+            hold.lose(reason);
+        }
+        for request in self.requests.drain() {
+            request.fail_with_lost_session(reason);
+        }
+        self.tickets.clear();
+    }
+
+    pub(crate) fn stage_heartbeat_if_due(&mut self, now: LocalTime) {
+        let due = self.leases().is_some_and(|leases| leases.heartbeat_due() <= now);
+        if due && self.heartbeat.is_none() {
+            self.heartbeat = Some(self.requests.stage(Request::KeepAlive));
+        }
+    }
+
+    pub(crate) fn stage_due_retries(&mut self, now: Instant) {
+        while let Some((due, id)) = self.retries_due.first().copied() {
+            if due > now {
+                return;
+            }
+            self.retries_due.remove(&(due, id));
+            self.requests.stage_again(id);
+        }
+    }
+
+    /// How long the task may sleep if nothing arrives.
+    pub(crate) fn sleep_max(&self, now: Instant, local_now: LocalTime) -> Duration {
+        let until = |due: Instant| due.saturating_duration_since(now);
+        let heartbeat = match self.heartbeat {
+            Some(_) => None,
+            None => self.leases().map(|leases| leases.heartbeat_due().saturating_since(local_now)),
+        };
+        let answer = self.requests.earliest_answer_due().map(until);
+        let retry = self.retries_due.first().map(|(due, _)| until(*due));
+        [heartbeat, answer, retry].into_iter().flatten().min().unwrap_or(ANSWER_PATIENCE_MAX)
+    }
+
+    pub(crate) fn leases(&self) -> Option<MutexGuard<'_, Leases>> {
+        let leases = self.leases.as_ref()?;
+        Some(leases.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn shared_leases(&self) -> Option<Arc<Mutex<Leases>>> {
+        self.leases.clone()
+    }
+}

@@ -1,0 +1,375 @@
+//! The loop that owns the session: get a stream, converse on it, and when it breaks get another.
+//!
+//! Invariants:
+//! - an operation goes out only on a stream whose hello (open or resume) was answered;
+//! - an operation without an answer goes out again on the next stream under its old request id;
+//! - a session that is lost is told to every holder and waiter; the next operation opens a new one.
+
+use std::time::{Duration, Instant};
+
+use holdfast_proto::v1::{ClientFrame, Failure, Reason, ServerFrame};
+use tokio::sync::{mpsc, oneshot};
+
+use super::answers::Verdict;
+use super::hello::{Stream, say_hello};
+use super::request::Request;
+use super::state::Session;
+use super::{Command, Settings, Ticket, Trouble};
+use crate::backoff::Backoff;
+use crate::clock;
+use crate::endpoints::Endpoints;
+use crate::error::{ConnectError, LossReason, Lost, Rejection};
+use crate::guard::ReleaseOutcome;
+
+/// So that a frame stays far below the servers' message limit, whatever the operations hold.
+const OPERATIONS_PER_FRAME_MAX: usize = 256;
+
+/// A client that is done does not wait longer than this for the cluster to hear it.
+const CLOSING_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Timers stand still while the machine sleeps. A heartbeat that came due then goes out this long
+/// after waking up at the latest.
+const PAUSE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+
+pub(crate) struct Task {
+    inbox: mpsc::UnboundedReceiver<Command>,
+    settings: Settings,
+    endpoints: Endpoints,
+    backoff: Backoff,
+    trouble: Trouble,
+    session: Session,
+    /// Of the client's first session: told once it is open, or refused for good.
+    opened: Option<oneshot::Sender<Result<(), Rejection>>>,
+    /// Set once nobody needs the session any more.
+    closing_until: Option<Instant>,
+}
+
+/// The task is done: its session is closed, or cannot be.
+#[derive(Debug)]
+struct Finished;
+
+impl Task {
+    pub(crate) fn new(
+        inbox: mpsc::UnboundedReceiver<Command>,
+        endpoints: Endpoints,
+        settings: Settings,
+        trouble: Trouble,
+        opened: oneshot::Sender<Result<(), Rejection>>,
+    ) -> Result<Task, ConnectError> {
+        let session = Session::new(1, settings.ttl)?;
+        Ok(Task {
+            inbox,
+            settings,
+            endpoints,
+            backoff: Backoff::new(),
+            trouble,
+            session,
+            opened: Some(opened),
+            closing_until: None,
+        })
+    }
+
+    pub(crate) async fn run(mut self) {
+        let Err(Finished) = self.serve().await;
+        // A close without an answer stays without one: its caller must not take it for done.
+        self.session.requests.retain(|request| !matches!(request, Request::Close { .. }));
+        self.session.end(LossReason::SessionClosed);
+    }
+
+    async fn serve(&mut self) -> Result<std::convert::Infallible, Finished> {
+        loop {
+            self.wait_until_needed().await?;
+            let stream = self.next_stream().await?;
+            if let Some(stream) = stream {
+                self.converse(stream).await?;
+            }
+        }
+    }
+
+    /// After a session was lost there is none until somebody asks for something.
+    async fn wait_until_needed(&mut self) -> Result<(), Finished> {
+        let is_needed = |task: &Task| {
+            task.session.is_open() || task.opened.is_some() || task.session.requests.has_staged()
+        };
+        while !is_needed(self) {
+            match self.inbox.recv().await {
+                Some(command) => self.accept(command)?,
+                None => return Err(Finished),
+            }
+        }
+        Ok(())
+    }
+
+    /// One try with one node. `None`: it failed, or the session turned out to be lost.
+    async fn next_stream(&mut self) -> Result<Option<Stream>, Finished> {
+        let address = self.endpoints.next_address();
+        let hello = self.session.hello(&self.settings, clock::now());
+        let attempt = say_hello(address.clone(), hello.request_id, hello.kind, hello.acked_through);
+        match self.while_taking_commands(attempt).await? {
+            Ok(stream) => {
+                tracing::debug!(session = %self.session.id.public_id(), address, "stream is open");
+                self.backoff.reset();
+                self.endpoints.learn(&stream.welcome.endpoints);
+                self.session.welcomed(hello.sent_at, &stream.welcome);
+                if let Some(opened) = self.opened.take() {
+                    let _ = opened.send(Ok(()));
+                }
+                Ok(Some(stream))
+            }
+            Err(failure) => {
+                self.on_hello_failed(failure).await?;
+                Ok(None)
+            }
+        }
+    }
+
+    async fn on_hello_failed(&mut self, failure: Failure) -> Result<(), Finished> {
+        tracing::debug!(reason = ?failure.reason(), "no stream: {}", failure.message);
+        if self.session.is_open() && failure.reason() == Reason::UnknownSession {
+            return self.replace_session(LossReason::SessionExpired);
+        }
+        if !self.session.is_open() && !failure.retryable {
+            return self.give_up_opening(failure);
+        }
+        self.trouble.note(failure.message);
+        self.endpoints.follow_leader(&failure.leader);
+        let pause = tokio::time::sleep(self.backoff.next_delay());
+        self.while_taking_commands(pause).await
+    }
+
+    /// The cluster refuses a session with these settings, now and later.
+    fn give_up_opening(&mut self, failure: Failure) -> Result<(), Finished> {
+        let rejection = Rejection::of(failure);
+        for request in self.session.requests.drain() {
+            request.reject(rejection.clone());
+        }
+        match self.opened.take() {
+            Some(opened) => {
+                let _ = opened.send(Err(rejection));
+                Err(Finished)
+            }
+            // An earlier session was taken, so a later one may be: the limits change.
+            None => self.replace_session(LossReason::Ended),
+        }
+    }
+
+    async fn converse(&mut self, mut stream: Stream) -> Result<(), Finished> {
+        let first_frame = std::mem::take(&mut stream.first_frame);
+        let mut verdict = self.on_frame(first_frame);
+        while verdict == Verdict::GoOn {
+            while let Ok(command) = self.inbox.try_recv() {
+                self.accept(command)?;
+            }
+            if self.is_past_closing() {
+                return Err(Finished);
+            }
+            self.session.stage_heartbeat_if_due(clock::now());
+            self.session.stage_due_retries(Instant::now());
+            verdict = match self.flush(&stream.outbound) {
+                Ok(()) => self.next_input(&mut stream).await?,
+                Err(broken) => broken,
+            };
+        }
+        match verdict {
+            Verdict::Closed => Err(Finished),
+            Verdict::SessionLost(reason) => self.replace_session(reason),
+            Verdict::Move { leader, words } => {
+                tracing::debug!(leader, "stream ended: {words}");
+                self.trouble.note(words);
+                self.endpoints.follow_leader(&leader);
+                self.session.stream_broke();
+                // Not at once: the next node may not know yet that it leads.
+                let pause = tokio::time::sleep(self.backoff.next_delay());
+                self.while_taking_commands(pause).await
+            }
+            Verdict::GoOn => Ok(()),
+        }
+    }
+
+    /// Waits for whatever comes first: a frame, a command, or the time to do something.
+    async fn next_input(&mut self, stream: &mut Stream) -> Result<Verdict, Finished> {
+        let sleep = self
+            .session
+            .sleep_max(Instant::now(), clock::now())
+            .min(self.closing_sleep())
+            .min(PAUSE_CHECK_INTERVAL);
+        tokio::select! {
+            frame = stream.inbound.message() => Ok(match frame {
+                Ok(Some(frame)) => self.on_frame(frame),
+                Ok(None) => broken("the stream ended"),
+                Err(status) => self.on_stream_error(&Failure::from_status(&status)),
+            }),
+            command = self.inbox.recv(), if self.closing_until.is_none() => {
+                match command {
+                    Some(command) => self.accept(command)?,
+                    None => self.start_closing(None)?,
+                }
+                Ok(Verdict::GoOn)
+            }
+            () = tokio::time::sleep(sleep) => Ok(self.check_patience()),
+        }
+    }
+
+    fn on_frame(&mut self, frame: ServerFrame) -> Verdict {
+        for answer in frame.answers {
+            let verdict = self.session.on_answer(answer, &mut self.backoff);
+            if verdict != Verdict::GoOn {
+                return verdict;
+            }
+        }
+        for notice in frame.notices {
+            let verdict = self.session.on_notice(notice);
+            if verdict != Verdict::GoOn {
+                return verdict;
+            }
+        }
+        Verdict::GoOn
+    }
+
+    fn on_stream_error(&mut self, failure: &Failure) -> Verdict {
+        match failure.reason() {
+            Reason::UnknownSession => Verdict::SessionLost(LossReason::SessionExpired),
+            _ => Verdict::Move { leader: failure.leader.clone(), words: failure.message.clone() },
+        }
+    }
+
+    /// A node that is silent about a request for too long is left, even if the connection stands: it
+    /// may be cut off from its quorum.
+    fn check_patience(&self) -> Verdict {
+        let now = Instant::now();
+        match self.session.requests.earliest_answer_due() {
+            Some(due) if due <= now => broken("the node does not answer"),
+            _ => Verdict::GoOn,
+        }
+    }
+
+    fn flush(&mut self, outbound: &mpsc::UnboundedSender<ClientFrame>) -> Result<(), Verdict> {
+        let session = &mut self.session;
+        while session.requests.has_staged() {
+            let ids = session.requests.take_staged(OPERATIONS_PER_FRAME_MAX);
+            let (now, local_now) = (Instant::now(), clock::now());
+            let mut operations = Vec::with_capacity(ids.len());
+            for id in ids {
+                let Some(request) = session.requests.get(id) else { continue };
+                operations.push(request.to_operation(id));
+                request.note_sent();
+                let answer_due = now + request.own_wait() + session.answer_patience;
+                session.requests.mark_sent(id, local_now, answer_due);
+            }
+            let acked_through = session.requests.acked_through();
+            let frame = ClientFrame { acked_through, operations };
+            outbound.send(frame).map_err(|_| broken("the stream ended"))?;
+        }
+        Ok(())
+    }
+
+    /// Runs a step of connecting while commands are still taken, so that they are there when the
+    /// stream is.
+    async fn while_taking_commands<T>(
+        &mut self,
+        step: impl Future<Output = T>,
+    ) -> Result<T, Finished> {
+        tokio::pin!(step);
+        loop {
+            let closing_sleep = self.closing_sleep();
+            tokio::select! {
+                done = &mut step => return Ok(done),
+                command = self.inbox.recv(), if self.closing_until.is_none() => match command {
+                    Some(command) => self.accept(command)?,
+                    None => self.start_closing(None)?,
+                },
+                () = tokio::time::sleep(closing_sleep) => {
+                    if self.is_past_closing() {
+                        return Err(Finished);
+                    }
+                }
+            }
+        }
+    }
+
+    fn accept(&mut self, command: Command) -> Result<(), Finished> {
+        let session = &mut self.session;
+        match command {
+            Command::Acquire(call) => {
+                let ticket = call.ticket;
+                let id = session.requests.stage(Request::Acquire(call));
+                session.tickets.insert(ticket, id);
+            }
+            Command::Abandon(ticket) => self.abandon(ticket),
+            Command::Release { hold, reply } => {
+                if hold.session_number == session.number && !hold.is_known_to_have_ended() {
+                    session.holds.remove(&hold.id);
+                    if let Some(mut leases) = session.leases() {
+                        leases.ended(hold.id);
+                    }
+                    let (name, token) = (hold.name.clone(), hold.token);
+                    session.requests.stage(Request::Release { name, token, reply });
+                } else if let Some(reply) = reply {
+                    let _ = reply.send(Ok(ReleaseOutcome::Expired));
+                }
+            }
+            Command::Renew { hold, ttl, reply } => {
+                if hold.session_number == session.number && !hold.is_known_to_have_ended() {
+                    session.requests.stage(Request::Renew { hold, ttl, reply });
+                } else {
+                    let _ = reply.send(Err(Lost { reason: hold.loss_or_closed() }.into()));
+                }
+            }
+            Command::Close { reply } => return self.start_closing(Some(reply)),
+        }
+        Ok(())
+    }
+
+    /// An acquire that never went out is forgotten. One that did is cancelled, and kept until either
+    /// its own answer or that of the cancel tells whether there is something to release.
+    fn abandon(&mut self, ticket: Ticket) {
+        let session = &mut self.session;
+        let Some(id) = session.tickets.remove(&ticket) else {
+            return;
+        };
+        if !session.requests.was_sent(id) {
+            session.requests.settle(id);
+        } else if let Some(Request::Acquire(call)) = session.requests.get_mut(id) {
+            call.abandon();
+            session.requests.stage(Request::Cancel { target: id });
+        }
+    }
+
+    fn start_closing(&mut self, reply: Option<oneshot::Sender<()>>) -> Result<(), Finished> {
+        if !self.session.is_open() {
+            if let Some(reply) = reply {
+                let _ = reply.send(());
+            }
+            return Err(Finished);
+        }
+        self.closing_until = Some(Instant::now() + CLOSING_PATIENCE);
+        self.session.requests.stage(Request::Close { reply });
+        Ok(())
+    }
+
+    fn closing_sleep(&self) -> Duration {
+        match self.closing_until {
+            Some(until) => until.saturating_duration_since(Instant::now()),
+            None => Duration::from_secs(3600),
+        }
+    }
+
+    fn is_past_closing(&self) -> bool {
+        self.closing_until.is_some_and(|until| until <= Instant::now())
+    }
+
+    fn replace_session(&mut self, reason: LossReason) -> Result<(), Finished> {
+        tracing::warn!(session = %self.session.id.public_id(), "session lost: {reason}");
+        self.session.end(reason);
+        if self.closing_until.is_some() {
+            return Err(Finished);
+        }
+        self.session =
+            Session::new(self.session.number + 1, self.settings.ttl).map_err(|_| Finished)?;
+        Ok(())
+    }
+}
+
+fn broken(words: &str) -> Verdict {
+    Verdict::Move { leader: String::new(), words: words.to_owned() }
+}

@@ -1,0 +1,311 @@
+//! Single calls, without a stream and without heartbeats: for looking, and for scripts that hold a
+//! lock across commands.
+//!
+//! A call asks one node after the other, follows the leader, and repeats itself under the same
+//! request id until it is answered or its time is over.
+
+use std::time::Duration;
+
+use holdfast_proto::SessionId;
+use holdfast_proto::v1;
+use holdfast_proto::v1::acquire_response::Outcome;
+use holdfast_proto::v1::lock_service_client::LockServiceClient;
+use holdfast_proto::v1::{Failure, Reason};
+use tokio::time::{Instant, timeout};
+use tonic::transport::Channel;
+use tonic::{Response, Status};
+
+use crate::backoff::Backoff;
+use crate::connection;
+use crate::endpoints::{Endpoints, InvalidEndpoints};
+use crate::error::{Rejection, Unavailable};
+use crate::guard::ReleaseOutcome;
+use crate::session::{whole_ms, words_of};
+
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
+/// A node that is silent for this long, beyond the call's own wait, is left for the next.
+const ATTEMPT_PATIENCE: Duration = Duration::from_secs(2);
+const PAGE_SIZE: u32 = 1000;
+
+/// Single calls to a cluster.
+#[derive(Debug, Clone)]
+pub struct Unary {
+    endpoints: Endpoints,
+    timeout: Duration,
+}
+
+/// Why a single call has no result.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CallError {
+    #[error(transparent)]
+    Rejected(Rejection),
+    #[error(transparent)]
+    Unavailable(Unavailable),
+}
+
+/// What a single acquire found.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum Acquired {
+    Granted(v1::Grant),
+    Busy,
+    TimedOut,
+}
+
+impl CallError {
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            CallError::Rejected(rejection) => rejection.is_retryable(),
+            CallError::Unavailable(_) => true,
+        }
+    }
+
+    pub fn may_have_happened(&self) -> bool {
+        match self {
+            CallError::Rejected(rejection) => rejection.may_have_happened,
+            CallError::Unavailable(unavailable) => unavailable.may_have_happened,
+        }
+    }
+}
+
+impl Unary {
+    /// `endpoints` as in [`crate::Client::connect`]. Nothing is connected yet.
+    pub fn new(endpoints: &str) -> Result<Unary, InvalidEndpoints> {
+        Ok(Unary { endpoints: endpoints.parse()?, timeout: DEFAULT_TIMEOUT })
+    }
+
+    /// How long a call may take, beyond its own wait; 5 s by default.
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Unary {
+        self.timeout = timeout;
+        self
+    }
+
+    pub async fn status(&self, name: &str) -> Result<v1::StatusResponse, CallError> {
+        let request = v1::StatusRequest { name: name.to_owned() };
+        self.call(Duration::ZERO, async |mut node| node.status(request.clone()).await).await
+    }
+
+    /// All locks whose name starts with `prefix`, page by page: what changes meanwhile may be seen
+    /// or missed.
+    pub async fn list(&self, prefix: &str) -> Result<Vec<v1::LockSummary>, CallError> {
+        let mut locks = Vec::new();
+        let mut page = String::new();
+        loop {
+            let prefix = prefix.to_owned();
+            let request = v1::ListRequest { prefix, page_size: PAGE_SIZE, page };
+            let answer: v1::ListResponse = self
+                .call(Duration::ZERO, async |mut node| node.list(request.clone()).await)
+                .await?;
+            locks.extend(answer.locks);
+            if answer.next_page.is_empty() {
+                return Ok(locks);
+            }
+            page = answer.next_page;
+        }
+    }
+
+    pub async fn sessions(&self) -> Result<Vec<v1::SessionInfo>, CallError> {
+        let mut sessions = Vec::new();
+        let mut page = String::new();
+        loop {
+            let request = v1::ListSessionsRequest { page_size: PAGE_SIZE, page };
+            let answer: v1::ListSessionsResponse = self
+                .call(Duration::ZERO, async |mut node| node.list_sessions(request.clone()).await)
+                .await?;
+            sessions.extend(answer.sessions);
+            if answer.next_page.is_empty() {
+                return Ok(sessions);
+            }
+            page = answer.next_page;
+        }
+    }
+
+    /// The leader's view if it can be had, since only the leader knows how far the others are; else
+    /// that of the first node that answers.
+    pub async fn cluster_status(&self) -> Result<v1::ClusterStatusResponse, CallError> {
+        let first: v1::ClusterStatusResponse = self
+            .call(Duration::ZERO, async |mut node| {
+                node.cluster_status(v1::ClusterStatusRequest::default()).await
+            })
+            .await?;
+        let Some(leader) = address_of_another_leader(&first) else {
+            return Ok(first);
+        };
+        let leader_view = async {
+            let mut node = connection::connect(&leader).await.ok()?;
+            Some(node.cluster_status(v1::ClusterStatusRequest::default()).await.ok()?.into_inner())
+        };
+        Ok(timeout(ATTEMPT_PATIENCE, leader_view).await.ok().flatten().unwrap_or(first))
+    }
+
+    pub async fn open_session(
+        &self,
+        session: SessionId,
+        ttl: Duration,
+        linger: Option<Duration>,
+        owner: v1::Owner,
+    ) -> Result<v1::OpenSessionResponse, CallError> {
+        let request = v1::OpenSessionRequest {
+            session_id: session.to_secret_text(),
+            request_id: 0,
+            ttl_ms: whole_ms(ttl),
+            linger_ms: linger.map(whole_ms),
+            owner: Some(owner),
+        };
+        self.call(Duration::ZERO, async |mut node| node.open_session(request.clone()).await).await
+    }
+
+    pub async fn keep_alive(
+        &self,
+        session: SessionId,
+        request_id: u64,
+    ) -> Result<v1::KeepAliveResponse, CallError> {
+        let request = v1::KeepAliveRequest {
+            session_id: session.to_secret_text(),
+            request_id,
+            acked_through: 0,
+        };
+        self.call(Duration::ZERO, async |mut node| node.keep_alive(request.clone()).await).await
+    }
+
+    pub async fn close_session(
+        &self,
+        session: SessionId,
+        request_id: u64,
+    ) -> Result<v1::CloseSessionResponse, CallError> {
+        let session_id = session.to_secret_text();
+        let request = v1::CloseSessionRequest { session_id, request_id };
+        self.call(Duration::ZERO, async |mut node| node.close_session(request.clone()).await).await
+    }
+
+    /// `request` without its session. The call may take the request's own wait longer than others.
+    pub async fn acquire(
+        &self,
+        session: SessionId,
+        request: v1::AcquireRequest,
+    ) -> Result<Acquired, CallError> {
+        let wait = Duration::from_millis(request.wait_ms);
+        let request = v1::AcquireRequest { session_id: session.to_secret_text(), ..request };
+        let answer: v1::AcquireResponse =
+            self.call(wait, async |mut node| node.acquire(request.clone()).await).await?;
+        match answer.outcome {
+            Some(Outcome::Granted(grant)) => Ok(Acquired::Granted(grant)),
+            Some(Outcome::Busy(_)) => Ok(Acquired::Busy),
+            Some(Outcome::TimedOut(_)) => Ok(Acquired::TimedOut),
+            Some(Outcome::Cancelled(_)) | None => Err(unknown_outcome()),
+        }
+    }
+
+    pub async fn release(
+        &self,
+        session: SessionId,
+        request_id: u64,
+        name: &str,
+        token: u64,
+    ) -> Result<ReleaseOutcome, CallError> {
+        let request = v1::ReleaseRequest {
+            session_id: session.to_secret_text(),
+            request_id,
+            acked_through: 0,
+            name: name.to_owned(),
+            token,
+        };
+        let answer: v1::ReleaseResponse =
+            self.call(Duration::ZERO, async |mut node| node.release(request.clone()).await).await?;
+        ReleaseOutcome::from_wire(answer.outcome()).ok_or_else(unknown_outcome)
+    }
+
+    pub async fn renew(
+        &self,
+        session: SessionId,
+        request_id: u64,
+        name: &str,
+        token: u64,
+        ttl: Option<Duration>,
+    ) -> Result<v1::RenewResponse, CallError> {
+        let request = v1::RenewRequest {
+            session_id: session.to_secret_text(),
+            request_id,
+            acked_through: 0,
+            name: name.to_owned(),
+            token,
+            ttl_ms: ttl.map(whole_ms),
+        };
+        self.call(Duration::ZERO, async |mut node| node.renew(request.clone()).await).await
+    }
+
+    async fn call<T>(
+        &self,
+        own_wait: Duration,
+        ask: impl AsyncFn(LockServiceClient<Channel>) -> Result<Response<T>, Status>,
+    ) -> Result<T, CallError> {
+        let deadline = Instant::now() + own_wait + self.timeout;
+        let mut endpoints = self.endpoints.clone();
+        let mut backoff = Backoff::new();
+        let mut may_have_happened = false;
+        loop {
+            let address = endpoints.next_address();
+            let patience = (own_wait + ATTEMPT_PATIENCE).min(deadline - Instant::now());
+            let failure = match attempt(&address, patience, &ask).await {
+                Ok(answer) => return Ok(answer),
+                Err(failure) => failure,
+            };
+            may_have_happened |= failure.may_have_happened;
+            if !failure.retryable {
+                return Err(CallError::Rejected(Rejection::of(failure)));
+            }
+            endpoints.follow_leader(&failure.leader);
+            let pause = backoff.next_delay();
+            if Instant::now() + pause >= deadline {
+                let message = failure.message;
+                return Err(CallError::Unavailable(Unavailable { message, may_have_happened }));
+            }
+            tokio::time::sleep(pause).await;
+        }
+    }
+}
+
+async fn attempt<T>(
+    address: &str,
+    patience: Duration,
+    ask: impl AsyncFn(LockServiceClient<Channel>) -> Result<Response<T>, Status>,
+) -> Result<T, Failure> {
+    let node = connection::connect(address)
+        .await
+        .map_err(|error| unreachable(address, &words_of(&error), false))?;
+    match timeout(patience, ask(node)).await {
+        Ok(Ok(answer)) => Ok(answer.into_inner()),
+        Ok(Err(status)) => Err(Failure::from_status(&status)),
+        Err(_) => Err(unreachable(address, "no answer in time", true)),
+    }
+}
+
+fn unreachable(address: &str, words: &str, may_have_happened: bool) -> Failure {
+    Failure {
+        reason: Reason::Unspecified.into(),
+        message: format!("{address}: {words}"),
+        retryable: true,
+        may_have_happened,
+        leader: String::new(),
+    }
+}
+
+fn unknown_outcome() -> CallError {
+    CallError::Rejected(Rejection {
+        reason: Reason::Unspecified,
+        message: "an outcome that this version does not know".to_owned(),
+        may_have_happened: true,
+    })
+}
+
+/// The leader of the first group, if it is not the node that answered.
+fn address_of_another_leader(view: &v1::ClusterStatusResponse) -> Option<String> {
+    let leader = view.groups.first()?.leader;
+    if leader == view.answered_by {
+        return None;
+    }
+    let node = view.nodes.iter().find(|node| node.id == leader)?;
+    Some(node.client_address.clone())
+}
