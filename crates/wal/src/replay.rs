@@ -46,6 +46,7 @@ impl GroupReplay {
             Record::Entry(entry) => return self.apply_entry(turn, entry),
             Record::HardState(state) => self.hard_state = state,
             Record::SnapshotMark(mark) => self.note_mark(mark),
+            Record::Restart(mark) if self.is_void(turn) => self.note_mark(mark),
             Record::Restart(mark) => {
                 self.note_mark(mark);
                 self.entries.clear();
@@ -58,7 +59,7 @@ impl GroupReplay {
     }
 
     fn apply_entry(&mut self, turn: Turn, entry: LogEntryRef<'_>) -> Result<Applied, String> {
-        if self.snapshot.as_ref().is_some_and(|snapshot| turn <= snapshot.void_through) {
+        if self.is_void(turn) {
             self.skipped = true;
             return Ok(Applied::Other);
         }
@@ -74,6 +75,11 @@ impl GroupReplay {
             self.entries.push(entry.to_owned());
         }
         Ok(Applied::Entry(index))
+    }
+
+    /// Whether the snapshot replaced what this turn says of the group's entries.
+    fn is_void(&self, turn: Turn) -> bool {
+        self.snapshot.as_ref().is_some_and(|snapshot| turn <= snapshot.void_through)
     }
 
     fn note_mark(&mut self, mark: SnapshotMark) {

@@ -85,6 +85,7 @@ struct State {
     faults: Vec<Fault>,
     capacity_bytes: Option<u64>,
     trace: Option<Vec<TraceEvent>>,
+    moments: Option<Vec<SimDisk>>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -113,6 +114,11 @@ impl SimDisk {
         self.lock().faults.push(Fault { operation, successes_left: successes, error });
     }
 
+    /// Forgets all faults that have not struck.
+    pub fn clear_faults(&self) {
+        self.lock().faults.clear();
+    }
+
     /// Files together never grow beyond this; a write that would is refused with `StorageFull`.
     pub fn set_capacity_bytes(&self, capacity: Option<u64>) {
         self.lock().capacity_bytes = capacity;
@@ -126,6 +132,17 @@ impl SimDisk {
     /// Ends the trace and returns it.
     pub fn take_trace(&self) -> Vec<TraceEvent> {
         self.lock().trace.take().unwrap_or_default()
+    }
+
+    /// From now on keeps a copy of the disk as it is before each operation. A test can then crash at
+    /// every moment of a call, also within it.
+    pub fn start_moments(&self) {
+        self.lock().moments = Some(Vec::new());
+    }
+
+    /// Ends the keeping of moments and returns them, oldest first.
+    pub fn take_moments(&self) -> Vec<SimDisk> {
+        self.lock().moments.take().unwrap_or_default()
     }
 
     /// Inverts one bit of a file, both as seen and as durable. False if the file has no such bit.
@@ -271,6 +288,12 @@ fn copy_block(from: &[u8], to: &mut Vec<u8>, number: u64) {
 impl State {
     /// Counts the operation, records it, and fails if a fault says so.
     fn perform(&mut self, operation: Operation, name: &str) -> io::Result<()> {
+        if let Some(mut moments) = self.moments.take() {
+            let trace = self.trace.take();
+            moments.push(SimDisk { state: Arc::new(Mutex::new(self.clone())) });
+            self.trace = trace;
+            self.moments = Some(moments);
+        }
         let mut result = Ok(());
         for fault in self.faults.iter_mut().filter(|fault| fault.operation == operation) {
             if fault.successes_left == 0 {

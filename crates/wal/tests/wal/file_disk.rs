@@ -1,0 +1,90 @@
+//! The same log on real files.
+
+use std::fs;
+
+use holdfast_wal::{DirectoryError, FileDisk, OpenError, Options, Wal};
+
+use crate::common::{SMALL, append, hard_state, indexes, open, snapshot, take_snapshot};
+
+#[test]
+fn a_log_on_real_files_is_recovered() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("node").join("data");
+    for reopened in 0..5 {
+        let (mut wal, groups) = open(&FileDisk::open(&path).unwrap());
+        let first = groups.get(&1).map_or(1, |log| log.hard_state.commit + 1);
+        assert_eq!(first, reopened * 10 + 1);
+        for index in first..first + 10 {
+            append(&mut wal, 1, index, 1, &[7; 300]);
+            wal.set_hard_state(1, hard_state(1, 1, index));
+            wal.commit().unwrap();
+        }
+        take_snapshot(&mut wal, 1, first + 4, 1);
+    }
+    let (mut wal, groups) = open(&FileDisk::open(&path).unwrap());
+    assert_eq!(indexes(&groups[&1]), [46, 47, 48, 49, 50]);
+    wal.install_snapshot(1, &snapshot(90, 2, b"sent")).unwrap();
+    wal.commit().unwrap();
+    drop(wal);
+    let (wal, groups) = open(&FileDisk::open(&path).unwrap());
+    assert_eq!(groups[&1].snapshot, Some(snapshot(90, 2, b"sent")));
+    assert_eq!(wal.stats().segments, 1);
+}
+
+#[test]
+fn a_segment_has_its_full_size_from_the_start() {
+    let directory = tempfile::tempdir().unwrap();
+    let disk = FileDisk::open(directory.path()).unwrap();
+    let (mut wal, _) = Wal::open(disk, Options::default()).unwrap();
+    append(&mut wal, 1, 1, 1, b"a");
+    wal.commit().unwrap();
+    let segment = directory.path().join("log-0000000000000001.seg");
+    assert_eq!(fs::metadata(segment).unwrap().len(), 16 << 20);
+    assert_eq!(wal.stats().bytes, 16 << 20);
+}
+
+#[test]
+fn damage_in_a_real_file_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut wal, _) = open(&FileDisk::open(directory.path()).unwrap());
+    append(&mut wal, 1, 1, 1, &[7; 600]);
+    wal.commit().unwrap();
+    drop(wal);
+    let path = directory.path().join("log-0000000000000001.seg");
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[700] ^= 1;
+    fs::write(&path, bytes).unwrap();
+    let disk = FileDisk::open(directory.path()).unwrap();
+    let error = Wal::open(disk, SMALL).map(|_| ()).unwrap_err();
+    assert!(matches!(error, OpenError::Damaged { offset: 512, .. }));
+    assert!(error.to_string().starts_with("log-0000000000000001.seg is damaged at byte 512"));
+}
+
+#[test]
+fn a_directory_is_used_by_one_at_a_time() {
+    let directory = tempfile::tempdir().unwrap();
+    let first = FileDisk::open(directory.path()).unwrap();
+    let (wal, _) = open(&first);
+    drop(first);
+    let refused = FileDisk::open(directory.path()).unwrap_err();
+    assert!(matches!(&refused, DirectoryError::InUse { path } if path == directory.path()));
+    drop(wal);
+    FileDisk::open(directory.path()).unwrap();
+}
+
+#[test]
+fn a_snapshot_is_written_on_another_thread() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut wal, _) = open(&FileDisk::open(directory.path()).unwrap());
+    append(&mut wal, 1, 1, 1, b"a");
+    wal.commit().unwrap();
+    let writer = wal.snapshot_writer();
+    let thread = std::thread::spawn(move || writer.write(1, &snapshot(1, 1, b"state")));
+    let written = thread.join().unwrap().unwrap();
+    assert_eq!((written.group(), written.index()), (1, 1));
+    wal.snapshot_written(written).unwrap();
+    wal.commit().unwrap();
+    drop(wal);
+    let (_, groups) = open(&FileDisk::open(directory.path()).unwrap());
+    assert_eq!(groups[&1].snapshot, Some(snapshot(1, 1, b"state")));
+}
