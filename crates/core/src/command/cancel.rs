@@ -33,13 +33,8 @@ impl LockTable {
             Reply::CancelDone
         } else if session.holds.contains_key(&target) {
             Reply::CancelTooLate
-        } else if let Some(answer) = session.answers.get(target) {
-            match answer.reply {
-                // By an earlier cancellation: that it will not be granted is as true now.
-                Reply::Cancelled => Reply::CancelDone,
-                _ => Reply::CancelNothing,
-            }
-        } else if target <= session.answers.acked_through() {
+        } else if session.answers.get(target).is_some() || target <= session.answers.acked_through()
+        {
             Reply::CancelNothing
         } else if session.answers.len() + 2 > answers_max {
             return Outcome::Rejected(Rejection::TooManyUnacknowledged);

@@ -142,6 +142,7 @@ impl LockTable {
                 "a waiter of {name} does not know it"
             );
             ensure!(waiter.queued_at <= self.now, "a waiter of {name} is from the future");
+            ensure!(ticket.0 < u64::MAX / 2, "the queue of {name} runs out of tickets");
             deadlines.insert(waiter.deadline, Due::Wait(id, request));
         }
         Ok(())

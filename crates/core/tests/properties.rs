@@ -1,0 +1,388 @@
+//! What holds after every command of any history.
+//!
+//! The judge beside the table knows nothing of its insides: it follows the events, and from them
+//! keeps its own account of who holds what and who stands where.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "it is a test")]
+
+mod arbitrary;
+
+use std::collections::BTreeMap;
+
+use holdfast_core::{
+    Command, EndReason, Event, FenceToken, Limits, LockName, LockTable, LogIndex, LogicalTime,
+    Outcome, Rejection, RequestId, SessionId, Span,
+};
+use proptest::prelude::*;
+
+/// One step of a history: some time passes, then something is sent.
+#[derive(Clone, Debug)]
+struct Step {
+    pause_ms: u64,
+    send: Send,
+}
+
+#[derive(Clone, Debug)]
+enum Send {
+    /// As it is.
+    AsIs(Command),
+    /// Under a number that is new, about a token that is held: what a sensible client sends.
+    Sensible(Command),
+    /// Something that was sent before.
+    Again(prop::sample::Index),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let send = prop_oneof![
+        2 => arbitrary::command().prop_map(Send::AsIs),
+        6 => arbitrary::command().prop_map(Send::Sensible),
+        2 => any::<prop::sample::Index>().prop_map(Send::Again),
+    ];
+    (prop_oneof![Just(0_u64), 1_u64..200, 200_u64..1_500], send)
+        .prop_map(|(pause_ms, send)| Step { pause_ms, send })
+}
+
+fn limits() -> impl Strategy<Value = Limits> {
+    let small = Limits {
+        sessions_max: 3,
+        holds_per_session_max: 2,
+        waits_per_session_max: 2,
+        waiters_per_resource_max: 3,
+        unacknowledged_answers_max: 5,
+        remembered_losses_max: 1,
+        expiries_per_tick_max: 1,
+        ..Limits::default()
+    };
+    prop_oneof![2 => Just(Limits::default()), 1 => Just(small)]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_history_keeps_the_promises(
+        limits in limits(),
+        steps in proptest::collection::vec(step(), 1..120),
+    ) {
+        let mut judge = Judge::new(limits);
+        for step in steps {
+            judge.take(step);
+        }
+        judge.wait_for_the_end_of_everything();
+    }
+}
+
+struct Judge {
+    limits: Limits,
+    table: LockTable,
+    now: LogicalTime,
+    index: u64,
+    next_request: u64,
+    sent: Vec<Sent>,
+    holders: BTreeMap<LockName, Holder>,
+    queues: BTreeMap<LockName, Vec<(SessionId, RequestId)>>,
+    sessions: BTreeMap<SessionId, Life>,
+    highest_token: u64,
+}
+
+struct Holder {
+    session: SessionId,
+    request: RequestId,
+    token: FenceToken,
+}
+
+/// When a session may end.
+struct Life {
+    ttl: Span,
+    linger: Span,
+    touched_at: LogicalTime,
+    detached_at: Option<LogicalTime>,
+}
+
+struct Sent {
+    command: Command,
+    first: Outcome,
+}
+
+impl Judge {
+    fn new(limits: Limits) -> Judge {
+        Judge {
+            table: LockTable::new(limits.clone()),
+            limits,
+            now: LogicalTime::ZERO,
+            index: 0,
+            next_request: 100,
+            sent: Vec::new(),
+            holders: BTreeMap::new(),
+            queues: BTreeMap::new(),
+            sessions: BTreeMap::new(),
+            highest_token: 0,
+        }
+    }
+
+    fn take(&mut self, step: Step) {
+        self.now = self.now.after(Span::from_ms(step.pause_ms));
+        match step.send {
+            Send::AsIs(command) => self.send_first(command),
+            Send::Sensible(command) => {
+                let command = self.sensible(command);
+                self.send_first(command);
+            }
+            Send::Again(which) if !self.sent.is_empty() => {
+                let Sent { command, first } = &self.sent[which.index(self.sent.len())];
+                let (command, first) = (command.clone(), first.clone());
+                self.send_again(command, &first);
+            }
+            Send::Again(_) => {}
+        }
+    }
+
+    fn sensible(&mut self, mut command: Command) -> Command {
+        self.next_request += 1;
+        match &mut command {
+            Command::Acquire(acquire) => acquire.call.request = RequestId(self.next_request),
+            Command::Cancel { call, target } => {
+                call.request = RequestId(self.next_request);
+                let mut waits = self.queues.values().flatten();
+                if let Some((session, request)) = waits.next() {
+                    (call.session, *target) = (*session, *request);
+                }
+            }
+            Command::Release { call, name, token } | Command::Renew { call, name, token, .. } => {
+                call.request = RequestId(self.next_request);
+                if let Some(holder) = self.holders.get(name) {
+                    (call.session, *token) = (holder.session, holder.token);
+                }
+            }
+            _ => {}
+        }
+        command
+    }
+
+    fn send_first(&mut self, command: Command) {
+        let outcome = self.send(command.clone());
+        if is_settled(&command, &outcome) {
+            self.sent.push(Sent { command, first: outcome });
+        }
+    }
+
+    fn send(&mut self, command: Command) -> Outcome {
+        self.index += 1;
+        self.snapshot_changes_nothing(&command);
+        let mut events = Vec::new();
+        let outcome =
+            self.table.apply(LogIndex(self.index), self.now, command.clone(), &mut events);
+        self.note_touch(&command);
+        for event in &events {
+            self.follow(event, &command);
+        }
+        self.compare();
+        self.sent_twice_happens_once(&command, &outcome);
+        if matches!(command, Command::Tick) && events.len() < self.limits.expiries_per_tick_max {
+            assert!(self.table.next_deadline().is_none_or(|next| next > self.now));
+        }
+        outcome
+    }
+
+    /// The same command, sent later. It has the effect of a heartbeat, and the same answer.
+    fn send_again(&mut self, command: Command, first: &Outcome) {
+        let session = command.session().unwrap();
+        let mut with_heartbeat = self.table.clone();
+        let heartbeat = Command::Touch { session, acked_through: acked_through(&command) };
+        let index = LogIndex(self.index + 1);
+        with_heartbeat.apply(index, self.now, heartbeat, &mut Vec::new());
+
+        let mut with_retry = self.table.clone();
+        let mut events = Vec::new();
+        let second = with_retry.apply(index, self.now, command.clone(), &mut events);
+        assert_eq!(events, [], "a retry did something: {command:?}");
+        assert_eq!(with_retry.digest(), with_heartbeat.digest(), "a retry did something");
+        assert!(is_same_answer(first, &second), "first {first:?}, then {second:?}");
+        self.send(command);
+    }
+
+    /// A copy that is written and read back does the same as the original.
+    fn snapshot_changes_nothing(&self, command: &Command) {
+        let bytes = self.table.encode();
+        let mut copy = LockTable::decode(&bytes, self.limits.clone()).expect("readable");
+        assert_eq!(copy.encode(), bytes);
+        let mut original = self.table.clone();
+        let (mut events, mut copied_events) = (Vec::new(), Vec::new());
+        let index = LogIndex(self.index);
+        let outcome = original.apply(index, self.now, command.clone(), &mut events);
+        let copied = copy.apply(index, self.now, command.clone(), &mut copied_events);
+        assert_eq!((outcome, events), (copied, copied_events));
+        assert_eq!(original.encode(), copy.encode());
+    }
+
+    fn sent_twice_happens_once(&self, command: &Command, first: &Outcome) {
+        if command.session().is_none() || matches!(command, Command::CloseSession { .. }) {
+            return;
+        }
+        let mut twice = self.table.clone();
+        let mut events = Vec::new();
+        let second = twice.apply(LogIndex(self.index), self.now, command.clone(), &mut events);
+        assert_eq!(&second, first);
+        assert_eq!(events, []);
+        assert_eq!(twice.digest(), self.table.digest());
+    }
+
+    fn note_touch(&mut self, command: &Command) {
+        let Some(life) = command.session().and_then(|id| self.sessions.get_mut(&id)) else {
+            return;
+        };
+        if matches!(command, Command::DetachStream { .. }) {
+            // It may be without effect, which makes this account the more generous one.
+            life.detached_at = Some(self.now);
+        } else {
+            life.touched_at = self.now;
+            life.detached_at = None;
+        }
+    }
+
+    fn follow(&mut self, event: &Event, cause: &Command) {
+        match event {
+            Event::SessionOpened { session, .. } => {
+                let Command::OpenSession(open) = cause else { panic!("opened by {cause:?}") };
+                let life = Life {
+                    ttl: open.ttl,
+                    linger: open.linger,
+                    touched_at: self.now,
+                    detached_at: None,
+                };
+                assert!(self.sessions.insert(*session, life).is_none());
+            }
+            Event::SessionEnded { session, reason, .. } => {
+                let life = self.sessions.remove(session).expect("a session that is known");
+                self.may_end(&life, *reason, cause);
+                self.sent.retain(|sent| sent.command.session() != Some(*session));
+            }
+            Event::Granted { name, session, request, token, .. } => {
+                assert!(token.0 > self.highest_token, "token {token} is not new");
+                self.highest_token = token.0;
+                let first = self.queues.get(name).and_then(|queue| queue.first());
+                assert!(
+                    first.is_none_or(|first| *first == (*session, *request)),
+                    "somebody was overtaken"
+                );
+                let holder = Holder { session: *session, request: *request, token: *token };
+                assert!(self.holders.insert(name.clone(), holder).is_none(), "two holders");
+            }
+            Event::Queued { name, session, request, .. } => {
+                assert!(self.holders.contains_key(name), "waits for what is free");
+                self.queues.entry(name.clone()).or_default().push((*session, *request));
+            }
+            Event::WaitEnded { name, session, request, .. } => {
+                let queue = self.queues.get_mut(name).expect("a queue");
+                let place = queue.iter().position(|waiter| *waiter == (*session, *request));
+                queue.remove(place.expect("a place in the queue"));
+                if queue.is_empty() {
+                    self.queues.remove(name);
+                }
+            }
+            Event::Released { name, session, token } => {
+                let holder = self.holders.remove(name).expect("a holder");
+                assert_eq!((holder.session, holder.token), (*session, *token));
+            }
+            Event::HoldEnded { name, session, request, token, .. } => {
+                assert!(matches!(cause, Command::Tick), "only a tick takes away");
+                let holder = self.holders.remove(name).expect("a holder");
+                assert_eq!(
+                    (holder.session, holder.request, holder.token),
+                    (*session, *request, *token)
+                );
+            }
+        }
+    }
+
+    /// Nobody ends early.
+    fn may_end(&self, life: &Life, reason: EndReason, cause: &Command) {
+        if reason == EndReason::Closed {
+            assert!(matches!(cause, Command::CloseSession { .. }));
+            return;
+        }
+        assert!(matches!(cause, Command::Tick), "only a tick ends sessions");
+        let by_ttl = life.touched_at.after(life.ttl) <= self.now;
+        let by_linger = life.detached_at.is_some_and(|at| at.after(life.linger) <= self.now);
+        match reason {
+            EndReason::Ttl => assert!(by_ttl, "ended early"),
+            _ => assert!(by_ttl || by_linger, "ended early"),
+        }
+    }
+
+    /// The table and this account of it agree.
+    fn compare(&self) {
+        self.table.check().expect("consistent");
+        assert_eq!(self.table.last_token(), self.highest_token);
+        assert_eq!(self.table.lock_count(), self.holders.len());
+        assert_eq!(self.table.session_count(), self.sessions.len());
+        for name in arbitrary::NAMES {
+            let status = self.table.status(name, usize::MAX);
+            let held = status.holders.iter().map(|holder| holder.token);
+            let expected = self.holders.get(name).map(|holder| holder.token);
+            assert!(held.eq(expected));
+            let waiting = status.waiters.iter().map(|waiter| u64::MAX - waiter.session.0);
+            let queue = self.queues.get(name).into_iter().flatten();
+            assert!(waiting.eq(queue.map(|(session, _)| session.0 as u64)));
+        }
+    }
+
+    /// Left alone, everything ends, and nothing is left behind.
+    fn wait_for_the_end_of_everything(&mut self) {
+        while let Some(next) = self.table.next_deadline() {
+            self.now = self.now.max(next);
+            self.send(Command::Tick);
+        }
+        assert_eq!(self.table.lock_count(), 0);
+        assert_eq!(self.table.waiter_count(), 0);
+        assert_eq!(self.table.session_count(), 0);
+    }
+}
+
+/// Does the table know this request from now on?
+fn is_settled(command: &Command, outcome: &Outcome) -> bool {
+    let once = matches!(
+        command,
+        Command::Acquire(_)
+            | Command::Cancel { .. }
+            | Command::Release { .. }
+            | Command::Renew { .. }
+    );
+    let unknown = matches!(
+        outcome,
+        Outcome::Rejected(
+            Rejection::UnknownSession
+                | Rejection::TooManyUnacknowledged
+                | Rejection::AnswerDiscarded
+                | Rejection::RequestIdReused
+                | Rejection::InvalidRequestId
+                | Rejection::InvalidTtl
+        )
+    );
+    once && !unknown
+}
+
+fn is_same_answer(first: &Outcome, second: &Outcome) -> bool {
+    use Outcome::{CancelNothing, CancelTooLate, Granted, Queued, Rejected, Renewed};
+    match (first, second) {
+        (_, Rejected(Rejection::AnswerDiscarded)) => true,
+        (Granted(first), Granted(second)) => first.token == second.token,
+        (Granted(_), Rejected(Rejection::GrantEnded)) => true,
+        // What became of the wait is told by its events.
+        (Queued { .. }, _) => true,
+        (CancelTooLate(first), CancelTooLate(second)) => first.token == second.token,
+        (CancelTooLate(_), CancelNothing) => true,
+        (Renewed { deadline: first, .. }, Renewed { deadline: second, .. }) => first == second,
+        (first, second) => first == second,
+    }
+}
+
+fn acked_through(command: &Command) -> RequestId {
+    match command {
+        Command::Acquire(acquire) => acquire.call.acked_through,
+        Command::Cancel { call, .. }
+        | Command::Release { call, .. }
+        | Command::Renew { call, .. } => call.acked_through,
+        other => panic!("no request: {other:?}"),
+    }
+}

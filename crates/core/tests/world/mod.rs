@@ -1,0 +1,178 @@
+//! A lock table with people in it, for tests that tell a story.
+//!
+//! Sessions are called by first names. After every command the table's own invariants are checked.
+
+#![allow(dead_code, reason = "each test binary uses its own part")]
+
+use holdfast_core::command::{Acquire, Call, Mode, OpenSession, Owner};
+use holdfast_core::{
+    ActorId, Command, Event, FenceToken, Limits, LockName, LockTable, LogIndex, LogicalTime,
+    Outcome, PublicSessionId, RequestId, SessionId, Span, StreamId,
+};
+
+pub(crate) struct World {
+    pub(crate) table: LockTable,
+    pub(crate) limits: Limits,
+    pub(crate) now: LogicalTime,
+    /// Of the last command.
+    pub(crate) events: Vec<Event>,
+    index: u64,
+    names: Vec<String>,
+}
+
+impl World {
+    pub(crate) fn new(limits: Limits) -> World {
+        World {
+            table: LockTable::new(limits.clone()),
+            limits,
+            now: LogicalTime::ZERO,
+            events: Vec::new(),
+            index: 0,
+            names: Vec::new(),
+        }
+    }
+
+    pub(crate) fn apply(&mut self, command: Command) -> Outcome {
+        self.events.clear();
+        self.index += 1;
+        let outcome = self.table.apply(LogIndex(self.index), self.now, command, &mut self.events);
+        self.table.check().expect("the table contradicts itself");
+        outcome
+    }
+
+    pub(crate) fn at(&mut self, ms: u64) -> &mut World {
+        self.now = LogicalTime::from_ms(ms);
+        self
+    }
+
+    pub(crate) fn session(&mut self, name: &str) -> SessionId {
+        if !self.names.iter().any(|known| known == name) {
+            self.names.push(name.to_owned());
+        }
+        let position = self.names.iter().position(|known| known == name).unwrap();
+        SessionId(position as u128 + 1)
+    }
+
+    pub(crate) fn name_of(&self, session: SessionId) -> &str {
+        &self.names[session.0 as usize - 1]
+    }
+
+    pub(crate) fn call(&mut self, name: &str, request: u64) -> Call {
+        Call {
+            session: self.session(name),
+            request: RequestId(request),
+            acked_through: RequestId(0),
+        }
+    }
+
+    pub(crate) fn opening(&mut self, name: &str, ttl: Span) -> OpenSession {
+        let session = self.session(name);
+        OpenSession {
+            session,
+            public: PublicSessionId(session.0 as u64),
+            stream: None,
+            ttl,
+            linger: ttl,
+            owner: Owner { application: name.to_owned(), ..Owner::default() },
+        }
+    }
+
+    pub(crate) fn open(&mut self, name: &str, ttl_ms: u64) -> Outcome {
+        let open = self.opening(name, Span::from_ms(ttl_ms));
+        self.apply(Command::OpenSession(open))
+    }
+
+    pub(crate) fn acquiring(
+        &mut self,
+        name: &str,
+        request: u64,
+        lock: &str,
+        wait_ms: u64,
+    ) -> Acquire {
+        Acquire {
+            call: self.call(name, request),
+            actor: ActorId(0),
+            name: lock_name(lock),
+            mode: Mode::Exclusive,
+            wait: Span::from_ms(wait_ms),
+            ttl: None,
+            max_hold: None,
+            metadata: Box::from([]),
+        }
+    }
+
+    pub(crate) fn acquire(
+        &mut self,
+        name: &str,
+        request: u64,
+        lock: &str,
+        wait_ms: u64,
+    ) -> Outcome {
+        let acquire = self.acquiring(name, request, lock, wait_ms);
+        self.apply(Command::Acquire(acquire))
+    }
+
+    pub(crate) fn release(&mut self, name: &str, request: u64, lock: &str, token: u64) -> Outcome {
+        let call = self.call(name, request);
+        self.apply(Command::Release { call, name: lock_name(lock), token: FenceToken(token) })
+    }
+
+    pub(crate) fn renew(&mut self, name: &str, request: u64, lock: &str, token: u64) -> Outcome {
+        let call = self.call(name, request);
+        let token = FenceToken(token);
+        self.apply(Command::Renew { call, name: lock_name(lock), token, ttl: None })
+    }
+
+    pub(crate) fn cancel(&mut self, name: &str, request: u64, target: u64) -> Outcome {
+        let call = self.call(name, request);
+        self.apply(Command::Cancel { call, target: RequestId(target) })
+    }
+
+    pub(crate) fn touch(&mut self, name: &str, acked_through: u64) -> Outcome {
+        let session = self.session(name);
+        self.apply(Command::Touch { session, acked_through: RequestId(acked_through) })
+    }
+
+    pub(crate) fn close(&mut self, name: &str) -> Outcome {
+        let session = self.session(name);
+        self.apply(Command::CloseSession { session })
+    }
+
+    pub(crate) fn detach(&mut self, name: &str, stream: u64) -> Outcome {
+        let session = self.session(name);
+        self.apply(Command::DetachStream { session, stream: StreamId(stream) })
+    }
+
+    pub(crate) fn tick(&mut self) -> Outcome {
+        self.apply(Command::Tick)
+    }
+
+    pub(crate) fn begin_term(&mut self, grace_ms: u64) -> Outcome {
+        self.apply(Command::BeginTerm { grace: Span::from_ms(grace_ms) })
+    }
+
+    /// The application names of those who hold a lock.
+    pub(crate) fn holder(&self, lock: &str) -> Option<String> {
+        let status = self.table.status(lock, 0);
+        assert!(status.holders.len() <= 1, "two holders of {lock}");
+        status.holders.into_iter().next().map(|holder| holder.owner.application)
+    }
+
+    pub(crate) fn waiters(&self, lock: &str) -> Vec<String> {
+        let status = self.table.status(lock, usize::MAX);
+        assert_eq!(status.waiters.len(), status.waiter_count);
+        status.waiters.into_iter().map(|waiter| waiter.owner.application).collect()
+    }
+}
+
+pub(crate) fn lock_name(text: &str) -> LockName {
+    LockName::new(text).expect("a valid lock name")
+}
+
+/// The token of a grant.
+pub(crate) fn token(outcome: &Outcome) -> u64 {
+    match outcome {
+        Outcome::Granted(grant) => grant.token.0,
+        other => panic!("not granted: {other:?}"),
+    }
+}
