@@ -47,7 +47,7 @@ fn run(world: &mut World, line: &str, output: &mut String) {
         "counts" => return counts(world, output),
         "next-deadline" => {
             let next = world.table.next_deadline();
-            let next = next.map_or("none".to_owned(), |next| time(next));
+            let next = next.map_or("none".to_owned(), time);
             return writeln!(output, "next deadline: {next}").unwrap();
         }
         "snapshot-roundtrip" => return snapshot_roundtrip(world, output),
