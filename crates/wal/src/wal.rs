@@ -186,6 +186,7 @@ impl<D: Disk> Wal<D> {
         self.store.poison.check()?;
         if self.in_flight {
             self.flush()?;
+            self.delete_covered()?;
         }
         if self.payload.is_empty() {
             return Ok(());

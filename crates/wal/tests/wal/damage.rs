@@ -144,6 +144,31 @@ fn a_snapshot_that_the_log_relies_on_may_not_be_missing() {
 }
 
 #[test]
+fn a_snapshot_is_still_missed_when_the_segment_that_announced_it_is_gone() {
+    let disk = SimDisk::new();
+    let (mut wal, _) = open(&disk);
+    append(&mut wal, 1, 1, 1, b"a");
+    wal.commit().unwrap();
+    take_snapshot(&mut wal, 1, 1, 1);
+    wal.commit().unwrap();
+    append(&mut wal, 2, 1, 1, &[2; 3500]);
+    wal.commit().unwrap();
+    assert_eq!(names(&disk, ".seg"), [segment(2)]);
+    disk.remove(&names(&disk, ".snap").remove(0)).unwrap();
+    assert!(matches!(refusal(&disk), OpenError::Missing { .. }));
+}
+
+#[test]
+fn a_segment_under_the_name_of_another_is_refused() {
+    let disk = SimDisk::new();
+    let (mut wal, _) = open(&disk);
+    append(&mut wal, 1, 1, 1, b"a");
+    wal.commit().unwrap();
+    disk.rename(&segment(1), &segment(2)).unwrap();
+    assert_damaged_at(refusal(&disk), &segment(2), 0);
+}
+
+#[test]
 fn a_snapshot_under_the_name_of_another_is_refused() {
     let disk = SimDisk::new();
     let (wal, _) = open(&disk);

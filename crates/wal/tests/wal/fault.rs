@@ -6,7 +6,9 @@ use holdfast_wal::{
     AppendError, FatalError, OpenError, Operation, SimDisk, SnapshotError, Wal, WriteError,
 };
 
-use crate::common::{SMALL, append, entry, indexes, names, open, recovered, snapshot};
+use crate::common::{
+    SMALL, append, entry, hard_state, indexes, names, open, recovered, snapshot, take_snapshot,
+};
 
 /// EIO has no stable kind of its own.
 const IO_ERROR: ErrorKind = ErrorKind::Other;
@@ -140,6 +142,38 @@ fn a_turn_written_in_part_before_the_disk_was_full_is_completed_unchanged() {
     wal.commit().unwrap();
     let log = &recovered(&disk)[&1];
     assert_eq!((indexes(log), log.entries[1].term), (vec![1, 2], 2));
+}
+
+#[test]
+fn old_segments_stay_while_the_first_turn_of_the_next_is_not_durable() {
+    let (disk, mut wal) = log_with_one_entry();
+    wal.set_hard_state(7, hard_state(3, 2, 0));
+    wal.commit().unwrap();
+    // The first write zeroes the new segment, the second is the turn.
+    disk.fail_after(Operation::Write, 1, ErrorKind::StorageFull);
+    append(&mut wal, 1, 2, 1, &[2; 3500]);
+    assert!(matches!(wal.commit(), Err(WriteError::NoSpace { .. })));
+    take_snapshot(&mut wal, 1, 1, 1);
+    assert_eq!(recovered(&disk.crashed(|_| false))[&7].hard_state, hard_state(3, 2, 0));
+    wal.commit().unwrap();
+    assert!(!names(&disk, ".seg").contains(&"log-0000000000000001.seg".to_owned()));
+    assert_eq!(recovered(&disk.crashed(|_| false))[&7].hard_state, hard_state(3, 2, 0));
+}
+
+#[test]
+fn a_turn_in_flight_is_finished_before_a_snapshot_makes_it_void() {
+    let (disk, mut wal) = log_with_one_entry();
+    disk.fail_after(Operation::Write, 0, ErrorKind::StorageFull);
+    append(&mut wal, 1, 2, 1, b"contradicts the snapshot");
+    append(&mut wal, 1, 3, 1, b"contradicts the snapshot");
+    assert!(matches!(wal.commit(), Err(WriteError::NoSpace { .. })));
+    wal.install_snapshot(1, &snapshot(2, 5, b"sent")).unwrap();
+    disk.start_moments();
+    wal.commit().unwrap();
+    for moment in disk.take_moments() {
+        let log = &recovered(&moment.crashed(|_| true))[&1];
+        assert_eq!((log.snapshot.as_ref().unwrap().index, indexes(log)), (2, vec![]));
+    }
 }
 
 #[test]

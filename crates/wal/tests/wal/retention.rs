@@ -68,6 +68,18 @@ fn an_installed_snapshot_frees_the_segments_of_the_entries_it_drops() {
 }
 
 #[test]
+fn entries_that_an_installed_snapshot_dropped_within_the_turn_pin_nothing() {
+    let (mut wal, _) = open(&SimDisk::new());
+    for index in 1..=9 {
+        append(&mut wal, 1, index, 1, b"dropped");
+    }
+    wal.install_snapshot(1, &snapshot(3, 2, b"sent")).unwrap();
+    wal.commit().unwrap();
+    fill(&mut wal, 2, 1..=20);
+    assert_eq!(wal.groups_pinning_oldest(), [2]);
+}
+
+#[test]
 fn a_newer_snapshot_replaces_the_older_one() {
     let disk = SimDisk::new();
     let (mut wal, _) = open(&disk);
