@@ -29,6 +29,10 @@
 //! - If *all* blocks of the last turn turn to zeros, the turn cannot be told from one that was never
 //!   written. Likewise, files that somebody deletes at the end of the log leave no trace.
 //! - Writing 512 aligned bytes is taken to be atomic.
+//! - After a failed sync of the *directory* a snapshot may be seen that is not durable, and opening the
+//!   log again does not make it so. File systems stop taking writes in that case.
+//! - [`SnapshotWriter::write`] trusts that the state was applied from committed turns, and an index that
+//!   was installed has the same term in every later snapshot at that index.
 //! - A log is read whole into memory when it is opened.
 //! - [`Wal::commit`] zeroes the next segment itself unless it was given a [`Spare`] in time.
 

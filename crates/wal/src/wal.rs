@@ -263,7 +263,8 @@ impl<D: Disk> Wal<D> {
         Ok(())
     }
 
-    /// Takes over a segment that was prepared ahead of use.
+    /// Takes over a segment that was prepared ahead of use. Give one only when it is wanted: of two the
+    /// first stays behind as a temporary file until the log is opened again.
     pub fn add_spare(&mut self, spare: Spare<D>) {
         self.spare = Some(spare);
     }
