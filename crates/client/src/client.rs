@@ -57,8 +57,8 @@ fn default_owner() -> Owner {
     Owner { application, host: host_name(), pid: std::process::id(), note: String::new() }
 }
 
-/// Empty if the system does not tell it: the host is for people only.
-fn host_name() -> String {
+/// This machine's name for [`Owner::host`]; empty if the system does not tell it.
+pub fn host_name() -> String {
     std::fs::read_to_string("/proc/sys/kernel/hostname")
         .map(|name| name.trim().to_owned())
         .or_else(|_| std::env::var("HOSTNAME"))

@@ -46,7 +46,7 @@ mod session;
 pub mod unary;
 
 pub use builder::ClientBuilder;
-pub use client::Client;
+pub use client::{Client, host_name};
 pub use endpoints::InvalidEndpoints;
 pub use error::{
     AcquireError, CloseError, ConnectError, LossReason, Lost, Rejection, ReleaseError, RenewError,

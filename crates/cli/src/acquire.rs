@@ -1,0 +1,137 @@
+//! `holdfast acquire`: take a lock and leave it held, for a script of several commands.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use holdfast_client::unary::{Acquired, CallError, Unary};
+use holdfast_client::{Owner, SessionId};
+use holdfast_proto::v1::{AcquireRequest, Grant, Mode};
+use serde::Serialize;
+
+use crate::cli::Global;
+use crate::duration;
+use crate::exit::{Code, Problem};
+use crate::one_shot::{self, ACQUIRE_REQUEST_ID};
+use crate::output::{self, Show};
+
+/// Takes a lock and leaves it held, without heartbeats.
+///
+/// The lock ends after the TTL unless `holdfast renew` is called before. Prints the session, which
+/// is a secret, and the token: `release` and `renew` need both.
+#[derive(Debug, Args)]
+#[command(after_help = "Exit codes: 0 held; 75 somebody else holds it, or the wait is over.
+
+Examples:
+  eval \"$(holdfast acquire deploy --ttl 5m)\"
+  ./deploy.sh --fence \"$fence\"
+  holdfast release deploy --session \"$session\" --token \"$token\"
+
+  holdfast acquire deploy --wait 30s --output json")]
+pub(crate) struct AcquireArgs {
+    /// The lock's name.
+    name: String,
+    /// How long the lock is held unless it is renewed.
+    #[arg(long, value_name = "D", default_value = "60s", allow_hyphen_values = true,
+          value_parser = duration::parse_above_zero)]
+    ttl: Duration,
+    /// How long to wait for it; 0s tries once.
+    #[arg(long, value_name = "D", default_value = "0s", allow_hyphen_values = true,
+          value_parser = duration::parse)]
+    wait: Duration,
+}
+
+#[derive(Debug, Serialize)]
+struct Held {
+    name: String,
+    session: String,
+    public_session: String,
+    token: u64,
+    fence: String,
+    ttl_ms: u64,
+}
+
+impl Show for Held {
+    /// Lines that a shell can `eval`; none of the values needs quoting.
+    fn to_table(&self) -> String {
+        format!("session={}\ntoken={}\nfence={}\n", self.session, self.token, self.fence)
+    }
+}
+
+pub(crate) async fn run(args: AcquireArgs, global: &Global) -> Result<ExitCode, Problem> {
+    let calls = one_shot::calls(global)?;
+    let session = SessionId::random()
+        .map_err(|error| Problem::new(Code::Unavailable, format!("no randomness: {error}")))?;
+    let opened = calls.open_session(session, args.ttl, None, owner()).await?;
+
+    let acquired = acquire(&calls, session, &args).await;
+    let grant = match acquired {
+        Ok(Acquired::Granted(grant)) => grant,
+        other => {
+            one_shot::close_session(&calls, session).await;
+            return Err(why_not(other));
+        }
+    };
+    let held = Held {
+        name: args.name,
+        session: session.to_secret_text(),
+        public_session: opened.public_id,
+        token: grant.token,
+        fence: grant.fence,
+        ttl_ms: opened.ttl_ms,
+    };
+    output::show(global.output, &held)
+}
+
+/// While it waits, this process is there to keep the session alive; afterwards nobody is.
+async fn acquire(
+    calls: &Unary,
+    session: SessionId,
+    args: &AcquireArgs,
+) -> Result<Acquired, CallError> {
+    let request = AcquireRequest {
+        request_id: ACQUIRE_REQUEST_ID,
+        name: args.name.clone(),
+        mode: Mode::Exclusive.into(),
+        wait_ms: u64::try_from(args.wait.as_millis()).unwrap_or(u64::MAX),
+        ..Default::default()
+    };
+    let heartbeats = async {
+        loop {
+            tokio::time::sleep(args.ttl / 3).await;
+            if let Err(error) = calls.keep_alive(session, one_shot::next_request_id()).await
+                && !error.is_retryable()
+            {
+                return error;
+            }
+        }
+    };
+    let acquired = tokio::select! {
+        acquired = calls.acquire(session, request) => acquired?,
+        error = heartbeats => return Err(error),
+    };
+    if let Acquired::Granted(Grant { .. }) = acquired
+        && !args.wait.is_zero()
+    {
+        // The TTL counts from the last request: without this one it would count from a heartbeat.
+        calls.keep_alive(session, one_shot::next_request_id()).await?;
+    }
+    Ok(acquired)
+}
+
+fn why_not(acquired: Result<Acquired, CallError>) -> Problem {
+    match acquired {
+        Ok(Acquired::Busy) => Problem::new(Code::Busy, "the lock is held by somebody else"),
+        Ok(_) => Problem::new(Code::Busy, "the lock did not become free within the wait"),
+        Err(error) => error.into(),
+    }
+}
+
+fn owner() -> Owner {
+    Owner {
+        application: "holdfast acquire".to_owned(),
+        host: holdfast_client::host_name(),
+        pid: std::process::id(),
+        note: String::new(),
+    }
+}

@@ -1,0 +1,111 @@
+//! The arguments that all verbs share, and the list of verbs.
+
+use clap::{Args, ColorChoice, Parser, Subcommand, ValueEnum};
+
+use crate::{acquire, exec_child, kill_group, lock, ls, release, renew, status};
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  the command's own (128+N if signal N ended it), with `lock`
+  64 wrong usage      69 cluster unavailable   75 busy or timed out
+  77 denied           79 lock lost
+
+Examples:
+  holdfast lock nightly-report --wait 10m -- ./report.sh
+  holdfast status nightly-report
+  holdfast ls billing/ --output json
+  holdfast --endpoints 10.0.0.1:7420,10.0.0.2:7420 cluster status";
+
+/// Locks that hold, fast: a distributed lock service.
+#[derive(Debug, Parser)]
+#[command(name = "holdfast", version, color = ColorChoice::Never, after_help = EXIT_CODES)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) verb: Verb,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Global {
+    /// Nodes of the cluster, host:port, separated by commas; any of them will do.
+    #[arg(
+        long,
+        global = true,
+        env = "HOLDFAST_ENDPOINTS",
+        default_value = "127.0.0.1:7420",
+        value_name = "LIST"
+    )]
+    pub(crate) endpoints: String,
+    /// How data is written to stdout.
+    #[arg(long, global = true, value_enum, default_value_t = Format::Table, value_name = "FORMAT")]
+    pub(crate) output: Format,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// For people.
+    Table,
+    /// For programs: one JSON document.
+    Json,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    Lock(lock::LockArgs),
+    Acquire(acquire::AcquireArgs),
+    Release(release::ReleaseArgs),
+    Renew(renew::RenewArgs),
+    Status(status::StatusArgs),
+    Ls(ls::LsArgs),
+    /// Shows the sessions of the cluster.
+    #[command(after_help = "Examples:
+  holdfast sessions
+  holdfast sessions --output json")]
+    Sessions,
+    /// Looks after the cluster itself.
+    #[command(after_help = "Examples:
+  holdfast cluster status")]
+    Cluster {
+        #[command(subcommand)]
+        verb: ClusterVerb,
+    },
+    #[command(name = "exec-child", hide = true)]
+    ExecChild(exec_child::ExecChildArgs),
+    #[command(name = "kill-group", hide = true)]
+    KillGroup(kill_group::KillGroupArgs),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ClusterVerb {
+    /// Shows the nodes, who leads, and how far each replica is.
+    #[command(after_help = "Examples:
+  holdfast cluster status
+  holdfast cluster status --output json")]
+    Status,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_arguments_fit_together() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_verb_that_is_shown_has_examples() {
+        fn check(command: &clap::Command) {
+            if command.is_hide_set() {
+                return;
+            }
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(help.contains("Examples:"), "{}", command.get_name());
+            command.get_subcommands().for_each(check);
+        }
+        check(&Cli::command());
+    }
+}

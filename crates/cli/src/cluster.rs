@@ -1,0 +1,144 @@
+//! `holdfast cluster status`: the nodes, who leads, how far each replica is.
+
+use std::process::ExitCode;
+
+use holdfast_proto::v1;
+use serde::Serialize;
+
+use crate::cli::Global;
+use crate::exit::Problem;
+use crate::one_shot;
+use crate::output::{self, Show, table};
+
+#[derive(Debug, Serialize)]
+struct Cluster {
+    cluster: String,
+    version: String,
+    answered_by: u64,
+    nodes: Vec<Node>,
+    groups: Vec<Group>,
+}
+
+#[derive(Debug, Serialize)]
+struct Node {
+    id: u64,
+    client_address: String,
+    peer_address: String,
+    reachable: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct Group {
+    group: u32,
+    /// Null if none is known.
+    leader: Option<u64>,
+    term: u64,
+    commit_index: u64,
+    applied_index: u64,
+    logical_time_ms: u64,
+    locks: u64,
+    sessions: u64,
+    last_token: u64,
+    /// Empty unless it was asked for.
+    digest: String,
+    replicas: Vec<Replica>,
+}
+
+#[derive(Debug, Serialize)]
+struct Replica {
+    node: u64,
+    matched_index: u64,
+    lag: u64,
+}
+
+impl From<v1::ClusterStatusResponse> for Cluster {
+    fn from(answer: v1::ClusterStatusResponse) -> Cluster {
+        Cluster {
+            cluster: answer.cluster,
+            version: answer.version,
+            answered_by: answer.answered_by,
+            nodes: answer.nodes.into_iter().map(Node::from).collect(),
+            groups: answer.groups.into_iter().map(Group::from).collect(),
+        }
+    }
+}
+
+impl From<v1::NodeStatus> for Node {
+    fn from(node: v1::NodeStatus) -> Node {
+        let v1::NodeStatus { id, client_address, peer_address, reachable } = node;
+        Node { id, client_address, peer_address, reachable }
+    }
+}
+
+impl From<v1::GroupStatus> for Group {
+    fn from(group: v1::GroupStatus) -> Group {
+        let replicas = group.replicas.into_iter().map(|replica| Replica {
+            node: replica.node,
+            matched_index: replica.matched_index,
+            lag: replica.lag,
+        });
+        Group {
+            group: group.group,
+            leader: (group.leader != 0).then_some(group.leader),
+            term: group.term,
+            commit_index: group.commit_index,
+            applied_index: group.applied_index,
+            logical_time_ms: group.logical_time_ms,
+            locks: group.locks,
+            sessions: group.sessions,
+            last_token: group.last_token,
+            digest: group.digest,
+            replicas: replicas.collect(),
+        }
+    }
+}
+
+impl Show for Cluster {
+    fn to_table(&self) -> String {
+        let mut text = format!(
+            "cluster {}, version {}, as node {} sees it\n\n",
+            self.cluster, self.version, self.answered_by
+        );
+        let nodes: Vec<Vec<String>> = self.nodes.iter().map(|node| self.node_row(node)).collect();
+        text += &table(&["NODE", "CLIENTS", "PEERS", "REACHABLE", "LEADS", "LAG"], &nodes);
+        let groups: Vec<Vec<String>> = self.groups.iter().map(Group::to_row).collect();
+        let headers = ["GROUP", "LEADER", "TERM", "COMMITTED", "APPLIED", "LOCKS", "SESSIONS"];
+        text + "\n" + &table(&headers, &groups)
+    }
+}
+
+impl Cluster {
+    fn node_row(&self, node: &Node) -> Vec<String> {
+        let led = self.groups.iter().filter(|group| group.leader == Some(node.id));
+        let leads: Vec<String> = led.map(|group| group.group.to_string()).collect();
+        let replicas = self.groups.iter().flat_map(|group| &group.replicas);
+        let lag = replicas.filter(|replica| replica.node == node.id).map(|replica| replica.lag);
+        vec![
+            node.id.to_string(),
+            node.client_address.clone(),
+            node.peer_address.clone(),
+            if node.reachable || node.id == self.answered_by { "yes" } else { "no" }.to_owned(),
+            if leads.is_empty() { "-".to_owned() } else { leads.join(",") },
+            lag.max().map_or("-".to_owned(), |lag| lag.to_string()),
+        ]
+    }
+}
+
+impl Group {
+    fn to_row(&self) -> Vec<String> {
+        vec![
+            self.group.to_string(),
+            self.leader.map_or("none".to_owned(), |leader| leader.to_string()),
+            self.term.to_string(),
+            self.commit_index.to_string(),
+            self.applied_index.to_string(),
+            self.locks.to_string(),
+            self.sessions.to_string(),
+        ]
+    }
+}
+
+pub(crate) async fn status(global: &Global) -> Result<ExitCode, Problem> {
+    let answer = one_shot::calls(global)?.cluster_status().await?;
+    output::show(global.output, &Cluster::from(answer))
+}

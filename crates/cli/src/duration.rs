@@ -1,0 +1,126 @@
+//! Durations as people write them: a whole number and a unit, `500ms`, `10s`, `2m`, `1h`.
+//!
+//! A bare number is refused: half of its writers mean seconds, the other half milliseconds.
+
+use std::time::Duration;
+
+const UNITS: &str = "use ms, s, m or h, for example 500ms, 10s, 2m or 1h";
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum DurationError {
+    Empty,
+    NoUnit(String),
+    UnknownUnit(String),
+    NotWhole(String),
+    Negative,
+    Zero,
+    TooLong,
+}
+
+impl std::fmt::Display for DurationError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            DurationError::Empty => write!(f, "no duration given; {UNITS}"),
+            DurationError::NoUnit(text) => {
+                write!(f, "'{text}' has no unit: did you mean {text}s or {text}ms?")
+            }
+            DurationError::UnknownUnit(unit) => write!(f, "'{unit}' is not a unit; {UNITS}"),
+            DurationError::NotWhole(text) => {
+                write!(f, "'{text}' is not a whole number; {UNITS}")
+            }
+            DurationError::Negative => write!(f, "a duration cannot be negative"),
+            DurationError::Zero => write!(f, "must be more than zero"),
+            DurationError::TooLong => write!(f, "too long"),
+        }
+    }
+}
+
+impl std::error::Error for DurationError {}
+
+pub(crate) fn parse(text: &str) -> Result<Duration, DurationError> {
+    let text = text.trim();
+    if text.is_empty() {
+        return Err(DurationError::Empty);
+    }
+    if text.starts_with('-') {
+        return Err(DurationError::Negative);
+    }
+    let digits_end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (digits, unit) = text.split_at(digits_end);
+    if digits.is_empty() || unit.starts_with('.') || unit.starts_with(',') {
+        return Err(DurationError::NotWhole(text.to_owned()));
+    }
+    let unit_ms: u64 = match unit {
+        "" => return Err(DurationError::NoUnit(digits.to_owned())),
+        "ms" => 1,
+        "s" => 1_000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        _ => return Err(DurationError::UnknownUnit(unit.to_owned())),
+    };
+    let count: u64 = digits.parse().map_err(|_| DurationError::TooLong)?;
+    count.checked_mul(unit_ms).map(Duration::from_millis).ok_or(DurationError::TooLong)
+}
+
+pub(crate) fn parse_above_zero(text: &str) -> Result<Duration, DurationError> {
+    parse(text).and_then(|duration| match duration {
+        Duration::ZERO => Err(DurationError::Zero),
+        duration => Ok(duration),
+    })
+}
+
+/// For tables: one or two units are precise enough.
+pub(crate) fn in_words(ms: u64) -> String {
+    let seconds = ms / 1000;
+    match seconds {
+        0 => format!("{ms}ms"),
+        1..60 => format!("{seconds}.{}s", ms % 1000 / 100),
+        60..3600 => format!("{}m{:02}s", seconds / 60, seconds % 60),
+        _ => format!("{}h{:02}m", seconds / 3600, seconds / 60 % 60),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whole_numbers_with_a_unit_are_taken() {
+        for (text, ms) in
+            [("500ms", 500), ("10s", 10_000), ("2m", 120_000), ("1h", 3_600_000), ("0s", 0)]
+        {
+            assert_eq!(parse(text), Ok(Duration::from_millis(ms)), "{text}");
+        }
+    }
+
+    #[test]
+    fn each_mistake_has_its_own_words() {
+        use DurationError::*;
+        let cases = [
+            ("", Empty),
+            ("10", NoUnit("10".into())),
+            ("10sec", UnknownUnit("sec".into())),
+            ("10 s", UnknownUnit(" s".into())),
+            ("1.5s", NotWhole("1.5s".into())),
+            ("ten", NotWhole("ten".into())),
+            ("-5s", Negative),
+            ("99999999999999999999s", TooLong),
+            ("18446744073709551615h", TooLong),
+        ];
+        for (text, error) in cases {
+            assert_eq!(parse(text), Err(error), "{text}");
+        }
+        assert_eq!(parse_above_zero("0ms"), Err(Zero));
+        let hint = parse("10").unwrap_err().to_string();
+        assert!(hint.contains("10s") && hint.contains("10ms"), "{hint}");
+    }
+
+    #[test]
+    fn durations_in_tables_are_short() {
+        for (ms, words) in
+            [(0, "0ms"), (999, "999ms"), (1_250, "1.2s"), (61_000, "1m01s"), (7_260_000, "2h01m")]
+        {
+            assert_eq!(in_words(ms), words);
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! The hidden first step of the command under `holdfast lock`: ask to be killed if the parent dies,
+//! then become the command.
+//!
+//! It is a step of its own because the asking has to happen in the child, between fork and exec,
+//! where Rust allows only `unsafe` code; a program that asks for itself needs none.
+
+use std::ffi::OsString;
+use std::io::ErrorKind;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode};
+
+use clap::Args;
+use nix::sys::signal::Signal;
+
+use crate::exit::{Code, Problem};
+use crate::output;
+
+/// As shells have it.
+const NOT_EXECUTABLE: u8 = 126;
+const NOT_FOUND: u8 = 127;
+
+#[derive(Debug, Args)]
+pub(crate) struct ExecChildArgs {
+    #[arg(long)]
+    pub(crate) parent: i32,
+    #[arg(last = true, required = true)]
+    pub(crate) command: Vec<OsString>,
+}
+
+pub(crate) fn run(args: ExecChildArgs) -> Result<ExitCode, Problem> {
+    #[cfg(target_os = "linux")]
+    nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)
+        .map_err(|error| Problem::new(Code::Unavailable, format!("cannot guard: {error}")))?;
+    // The parent may have died before the line above.
+    if nix::unistd::getppid().as_raw() != args.parent {
+        return Err(Problem::new(Code::LockLost, "the holder of the lock died at the start"));
+    }
+    let Some((program, arguments)) = args.command.split_first() else {
+        return Err(Problem::new(Code::Usage, "no command given"));
+    };
+    let error = Command::new(program).args(arguments).exec();
+    output::say(&format!("cannot run {}: {error}", program.to_string_lossy()));
+    Ok(ExitCode::from(match error.kind() {
+        ErrorKind::NotFound => NOT_FOUND,
+        _ => NOT_EXECUTABLE,
+    }))
+}

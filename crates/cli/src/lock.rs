@@ -1,0 +1,154 @@
+//! `holdfast lock`: run a command while holding a lock, and never after it is lost.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use holdfast_client::{Client, Guard, LossReason};
+use nix::sys::signal::Signal;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::timeout;
+
+use crate::cli::Global;
+use crate::duration;
+use crate::exit::{Code, Problem};
+use crate::output;
+use crate::running::{Ended, Running};
+
+/// A session whose program was killed should not hold others up for its TTL.
+const LINGER: Duration = Duration::from_millis(500);
+const RELEASE_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Runs a command while holding a lock.
+///
+/// The command finds the lock's name in HOLDFAST_LOCK, the fencing token in HOLDFAST_TOKEN and its
+/// full form, which fence checkers take, in HOLDFAST_FENCE. SIGTERM, SIGINT and SIGHUP are passed on
+/// to it. If the lock is lost the command's whole process group gets SIGTERM and, after the grace,
+/// SIGKILL. If this program is killed, the command is killed too.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Exit codes: the command's own (128+N if signal N ended it, 126 or 127 if it \
+cannot be run); 75 the lock was busy or the wait is over; 79 the lock was lost.
+
+Examples:
+  holdfast lock nightly-report -- ./report.sh
+  holdfast lock deploy --wait 0s -- ./deploy.sh     # try once, exit 75 if busy
+  holdfast lock backup --ttl 10s --max-hold 2h -- ./backup.sh
+  holdfast lock db -- sh -c 'psql -v fence=\"$HOLDFAST_FENCE\" -f migrate.sql'"
+)]
+pub(crate) struct LockArgs {
+    /// The lock's name.
+    name: String,
+    /// How long to wait for the lock; 0s tries once.
+    #[arg(long, value_name = "D", default_value = "1h", allow_hyphen_values = true,
+          value_parser = duration::parse)]
+    wait: Duration,
+    /// How long the lock outlives the last sign of life of this program.
+    #[arg(long, value_name = "D", default_value = "30s", allow_hyphen_values = true,
+          value_parser = duration::parse_above_zero)]
+    ttl: Duration,
+    /// The lock ends after this time even if the command still runs.
+    #[arg(long, value_name = "D", allow_hyphen_values = true,
+          value_parser = duration::parse_above_zero)]
+    max_hold: Option<Duration>,
+    /// How long the command may take to end after the lock is lost.
+    #[arg(long, value_name = "D", default_value = "5s", allow_hyphen_values = true,
+          value_parser = duration::parse)]
+    grace: Duration,
+    /// The command and its arguments, after `--`.
+    #[arg(last = true, required = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+pub(crate) async fn run(args: LockArgs, global: &Global) -> Result<ExitCode, Problem> {
+    let client = Client::builder()
+        .ttl(args.ttl)
+        .linger(LINGER)
+        .note(note_of(&args.command))
+        .connect(&global.endpoints)
+        .await?;
+    let outcome = hold_and_run(&client, &args).await;
+    // Whatever is left of the session goes now and not when its linger time is over.
+    let _ = timeout(RELEASE_PATIENCE, client.close()).await;
+    outcome
+}
+
+async fn hold_and_run(client: &Client, args: &LockArgs) -> Result<ExitCode, Problem> {
+    let mut request = client.lock(&args.name).wait(args.wait).on_queued({
+        let name = args.name.clone();
+        move |position| output::say_to_terminal(&format!("waiting for {name}, position {position}"))
+    });
+    if let Some(max_hold) = args.max_hold {
+        request = request.max_hold(max_hold);
+    }
+    let guard = request.acquire().await?;
+    let lost = |error: holdfast_client::Lost| Problem::new(Code::LockLost, error.to_string());
+    let environment = [
+        ("HOLDFAST_LOCK", args.name.clone()),
+        ("HOLDFAST_TOKEN", guard.token().map_err(lost)?.to_string()),
+        ("HOLDFAST_FENCE", guard.fence().map_err(lost)?),
+    ];
+    let mut running = Running::start(&args.command, &environment).map_err(cannot_start)?;
+    let outcome = supervise(&mut running, &guard, args.grace).await.map_err(cannot_start);
+    drop(running);
+    match timeout(RELEASE_PATIENCE, guard.release()).await {
+        Ok(Ok(_)) => {}
+        Ok(Err(error)) => output::say(&error.to_string()),
+        Err(_) => output::say("the release was not answered; the lock ends with its session"),
+    }
+    outcome
+}
+
+/// Until the command ends, or the lock does.
+async fn supervise(
+    running: &mut Running,
+    guard: &Guard,
+    grace: Duration,
+) -> std::io::Result<ExitCode> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut hangup = signal(SignalKind::hangup())?;
+    loop {
+        tokio::select! {
+            ended = running.ended() => return ended.map(|ended| ExitCode::from(ended.exit_code())),
+            reason = guard.lost() => {
+                end_after_loss(running, guard.name(), reason, grace).await?;
+                return Ok(Code::LockLost.into());
+            }
+            _ = terminate.recv() => running.send(Signal::SIGTERM),
+            _ = interrupt.recv() => running.send(Signal::SIGINT),
+            _ = hangup.recv() => running.send(Signal::SIGHUP),
+        }
+    }
+}
+
+/// The command itself may end in good time; what it leaves behind in its group does not outlive it.
+async fn end_after_loss(
+    running: &mut Running,
+    name: &str,
+    reason: LossReason,
+    grace: Duration,
+) -> std::io::Result<Option<Ended>> {
+    output::say(&format!("lost the lock {name}: {reason}; ending the command"));
+    running.send(Signal::SIGTERM);
+    // One that was stopped could not even see the signal.
+    running.send(Signal::SIGCONT);
+    let ended = timeout(grace, running.ended()).await;
+    running.send(Signal::SIGKILL);
+    match ended {
+        Ok(ended) => ended.map(Some),
+        Err(_) => running.ended().await.map(Some),
+    }
+}
+
+fn cannot_start(error: std::io::Error) -> Problem {
+    Problem::new(Code::Unavailable, format!("cannot run the command: {error}"))
+}
+
+/// The program's name only: arguments may hold secrets, and listings are public.
+fn note_of(command: &[OsString]) -> String {
+    let program = command.first().map(|program| program.to_string_lossy()).unwrap_or_default();
+    // At most 4 bytes each, and the cluster takes 256.
+    program.chars().take(60).collect()
+}

@@ -1,0 +1,78 @@
+//! Where words go: data to stdout, as a table or as JSON; our own words to stderr.
+
+use std::io::{self, IsTerminal, Write};
+use std::process::ExitCode;
+
+use serde::Serialize;
+
+use crate::cli::Format;
+use crate::exit::{Code, Problem};
+
+/// Something to show to the caller: `Serialize` for programs, `to_table` for people.
+pub(crate) trait Show: Serialize {
+    fn to_table(&self) -> String;
+}
+
+/// Writes the data and says how to end.
+pub(crate) fn show(format: Format, data: &impl Show) -> Result<ExitCode, Problem> {
+    let text = match format {
+        Format::Table => data.to_table(),
+        Format::Json => serde_json::to_string_pretty(data)
+            .map(|text| text + "\n")
+            .map_err(|error| Problem::new(Code::Unavailable, error.to_string()))?,
+    };
+    data_to_stdout(&text).map(|()| ExitCode::SUCCESS)
+}
+
+/// A reader that has seen enough (`| head`) is no mistake.
+pub(crate) fn data_to_stdout(text: &str) -> Result<(), Problem> {
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Problem::new(Code::Unavailable, format!("cannot write to stdout: {error}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// To a person, on stderr. If that is closed there is nobody to tell.
+pub(crate) fn say(words: &str) {
+    let _ = writeln!(io::stderr().lock(), "holdfast: {words}");
+}
+
+/// Progress, which only somebody who watches wants to see.
+pub(crate) fn say_to_terminal(words: &str) {
+    if io::stderr().is_terminal() {
+        say(words);
+    }
+}
+
+/// Columns as wide as their widest cell, two spaces apart, nothing at the end of a line.
+pub(crate) fn table(headers: &[&str], rows: &[Vec<String>]) -> String {
+    let width_of = |column: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
+        cells.chain([headers[column].chars().count()]).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..headers.len()).map(width_of).collect();
+    let line = |cells: &mut dyn Iterator<Item = &str>| {
+        let padded: Vec<String> =
+            cells.zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+        padded.join("  ").trim_end().to_owned() + "\n"
+    };
+    let mut text = line(&mut headers.iter().copied());
+    for row in rows {
+        text += &line(&mut row.iter().map(String::as_str));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_aligned_and_lines_have_no_trailing_spaces() {
+        let rows = [vec!["wallet".to_owned(), "é".to_owned()], vec!["a".to_owned(), String::new()]];
+        assert_eq!(table(&["NAME", "HOST"], &rows), "NAME    HOST\nwallet  é\na\n");
+    }
+}

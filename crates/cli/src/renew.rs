@@ -1,0 +1,55 @@
+//! `holdfast renew`: keep a lock that `holdfast acquire` took for another TTL.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use holdfast_client::SessionId;
+use serde::Serialize;
+
+use crate::cli::Global;
+use crate::duration;
+use crate::exit::Problem;
+use crate::one_shot;
+use crate::output::{self, Show};
+
+/// Keeps a lock that `holdfast acquire` took for another TTL, counted from now.
+#[derive(Debug, Args)]
+#[command(after_help = "Exit codes: 0 renewed; 79 the lock has ended.
+
+Examples:
+  holdfast renew deploy --session \"$session\" --token \"$token\"")]
+pub(crate) struct RenewArgs {
+    /// The lock's name.
+    name: String,
+    /// The session that `acquire` printed.
+    #[arg(long, value_name = "S")]
+    session: SessionId,
+    /// The token that `acquire` printed.
+    #[arg(long, value_name = "N")]
+    token: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Renewed {
+    name: String,
+    token: u64,
+    remaining_ms: u64,
+}
+
+impl Show for Renewed {
+    fn to_table(&self) -> String {
+        format!("renewed, ends in {}\n", duration::in_words(self.remaining_ms))
+    }
+}
+
+pub(crate) async fn run(args: RenewArgs, global: &Global) -> Result<ExitCode, Problem> {
+    let calls = one_shot::calls(global)?;
+    calls.keep_alive(args.session, one_shot::next_request_id()).await?;
+    let id = one_shot::next_request_id();
+    let answer = calls.renew(args.session, id, &args.name, args.token, None).await?;
+    let end_ms = answer
+        .deadline_ms
+        .map_or(answer.session_deadline_ms, |own| own.min(answer.session_deadline_ms));
+    let remaining_ms = end_ms.saturating_sub(answer.logical_time_ms);
+    output::show(global.output, &Renewed { name: args.name, token: args.token, remaining_ms })
+}

@@ -1,0 +1,154 @@
+//! The command that runs under a lock: a process group of its own, which dies with us.
+//!
+//! - The command gets the terminal if we had it: a background group could not read from it.
+//! - If we are killed, the command is killed by the kernel ([`crate::exec_child`]), and the rest of
+//!   its group by a companion ([`crate::kill_group`]).
+
+use std::ffi::OsString;
+use std::io::{self, IsTerminal, Write};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use nix::sys::signal::{SigSet, Signal, killpg};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::{Pid, getpgrp, tcgetpgrp, tcsetpgrp};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::output;
+
+pub(crate) struct Running {
+    group: Pid,
+    companion: Option<Child>,
+    has_terminal: bool,
+    children_changed: tokio::signal::unix::Signal,
+}
+
+/// How the command ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ended {
+    Exited(u8),
+    BySignal(u8),
+}
+
+impl Ended {
+    /// As shells report it.
+    pub(crate) fn exit_code(self) -> u8 {
+        match self {
+            Ended::Exited(code) => code,
+            Ended::BySignal(number) => 128u8.saturating_add(number),
+        }
+    }
+}
+
+impl Running {
+    pub(crate) fn start(
+        command: &[OsString],
+        environment: &[(&str, String)],
+    ) -> io::Result<Running> {
+        // Before the command starts, so that its end is not missed.
+        let children_changed = signal(SignalKind::child())?;
+        let this_program = this_program()?;
+        let child = Command::new(&this_program)
+            .arg0("holdfast")
+            .args(["exec-child", "--parent", &std::process::id().to_string(), "--"])
+            .args(command)
+            .envs(environment.iter().map(|(key, value)| (key, value)))
+            .process_group(0)
+            .spawn()?;
+        let group = Pid::from_raw(child.id().cast_signed());
+        let mut running = Running { group, companion: None, has_terminal: false, children_changed };
+        running.has_terminal = running.hand_over_terminal();
+        running.companion = start_companion(&this_program, group)
+            .inspect_err(|error| output::say(&format!("no companion process: {error}")))
+            .ok();
+        Ok(running)
+    }
+
+    /// Safe to drop and call again.
+    pub(crate) async fn ended(&mut self) -> io::Result<Ended> {
+        loop {
+            if let Some(ended) = self.look()? {
+                return Ok(ended);
+            }
+            self.children_changed.recv().await;
+        }
+    }
+
+    /// To the whole group. It may have ended in the meantime.
+    pub(crate) fn send(&self, signal: Signal) {
+        let _ = killpg(self.group, signal);
+    }
+
+    fn look(&self) -> io::Result<Option<Ended>> {
+        match waitpid(self.group, Some(WaitPidFlag::WNOHANG | WaitPidFlag::WUNTRACED))? {
+            WaitStatus::Exited(_, code) => {
+                Ok(Some(Ended::Exited(u8::try_from(code).unwrap_or(u8::MAX))))
+            }
+            WaitStatus::Signaled(_, signal, _) => {
+                Ok(Some(Ended::BySignal(u8::try_from(signal as i32).unwrap_or(u8::MAX))))
+            }
+            // Nobody could wake it up: the shell does not know its group.
+            WaitStatus::Stopped(_, Signal::SIGTSTP | Signal::SIGTTIN | Signal::SIGTTOU)
+                if self.has_terminal =>
+            {
+                output::say("a command that holds a lock is not suspended");
+                self.send(Signal::SIGCONT);
+                Ok(None)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn hand_over_terminal(&self) -> bool {
+        let stdin = io::stdin();
+        let in_foreground = stdin.is_terminal() && tcgetpgrp(&stdin) == Ok(getpgrp());
+        if in_foreground && tcsetpgrp(&stdin, self.group).is_ok() {
+            // It may have stopped because it read too early.
+            self.send(Signal::SIGCONT);
+            return true;
+        }
+        false
+    }
+
+    /// Whoever changes the terminal from the background is stopped by SIGTTOU, unless it is blocked.
+    fn take_back_terminal(&self) {
+        let mut background_write = SigSet::empty();
+        background_write.add(Signal::SIGTTOU);
+        if background_write.thread_block().is_ok() {
+            let _ = tcsetpgrp(io::stdin(), getpgrp());
+            let _ = background_write.thread_unblock();
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if self.has_terminal {
+            self.take_back_terminal();
+        }
+        if let Some(mut companion) = self.companion.take() {
+            if let Some(mut stdin) = companion.stdin.take() {
+                let _ = stdin.write_all(b".");
+            }
+            let _ = companion.wait();
+        }
+    }
+}
+
+fn start_companion(this_program: &Path, group: Pid) -> io::Result<Child> {
+    Command::new(this_program)
+        .arg0("holdfast")
+        .args(["kill-group", "--group", &group.to_string()])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .process_group(0)
+        .spawn()
+}
+
+/// By way of /proc it is found even if the file was replaced while we run.
+fn this_program() -> io::Result<PathBuf> {
+    let by_process = PathBuf::from("/proc/self/exe");
+    if by_process.exists() { Ok(by_process) } else { std::env::current_exe() }
+}
