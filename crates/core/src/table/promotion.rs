@@ -141,3 +141,63 @@ pub(crate) fn next_token(last_token: &mut u64) -> Option<FenceToken> {
     *last_token += 1;
     Some(FenceToken(*last_token))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::{Acquire, Call, Command, Mode, OpenSession, Owner};
+    use crate::id::{ActorId, LogIndex, PublicSessionId, RequestId, SessionId};
+    use crate::limits::Limits;
+    use crate::outcome::Rejection;
+    use crate::time::{LogicalTime, Span};
+
+    fn acquire(request: u64) -> Command {
+        Command::Acquire(Acquire {
+            call: Call {
+                session: SessionId(1),
+                request: RequestId(request),
+                acked_through: RequestId(0),
+            },
+            actor: ActorId(0),
+            name: LockName::new("wallet").unwrap(),
+            mode: Mode::Exclusive,
+            wait: Span::from_secs(10),
+            ttl: None,
+            max_hold: None,
+            metadata: [].into(),
+        })
+    }
+
+    #[test]
+    fn no_token_is_ever_higher_than_a_signed_column_can_hold() {
+        let mut table = LockTable::new(Limits::default());
+        table.last_token = FenceToken::MAX.0 - 1;
+        let mut events = Vec::new();
+        let mut apply = |table: &mut LockTable, command| {
+            table.apply(LogIndex(1), LogicalTime::ZERO, command, &mut events)
+        };
+        let open = OpenSession {
+            session: SessionId(1),
+            public: PublicSessionId(1),
+            stream: None,
+            ttl: Span::from_secs(60),
+            linger: Span::ZERO,
+            owner: Owner::default(),
+        };
+        apply(&mut table, Command::OpenSession(open));
+        assert!(matches!(apply(&mut table, acquire(1)), Outcome::Granted(_)));
+        for request in [2, 3] {
+            assert!(matches!(apply(&mut table, acquire(request)), Outcome::Queued { .. }));
+        }
+        let call =
+            Call { session: SessionId(1), request: RequestId(4), acked_through: RequestId(0) };
+        let name = LockName::new("wallet").unwrap();
+        apply(&mut table, Command::Release { call, name, token: FenceToken::MAX });
+        // Nobody is left standing before a lock that will never be granted.
+        assert_eq!((table.lock_count(), table.waiter_count()), (0, 0));
+        let refused = Outcome::Rejected(Rejection::TooManyHolds);
+        assert_eq!(apply(&mut table, acquire(5)), refused);
+        assert_eq!(table.last_token(), FenceToken::MAX.0);
+        assert_eq!(table.check(), Ok(()));
+    }
+}
