@@ -46,7 +46,7 @@ impl Default for Limits {
             wait_max: DAY,
             max_hold_max: Span::from_secs(30 * 24 * 60 * 60),
             linger_max: DAY,
-            expiries_per_tick_max: 10_000,
+            expiries_per_tick_max: 1_000,
         }
     }
 }
