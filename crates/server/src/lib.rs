@@ -1,1 +1,36 @@
+//! A node of Holdfast: the lock table of `holdfast-core`, replicated by `holdfast-replica`, on disk
+//! through `holdfast-wal`, served over gRPC.
+//!
+//! The path of one acquire, down once and up once:
+//!
+//! 1. `rpc`: decode, validate, authorise; a node that does not lead forwards one hop.
+//! 2. `driver`: one loop that owns the replicas, the log and the reply channels. Everything reaches it
+//!    through one bounded inbox.
+//! 3. `peers`: consensus messages between nodes.
+//! 4. back in `rpc`: the outcome becomes the answer.
+//!
+//! Around it: [`NodeConfig`] says what the node is, `identity` and `known_peers` keep a data directory
+//! and a node id together, `readiness` tells whether the node can serve, and [`Node`] starts and stops
+//! it all.
 
+mod config;
+mod driver;
+mod durable_file;
+mod identity;
+mod known_peers;
+mod membership;
+mod node;
+mod peers;
+mod readiness;
+mod rpc;
+mod stopping;
+#[cfg(test)]
+mod testing;
+mod wrong_port;
+
+pub use config::{Address, AddressError, CheckError, ConfigError, MemberConfig, NodeConfig};
+pub use driver::{DriverError, StopReason};
+pub use durable_file::FileError;
+pub use identity::IdentityError;
+pub use known_peers::KnownPeersError;
+pub use node::{Node, StartError};

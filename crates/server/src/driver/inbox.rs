@@ -55,13 +55,28 @@ pub(crate) struct Answer {
 /// What a stream is told.
 #[derive(Debug)]
 pub(crate) enum Delivery {
-    Answer { request: RequestId, answer: Answer },
+    Answer {
+        request: RequestId,
+        answer: Answer,
+    },
     /// The acquire stands in the queue; its answer comes later.
-    Queued { request: RequestId, position: u64 },
-    HoldEnded { name: LockName, token: FenceToken, acquire: RequestId, reason: EndReason },
-    SessionEnded { reason: EndReason },
+    Queued {
+        request: RequestId,
+        position: u64,
+    },
+    HoldEnded {
+        name: LockName,
+        token: FenceToken,
+        acquire: RequestId,
+        reason: EndReason,
+    },
+    SessionEnded {
+        reason: EndReason,
+    },
     /// This node no longer leads; nothing more comes on this stream.
-    LeaderMoved { leader: Option<NodeId> },
+    LeaderMoved {
+        leader: Option<NodeId>,
+    },
 }
 
 /// Why a node could not carry an operation through. Not an answer of the lock table.
@@ -153,6 +168,18 @@ impl DriverHandle {
             // caller; here the two look alike.
             Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => Err(Overloaded),
         }
+    }
+
+    /// As [`DriverHandle::send`], for what is too dear to be made again: a full inbox gives it back.
+    pub(crate) fn offer(&self, input: Input) -> Result<(), Box<Input>> {
+        self.inbox.try_send(input).map_err(|error| match error {
+            TrySendError::Full(input) | TrySendError::Disconnected(input) => Box::new(input),
+        })
+    }
+
+    /// The driver has ended; nothing that is sent will be answered.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.leadership.has_changed().is_err()
     }
 
     pub(crate) fn leadership(&self) -> Leadership {

@@ -1,0 +1,254 @@
+//! What an operator tells one node: a TOML file, or [`NodeConfig::dev_cluster`].
+//!
+//! A key that is not known is an error, and so is a value that cannot work: [`ConfigError`] names the
+//! key, says what is wrong and what to do. A [`NodeConfig`] that exists has passed all checks.
+//!
+//! The limits of the lock table are not here. They are part of the replicated state machine and the
+//! same on every node; see `holdfast_core::Limits`.
+
+mod address;
+mod check;
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::Deserialize;
+
+pub use address::{Address, AddressError};
+pub use check::CheckError;
+use holdfast_replica::NodeId;
+
+/// The settings of one node.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NodeConfig {
+    /// 1 to 64 of `a-z`, `0-9` and `-`. Nodes refuse peers of another cluster.
+    pub cluster: String,
+    /// This node's id, one of those in `nodes`.
+    pub node: u64,
+    pub data_dir: PathBuf,
+    /// Needed to bind to anything but loopback until authentication exists.
+    #[serde(default)]
+    pub insecure: bool,
+    #[serde(default = "defaults::tick_ms")]
+    pub tick_ms: u64,
+    #[serde(default = "defaults::election_ticks")]
+    pub election_ticks: u64,
+    #[serde(default = "defaults::heartbeat_ticks")]
+    pub heartbeat_ticks: u64,
+    /// How much longer sessions live that would end around a change of leader.
+    #[serde(default = "defaults::grace_ms")]
+    pub grace_ms: u64,
+    /// After how many log entries a snapshot is taken.
+    #[serde(default = "defaults::snapshot_every_entries")]
+    pub snapshot_every_entries: u64,
+    #[serde(default = "defaults::segment_bytes")]
+    pub segment_bytes: u64,
+    pub nodes: Vec<MemberConfig>,
+}
+
+/// One node of the cluster, as all the others know it.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MemberConfig {
+    pub id: u64,
+    /// Where clients reach it.
+    pub client: Address,
+    /// Where the other nodes reach it.
+    pub peer: Address,
+}
+
+/// Why there is no configuration to run with.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    #[error("cannot read the configuration file {}: {source}", path.display())]
+    Read { path: PathBuf, source: std::io::Error },
+    #[error("the configuration is not what it should be: {0}")]
+    Parse(#[from] Box<toml::de::Error>),
+    #[error("the configuration cannot work: {0}")]
+    Check(#[from] CheckError),
+}
+
+impl NodeConfig {
+    /// A complete file for one of three nodes on one machine.
+    pub const EXAMPLE: &'static str = include_str!("config/example.toml");
+
+    pub fn load(path: &Path) -> Result<NodeConfig, ConfigError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+        NodeConfig::from_toml(&text)
+    }
+
+    pub fn from_toml(text: &str) -> Result<NodeConfig, ConfigError> {
+        let config: NodeConfig = toml::from_str(text).map_err(Box::new)?;
+        check::check(&config)?;
+        Ok(config)
+    }
+
+    /// The nodes of a cluster on loopback, for `holdfast dev` and for tests. Node `i` (from 0) has
+    /// the ports `base_port + 10 * i` for clients and the next one for peers, and the directory
+    /// `data_dir/node-<id>`.
+    pub fn dev_cluster(
+        node_count: usize,
+        data_dir: &Path,
+        base_port: u16,
+    ) -> Result<Vec<NodeConfig>, ConfigError> {
+        let nodes = (0..node_count)
+            .map(|i| {
+                let port = |offset: usize| {
+                    u16::try_from(usize::from(base_port) + 10 * i + offset)
+                        .map_err(|_| CheckError::PortsRunOut { base_port })
+                };
+                let loopback = |port| Address::from(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+                Ok(MemberConfig {
+                    id: i as u64 + 1,
+                    client: loopback(port(0)?),
+                    peer: loopback(port(1)?),
+                })
+            })
+            .collect::<Result<Vec<MemberConfig>, CheckError>>()?;
+        let configs: Vec<NodeConfig> = nodes
+            .iter()
+            .map(|member| NodeConfig {
+                cluster: "dev".to_owned(),
+                node: member.id,
+                data_dir: data_dir.join(format!("node-{}", member.id)),
+                insecure: false,
+                tick_ms: defaults::tick_ms(),
+                election_ticks: defaults::election_ticks(),
+                heartbeat_ticks: defaults::heartbeat_ticks(),
+                grace_ms: defaults::grace_ms(),
+                snapshot_every_entries: defaults::snapshot_every_entries(),
+                segment_bytes: defaults::segment_bytes(),
+                nodes: nodes.clone(),
+            })
+            .collect();
+        check::check_node_count(node_count)?;
+        configs.iter().try_for_each(check::check)?;
+        Ok(configs)
+    }
+
+    /// For whoever fills in a [`NodeConfig`] by hand; files have been checked when they were read.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        Ok(check::check(self)?)
+    }
+
+    pub fn node_id(&self) -> NodeId {
+        NodeId(self.node)
+    }
+
+    /// This node among [`NodeConfig::nodes`].
+    pub fn this_node(&self) -> Result<&MemberConfig, ConfigError> {
+        let listed = self.nodes.iter().find(|member| member.id == self.node);
+        Ok(listed.ok_or_else(|| check::not_listed(self))?)
+    }
+
+    pub fn tick(&self) -> Duration {
+        Duration::from_millis(self.tick_ms)
+    }
+}
+
+mod defaults {
+    pub(super) fn tick_ms() -> u64 {
+        50
+    }
+
+    pub(super) fn election_ticks() -> u64 {
+        10
+    }
+
+    pub(super) fn heartbeat_ticks() -> u64 {
+        2
+    }
+
+    pub(super) fn grace_ms() -> u64 {
+        1_000
+    }
+
+    pub(super) fn snapshot_every_entries() -> u64 {
+        100_000
+    }
+
+    pub(super) fn segment_bytes() -> u64 {
+        16 * 1024 * 1024
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_example_is_a_valid_configuration_and_shows_the_defaults() {
+        let example = NodeConfig::from_toml(NodeConfig::EXAMPLE).unwrap();
+        assert_eq!(example.nodes.len(), 3);
+        let tuning: Vec<&str> = NodeConfig::EXAMPLE
+            .lines()
+            .filter(|line| {
+                ["tick_ms", "election_", "heartbeat_", "grace_", "snapshot_", "segment_"]
+                    .iter()
+                    .any(|key| line.starts_with(key))
+            })
+            .collect();
+        assert_eq!(tuning.len(), 6);
+        let without_tuning: String = NodeConfig::EXAMPLE
+            .lines()
+            .filter(|line| !tuning.contains(line))
+            .flat_map(|line| [line, "\n"])
+            .collect();
+        assert_eq!(NodeConfig::from_toml(&without_tuning).unwrap(), example);
+    }
+
+    #[test]
+    fn an_unknown_key_is_an_error_that_names_it() {
+        let text = format!("tick_mss = 50\n{}", NodeConfig::EXAMPLE);
+        let error = NodeConfig::from_toml(&text).unwrap_err().to_string();
+        assert!(error.contains("tick_mss"), "{error}");
+    }
+
+    #[test]
+    fn a_missing_key_is_an_error_that_names_it() {
+        let text = NodeConfig::EXAMPLE.replace("cluster = ", "# cluster = ");
+        let error = NodeConfig::from_toml(&text).unwrap_err().to_string();
+        assert!(error.contains("cluster"), "{error}");
+    }
+
+    #[test]
+    fn a_file_that_is_not_there_is_named() {
+        let error = NodeConfig::load(Path::new("/nowhere/node.toml")).unwrap_err().to_string();
+        assert!(error.contains("/nowhere/node.toml"), "{error}");
+    }
+
+    #[test]
+    fn the_nodes_of_a_dev_cluster_agree_and_have_ports_of_their_own() {
+        let configs = NodeConfig::dev_cluster(3, Path::new("/tmp/dev"), 7420).unwrap();
+        assert_eq!(configs.len(), 3);
+        assert!(configs.iter().all(|config| config.nodes == configs[0].nodes));
+        let addresses: Vec<String> = configs[0]
+            .nodes
+            .iter()
+            .flat_map(|node| [node.client.to_string(), node.peer.to_string()])
+            .collect();
+        assert_eq!(
+            addresses,
+            [
+                "127.0.0.1:7420",
+                "127.0.0.1:7421",
+                "127.0.0.1:7430",
+                "127.0.0.1:7431",
+                "127.0.0.1:7440",
+                "127.0.0.1:7441"
+            ]
+        );
+        assert_eq!(configs[2].data_dir, Path::new("/tmp/dev/node-3"));
+    }
+
+    #[test]
+    fn a_dev_cluster_that_runs_out_of_ports_or_has_no_node_is_refused() {
+        for (count, base_port) in [(3, 65_530), (0, 7420), (8, 7420)] {
+            let cluster = NodeConfig::dev_cluster(count, Path::new("/tmp/dev"), base_port);
+            assert!(matches!(cluster, Err(ConfigError::Check(_))), "{count} {base_port}");
+        }
+    }
+}

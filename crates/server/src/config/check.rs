@@ -1,0 +1,230 @@
+//! What a configuration must satisfy beyond its syntax.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
+
+use super::{Address, NodeConfig};
+
+const NODES_MAX: usize = 7;
+const CLUSTER_NAME_CHARS_MAX: usize = 64;
+
+/// Which key is wrong, how, and what to do.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CheckError {
+    #[error(
+        "cluster = '{name}': the name has 1 to 64 characters, each one of a-z, 0-9 and -; choose \
+         another"
+    )]
+    ClusterName { name: String },
+    #[error("data_dir is empty; name a directory that belongs to this node alone")]
+    NoDataDir,
+    #[error("{key} = {value} is out of range; choose a number from {min} to {max}")]
+    OutOfRange { key: &'static str, value: u64, min: u64, max: u64 },
+    #[error(
+        "heartbeat_ticks = {heartbeat} is too slow for election_ticks = {election}: one late \
+         heartbeat would start an election; make election_ticks at least 3 times as large"
+    )]
+    HeartbeatTooSlow { heartbeat: u64, election: u64 },
+    #[error("there are no [[nodes]]; list every node of the cluster, this one included")]
+    NoNodes,
+    #[error(
+        "there are {count} [[nodes]]; a cluster has at most 7, because every grant waits for a \
+         majority of them; 3 or 5 are usual"
+    )]
+    TooManyNodes { count: usize },
+    #[error("a node in [[nodes]] has id = 0; ids start at 1")]
+    ZeroId,
+    #[error("two [[nodes]] have id = {id}; give every node an id of its own")]
+    DuplicateId { id: u64 },
+    #[error(
+        "node = {node} is not in [[nodes]], which has {known}; list this node there or correct \
+         node"
+    )]
+    NodeNotListed { node: u64, known: String },
+    #[error("{first} and {second} have the same address {address}; give each its own port")]
+    DuplicateAddress { first: String, second: String, address: String },
+    #[error(
+        "{what} = '{address}' can be reached from other machines, and there is no authentication \
+         yet: whoever reaches it can take and free every lock; use a loopback address, or set \
+         insecure = true if the network is trusted"
+    )]
+    NotLoopback { what: String, address: String },
+    #[error("there are not enough ports above {base_port} for all nodes; choose a lower one")]
+    PortsRunOut { base_port: u16 },
+}
+
+pub(super) fn check(config: &NodeConfig) -> Result<(), CheckError> {
+    check_cluster_name(&config.cluster)?;
+    if config.data_dir.as_os_str().is_empty() {
+        return Err(CheckError::NoDataDir);
+    }
+    check_tuning(config)?;
+    check_node_count(config.nodes.len())?;
+    check_ids(config)?;
+    check_addresses(config)
+}
+
+pub(super) fn check_node_count(count: usize) -> Result<(), CheckError> {
+    match count {
+        0 => Err(CheckError::NoNodes),
+        1..=NODES_MAX => Ok(()),
+        _ => Err(CheckError::TooManyNodes { count }),
+    }
+}
+
+fn check_cluster_name(name: &str) -> Result<(), CheckError> {
+    let valid = (1..=CLUSTER_NAME_CHARS_MAX).contains(&name.len())
+        && name.bytes().all(|c| matches!(c, b'a'..=b'z' | b'0'..=b'9' | b'-'));
+    if valid { Ok(()) } else { Err(CheckError::ClusterName { name: name.to_owned() }) }
+}
+
+fn check_tuning(config: &NodeConfig) -> Result<(), CheckError> {
+    const MIB: u64 = 1024 * 1024;
+    in_range("tick_ms", config.tick_ms, 5..=1_000)?;
+    in_range("election_ticks", config.election_ticks, 5..=200)?;
+    in_range("heartbeat_ticks", config.heartbeat_ticks, 1..=60)?;
+    in_range("grace_ms", config.grace_ms, 0..=60_000)?;
+    in_range("snapshot_every_entries", config.snapshot_every_entries, 100..=100_000_000)?;
+    in_range("segment_bytes", config.segment_bytes, MIB..=1024 * MIB)?;
+    if config.heartbeat_ticks * 3 > config.election_ticks {
+        return Err(CheckError::HeartbeatTooSlow {
+            heartbeat: config.heartbeat_ticks,
+            election: config.election_ticks,
+        });
+    }
+    Ok(())
+}
+
+fn in_range(key: &'static str, value: u64, range: RangeInclusive<u64>) -> Result<(), CheckError> {
+    if range.contains(&value) {
+        return Ok(());
+    }
+    Err(CheckError::OutOfRange { key, value, min: *range.start(), max: *range.end() })
+}
+
+fn check_ids(config: &NodeConfig) -> Result<(), CheckError> {
+    let mut ids = BTreeSet::new();
+    for node in &config.nodes {
+        if node.id == 0 {
+            return Err(CheckError::ZeroId);
+        }
+        if !ids.insert(node.id) {
+            return Err(CheckError::DuplicateId { id: node.id });
+        }
+    }
+    if !ids.contains(&config.node) {
+        return Err(not_listed(config));
+    }
+    Ok(())
+}
+
+pub(super) fn not_listed(config: &NodeConfig) -> CheckError {
+    let known = config.nodes.iter().map(|node| node.id.to_string()).collect::<Vec<_>>().join(", ");
+    CheckError::NodeNotListed { node: config.node, known }
+}
+
+fn check_addresses(config: &NodeConfig) -> Result<(), CheckError> {
+    let mut seen: BTreeMap<&Address, String> = BTreeMap::new();
+    for node in &config.nodes {
+        for (key, address) in [("client", &node.client), ("peer", &node.peer)] {
+            let what = format!("{key} of node {}", node.id);
+            if node.id == config.node && !config.insecure && !address.is_loopback() {
+                return Err(CheckError::NotLoopback { what, address: address.to_string() });
+            }
+            if let Some(first) = seen.insert(address, what.clone()) {
+                let address = address.to_string();
+                return Err(CheckError::DuplicateAddress { first, second: what, address });
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn example() -> NodeConfig {
+        NodeConfig::from_toml(NodeConfig::EXAMPLE).unwrap()
+    }
+
+    /// What `change` makes of the example, in words.
+    fn refusal(change: impl FnOnce(&mut NodeConfig)) -> String {
+        let mut config = example();
+        change(&mut config);
+        check(&config).unwrap_err().to_string()
+    }
+
+    fn address(text: &str) -> Address {
+        Address::new(text).unwrap()
+    }
+
+    #[test]
+    fn cluster_names_are_short_and_plain() {
+        for name in ["", "Prod", "a b", "a_b", "ü", &"x".repeat(65)] {
+            assert!(refusal(|config| config.cluster = name.to_owned()).starts_with("cluster = "));
+        }
+        let mut config = example();
+        config.cluster = "x".repeat(64);
+        assert_eq!(check(&config), Ok(()));
+    }
+
+    #[test]
+    fn every_number_has_a_range() {
+        assert!(refusal(|config| config.tick_ms = 0).starts_with("tick_ms = 0"));
+        assert!(refusal(|config| config.election_ticks = 0).starts_with("election_ticks = 0"));
+        assert!(refusal(|config| config.heartbeat_ticks = 0).starts_with("heartbeat_ticks = 0"));
+        assert!(refusal(|config| config.grace_ms = u64::MAX).starts_with("grace_ms"));
+        assert!(refusal(|config| config.snapshot_every_entries = 1).starts_with("snapshot_every"));
+        assert!(refusal(|config| config.segment_bytes = 512).starts_with("segment_bytes = 512"));
+    }
+
+    #[test]
+    fn a_heartbeat_comes_several_times_before_an_election() {
+        assert!(refusal(|config| config.heartbeat_ticks = 4).contains("election_ticks = 10"));
+    }
+
+    #[test]
+    fn one_to_seven_nodes_make_a_cluster() {
+        assert!(refusal(|config| config.nodes.clear()).contains("no [[nodes]]"));
+        let too_many = refusal(|config| {
+            config.nodes = (1..=8).map(|_| config.nodes[0].clone()).collect();
+        });
+        assert!(too_many.contains("8 [[nodes]]"), "{too_many}");
+        assert!((1..=7).all(|count| check_node_count(count).is_ok()));
+    }
+
+    #[test]
+    fn ids_are_above_zero_and_used_once() {
+        assert!(refusal(|config| config.nodes[1].id = 0).contains("id = 0"));
+        assert!(refusal(|config| config.nodes[1].id = 1).contains("id = 1"));
+    }
+
+    #[test]
+    fn this_node_is_one_of_the_nodes() {
+        let words = refusal(|config| config.node = 9);
+        assert!(words.contains("node = 9") && words.contains("1, 2, 3"), "{words}");
+    }
+
+    #[test]
+    fn no_address_is_used_twice() {
+        let words = refusal(|config| config.nodes[1].peer = config.nodes[0].client.clone());
+        assert_eq!(
+            words,
+            "client of node 1 and peer of node 2 have the same address 127.0.0.1:7420; give each \
+             its own port"
+        );
+    }
+
+    #[test]
+    fn an_open_address_needs_the_word_insecure() {
+        let words = refusal(|config| config.nodes[0].client = address("0.0.0.0:7420"));
+        assert!(words.starts_with("client of node 1 = '0.0.0.0:7420'"), "{words}");
+        assert!(words.contains("insecure = true"), "{words}");
+
+        let mut config = example();
+        config.nodes[0].peer = address("10.0.0.1:7421");
+        config.insecure = true;
+        assert_eq!(check(&config), Ok(()));
+    }
+}

@@ -1,0 +1,247 @@
+//! Who a data directory belongs to.
+//!
+//! At its first start a node marks its data directory with the cluster, its own id and a random
+//! [`DataDirId`]. From then on a start under another cluster or id is refused: the log in the
+//! directory holds promises (votes, acknowledged entries) that another node must not inherit. Peers
+//! remember the data-directory id for the same reason: a node that lost its directory, and with it its
+//! promises, must not come back under its old id.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use holdfast_replica::NodeId;
+use serde::{Deserialize, Serialize};
+
+use crate::durable_file::{self, FileError};
+
+/// Where the log lives within the data directory.
+pub(crate) const LOG_DIR: &str = "log";
+
+const FILE: &str = "identity.toml";
+const VERSION: u32 = 1;
+const HEADER: &str = "# Whose directory this is. Made at the first start; do not edit.\n";
+
+/// Made at random with the directory: 16 bytes, shown as 32 hexadecimal digits.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub(crate) struct DataDirId([u8; 16]);
+
+/// This node, as it shows itself to its peers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Identity {
+    pub(crate) cluster: String,
+    pub(crate) node: NodeId,
+    pub(crate) data_dir: DataDirId,
+}
+
+/// Why a data directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum IdentityError {
+    #[error(transparent)]
+    File(#[from] FileError),
+    #[error("{} is damaged: {what}; restore it from a backup of this directory", path.display())]
+    Damaged { path: PathBuf, what: String },
+    #[error(
+        "the data directory {} was written in format {found}, and this build reads format \
+         {VERSION}; start it with the version of holdfast that wrote it", data_dir.display()
+    )]
+    UnknownVersion { data_dir: PathBuf, found: u32 },
+    #[error(
+        "the data directory {} belongs to node {found_node} of cluster '{found_cluster}', and the \
+         configuration says node {node} of cluster '{cluster}'; correct the configuration or give \
+         this node an empty data_dir", data_dir.display()
+    )]
+    SomebodyElses {
+        data_dir: PathBuf,
+        found_cluster: String,
+        found_node: u64,
+        cluster: String,
+        node: u64,
+    },
+    #[error(
+        "the data directory {} has a log but no {FILE}, so it is not known whose log it is; \
+         restore the file, or give this node an empty data_dir and a new id", data_dir.display()
+    )]
+    Unmarked { data_dir: PathBuf },
+    #[error("the operating system gives no random numbers: {0}")]
+    NoRandomness(getrandom::Error),
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Stored {
+    version: u32,
+    cluster: String,
+    node: u64,
+    data_dir_id: DataDirId,
+}
+
+/// Read before everything else, so that a file of a later format is refused by its version and not
+/// by the first key that is not known here.
+#[derive(Deserialize)]
+struct StoredVersion {
+    version: u32,
+}
+
+impl Identity {
+    /// Reads the mark of the directory, or makes directory and mark if there are none.
+    pub(crate) fn load_or_create(
+        data_dir: &Path,
+        cluster: &str,
+        node: NodeId,
+    ) -> Result<Identity, IdentityError> {
+        durable_file::create_dir(data_dir)?;
+        let path = data_dir.join(FILE);
+        match durable_file::read(&path)? {
+            Some(text) => Identity::verified(data_dir, &path, &text, cluster, node),
+            None if data_dir.join(LOG_DIR).exists() => {
+                Err(IdentityError::Unmarked { data_dir: data_dir.to_owned() })
+            }
+            None => Identity::create(&path, cluster, node),
+        }
+    }
+
+    fn create(path: &Path, cluster: &str, node: NodeId) -> Result<Identity, IdentityError> {
+        let data_dir = DataDirId::random().map_err(IdentityError::NoRandomness)?;
+        let stored = Stored {
+            version: VERSION,
+            cluster: cluster.to_owned(),
+            node: node.0,
+            data_dir_id: data_dir,
+        };
+        let text = toml::to_string(&stored).map_err(|error| damaged(path, &error))?;
+        durable_file::replace(path, &format!("{HEADER}{text}"))?;
+        Ok(Identity { cluster: cluster.to_owned(), node, data_dir })
+    }
+
+    fn verified(
+        data_dir: &Path,
+        path: &Path,
+        text: &str,
+        cluster: &str,
+        node: NodeId,
+    ) -> Result<Identity, IdentityError> {
+        let StoredVersion { version } =
+            toml::from_str(text).map_err(|error| damaged(path, &error))?;
+        if version != VERSION {
+            let data_dir = data_dir.to_owned();
+            return Err(IdentityError::UnknownVersion { data_dir, found: version });
+        }
+        let stored: Stored = toml::from_str(text).map_err(|error| damaged(path, &error))?;
+        if stored.cluster != cluster || stored.node != node.0 {
+            return Err(IdentityError::SomebodyElses {
+                data_dir: data_dir.to_owned(),
+                found_cluster: stored.cluster,
+                found_node: stored.node,
+                cluster: cluster.to_owned(),
+                node: node.0,
+            });
+        }
+        Ok(Identity { cluster: stored.cluster, node, data_dir: stored.data_dir_id })
+    }
+}
+
+fn damaged(path: &Path, what: &dyn fmt::Display) -> IdentityError {
+    IdentityError::Damaged { path: path.to_owned(), what: what.to_string() }
+}
+
+impl DataDirId {
+    pub(crate) fn random() -> Result<DataDirId, getrandom::Error> {
+        let mut bytes = [0; 16];
+        getrandom::fill(&mut bytes)?;
+        Ok(DataDirId(bytes))
+    }
+
+    /// `None` unless the text is 32 lower-case hexadecimal digits.
+    pub(crate) fn parse(text: &str) -> Option<DataDirId> {
+        let plain = text.len() == 32
+            && text.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));
+        if !plain {
+            return None;
+        }
+        u128::from_str_radix(text, 16).ok().map(|number| DataDirId(number.to_be_bytes()))
+    }
+}
+
+impl fmt::Display for DataDirId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", u128::from_be_bytes(self.0))
+    }
+}
+
+impl fmt::Debug for DataDirId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl TryFrom<String> for DataDirId {
+    type Error = &'static str;
+
+    fn try_from(text: String) -> Result<DataDirId, &'static str> {
+        DataDirId::parse(&text).ok_or("a data-directory id is 32 lower-case hexadecimal digits")
+    }
+}
+
+impl From<DataDirId> for String {
+    fn from(id: DataDirId) -> String {
+        id.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_start_marks_the_directory_and_later_ones_find_the_mark() {
+        let dir = tempfile::tempdir().unwrap();
+        let data_dir = dir.path().join("not/yet/there");
+        let first = Identity::load_or_create(&data_dir, "prod", NodeId(2)).unwrap();
+        let second = Identity::load_or_create(&data_dir, "prod", NodeId(2)).unwrap();
+        assert_eq!(first, second);
+        assert_eq!(DataDirId::parse(&first.data_dir.to_string()), Some(first.data_dir));
+    }
+
+    #[test]
+    fn two_directories_are_never_taken_for_one() {
+        let (a, b) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let a = Identity::load_or_create(a.path(), "prod", NodeId(1)).unwrap();
+        let b = Identity::load_or_create(b.path(), "prod", NodeId(1)).unwrap();
+        assert_ne!(a.data_dir, b.data_dir);
+    }
+
+    #[test]
+    fn a_start_as_another_node_or_of_another_cluster_is_refused_with_words() {
+        let dir = tempfile::tempdir().unwrap();
+        Identity::load_or_create(dir.path(), "prod", NodeId(2)).unwrap();
+        for (cluster, node) in [("prod", 3), ("test", 2)] {
+            let error = Identity::load_or_create(dir.path(), cluster, NodeId(node)).unwrap_err();
+            let words = error.to_string();
+            assert!(words.contains("belongs to node 2 of cluster 'prod'"), "{words}");
+            assert!(words.contains(&format!("node {node} of cluster '{cluster}'")), "{words}");
+        }
+    }
+
+    #[test]
+    fn a_log_without_a_mark_is_not_adopted() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join(LOG_DIR)).unwrap();
+        let error = Identity::load_or_create(dir.path(), "prod", NodeId(1)).unwrap_err();
+        assert!(matches!(error, IdentityError::Unmarked { .. }), "{error}");
+    }
+
+    #[test]
+    fn a_mark_that_cannot_be_read_is_never_replaced_by_a_new_one() {
+        let dir = tempfile::tempdir().unwrap();
+        for (text, expected) in [
+            ("", "damaged"),
+            ("version = 1\ncluster = 'prod'\nnode = 1\ndata_dir_id = 'short'", "damaged"),
+            ("version = 2\nsomething = 'new'", "format 2"),
+        ] {
+            std::fs::write(dir.path().join(FILE), text).unwrap();
+            let error = Identity::load_or_create(dir.path(), "prod", NodeId(1)).unwrap_err();
+            assert!(error.to_string().contains(expected), "{error}");
+        }
+    }
+}

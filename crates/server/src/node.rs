@@ -1,0 +1,212 @@
+//! One node: everything put together, and taken apart again.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+use std::time::Duration;
+
+use holdfast_replica::Leadership;
+use tokio::net::TcpListener;
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+use tonic::transport::server::TcpIncoming;
+
+use crate::config::{Address, ConfigError, NodeConfig};
+use crate::driver::{self, Channels, DriverError, DriverHandle, Input, StopReason};
+use crate::identity::{Identity, IdentityError};
+use crate::known_peers::{KnownPeers, KnownPeersError};
+use crate::membership::Membership;
+use crate::peers::{Handshake, PeerLinks, PeerPort};
+use crate::readiness;
+use crate::rpc::{self, Rpc};
+use crate::stopping::StopSwitch;
+
+/// Inputs that wait for the driver; past it callers are told that the node is overloaded.
+const INBOX_CAPACITY: usize = 8_192;
+
+/// Longer than the driver takes to hand leadership over.
+const DRIVER_STOP_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long connections have to end once their streams have.
+const SERVERS_STOP_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// A running node. Dropping it stops it without ceremony; [`Node::shutdown`] hands leadership over
+/// first.
+#[derive(Debug)]
+pub struct Node {
+    client_address: SocketAddr,
+    driver: DriverHandle,
+    /// Taken when it has been heard.
+    driver_end: Option<oneshot::Receiver<StopReason>>,
+    ready: watch::Receiver<bool>,
+    /// Thrown first: the node tells that it does not serve any more.
+    leaving: StopSwitch,
+    /// Thrown when the driver has ended: streams and servers end.
+    stop: StopSwitch,
+    tasks: JoinSet<()>,
+    servers: JoinSet<()>,
+}
+
+/// Why a node could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    #[error(transparent)]
+    KnownPeers(#[from] KnownPeersError),
+    #[error(
+        "the {port} address {address} is in use; another node or program runs there: stop it, or \
+         choose another address in the configuration"
+    )]
+    AddressInUse { port: &'static str, address: Address },
+    #[error(
+        "cannot listen on the {port} address {address}: {source}; it must be an address of this \
+         machine"
+    )]
+    CannotListen { port: &'static str, address: Address, source: io::Error },
+    #[error(transparent)]
+    Driver(#[from] DriverError),
+    #[error("the start was broken off: {0}")]
+    BrokenOff(#[from] tokio::task::JoinError),
+}
+
+impl Node {
+    /// Call it within a tokio runtime. When it returns both ports are open; [`Node::serving`] tells
+    /// when there is a leader to serve.
+    pub async fn start(config: NodeConfig) -> Result<Node, StartError> {
+        config.check()?;
+        let identity =
+            Identity::load_or_create(&config.data_dir, &config.cluster, config.node_id())?;
+        let known_peers = KnownPeers::load(&config.data_dir)?;
+        let membership = Arc::new(Membership::of(&config));
+        let this_node = config.this_node()?;
+        let client_listener = listen("client", &this_node.client).await?;
+        let peer_listener = listen("peer", &this_node.peer).await?;
+        let client_address = client_listener
+            .local_addr()
+            .map_err(|source| cannot_listen("client", &this_node.client, source))?;
+
+        let (inbox_sender, inbox) = sync_channel(INBOX_CAPACITY);
+        let leadership = watch::Sender::new(Leadership::default());
+        let driver = DriverHandle::new(inbox_sender.clone(), leadership.subscribe());
+        let handshake = Arc::new(Handshake::new(identity, Arc::clone(&membership), known_peers));
+        let mut tasks = JoinSet::new();
+        let links = PeerLinks::start(&handshake, &driver, &mut tasks);
+
+        let driver_end = {
+            let channels = Channels { inbox, inbox_sender, leadership };
+            let links = links.clone();
+            // Reads the whole log.
+            tokio::task::spawn_blocking(move || driver::start(&config, channels, links)).await??
+        };
+
+        let (leaving, stop) = (StopSwitch::new(), StopSwitch::new());
+        let (reporter, health) = tonic_health::server::health_reporter();
+        let ready = watch::Sender::new(false);
+        let ready_watch = ready.subscribe();
+        tasks.spawn(readiness::keep_telling(
+            driver.clone(),
+            links.clone(),
+            reporter,
+            ready,
+            leaving.watch(),
+        ));
+
+        let mut servers = JoinSet::new();
+        let peer_port = PeerPort::new(handshake, driver.clone(), stop.watch());
+        let incoming = TcpIncoming::from(peer_listener).with_nodelay(Some(true));
+        servers.spawn(async move {
+            if let Err(error) = peer_port.serve(incoming).await {
+                tracing::error!(%error, "the peer port is closed");
+            }
+        });
+        let rpc = Rpc::new(driver.clone(), membership, links, stop.watch());
+        let incoming = keep_alive(TcpIncoming::from(client_listener).with_nodelay(Some(true)));
+        servers.spawn(async move {
+            if let Err(error) = rpc::serve(rpc, health, incoming).await {
+                tracing::error!(%error, "the client port is closed");
+            }
+        });
+
+        tracing::info!(%client_address, "node started");
+        let driver_end = Some(driver_end);
+        let ready = ready_watch;
+        Ok(Node { client_address, driver, driver_end, ready, leaving, stop, tasks, servers })
+    }
+
+    pub fn client_address(&self) -> SocketAddr {
+        self.client_address
+    }
+
+    /// Returns when the node can serve clients: it leads, or is connected to the node that does. Also
+    /// returns if the node stops before.
+    pub async fn serving(&self) {
+        let _ = self.ready.clone().wait_for(|ready| *ready).await;
+    }
+
+    /// Returns when the node has ended of its own accord, which is always a failure.
+    pub async fn stopped(&mut self) -> StopReason {
+        match &mut self.driver_end {
+            Some(end) => {
+                let reason = end.await.unwrap_or(StopReason::Panicked);
+                self.driver_end = None;
+                reason
+            }
+            None => StopReason::Told,
+        }
+    }
+
+    /// Hands leadership over, ends all streams and closes both ports. Other nodes take over within
+    /// milliseconds if they are up.
+    pub async fn shutdown(mut self) {
+        self.leaving.throw();
+        self.stop_driver().await;
+        self.stop.throw();
+        let closed = timeout(SERVERS_STOP_TIMEOUT, async {
+            while self.servers.join_next().await.is_some() {}
+        });
+        if closed.await.is_err() {
+            tracing::debug!("some connections did not end in time");
+        }
+        self.servers.shutdown().await;
+        self.tasks.shutdown().await;
+    }
+
+    async fn stop_driver(&mut self) {
+        const PAUSE: Duration = Duration::from_millis(5);
+        let stopped = timeout(DRIVER_STOP_TIMEOUT, async {
+            while self.driver.send(Input::Shutdown).is_err() && !self.driver.is_gone() {
+                sleep(PAUSE).await;
+            }
+            self.stopped().await
+        });
+        match stopped.await {
+            Ok(reason) => tracing::info!(%reason, "the driver stopped"),
+            Err(_) => tracing::warn!("the driver did not stop in time"),
+        }
+    }
+}
+
+async fn listen(port: &'static str, address: &Address) -> Result<TcpListener, StartError> {
+    TcpListener::bind(address.as_str()).await.map_err(|error| cannot_listen(port, address, error))
+}
+
+fn cannot_listen(port: &'static str, address: &Address, source: io::Error) -> StartError {
+    let address = address.clone();
+    match source.kind() {
+        io::ErrorKind::AddrInUse => StartError::AddressInUse { port, address },
+        _ => StartError::CannotListen { port, address, source },
+    }
+}
+
+/// Dead sockets of clients go within about half a minute.
+fn keep_alive(incoming: TcpIncoming) -> TcpIncoming {
+    incoming
+        .with_keepalive(Some(Duration::from_secs(15)))
+        .with_keepalive_interval(Some(Duration::from_secs(5)))
+        .with_keepalive_retries(Some(3))
+}

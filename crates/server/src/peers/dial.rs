@@ -1,0 +1,117 @@
+//! One task per peer: connect, say hello, check who answers, then carry frames until the connection
+//! breaks; and again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdfast_proto::peer_v1::peer_service_client::PeerServiceClient;
+use tokio::time::{sleep, timeout};
+use tonic::{Code, Status};
+
+use super::backoff::Backoff;
+use super::frames::frames;
+use super::handshake::Handshake;
+use super::links::Link;
+use super::{FRAME_BYTES_MAX, HANDSHAKE_TIMEOUT, endpoint};
+use crate::config::Address;
+
+/// A peer that refuses will not change its mind within milliseconds: somebody has to act.
+const PAUSE_AFTER_REFUSAL: Duration = Duration::from_secs(1);
+
+/// How a connection ended.
+#[derive(Debug)]
+enum End {
+    /// It never began.
+    NoConnection(String),
+    /// One of the two sides does not want the other.
+    Refused(String),
+    /// It was up.
+    Broke(String),
+}
+
+pub(super) async fn keep_dialled(link: Arc<Link>, address: Address, handshake: Arc<Handshake>) {
+    let node = link.node;
+    let mut backoff = Backoff::new();
+    let mut last_refusal = String::new();
+    loop {
+        let end = one_connection(&link, &address, &handshake).await;
+        link.down();
+        match end {
+            End::NoConnection(why) => tracing::debug!(%node, %address, why, "cannot reach peer"),
+            End::Broke(why) => {
+                tracing::info!(%node, %address, why, "lost the connection to peer");
+                backoff.reset();
+                last_refusal.clear();
+            }
+            End::Refused(words) => {
+                if words != last_refusal {
+                    tracing::error!(%node, %address, "peer refused: {words}");
+                    last_refusal = words;
+                }
+                sleep(PAUSE_AFTER_REFUSAL).await;
+                continue;
+            }
+        }
+        sleep(backoff.wait()).await;
+    }
+}
+
+async fn one_connection(link: &Link, address: &Address, handshake: &Handshake) -> End {
+    let node = link.node;
+    let endpoint = match endpoint(address) {
+        Ok(endpoint) => endpoint,
+        Err(error) => return End::NoConnection(error.to_string()),
+    };
+    let channel = match endpoint.connect().await {
+        Ok(channel) => channel,
+        Err(error) => return End::NoConnection(error_chain(&error)),
+    };
+    let mut client = PeerServiceClient::new(channel).max_encoding_message_size(FRAME_BYTES_MAX);
+    let (queue, frames) = frames(handshake.hello(node));
+
+    let greeting = timeout(HANDSHAKE_TIMEOUT, async {
+        let mut replies = client.exchange(frames).await?.into_inner();
+        let welcome = replies.message().await?;
+        Ok::<_, Status>((replies, welcome))
+    });
+    let (mut replies, welcome) = match greeting.await {
+        Ok(Ok((replies, Some(welcome)))) => (replies, welcome),
+        Ok(Ok((_, None))) => return End::NoConnection("it hung up without a welcome".to_owned()),
+        Ok(Err(status)) => return from_status(&status),
+        Err(_) => return End::NoConnection("it did not welcome us in time".to_owned()),
+    };
+    if let Err(refusal) = handshake.check_welcome(node, &welcome) {
+        return End::Refused(refusal.to_string());
+    }
+
+    link.up(queue);
+    tracing::info!(%node, %address, "connected to peer");
+    match replies.message().await {
+        Ok(Some(_)) => End::Broke("it welcomed us twice".to_owned()),
+        Ok(None) => End::Broke("it ended the stream".to_owned()),
+        Err(status) => End::Broke(status.message().to_owned()),
+    }
+}
+
+fn from_status(status: &Status) -> End {
+    match status.code() {
+        Code::FailedPrecondition
+        | Code::InvalidArgument
+        | Code::PermissionDenied
+        | Code::Unauthenticated
+        | Code::Unimplemented => End::Refused(status.message().to_owned()),
+        _ => End::NoConnection(status.message().to_owned()),
+    }
+}
+
+/// With its causes: "transport error" alone helps nobody.
+fn error_chain(error: &dyn std::error::Error) -> String {
+    let mut words = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        words.push_str(": ");
+        words.push_str(&error.to_string());
+        cause = error.source();
+    }
+    words
+}

@@ -1,0 +1,175 @@
+//! The client port: from a request to a command in the driver's queue, and from its outcome to a
+//! response.
+//!
+//! ```text
+//! admit -> origin -> decode -> authorise -> route -+-> the driver's inbox ... encode
+//!                                                  +-> one hop to the leader
+//! ```
+//!
+//! - Unary calls (`unary`, one file per verb) and the session stream (`stream`) share all of this.
+//! - Nothing that is wrong in itself reaches the queue: `decode` answers it.
+//! - Every call ends: each has a deadline of its own, whatever the driver does.
+//! - A node that does not lead forwards one hop (`forward`); a forwarded request that arrives at a
+//!   node that does not lead goes no further.
+
+mod acquire;
+mod authorise;
+mod cancel;
+mod cluster;
+mod decode;
+mod encode;
+mod failure;
+mod forward;
+mod look;
+mod origin;
+mod page;
+mod release;
+mod renew;
+mod route;
+mod serve;
+mod sessions;
+mod stream;
+mod unary;
+
+use std::sync::Arc;
+
+use holdfast_proto::v1::lock_service_server::LockService;
+use holdfast_proto::v1::{
+    AcquireRequest, AcquireResponse, CancelRequest, CancelResponse, ClientFrame,
+    CloseSessionRequest, CloseSessionResponse, ClusterStatusRequest, ClusterStatusResponse,
+    Failure, KeepAliveRequest, KeepAliveResponse, ListRequest, ListResponse, ListSessionsRequest,
+    ListSessionsResponse, OpenSessionRequest, OpenSessionResponse, ReleaseRequest, ReleaseResponse,
+    RenewRequest, RenewResponse, StatusRequest, StatusResponse,
+};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tonic::{Request, Response, Status, Streaming};
+
+use self::forward::Leaders;
+use self::stream::Outgoing;
+use crate::driver::DriverHandle;
+use crate::membership::Membership;
+use crate::peers::PeerLinks;
+use crate::stopping::Stopping;
+
+pub(crate) use self::serve::serve;
+
+/// Calls and streams that one node serves at a time.
+const UNDER_WAY_MAX: usize = 100_000;
+
+/// The client API. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Rpc {
+    driver: DriverHandle,
+    membership: Arc<Membership>,
+    links: PeerLinks,
+    leaders: Arc<Leaders>,
+    stopping: Stopping,
+    places: Arc<Semaphore>,
+}
+
+impl Rpc {
+    pub(crate) fn new(
+        driver: DriverHandle,
+        membership: Arc<Membership>,
+        links: PeerLinks,
+        stopping: Stopping,
+    ) -> Rpc {
+        let leaders = Arc::new(Leaders::new(Arc::clone(&membership)));
+        let places = Arc::new(Semaphore::new(UNDER_WAY_MAX));
+        Rpc { driver, membership, links, leaders, stopping, places }
+    }
+
+    /// A place among the calls under way, for as long as it is held.
+    fn admit(&self) -> Result<OwnedSemaphorePermit, Failure> {
+        if self.stopping.has_begun() || self.driver.is_gone() {
+            return Err(failure::stopping());
+        }
+        Arc::clone(&self.places).try_acquire_owned().map_err(|_| failure::overloaded())
+    }
+}
+
+#[tonic::async_trait]
+impl LockService for Rpc {
+    type SessionStream = Outgoing;
+
+    async fn session(
+        &self,
+        request: Request<Streaming<ClientFrame>>,
+    ) -> Result<Response<Outgoing>, Status> {
+        stream::serve(self, request)
+    }
+
+    async fn open_session(
+        &self,
+        request: Request<OpenSessionRequest>,
+    ) -> Result<Response<OpenSessionResponse>, Status> {
+        unary::serve(self, request).await
+    }
+
+    async fn keep_alive(
+        &self,
+        request: Request<KeepAliveRequest>,
+    ) -> Result<Response<KeepAliveResponse>, Status> {
+        unary::serve(self, request).await
+    }
+
+    async fn close_session(
+        &self,
+        request: Request<CloseSessionRequest>,
+    ) -> Result<Response<CloseSessionResponse>, Status> {
+        unary::serve(self, request).await
+    }
+
+    async fn acquire(
+        &self,
+        request: Request<AcquireRequest>,
+    ) -> Result<Response<AcquireResponse>, Status> {
+        unary::serve(self, request).await
+    }
+
+    async fn cancel(
+        &self,
+        request: Request<CancelRequest>,
+    ) -> Result<Response<CancelResponse>, Status> {
+        unary::serve(self, request).await
+    }
+
+    async fn release(
+        &self,
+        request: Request<ReleaseRequest>,
+    ) -> Result<Response<ReleaseResponse>, Status> {
+        unary::serve(self, request).await
+    }
+
+    async fn renew(
+        &self,
+        request: Request<RenewRequest>,
+    ) -> Result<Response<RenewResponse>, Status> {
+        unary::serve(self, request).await
+    }
+
+    async fn status(
+        &self,
+        request: Request<StatusRequest>,
+    ) -> Result<Response<StatusResponse>, Status> {
+        look::serve(self, request).await
+    }
+
+    async fn list(&self, request: Request<ListRequest>) -> Result<Response<ListResponse>, Status> {
+        look::serve(self, request).await
+    }
+
+    async fn list_sessions(
+        &self,
+        request: Request<ListSessionsRequest>,
+    ) -> Result<Response<ListSessionsResponse>, Status> {
+        look::serve(self, request).await
+    }
+
+    async fn cluster_status(
+        &self,
+        request: Request<ClusterStatusRequest>,
+    ) -> Result<Response<ClusterStatusResponse>, Status> {
+        cluster::serve(self, request).await
+    }
+}

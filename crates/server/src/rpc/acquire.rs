@@ -1,0 +1,40 @@
+//! `Acquire`: answered when the lock is granted, refused, timed out or cancelled.
+//!
+//! A caller that hangs up leaves its place in the queue: it may come back with the same request id,
+//! as it would after a change of leader. Whoever does not want the lock any more sends `Cancel`.
+
+use std::time::Duration;
+
+use holdfast_core::Command;
+use holdfast_proto::v1::{AcquireRequest, AcquireResponse, Failure, answer};
+use tonic::{Request, Response, Status};
+
+use super::decode::{self, Scope};
+use super::forward::Leader;
+use super::unary::{CALL_TIMEOUT, Verb};
+
+impl Verb for AcquireRequest {
+    type Response = AcquireResponse;
+
+    fn decode(self) -> Result<Command, Failure> {
+        decode::acquire(self, Scope::Unary)
+    }
+
+    fn patience(&self) -> Duration {
+        Duration::from_millis(self.wait_ms).saturating_add(CALL_TIMEOUT)
+    }
+
+    fn response(result: answer::Result) -> Option<AcquireResponse> {
+        match result {
+            answer::Result::Acquire(response) => Some(response),
+            _ => None,
+        }
+    }
+
+    async fn forward(
+        request: Request<Self>,
+        mut leader: Leader,
+    ) -> Result<Response<AcquireResponse>, Status> {
+        leader.client.acquire(request).await
+    }
+}

@@ -1,0 +1,31 @@
+//! `Cancel`: end a wait that is no longer wanted.
+
+use holdfast_core::Command;
+use holdfast_proto::v1::{CancelRequest, CancelResponse, Failure, answer};
+use tonic::{Request, Response, Status};
+
+use super::decode::{self, Scope};
+use super::forward::Leader;
+use super::unary::Verb;
+
+impl Verb for CancelRequest {
+    type Response = CancelResponse;
+
+    fn decode(self) -> Result<Command, Failure> {
+        decode::cancel(&self, Scope::Unary)
+    }
+
+    fn response(result: answer::Result) -> Option<CancelResponse> {
+        match result {
+            answer::Result::Cancel(response) => Some(response),
+            _ => None,
+        }
+    }
+
+    async fn forward(
+        request: Request<Self>,
+        mut leader: Leader,
+    ) -> Result<Response<CancelResponse>, Status> {
+        leader.client.cancel(request).await
+    }
+}

@@ -1,0 +1,100 @@
+//! `ClusterStatus`: what the answering node sees. It needs no quorum, so that it answers when nothing
+//! else does.
+//!
+//! Only the leader knows how far the others are. So a follower asks it first, and answers with its
+//! own view if that fails.
+
+use std::time::Duration;
+
+use holdfast_proto::v1::{
+    ClusterStatusRequest, ClusterStatusResponse, Failure, GroupStatus, NodeStatus, ReplicaProgress,
+};
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+use tonic::{Request, Response, Status};
+
+use super::Rpc;
+use super::failure::{dropped_by_driver, took_too_long};
+use super::origin::Origin;
+use super::unary::CALL_TIMEOUT;
+use crate::driver::{GroupView, Input};
+
+const LEADER_PATIENCE: Duration = Duration::from_secs(1);
+
+pub(super) async fn serve(
+    rpc: &Rpc,
+    request: Request<ClusterStatusRequest>,
+) -> Result<Response<ClusterStatusResponse>, Status> {
+    let _place = rpc.admit()?;
+    let origin = Origin::of(request.metadata())?;
+    let request = request.into_inner();
+    if let Some(response) = leaders_view(rpc, &origin, request).await {
+        return Ok(Response::new(response));
+    }
+    let views = timeout(CALL_TIMEOUT, inspect(rpc, request.with_digests)).await;
+    let views = views.unwrap_or_else(|_| Err(took_too_long())).map_err(|failure| {
+        // Nothing was to happen.
+        Failure { may_have_happened: false, ..failure }
+    })?;
+    Ok(Response::new(describe(rpc, views)))
+}
+
+/// None if this node leads, or no leader answers.
+async fn leaders_view(
+    rpc: &Rpc,
+    origin: &Origin,
+    request: ClusterStatusRequest,
+) -> Option<ClusterStatusResponse> {
+    let leadership = rpc.driver.leadership();
+    let leader = leadership.leader.filter(|leader| *leader != rpc.membership.me)?;
+    if origin.is_forwarded() {
+        return None;
+    }
+    let mut leader = rpc.leaders.client_of(leader).ok()?;
+    let request = origin.forwarded(rpc.membership.me, request);
+    let response = timeout(LEADER_PATIENCE, leader.client.cluster_status(request)).await;
+    Some(response.ok()?.ok()?.into_inner())
+}
+
+async fn inspect(rpc: &Rpc, with_digests: bool) -> Result<Vec<GroupView>, Failure> {
+    let (reply, views) = oneshot::channel();
+    rpc.ask(Input::Inspect { with_digests, reply })?;
+    views.await.map_err(|_| dropped_by_driver())
+}
+
+fn describe(rpc: &Rpc, views: Vec<GroupView>) -> ClusterStatusResponse {
+    let nodes = rpc.membership.all().map(|(id, member)| NodeStatus {
+        id: id.0,
+        client_address: member.client.to_string(),
+        peer_address: member.peer.to_string(),
+        reachable: rpc.links.reachable(id),
+    });
+    ClusterStatusResponse {
+        cluster: rpc.membership.cluster.clone(),
+        answered_by: rpc.membership.me.0,
+        nodes: nodes.collect(),
+        groups: views.into_iter().map(group).collect(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+    }
+}
+
+fn group(view: GroupView) -> GroupStatus {
+    let replicas = view.matched.iter().map(|(node, matched)| ReplicaProgress {
+        node: node.0,
+        matched_index: *matched,
+        lag: view.last_index.saturating_sub(*matched),
+    });
+    GroupStatus {
+        group: view.group.0,
+        leader: view.leader.map_or(0, |leader| leader.0),
+        term: view.term,
+        commit_index: view.commit_index,
+        applied_index: view.applied_index,
+        logical_time_ms: view.logical_time.as_ms(),
+        locks: view.locks as u64,
+        sessions: view.sessions as u64,
+        last_token: view.last_token,
+        digest: view.digest.clone().unwrap_or_default(),
+        replicas: replicas.collect(),
+    }
+}

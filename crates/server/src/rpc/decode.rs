@@ -1,0 +1,328 @@
+//! From the wire to a [`Command`]. What is wrong in itself is refused here, with words, so that
+//! nothing wrong reaches the queue; the lock table checks again, because it must not depend on it.
+
+use holdfast_core::command::{Acquire, Call, Mode, OpenSession, Owner};
+use holdfast_core::{
+    ActorId, Command, FenceToken, Limits, LockName, PublicSessionId, RequestId, SessionId, Span,
+    StreamId,
+};
+use holdfast_proto::v1::{self, Failure, Reason};
+
+use super::failure::{refused, rejected};
+
+const DEFAULT_TTL: Span = Span::from_secs(30);
+
+/// To which session an operation belongs.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Scope {
+    /// The request names it.
+    Unary,
+    /// The stream's own. An operation need not name it, and must not name another.
+    Stream { session: SessionId, acked_through: RequestId },
+}
+
+impl Scope {
+    fn session(self, text: &str) -> Result<SessionId, Failure> {
+        match self {
+            Scope::Unary => Ok(session_id(text)?.0),
+            Scope::Stream { session, .. } if text.is_empty() => Ok(session),
+            Scope::Stream { session, .. } => {
+                if session_id(text)?.0 == session {
+                    return Ok(session);
+                }
+                let words = "the stream belongs to another session; leave session_id empty here";
+                Err(refused(Reason::InvalidSessionId, words))
+            }
+        }
+    }
+
+    fn call(self, session: &str, request_id: u64, acked_through: u64) -> Result<Call, Failure> {
+        Ok(Call {
+            session: self.session(session)?,
+            request: RequestId(request_id),
+            acked_through: self.acked_through(acked_through),
+        })
+    }
+
+    /// The later of the operation's mark and its frame's.
+    fn acked_through(self, own: u64) -> RequestId {
+        match self {
+            Scope::Unary => RequestId(own),
+            Scope::Stream { acked_through, .. } => acked_through.max(RequestId(own)),
+        }
+    }
+}
+
+/// The secret and what may be shown of it.
+pub(super) fn session_id(text: &str) -> Result<(SessionId, PublicSessionId), Failure> {
+    let id: holdfast_proto::SessionId =
+        text.parse().map_err(|error: holdfast_proto::ParseSessionIdError| {
+            refused(Reason::InvalidSessionId, error.to_string())
+        })?;
+    let secret = SessionId(u128::from_be_bytes(id.to_bytes()));
+    Ok((secret, PublicSessionId(id.public_number())))
+}
+
+pub(super) fn open(
+    request: v1::OpenSessionRequest,
+    stream: Option<StreamId>,
+) -> Result<Command, Failure> {
+    let (session, public) = session_id(&request.session_id)?;
+    let ttl = match request.ttl_ms {
+        0 => DEFAULT_TTL,
+        ttl_ms => Span::from_ms(ttl_ms),
+    };
+    let linger = request.linger_ms.map_or(ttl, Span::from_ms);
+    let owner = request.owner.map_or_else(Owner::default, |owner| Owner {
+        application: owner.application,
+        host: owner.host,
+        pid: owner.pid,
+        note: owner.note,
+    });
+    checked(Command::OpenSession(OpenSession { session, public, stream, ttl, linger, owner }))
+}
+
+pub(super) fn keep_alive(request: &v1::KeepAliveRequest, scope: Scope) -> Result<Command, Failure> {
+    let session = scope.session(&request.session_id)?;
+    checked(Command::Touch { session, acked_through: scope.acked_through(request.acked_through) })
+}
+
+pub(super) fn close(request: &v1::CloseSessionRequest, scope: Scope) -> Result<Command, Failure> {
+    checked(Command::CloseSession { session: scope.session(&request.session_id)? })
+}
+
+pub(super) fn acquire(request: v1::AcquireRequest, scope: Scope) -> Result<Command, Failure> {
+    checked(Command::Acquire(Acquire {
+        call: scope.call(&request.session_id, request.request_id, request.acked_through)?,
+        actor: ActorId(request.actor),
+        name: lock_name(&request.name)?,
+        mode: mode(request.mode)?,
+        wait: Span::from_ms(request.wait_ms),
+        ttl: request.ttl_ms.map(Span::from_ms),
+        max_hold: request.max_hold_ms.map(Span::from_ms),
+        metadata: request.metadata.into_boxed_slice(),
+    }))
+}
+
+pub(super) fn cancel(request: &v1::CancelRequest, scope: Scope) -> Result<Command, Failure> {
+    checked(Command::Cancel {
+        call: scope.call(&request.session_id, request.request_id, request.acked_through)?,
+        target: RequestId(request.target),
+    })
+}
+
+pub(super) fn release(request: &v1::ReleaseRequest, scope: Scope) -> Result<Command, Failure> {
+    checked(Command::Release {
+        call: scope.call(&request.session_id, request.request_id, request.acked_through)?,
+        name: lock_name(&request.name)?,
+        token: token(request.token)?,
+    })
+}
+
+pub(super) fn renew(request: &v1::RenewRequest, scope: Scope) -> Result<Command, Failure> {
+    checked(Command::Renew {
+        call: scope.call(&request.session_id, request.request_id, request.acked_through)?,
+        name: lock_name(&request.name)?,
+        token: token(request.token)?,
+        ttl: request.ttl_ms.map(Span::from_ms),
+    })
+}
+
+pub(super) fn lock_name(text: &str) -> Result<LockName, Failure> {
+    LockName::new(text).map_err(|error| refused(Reason::InvalidName, error.to_string()))
+}
+
+fn mode(number: i32) -> Result<Mode, Failure> {
+    match v1::Mode::try_from(number) {
+        Ok(v1::Mode::Unspecified | v1::Mode::Exclusive) => Ok(Mode::Exclusive),
+        Err(_) => {
+            let words = format!("this node does not know the mode {number}; upgrade it, or use 1");
+            Err(refused(Reason::InvalidMode, words))
+        }
+    }
+}
+
+fn token(number: u64) -> Result<FenceToken, Failure> {
+    if (1..=FenceToken::MAX.0).contains(&number) {
+        return Ok(FenceToken(number));
+    }
+    Err(refused(Reason::InvalidToken, "a token is a number from 1 to 2^63 - 1; give the grant's"))
+}
+
+fn checked(command: Command) -> Result<Command, Failure> {
+    command.check(&Limits::default()).map_err(rejected)?;
+    Ok(command)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SESSION: &str = "000102030405060708090a0b0c0d0e0f";
+
+    fn good_open() -> v1::OpenSessionRequest {
+        v1::OpenSessionRequest { session_id: SESSION.into(), ..Default::default() }
+    }
+
+    fn good_acquire() -> v1::AcquireRequest {
+        v1::AcquireRequest {
+            session_id: SESSION.into(),
+            request_id: 1,
+            name: "wallet".into(),
+            ..Default::default()
+        }
+    }
+
+    fn good_release() -> v1::ReleaseRequest {
+        v1::ReleaseRequest {
+            session_id: SESSION.into(),
+            request_id: 1,
+            name: "wallet".into(),
+            token: 7,
+            ..Default::default()
+        }
+    }
+
+    fn good_renew() -> v1::RenewRequest {
+        v1::RenewRequest {
+            session_id: SESSION.into(),
+            request_id: 1,
+            name: "wallet".into(),
+            token: 7,
+            ..Default::default()
+        }
+    }
+
+    fn good_cancel() -> v1::CancelRequest {
+        v1::CancelRequest {
+            session_id: SESSION.into(),
+            request_id: 2,
+            target: 1,
+            ..Default::default()
+        }
+    }
+
+    fn session() -> SessionId {
+        session_id(SESSION).unwrap().0
+    }
+
+    fn decode_acquire(change: impl FnOnce(&mut v1::AcquireRequest)) -> Result<Command, Failure> {
+        let mut request = good_acquire();
+        change(&mut request);
+        acquire(request, Scope::Unary)
+    }
+
+    fn decode_open(change: impl FnOnce(&mut v1::OpenSessionRequest)) -> Result<Command, Failure> {
+        let mut request = good_open();
+        change(&mut request);
+        open(request, None)
+    }
+
+    fn decode_release(change: impl FnOnce(&mut v1::ReleaseRequest)) -> Result<Command, Failure> {
+        let mut request = good_release();
+        change(&mut request);
+        release(&request, Scope::Unary)
+    }
+
+    fn decode_renew(change: impl FnOnce(&mut v1::RenewRequest)) -> Result<Command, Failure> {
+        let mut request = good_renew();
+        change(&mut request);
+        renew(&request, Scope::Unary)
+    }
+
+    fn decode_cancel(change: impl FnOnce(&mut v1::CancelRequest)) -> Result<Command, Failure> {
+        let mut request = good_cancel();
+        change(&mut request);
+        cancel(&request, Scope::Unary)
+    }
+
+    #[test]
+    fn every_bad_input_has_its_reason_and_words() {
+        use Reason::*;
+        const DAY_MS: u64 = 24 * 60 * 60 * 1_000;
+        let long = |length: usize| "x".repeat(length);
+        let owner = |owner: v1::Owner| decode_open(|r| r.owner = Some(owner));
+        let cases: Vec<(&str, Result<Command, Failure>, Reason)> = vec![
+            ("no session", decode_acquire(|r| r.session_id.clear()), InvalidSessionId),
+            ("short session", decode_acquire(|r| r.session_id = long(8)), InvalidSessionId),
+            ("upper case", decode_acquire(|r| r.session_id = "A".repeat(32)), InvalidSessionId),
+            ("zero session", decode_open(|r| r.session_id = "0".repeat(32)), InvalidSessionId),
+            ("no name", decode_acquire(|r| r.name.clear()), InvalidName),
+            ("long name", decode_acquire(|r| r.name = long(513)), InvalidName),
+            ("control character", decode_release(|r| r.name = "a\nb".into()), InvalidName),
+            ("no name", decode_renew(|r| r.name.clear()), InvalidName),
+            ("request 0", decode_acquire(|r| r.request_id = 0), InvalidRequestId),
+            ("request 0", decode_release(|r| r.request_id = 0), InvalidRequestId),
+            ("request 0", decode_renew(|r| r.request_id = 0), InvalidRequestId),
+            ("request 0", decode_cancel(|r| r.request_id = 0), InvalidRequestId),
+            ("target 0", decode_cancel(|r| r.target = 0), InvalidRequestId),
+            ("cancels itself", decode_cancel(|r| r.target = 2), InvalidRequestId),
+            ("mode 99", decode_acquire(|r| r.mode = 99), InvalidMode),
+            ("mode -1", decode_acquire(|r| r.mode = -1), InvalidMode),
+            ("wait", decode_acquire(|r| r.wait_ms = DAY_MS + 1), InvalidWait),
+            ("wait", decode_acquire(|r| r.wait_ms = u64::MAX), InvalidWait),
+            ("ttl 0", decode_acquire(|r| r.ttl_ms = Some(0)), InvalidTtl),
+            ("ttl 99", decode_acquire(|r| r.ttl_ms = Some(99)), InvalidTtl),
+            ("ttl", decode_acquire(|r| r.ttl_ms = Some(DAY_MS + 1)), InvalidTtl),
+            ("max hold 0", decode_acquire(|r| r.max_hold_ms = Some(0)), InvalidTtl),
+            ("max hold", decode_acquire(|r| r.max_hold_ms = Some(u64::MAX)), InvalidTtl),
+            ("ttl 0", decode_renew(|r| r.ttl_ms = Some(0)), InvalidTtl),
+            ("ttl 1", decode_open(|r| r.ttl_ms = 1), InvalidTtl),
+            ("ttl", decode_open(|r| r.ttl_ms = u64::MAX), InvalidTtl),
+            ("linger", decode_open(|r| r.linger_ms = Some(DAY_MS + 1)), InvalidTtl),
+            ("metadata", decode_acquire(|r| r.metadata = vec![0; 1_025]), InvalidMetadata),
+            (
+                "owner",
+                owner(v1::Owner { application: long(257), ..Default::default() }),
+                InvalidOwner,
+            ),
+            ("owner", owner(v1::Owner { host: long(257), ..Default::default() }), InvalidOwner),
+            ("owner", owner(v1::Owner { note: long(257), ..Default::default() }), InvalidOwner),
+            ("token 0", decode_release(|r| r.token = 0), InvalidToken),
+            ("token 2^63", decode_release(|r| r.token = 1 << 63), InvalidToken),
+            ("token", decode_renew(|r| r.token = u64::MAX), InvalidToken),
+        ];
+        for (what, decoded, reason) in cases {
+            let failure = decoded.expect_err(what);
+            assert_eq!(failure.reason(), reason, "{what}");
+            assert!(failure.message.len() > 10, "{what}: {}", failure.message);
+            assert!(!failure.retryable && !failure.may_have_happened, "{what}");
+        }
+    }
+
+    #[test]
+    fn what_is_within_the_limits_is_taken() {
+        assert!(decode_acquire(|_| ()).is_ok());
+        assert!(decode_acquire(|r| r.metadata = vec![0; 1_024]).is_ok());
+        assert!(decode_release(|r| r.token = FenceToken::MAX.0).is_ok());
+        assert!(decode_renew(|_| ()).is_ok());
+        assert!(decode_cancel(|_| ()).is_ok());
+    }
+
+    #[test]
+    fn a_session_has_thirty_seconds_and_lingers_as_long_by_default() {
+        let Ok(Command::OpenSession(open)) = decode_open(|_| ()) else { panic!("refused") };
+        assert_eq!((open.ttl, open.linger), (DEFAULT_TTL, DEFAULT_TTL));
+        let Ok(Command::OpenSession(open)) =
+            decode_open(|r| (r.ttl_ms, r.linger_ms) = (5_000, Some(0)))
+        else {
+            panic!("refused")
+        };
+        assert_eq!((open.ttl, open.linger), (Span::from_secs(5), Span::ZERO));
+    }
+
+    #[test]
+    fn on_a_stream_the_session_goes_without_saying_and_cannot_be_another() {
+        let scope = Scope::Stream { session: session(), acked_through: RequestId(5) };
+        let mut request = good_release();
+        request.session_id.clear();
+        request.acked_through = 3;
+        let Ok(Command::Release { call, .. }) = release(&request, scope) else { panic!("refused") };
+        assert_eq!((call.session, call.acked_through), (session(), RequestId(5)));
+
+        assert!(release(&good_release(), scope).is_ok());
+        request.session_id = "f".repeat(32);
+        let failure = release(&request, scope).unwrap_err();
+        assert_eq!(failure.reason(), Reason::InvalidSessionId);
+    }
+}

@@ -1,0 +1,138 @@
+//! Everything that can go wrong with an operation, as the client is told.
+//!
+//! The three strata stay apart: a request that is wrong in itself ([`refused`]), a rejection by the
+//! lock table, and a node that cannot serve. `retryable` means the same request under the same id;
+//! `may_have_happened` is false only where it is certain that nothing was done.
+
+use holdfast_core::Rejection;
+use holdfast_proto::v1::{Failure, Reason};
+
+use crate::driver::Unavailable;
+use crate::membership::Membership;
+
+/// The request is wrong, and nothing was done.
+pub(super) fn refused(reason: Reason, words: impl Into<String>) -> Failure {
+    Failure {
+        reason: reason.into(),
+        message: words.into(),
+        retryable: false,
+        may_have_happened: false,
+        leader: String::new(),
+    }
+}
+
+/// The node cannot serve now, and nothing was done.
+fn not_now(reason: Reason, words: &str) -> Failure {
+    Failure { retryable: true, ..refused(reason, words) }
+}
+
+/// It is not known what became of the request.
+fn unknown(reason: Reason, words: &str) -> Failure {
+    Failure { may_have_happened: true, ..not_now(reason, words) }
+}
+
+pub(super) fn rejected(rejection: Rejection) -> Failure {
+    let reason = match rejection {
+        Rejection::UnknownSession => Reason::UnknownSession,
+        Rejection::SessionExists => Reason::SessionExists,
+        Rejection::NotHeld => Reason::NotHeld,
+        Rejection::TooManySessions => Reason::TooManySessions,
+        Rejection::TooManyHolds => Reason::TooManyHolds,
+        Rejection::TooManyWaits => Reason::TooManyWaits,
+        Rejection::QueueFull => Reason::QueueFull,
+        Rejection::TooManyUnacknowledged => Reason::TooManyUnacknowledged,
+        Rejection::AnswerDiscarded => Reason::AnswerDiscarded,
+        Rejection::RequestIdReused => Reason::RequestIdReused,
+        Rejection::GrantEnded => Reason::GrantEnded,
+        Rejection::InvalidRequestId => Reason::InvalidRequestId,
+        Rejection::InvalidTtl => Reason::InvalidTtl,
+        Rejection::InvalidWait => Reason::InvalidWait,
+        Rejection::InvalidMetadata => Reason::InvalidMetadata,
+        Rejection::InvalidOwner => Reason::InvalidOwner,
+    };
+    // All other rejections are kept as the answer to their request id.
+    let retryable =
+        matches!(rejection, Rejection::TooManySessions | Rejection::TooManyUnacknowledged);
+    // The retry is refused now; what the first attempt did is another matter.
+    let may_have_happened = matches!(rejection, Rejection::AnswerDiscarded | Rejection::GrantEnded);
+    Failure { retryable, may_have_happened, ..refused(reason, rejection.to_string()) }
+}
+
+pub(super) fn unavailable(reason: Unavailable, membership: &Membership) -> Failure {
+    match reason {
+        Unavailable::NotLeader { leader } => {
+            let words = "this node does not lead; ask the leader, or any node in a moment";
+            let leader = membership.client_address(leader);
+            Failure { leader, ..not_now(Reason::NotLeader, words) }
+        }
+        Unavailable::LeadershipLost { leader } => {
+            let words = "this node lost the leadership while the request was under way; send the \
+                         same request id again to learn what became of it";
+            let leader = membership.client_address(leader);
+            Failure { leader, ..unknown(Reason::NotLeader, words) }
+        }
+        Unavailable::ShuttingDown => stopping(),
+        Unavailable::OutOfSpace => {
+            not_now(Reason::OutOfSpace, "the disk of the leader is full; make room on it")
+        }
+        Unavailable::Overloaded => overloaded(),
+    }
+}
+
+pub(super) fn overloaded() -> Failure {
+    not_now(Reason::Overloaded, "too much is under way on this node; try again in a moment")
+}
+
+pub(super) fn stopping() -> Failure {
+    not_now(Reason::ShuttingDown, "this node is stopping; ask another one")
+}
+
+pub(super) fn no_leader() -> Failure {
+    not_now(
+        Reason::NoQuorum,
+        "there is no leader: a majority of the nodes is down or cannot reach each other, or an \
+         election is under way",
+    )
+}
+
+/// The answer did not come, and never will.
+pub(super) fn dropped_by_driver() -> Failure {
+    unknown(Reason::ShuttingDown, "this node stopped while the request was under way")
+}
+
+pub(super) fn took_too_long() -> Failure {
+    unknown(
+        Reason::NoQuorum,
+        "no answer in time: the leader may have lost its majority; send the same request id again \
+         to learn what became of it",
+    )
+}
+
+pub(super) fn slow_reader() -> Failure {
+    unknown(
+        Reason::Overloaded,
+        "the stream was cut off because its answers were not read; resume the session and read \
+         faster",
+    )
+}
+
+/// The leader could not be asked. It had the request unless `never_sent`.
+pub(super) fn leader_did_not_answer(leader: String, never_sent: bool, why: &str) -> Failure {
+    let words =
+        format!("this node does not lead, and the leader at {leader} did not answer: {why}");
+    let failure = if never_sent {
+        not_now(Reason::NotLeader, &words)
+    } else {
+        unknown(Reason::NotLeader, &words)
+    };
+    Failure { leader, ..failure }
+}
+
+/// A mistake of ours, told rather than hidden.
+pub(super) fn bug(words: &str) -> Failure {
+    tracing::error!("a bug: {words}");
+    Failure {
+        may_have_happened: true,
+        ..refused(Reason::Unspecified, format!("a bug in holdfast: {words}"))
+    }
+}

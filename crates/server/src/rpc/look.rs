@@ -1,0 +1,225 @@
+//! `Status`, `List`, `ListSessions`: linearizable reads. They change nothing, so one that failed
+//! never "may have happened".
+
+use holdfast_core::command::{Mode, Owner};
+use holdfast_core::{HolderInfo, LockSummary, LogicalTime, SessionSummary, WaiterInfo};
+use holdfast_proto::v1;
+use holdfast_proto::v1::{
+    Failure, Holder, ListRequest, ListResponse, ListSessionsRequest, ListSessionsResponse,
+    SessionInfo, StatusRequest, StatusResponse, Waiter,
+};
+use tokio::time::timeout;
+use tonic::{Request, Response, Status};
+
+use super::Rpc;
+use super::decode::lock_name;
+use super::failure::{bug, took_too_long};
+use super::forward::Leader;
+use super::origin::Origin;
+use super::page::{self, PageSize};
+use super::route::Route;
+use super::unary::CALL_TIMEOUT;
+use crate::driver::{FIRST_GROUP, Query, ReadAnswer, ReadData};
+
+const WAITERS_SHOWN_MAX: usize = 100;
+
+/// A request of the client API that becomes one query.
+pub(super) trait Look: Clone + Send + Sync + 'static {
+    type Response: Send;
+
+    fn query(&self) -> Result<Query, Failure>;
+
+    /// None if the answer is not one to this query.
+    fn response(&self, answer: ReadAnswer) -> Option<Self::Response>;
+
+    fn forward(
+        request: Request<Self>,
+        leader: Leader,
+    ) -> impl Future<Output = Result<Response<Self::Response>, Status>> + Send;
+}
+
+pub(super) async fn serve<L: Look>(
+    rpc: &Rpc,
+    request: Request<L>,
+) -> Result<Response<L::Response>, Status> {
+    let _place = rpc.admit()?;
+    let origin = Origin::of(request.metadata())?;
+    let request = request.into_inner();
+    let query = request.query()?;
+    let looked = timeout(CALL_TIMEOUT, look(rpc, &origin, request, query)).await;
+    let response = looked
+        .unwrap_or_else(|_| Err(took_too_long()))
+        .map_err(|failure| Failure { may_have_happened: false, ..failure })?;
+    Ok(Response::new(response))
+}
+
+async fn look<L: Look>(
+    rpc: &Rpc,
+    origin: &Origin,
+    request: L,
+    query: Query,
+) -> Result<L::Response, Failure> {
+    match rpc.route(origin).await? {
+        Route::Here => {
+            let answer = rpc.read(query).await?;
+            request.response(answer).ok_or_else(|| bug("the driver read something else"))
+        }
+        Route::There(leader) => {
+            let request = origin.forwarded(rpc.membership.me, request);
+            match L::forward(request, leader.clone()).await {
+                Ok(response) => Ok(response.into_inner()),
+                Err(status) => Err(leader.failure(&status)),
+            }
+        }
+    }
+}
+
+impl Look for StatusRequest {
+    type Response = StatusResponse;
+
+    fn query(&self) -> Result<Query, Failure> {
+        let name = lock_name(&self.name)?;
+        Ok(Query::Status { name, waiters_max: WAITERS_SHOWN_MAX })
+    }
+
+    fn response(&self, answer: ReadAnswer) -> Option<StatusResponse> {
+        let ReadData::Status(status) = answer.data else { return None };
+        Some(StatusResponse {
+            name: self.name.clone(),
+            holders: status.holders.into_iter().map(|info| holder(info, answer.at)).collect(),
+            waiters: status.waiters.into_iter().map(|info| waiter(info, answer.at)).collect(),
+            waiter_count: status.waiter_count as u64,
+            logical_time_ms: answer.at.as_ms(),
+            group: FIRST_GROUP.0,
+            applied_index: answer.applied_index,
+        })
+    }
+
+    async fn forward(
+        request: Request<Self>,
+        mut leader: Leader,
+    ) -> Result<Response<StatusResponse>, Status> {
+        leader.client.status(request).await
+    }
+}
+
+impl Look for ListRequest {
+    type Response = ListResponse;
+
+    fn query(&self) -> Result<Query, Failure> {
+        Ok(Query::List {
+            prefix: self.prefix.clone(),
+            after: page::after_name(&self.page)?,
+            limit: PageSize::new(self.page_size)?.limit(),
+        })
+    }
+
+    fn response(&self, answer: ReadAnswer) -> Option<ListResponse> {
+        let ReadData::List(mut locks) = answer.data else { return None };
+        let last = PageSize::new(self.page_size).ok()?.cut(&mut locks);
+        let next_page = last.map(|lock| lock.name.as_str().to_owned()).unwrap_or_default();
+        Some(ListResponse {
+            locks: locks.into_iter().map(|lock| summary(lock, answer.at)).collect(),
+            next_page,
+            logical_time_ms: answer.at.as_ms(),
+        })
+    }
+
+    async fn forward(
+        request: Request<Self>,
+        mut leader: Leader,
+    ) -> Result<Response<ListResponse>, Status> {
+        leader.client.list(request).await
+    }
+}
+
+impl Look for ListSessionsRequest {
+    type Response = ListSessionsResponse;
+
+    fn query(&self) -> Result<Query, Failure> {
+        Ok(Query::Sessions {
+            after: page::after_session(&self.page)?,
+            limit: PageSize::new(self.page_size)?.limit(),
+        })
+    }
+
+    fn response(&self, answer: ReadAnswer) -> Option<ListSessionsResponse> {
+        let ReadData::Sessions(mut sessions) = answer.data else { return None };
+        let last = PageSize::new(self.page_size).ok()?.cut(&mut sessions);
+        let next_page = last.map(|session| session.public.to_string()).unwrap_or_default();
+        Some(ListSessionsResponse {
+            sessions: sessions.into_iter().map(|info| session(info, answer.at)).collect(),
+            next_page,
+            logical_time_ms: answer.at.as_ms(),
+        })
+    }
+
+    async fn forward(
+        request: Request<Self>,
+        mut leader: Leader,
+    ) -> Result<Response<ListSessionsResponse>, Status> {
+        leader.client.list_sessions(request).await
+    }
+}
+
+fn holder(info: HolderInfo, now: LogicalTime) -> Holder {
+    Holder {
+        public_session_id: info.session.to_string(),
+        owner: Some(owner(info.owner)),
+        actor: info.actor.0,
+        mode: mode(info.mode).into(),
+        token: info.token.0,
+        held_for_ms: now.since(info.granted_at).as_ms(),
+        remaining_ms: info.deadline.map(|deadline| deadline.since(now).as_ms()),
+        session_remaining_ms: info.session_deadline.since(now).as_ms(),
+        metadata: info.metadata.into_vec(),
+    }
+}
+
+fn waiter(info: WaiterInfo, now: LogicalTime) -> Waiter {
+    Waiter {
+        public_session_id: info.session.to_string(),
+        owner: Some(owner(info.owner)),
+        actor: info.actor.0,
+        mode: mode(info.mode).into(),
+        position: info.position,
+        waiting_for_ms: now.since(info.queued_at).as_ms(),
+        remaining_ms: info.deadline.since(now).as_ms(),
+    }
+}
+
+fn summary(lock: LockSummary, now: LogicalTime) -> v1::LockSummary {
+    v1::LockSummary {
+        name: lock.name.as_str().to_owned(),
+        mode: mode(lock.mode).into(),
+        holder_count: lock.holder_count as u64,
+        waiter_count: lock.waiter_count as u64,
+        token: lock.token.0,
+        public_session_id: lock.session.to_string(),
+        owner: Some(owner(lock.owner)),
+        held_for_ms: now.since(lock.granted_at).as_ms(),
+    }
+}
+
+fn session(info: SessionSummary, now: LogicalTime) -> SessionInfo {
+    SessionInfo {
+        public_id: info.public.to_string(),
+        owner: Some(owner(info.owner)),
+        ttl_ms: info.ttl.as_ms(),
+        remaining_ms: info.deadline.since(now).as_ms(),
+        age_ms: now.since(info.opened_at).as_ms(),
+        hold_count: info.hold_count as u64,
+        wait_count: info.wait_count as u64,
+        connected: info.connected,
+    }
+}
+
+fn owner(owner: Owner) -> v1::Owner {
+    v1::Owner { application: owner.application, host: owner.host, pid: owner.pid, note: owner.note }
+}
+
+fn mode(mode: Mode) -> v1::Mode {
+    match mode {
+        Mode::Exclusive => v1::Mode::Exclusive,
+    }
+}

@@ -1,0 +1,31 @@
+//! `Release`: give a lock back.
+
+use holdfast_core::Command;
+use holdfast_proto::v1::{Failure, ReleaseRequest, ReleaseResponse, answer};
+use tonic::{Request, Response, Status};
+
+use super::decode::{self, Scope};
+use super::forward::Leader;
+use super::unary::Verb;
+
+impl Verb for ReleaseRequest {
+    type Response = ReleaseResponse;
+
+    fn decode(self) -> Result<Command, Failure> {
+        decode::release(&self, Scope::Unary)
+    }
+
+    fn response(result: answer::Result) -> Option<ReleaseResponse> {
+        match result {
+            answer::Result::Release(response) => Some(response),
+            _ => None,
+        }
+    }
+
+    async fn forward(
+        request: Request<Self>,
+        mut leader: Leader,
+    ) -> Result<Response<ReleaseResponse>, Status> {
+        leader.client.release(request).await
+    }
+}

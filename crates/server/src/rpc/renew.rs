@@ -1,0 +1,31 @@
+//! `Renew`: a new TTL for one hold.
+
+use holdfast_core::Command;
+use holdfast_proto::v1::{Failure, RenewRequest, RenewResponse, answer};
+use tonic::{Request, Response, Status};
+
+use super::decode::{self, Scope};
+use super::forward::Leader;
+use super::unary::Verb;
+
+impl Verb for RenewRequest {
+    type Response = RenewResponse;
+
+    fn decode(self) -> Result<Command, Failure> {
+        decode::renew(&self, Scope::Unary)
+    }
+
+    fn response(result: answer::Result) -> Option<RenewResponse> {
+        match result {
+            answer::Result::Renew(response) => Some(response),
+            _ => None,
+        }
+    }
+
+    async fn forward(
+        request: Request<Self>,
+        mut leader: Leader,
+    ) -> Result<Response<RenewResponse>, Status> {
+        leader.client.renew(request).await
+    }
+}

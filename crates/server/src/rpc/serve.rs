@@ -1,0 +1,63 @@
+//! The server on the client port, with a limit on everything.
+//!
+//! There is no HTTP/2 keep-alive from the server. A client that is merely cut off keeps its locks for
+//! its TTL, so the server has no use for knowing early that it is silent; the kernel's TCP keep-alive
+//! gets rid of dead sockets.
+
+use holdfast_proto::peer_v1::peer_service_server::PeerServiceServer;
+use holdfast_proto::v1::lock_service_server::LockServiceServer;
+use tonic::transport::Server;
+use tonic::transport::server::TcpIncoming;
+use tonic_health::pb::health_server::{Health, HealthServer};
+
+use super::Rpc;
+use super::stream::WatchBody;
+use crate::peers::PeerPort;
+use crate::wrong_port::WrongPort;
+
+pub(super) const REQUEST_BYTES_MAX: usize = 4 * 1024 * 1024;
+pub(super) const RESPONSE_BYTES_MAX: usize = 16 * 1024 * 1024;
+const STREAMS_PER_CONNECTION_MAX: u32 = 4_096;
+const STREAM_WINDOW_BYTES: u32 = 1024 * 1024;
+const CONNECTION_WINDOW_BYTES: u32 = 16 * 1024 * 1024;
+
+/// Why the server on a port ended before the node did.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ServeError {
+    #[error(transparent)]
+    Transport(#[from] tonic::transport::Error),
+    #[error("the reflection service cannot be built: {0}")]
+    Reflection(#[from] tonic_reflection::server::Error),
+}
+
+/// Serves until the node stops.
+pub(crate) async fn serve(
+    rpc: Rpc,
+    health: HealthServer<impl Health>,
+    incoming: TcpIncoming,
+) -> Result<(), ServeError> {
+    let stopping = rpc.stopping.clone();
+    let me = rpc.membership.me;
+    let lost_peers = WrongPort::<PeerServiceServer<PeerPort>>::new(&format!(
+        "this is the client port of node {me}; peers use {}",
+        rpc.membership.get(me).map(|member| member.peer.to_string()).unwrap_or_default()
+    ));
+    let reflection = tonic_reflection::server::Builder::configure()
+        .register_encoded_file_descriptor_set(holdfast_proto::FILE_DESCRIPTOR_SET)
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        .build_v1()?;
+    let lock_service = LockServiceServer::new(rpc)
+        .max_decoding_message_size(REQUEST_BYTES_MAX)
+        .max_encoding_message_size(RESPONSE_BYTES_MAX);
+    Server::builder()
+        .max_concurrent_streams(STREAMS_PER_CONNECTION_MAX)
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .add_service(WatchBody::new(lock_service))
+        .add_service(health)
+        .add_service(reflection)
+        .add_service(lost_peers)
+        .serve_with_incoming_shutdown(incoming, async move { stopping.begun().await })
+        .await?;
+    Ok(())
+}

@@ -1,0 +1,63 @@
+//! The session stream: many operations and answers on one connection, all of one session.
+//!
+//! The stream has two halves that know little of each other. Incoming frames are read by a task of
+//! the stream (`serving` at the leader, `proxy` elsewhere), which is also where its end is noticed.
+//! Outgoing frames ([`Outgoing`]) are pulled by the transport straight from the driver's deliveries.
+//!
+//! How a stream ends decides how long its session lives: see `body_end`.
+
+mod body_end;
+mod incoming;
+mod operation;
+mod outgoing;
+mod proxy;
+mod serving;
+
+use holdfast_proto::v1::{ClientFrame, Failure};
+use tonic::{Request, Response, Status, Streaming};
+
+use self::incoming::Incoming;
+use self::operation::Opening;
+use self::outgoing::Words;
+use super::Rpc;
+use super::authorise::authorise;
+use super::origin::Origin;
+use super::route::Route;
+
+pub(super) use self::body_end::WatchBody;
+pub(super) use self::outgoing::Outgoing;
+
+/// Answers at once, before the first frame has come: a client may wait for the response's headers
+/// before it sends anything.
+pub(super) fn serve(
+    rpc: &Rpc,
+    request: Request<Streaming<ClientFrame>>,
+) -> Result<Response<Outgoing>, Status> {
+    let place = rpc.admit()?;
+    let origin = Origin::of(request.metadata())?;
+    let incoming = Incoming::new(request);
+    let (words, outgoing) = outgoing::pair(rpc.clone());
+    let rpc = rpc.clone();
+    tokio::spawn(async move {
+        let _place = place;
+        if let Err(failure) = run(&rpc, &origin, incoming, &words).await {
+            words.end(failure).await;
+        }
+    });
+    Ok(Response::new(outgoing))
+}
+
+async fn run(
+    rpc: &Rpc,
+    origin: &Origin,
+    mut incoming: Incoming,
+    words: &Words,
+) -> Result<(), Failure> {
+    let Some(first) = incoming.first().await? else { return Ok(()) };
+    let opening = Opening::decode(&first)?;
+    authorise(&origin.principal, &opening.command)?;
+    match rpc.route(origin).await? {
+        Route::Here => serving::serve(rpc, origin, opening, first, incoming, words).await,
+        Route::There(leader) => proxy::serve(rpc, origin, leader, first, incoming, words).await,
+    }
+}

@@ -1,0 +1,93 @@
+//! The client's frames, and how they ended.
+
+use std::time::Duration;
+
+use holdfast_proto::v1::{ClientFrame, Failure, Reason};
+use tokio::time::timeout;
+use tonic::{Code, Request, Status, Streaming};
+
+use super::super::failure::refused;
+use super::super::serve::REQUEST_BYTES_MAX;
+use super::body_end::{BodyEnd, Ending};
+
+const OPERATIONS_PER_FRAME_MAX: usize = 4_096;
+const FIRST_FRAME_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Once the answers have nowhere to go, the end of the frames follows at once.
+const FATE_TIMEOUT: Duration = Duration::from_secs(1);
+
+#[derive(Debug)]
+pub(super) struct Incoming {
+    frames: Streaming<ClientFrame>,
+    body_end: BodyEnd,
+}
+
+/// What came next.
+#[derive(Debug)]
+pub(super) enum Next {
+    Frame(ClientFrame),
+    End(Ending),
+}
+
+impl Incoming {
+    pub(super) fn new(request: Request<Streaming<ClientFrame>>) -> Incoming {
+        let body_end = request.extensions().get::<BodyEnd>().cloned().unwrap_or_default();
+        Incoming { frames: request.into_inner(), body_end }
+    }
+
+    /// None if the client went away before it said anything.
+    pub(super) async fn first(&mut self) -> Result<Option<ClientFrame>, Failure> {
+        match timeout(FIRST_FRAME_TIMEOUT, self.next()).await {
+            Ok(Ok(Next::Frame(frame))) => Ok(Some(frame)),
+            Ok(Ok(Next::End(_))) => Ok(None),
+            Ok(Err(failure)) => Err(failure),
+            Err(_) => {
+                let words = "no frame came within 5 s; send one that opens or resumes a session";
+                Err(refused(Reason::InvalidFrame, words))
+            }
+        }
+    }
+
+    /// Fails if the client sent what no client should.
+    pub(super) async fn next(&mut self) -> Result<Next, Failure> {
+        match self.frames.message().await {
+            Ok(Some(frame)) if frame.operations.len() > OPERATIONS_PER_FRAME_MAX => {
+                let count = frame.operations.len();
+                let words = format!(
+                    "the frame has {count} operations; one frame takes {OPERATIONS_PER_FRAME_MAX}"
+                );
+                Err(refused(Reason::InvalidFrame, words))
+            }
+            Ok(Some(frame)) => Ok(Next::Frame(frame)),
+            Ok(None) => Ok(Next::End(self.body_end.broken().unwrap_or(Ending::Finished))),
+            Err(status) => match self.body_end.broken() {
+                Some(ending) => Ok(Next::End(ending)),
+                None => Err(not_a_frame(&status)),
+            },
+        }
+    }
+
+    /// How the frames ended, once nobody reads the answers any more.
+    pub(super) async fn fate(&mut self) -> Ending {
+        let end = async {
+            loop {
+                match self.next().await {
+                    Ok(Next::Frame(_)) => {}
+                    Ok(Next::End(ending)) => return ending,
+                    Err(_) => return Ending::CutOff,
+                }
+            }
+        };
+        timeout(FATE_TIMEOUT, end).await.unwrap_or(Ending::CutOff)
+    }
+}
+
+fn not_a_frame(status: &Status) -> Failure {
+    let words = match status.code() {
+        Code::OutOfRange => {
+            format!("the frame is too large; one has at most {REQUEST_BYTES_MAX} bytes")
+        }
+        _ => status.message().to_owned(),
+    };
+    refused(Reason::InvalidFrame, words)
+}

@@ -1,0 +1,123 @@
+//! The operations of a frame, decoded one by one: what is wrong with one does not touch the others.
+
+use holdfast_core::{Command, RequestId, SessionId, StreamId};
+use holdfast_proto::v1::{ClientFrame, Failure, Operation, Reason, operation};
+
+use super::super::decode::{self, Scope};
+use super::super::failure::{bug, refused};
+
+/// The first operation of a stream.
+#[derive(Debug)]
+pub(super) struct Opening {
+    pub(super) stream: StreamId,
+    pub(super) session: SessionId,
+    pub(super) request: RequestId,
+    pub(super) resumed: bool,
+    pub(super) command: Command,
+}
+
+impl Opening {
+    pub(super) fn decode(frame: &ClientFrame) -> Result<Opening, Failure> {
+        let first = frame.operations.first().and_then(|operation| operation.kind.as_ref());
+        let stream = new_stream_id()?;
+        match first {
+            Some(operation::Kind::Open(open)) => {
+                let command = decode::open(open.clone(), Some(stream))?;
+                let (session, _) = decode::session_id(&open.session_id)?;
+                let request = RequestId(open.request_id);
+                Ok(Opening { stream, session, request, resumed: false, command })
+            }
+            Some(operation::Kind::Resume(resume)) => {
+                let (session, _) = decode::session_id(&resume.session_id)?;
+                let command = Command::AttachStream { session, stream };
+                let request = RequestId(resume.request_id);
+                Ok(Opening { stream, session, request, resumed: true, command })
+            }
+            _ => {
+                let words = "the first operation of a stream must open or resume a session";
+                Err(refused(Reason::InvalidFrame, words))
+            }
+        }
+    }
+}
+
+/// A later operation, and the number under which it is answered.
+pub(super) fn decode(operation: Operation, scope: Scope) -> (RequestId, Result<Command, Failure>) {
+    use operation::Kind;
+    let (request, command) = match operation.kind {
+        Some(Kind::KeepAlive(request)) => (request.request_id, decode::keep_alive(&request, scope)),
+        Some(Kind::Close(request)) => (request.request_id, decode::close(&request, scope)),
+        Some(Kind::Acquire(request)) => (request.request_id, decode::acquire(request, scope)),
+        Some(Kind::Cancel(request)) => (request.request_id, decode::cancel(&request, scope)),
+        Some(Kind::Release(request)) => (request.request_id, decode::release(&request, scope)),
+        Some(Kind::Renew(request)) => (request.request_id, decode::renew(&request, scope)),
+        Some(Kind::Open(request)) => (request.request_id, Err(not_again())),
+        Some(Kind::Resume(request)) => (request.request_id, Err(not_again())),
+        None => {
+            let words = "this node does not know the operation; upgrade it";
+            (0, Err(refused(Reason::InvalidFrame, words)))
+        }
+    };
+    (RequestId(request), command)
+}
+
+fn not_again() -> Failure {
+    refused(Reason::InvalidFrame, "the stream has its session; use another stream for another one")
+}
+
+fn new_stream_id() -> Result<StreamId, Failure> {
+    getrandom::u64().map(StreamId).map_err(|error| bug(&format!("no random numbers: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_proto::v1::{AcquireRequest, OpenSessionRequest, ResumeSessionRequest};
+
+    use super::*;
+
+    const SESSION: &str = "000102030405060708090a0b0c0d0e0f";
+
+    fn frame(kinds: Vec<Option<operation::Kind>>) -> ClientFrame {
+        let operations = kinds.into_iter().map(|kind| Operation { kind }).collect();
+        ClientFrame { acked_through: 0, operations }
+    }
+
+    fn open(session_id: &str) -> operation::Kind {
+        let session_id = session_id.to_owned();
+        operation::Kind::Open(OpenSessionRequest { session_id, ..Default::default() })
+    }
+
+    #[test]
+    fn a_stream_begins_with_an_open_or_a_resume() {
+        let opening = Opening::decode(&frame(vec![Some(open(SESSION))])).unwrap();
+        assert!(!opening.resumed);
+        let Command::OpenSession(command) = opening.command else { panic!("not an open") };
+        assert_eq!(command.stream, Some(opening.stream));
+
+        let resume = ResumeSessionRequest { session_id: SESSION.into(), request_id: 9 };
+        let opening = Opening::decode(&frame(vec![Some(operation::Kind::Resume(resume))])).unwrap();
+        assert!(opening.resumed);
+        assert_eq!(opening.request, RequestId(9));
+    }
+
+    #[test]
+    fn nothing_else_begins_a_stream() {
+        let acquire = operation::Kind::Acquire(AcquireRequest::default());
+        for kinds in [vec![], vec![None], vec![Some(acquire.clone()), Some(open(SESSION))]] {
+            let failure = Opening::decode(&frame(kinds)).unwrap_err();
+            assert_eq!(failure.reason(), Reason::InvalidFrame);
+        }
+        let failure = Opening::decode(&frame(vec![Some(open("secret"))])).unwrap_err();
+        assert_eq!(failure.reason(), Reason::InvalidSessionId);
+    }
+
+    #[test]
+    fn a_stream_is_opened_once_and_an_unknown_operation_is_told() {
+        let session = decode::session_id(SESSION).unwrap().0;
+        let scope = Scope::Stream { session, acked_through: RequestId(0) };
+        for kind in [Some(open(SESSION)), None] {
+            let (_, command) = decode(Operation { kind }, scope);
+            assert_eq!(command.unwrap_err().reason(), Reason::InvalidFrame);
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! What a stream tells its client: the driver's deliveries, and the words of the stream's own task.
+//!
+//! The transport pulls. Each time it has room, all that the driver has delivered by then goes into one
+//! frame.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+
+use holdfast_core::{Outcome, RequestId};
+use holdfast_proto::v1::{self, Answer, Failure, Notice, ServerFrame, answer, notice};
+use tokio::sync::mpsc;
+use tokio_stream::Stream;
+use tonic::Status;
+
+use super::super::Rpc;
+use super::super::encode::{self, Surroundings};
+use super::super::failure::{slow_reader, stopping, unavailable};
+use crate::driver::{Delivery, Unavailable};
+
+/// Frames of the stream's own that wait to be taken.
+const WORDS_MAX: usize = 64;
+
+/// Where a frame is cut. One list of deliveries is never split.
+const ANSWERS_PER_FRAME_TARGET: usize = 4_096;
+
+/// The end that the stream's task holds.
+#[derive(Debug)]
+pub(super) struct Words {
+    words: mpsc::Sender<Word>,
+    ended_here: Arc<AtomicBool>,
+}
+
+/// The end that the transport pulls from.
+#[derive(Debug)]
+pub(crate) struct Outgoing {
+    rpc: Rpc,
+    words: mpsc::Receiver<Word>,
+    served: Option<Served>,
+    /// What is said after the last frame: nothing, or why the stream ends.
+    last_word: Option<Result<(), Failure>>,
+    ended_here: Arc<AtomicBool>,
+}
+
+#[derive(Debug)]
+enum Word {
+    Served(Served),
+    Frame(ServerFrame),
+    End(Failure),
+}
+
+/// A stream whose session the driver knows.
+#[derive(Debug)]
+pub(super) struct Served {
+    pub(super) deliveries: mpsc::Receiver<Vec<Delivery>>,
+    pub(super) opening: RequestId,
+    pub(super) resumed: bool,
+    /// The opening has been answered.
+    pub(super) open: bool,
+}
+
+pub(super) fn pair(rpc: Rpc) -> (Words, Outgoing) {
+    let (sender, receiver) = mpsc::channel(WORDS_MAX);
+    let ended_here = Arc::new(AtomicBool::new(false));
+    let words = Words { words: sender, ended_here: Arc::clone(&ended_here) };
+    let outgoing = Outgoing { rpc, words: receiver, served: None, last_word: None, ended_here };
+    (words, outgoing)
+}
+
+/// The transport has dropped its end.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct NobodyListens;
+
+impl Words {
+    /// From here on the driver speaks.
+    pub(super) async fn serve(&self, served: Served) -> Result<(), NobodyListens> {
+        self.words.send(Word::Served(served)).await.map_err(|_| NobodyListens)
+    }
+
+    pub(super) async fn frame(&self, frame: ServerFrame) -> Result<(), NobodyListens> {
+        self.words.send(Word::Frame(frame)).await.map_err(|_| NobodyListens)
+    }
+
+    /// Answers some operations with a failure each.
+    pub(super) async fn refuse(
+        &self,
+        failures: Vec<(RequestId, Failure)>,
+    ) -> Result<(), NobodyListens> {
+        if failures.is_empty() {
+            return Ok(());
+        }
+        let answers = failures.into_iter().map(|(request, failure)| Answer {
+            request_id: request.0,
+            result: Some(answer::Result::Failure(failure)),
+        });
+        self.frame(ServerFrame { answers: answers.collect(), notices: Vec::new() }).await
+    }
+
+    /// The stream ends with this status, after what was said before.
+    pub(super) async fn end(&self, failure: Failure) {
+        let _ = self.words.send(Word::End(failure)).await;
+    }
+
+    /// Returns when nobody reads any more.
+    pub(super) async fn unheard(&self) {
+        self.words.closed().await;
+    }
+
+    /// The stream was ended by this node, not by the client's leaving.
+    pub(super) fn ended_here(&self) -> bool {
+        self.ended_here.load(Ordering::Acquire)
+    }
+}
+
+impl Outgoing {
+    /// One frame of all that the driver has delivered.
+    fn frame_of(&mut self, mut deliveries: Vec<Delivery>) -> ServerFrame {
+        let mut frame =
+            ServerFrame { answers: Vec::with_capacity(deliveries.len()), notices: Vec::new() };
+        loop {
+            for delivery in deliveries {
+                self.add(delivery, &mut frame);
+            }
+            if frame.answers.len() >= ANSWERS_PER_FRAME_TARGET {
+                return frame;
+            }
+            match self.served.as_mut().and_then(|served| served.deliveries.try_recv().ok()) {
+                Some(more) => deliveries = more,
+                None => return frame,
+            }
+        }
+    }
+
+    fn add(&mut self, delivery: Delivery, frame: &mut ServerFrame) {
+        match delivery {
+            Delivery::Answer { request, answer } => {
+                if matches!(answer.result, Ok(Outcome::SessionClosed)) {
+                    self.end_with(Ok(()));
+                }
+                let result = self.encode(request, answer);
+                frame.answers.push(Answer { request_id: request.0, result: Some(result) });
+            }
+            Delivery::Queued { request, position } => {
+                let queued = v1::Queued { request_id: request.0, position };
+                frame.notices.push(Notice { kind: Some(notice::Kind::Queued(queued)) });
+            }
+            Delivery::HoldEnded { name, token, acquire, reason } => {
+                let ended = v1::HoldEnded {
+                    name: name.as_str().to_owned(),
+                    token: token.0,
+                    acquire_request_id: acquire.0,
+                    reason: encode::end_reason(reason).into(),
+                };
+                frame.notices.push(Notice { kind: Some(notice::Kind::HoldEnded(ended)) });
+            }
+            Delivery::SessionEnded { reason } => {
+                let ended = v1::SessionEnded { reason: encode::end_reason(reason).into() };
+                frame.notices.push(Notice { kind: Some(notice::Kind::SessionEnded(ended)) });
+                self.end_with(Ok(()));
+            }
+            Delivery::LeaderMoved { leader } => {
+                let moved = v1::LeaderMoved { leader: self.rpc.membership.client_address(leader) };
+                frame.notices.push(Notice { kind: Some(notice::Kind::LeaderMoved(moved)) });
+                let failure = if self.is_stopping() {
+                    stopping()
+                } else {
+                    unavailable(Unavailable::NotLeader { leader }, &self.rpc.membership)
+                };
+                self.end_with(Err(failure));
+            }
+        }
+    }
+
+    fn encode(&mut self, request: RequestId, answer: crate::driver::Answer) -> answer::Result {
+        let opens = self.served.as_ref().is_some_and(|s| !s.open && s.opening == request);
+        let resumed = self.served.as_ref().is_some_and(|served| served.resumed);
+        let around = Surroundings { membership: &self.rpc.membership, resumed };
+        let result = encode::result(answer, around);
+        if opens {
+            if let Some(served) = &mut self.served {
+                served.open = true;
+            }
+            // A stream without a session is of no use.
+            if let answer::Result::Failure(failure) = &result {
+                self.end_with(Err(failure.clone()));
+            }
+        }
+        result
+    }
+
+    /// The first reason to end is the one that is told.
+    fn end_with(&mut self, last_word: Result<(), Failure>) {
+        self.last_word.get_or_insert(last_word);
+    }
+
+    /// The driver let go of the stream without a word.
+    fn abandoned(&self) -> Failure {
+        if self.is_stopping() { stopping() } else { slow_reader() }
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.rpc.stopping.has_begun() || self.rpc.driver.is_gone()
+    }
+
+    fn poll_deliveries(&mut self, cx: &mut Context<'_>) -> Poll<Option<Vec<Delivery>>> {
+        match &mut self.served {
+            Some(served) => served.deliveries.poll_recv(cx),
+            None => Poll::Pending,
+        }
+    }
+}
+
+impl Stream for Outgoing {
+    type Item = Result<ServerFrame, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        loop {
+            if let Some(last_word) = &mut self.last_word {
+                let last_word = std::mem::replace(last_word, Ok(()));
+                self.ended_here.store(true, Ordering::Release);
+                return Poll::Ready(last_word.err().map(|failure| Err(failure.to_status())));
+            }
+            match self.poll_deliveries(cx) {
+                Poll::Ready(Some(deliveries)) => {
+                    return Poll::Ready(Some(Ok(self.frame_of(deliveries))));
+                }
+                Poll::Ready(None) => {
+                    let failure = self.abandoned();
+                    self.end_with(Err(failure));
+                    continue;
+                }
+                Poll::Pending => {}
+            }
+            match self.words.poll_recv(cx) {
+                Poll::Ready(Some(Word::Served(served))) => self.served = Some(served),
+                Poll::Ready(Some(Word::Frame(frame))) => return Poll::Ready(Some(Ok(frame))),
+                Poll::Ready(Some(Word::End(failure))) => self.end_with(Err(failure)),
+                Poll::Ready(None) => self.end_with(Ok(())),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    }
+}

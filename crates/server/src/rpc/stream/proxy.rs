@@ -1,0 +1,117 @@
+//! A stream at a node that does not lead: frames are piped to the leader and back, unread.
+//!
+//! The leader has to learn how the stream ended, because only it can start the session's linger time.
+//! When the client went away, the frames to the leader end. When this node leaves, or cannot tell, it
+//! says so first, by a frame without operations: then the session keeps its TTL.
+
+use std::time::Duration;
+
+use holdfast_proto::v1::{ClientFrame, Failure, ServerFrame};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Streaming;
+
+use super::super::Rpc;
+use super::super::failure::{leader_did_not_answer, stopping};
+use super::super::forward::Leader;
+use super::super::origin::Origin;
+use super::body_end::Ending;
+use super::incoming::{Incoming, Next};
+use super::outgoing::Words;
+
+/// Frames on their way to the leader.
+const FRAMES_MAX: usize = 16;
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How long the leader has to take note that the stream ended.
+const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
+
+pub(super) async fn serve(
+    rpc: &Rpc,
+    origin: &Origin,
+    mut leader: Leader,
+    first: ClientFrame,
+    mut incoming: Incoming,
+    words: &Words,
+) -> Result<(), Failure> {
+    let (to_leader, frames) = mpsc::channel(FRAMES_MAX);
+    // The channel is new and has room.
+    let _ = to_leader.try_send(first);
+    let request = origin.forwarded(rpc.membership.me, ReceiverStream::new(frames));
+    let mut from_leader = match timeout(CONNECT_TIMEOUT, leader.client.session(request)).await {
+        Ok(Ok(response)) => response.into_inner(),
+        Ok(Err(status)) => return Err(leader.failure(&status)),
+        Err(_) => {
+            return Err(leader_did_not_answer(leader.address, false, "it took too long"));
+        }
+    };
+
+    let (ending, last_word) = tokio::select! {
+        ending = pump_up(&mut incoming, &to_leader) => match ending {
+            Ok(ending) => (ending, Ok(())),
+            Err(failure) => (Ending::CutOff, Err(failure)),
+        },
+        end = pump_down(&mut from_leader, &leader, words) => return end,
+        () = words.unheard() => (incoming.fate().await, Ok(())),
+        () = rpc.stopping.begun() => (Ending::CutOff, Err(stopping())),
+    };
+    let client_gone = ending.means_client_gone(false) && !rpc.stopping.has_begun();
+    // The leader gone as well is the only way in which this can fail.
+    let _ = timeout(FAREWELL_TIMEOUT, take_leave(client_gone, to_leader, from_leader)).await;
+    last_word
+}
+
+/// Ends when the client's frames do, or with what the client did wrong.
+async fn pump_up(
+    incoming: &mut Incoming,
+    to_leader: &mpsc::Sender<ClientFrame>,
+) -> Result<Ending, Failure> {
+    loop {
+        match incoming.next().await? {
+            // To the leader it would say that this node leaves.
+            Next::Frame(frame) if frame.operations.is_empty() => {}
+            Next::Frame(frame) => {
+                if to_leader.send(frame).await.is_err() {
+                    // The leader's answers end too, and say why.
+                    std::future::pending::<()>().await;
+                }
+            }
+            Next::End(ending) => return Ok(ending),
+        }
+    }
+}
+
+/// Ends when the leader's frames do.
+async fn pump_down(
+    from_leader: &mut Streaming<ServerFrame>,
+    leader: &Leader,
+    words: &Words,
+) -> Result<(), Failure> {
+    loop {
+        match from_leader.message().await {
+            Ok(Some(frame)) => {
+                if words.frame(frame).await.is_err() {
+                    // The client is gone, and the end of its frames tells how.
+                    std::future::pending::<()>().await;
+                }
+            }
+            Ok(None) => return Ok(()),
+            Err(status) => return Err(leader.failure(&status)),
+        }
+    }
+}
+
+/// Returns when the leader has ended its side. To hang up earlier could overtake the farewell.
+async fn take_leave(
+    client_gone: bool,
+    to_leader: mpsc::Sender<ClientFrame>,
+    mut from_leader: Streaming<ServerFrame>,
+) {
+    if !client_gone {
+        let _ = to_leader.send(ClientFrame::default()).await;
+    }
+    drop(to_leader);
+    while let Ok(Some(_)) = from_leader.message().await {}
+}

@@ -1,0 +1,154 @@
+//! A stream at the leader: frames go to the driver as they come.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use holdfast_core::{Command, RequestId, SessionId, StreamId};
+use holdfast_proto::v1::{ClientFrame, Failure, Operation};
+use tokio::sync::mpsc;
+use tokio::time::sleep;
+
+use super::super::Rpc;
+use super::super::authorise::authorise;
+use super::super::decode::Scope;
+use super::super::failure::{overloaded, stopping};
+use super::super::origin::Origin;
+use super::incoming::{Incoming, Next};
+use super::operation::{self, Opening};
+use super::outgoing::{Served, Words};
+use crate::driver::{DriverHandle, FIRST_GROUP, Input};
+
+/// Lists of deliveries that wait for a slow reader. When it is full the driver lets the stream go.
+const OUTBOX_LISTS_MAX: usize = 1_024;
+
+pub(super) async fn serve(
+    rpc: &Rpc,
+    origin: &Origin,
+    opening: Opening,
+    first: ClientFrame,
+    mut incoming: Incoming,
+    words: &Words,
+) -> Result<(), Failure> {
+    let (stream, session) = (opening.stream, opening.session);
+    let (outbox, deliveries) = mpsc::channel(OUTBOX_LISTS_MAX);
+    let served =
+        Served { deliveries, opening: opening.request, resumed: opening.resumed, open: false };
+    rpc.ask(Input::StreamOpened { stream, session, outbox })?;
+    let serving = Serving { rpc, origin, stream, session, words };
+    let end = serving.run(opening, first, &mut incoming, served).await;
+    let client_gone = matches!(end, Ok(true));
+    tell_closed(&rpc.driver, stream, client_gone).await;
+    end.map(|_| ())
+}
+
+struct Serving<'a> {
+    rpc: &'a Rpc,
+    origin: &'a Origin,
+    stream: StreamId,
+    session: SessionId,
+    words: &'a Words,
+}
+
+impl Serving<'_> {
+    /// Tells whether the client went away, or why this node ends the stream.
+    async fn run(
+        &self,
+        opening: Opening,
+        first: ClientFrame,
+        incoming: &mut Incoming,
+        served: Served,
+    ) -> Result<bool, Failure> {
+        let forwarded = self.origin.is_forwarded();
+        if self.words.serve(served).await.is_err() {
+            return Ok(incoming.fate().await.means_client_gone(forwarded));
+        }
+        let acked_through = RequestId(first.acked_through);
+        let rest = first.operations.into_iter().skip(1).collect();
+        let opening = vec![(opening.request, opening.command)];
+        self.pass_on(opening, rest, acked_through).await?;
+
+        let mut stopping_begins = pin!(self.rpc.stopping.begun());
+        let mut unheard = pin!(self.words.unheard());
+        loop {
+            let next = tokio::select! {
+                next = incoming.next() => next?,
+                () = &mut unheard => {
+                    if self.words.ended_here() {
+                        return Ok(false);
+                    }
+                    Next::End(incoming.fate().await)
+                }
+                () = &mut stopping_begins => return Err(stopping()),
+            };
+            match next {
+                Next::Frame(frame) if forwarded && frame.operations.is_empty() => {
+                    // The forwarding node takes its leave; the client may live.
+                    return Ok(false);
+                }
+                Next::Frame(frame) => {
+                    let acked_through = RequestId(frame.acked_through);
+                    // A frame that could not be queued has been answered so, operation by operation.
+                    let _ = self.pass_on(Vec::new(), frame.operations, acked_through).await;
+                }
+                Next::End(_) if self.rpc.stopping.has_begun() => return Err(stopping()),
+                Next::End(ending) => return Ok(ending.means_client_gone(forwarded)),
+            }
+        }
+    }
+
+    /// Queues what is right and answers what is wrong. Fails if nothing could be queued.
+    async fn pass_on(
+        &self,
+        mut commands: Vec<(RequestId, Command)>,
+        operations: Vec<Operation>,
+        acked_through: RequestId,
+    ) -> Result<(), Failure> {
+        let scope = Scope::Stream { session: self.session, acked_through };
+        let mut failures = Vec::new();
+        commands.reserve(operations.len());
+        for operation in operations {
+            let (request, decoded) = operation::decode(operation, scope);
+            let allowed = decoded.and_then(|command| {
+                authorise(&self.origin.principal, &command)?;
+                Ok(command)
+            });
+            match allowed {
+                Ok(command) => commands.push((request, command)),
+                Err(failure) => failures.push((request, failure)),
+            }
+        }
+        let queued = self.queue(commands, &mut failures);
+        // If nobody listens the end of the frames says why.
+        let _ = self.words.refuse(failures).await;
+        queued
+    }
+
+    fn queue(
+        &self,
+        operations: Vec<(RequestId, Command)>,
+        failures: &mut Vec<(RequestId, Failure)>,
+    ) -> Result<(), Failure> {
+        if operations.is_empty() {
+            return Ok(());
+        }
+        let frame = Input::Frame { stream: self.stream, group: FIRST_GROUP, operations };
+        let Err(frame) = self.rpc.driver.offer(frame) else { return Ok(()) };
+        let failure = if self.rpc.driver.is_gone() { stopping() } else { overloaded() };
+        if let Input::Frame { operations, .. } = *frame {
+            failures.extend(operations.into_iter().map(|(request, _)| (request, failure.clone())));
+        }
+        Err(failure)
+    }
+}
+
+/// Must not be lost to a full inbox: a session whose stream the driver believes to be open would
+/// outlive its client by its TTL.
+async fn tell_closed(driver: &DriverHandle, stream: StreamId, client_gone: bool) {
+    const PAUSE: Duration = Duration::from_millis(5);
+    while driver.send(Input::StreamClosed { stream, client_gone }).is_err() {
+        if driver.is_gone() {
+            return;
+        }
+        sleep(PAUSE).await;
+    }
+}

@@ -1,0 +1,80 @@
+//! The path of a unary call that changes something. Each verb says how it is decoded, answered and
+//! forwarded; the rest is here.
+
+use std::time::Duration;
+
+use holdfast_core::Command;
+use holdfast_proto::v1::{Failure, answer};
+use tokio::time::timeout;
+use tonic::{Request, Response, Status};
+
+use super::Rpc;
+use super::authorise::authorise;
+use super::encode::{self, Surroundings};
+use super::failure::{bug, took_too_long};
+use super::forward::Leader;
+use super::origin::Origin;
+use super::route::Route;
+
+/// How long a call may take, beyond the time for which it is willing to wait in a queue.
+pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A request of the client API that becomes one command.
+pub(super) trait Verb: Clone + Send + Sync + 'static {
+    type Response: Send;
+
+    fn decode(self) -> Result<Command, Failure>;
+
+    /// Past it the caller is told that the outcome is not known.
+    fn patience(&self) -> Duration {
+        CALL_TIMEOUT
+    }
+
+    /// None if the answer is not one to this verb.
+    fn response(result: answer::Result) -> Option<Self::Response>;
+
+    fn forward(
+        request: Request<Self>,
+        leader: Leader,
+    ) -> impl Future<Output = Result<Response<Self::Response>, Status>> + Send;
+}
+
+pub(super) async fn serve<V: Verb>(
+    rpc: &Rpc,
+    request: Request<V>,
+) -> Result<Response<V::Response>, Status> {
+    let _place = rpc.admit()?;
+    let origin = Origin::of(request.metadata())?;
+    let request = request.into_inner();
+    let command = request.clone().decode()?;
+    authorise(&origin.principal, &command)?;
+    let carried_out = timeout(request.patience(), carry_out(rpc, &origin, request, command)).await;
+    let response = carried_out.unwrap_or_else(|_| Err(took_too_long()))?;
+    Ok(Response::new(response))
+}
+
+async fn carry_out<V: Verb>(
+    rpc: &Rpc,
+    origin: &Origin,
+    request: V,
+    command: Command,
+) -> Result<V::Response, Failure> {
+    match rpc.route(origin).await? {
+        Route::Here => {
+            let answer = rpc.call(command).await?;
+            let around = Surroundings { membership: &rpc.membership, resumed: false };
+            match encode::result(answer, around) {
+                answer::Result::Failure(failure) => Err(failure),
+                result => V::response(result)
+                    .ok_or_else(|| bug("the lock table answered another question")),
+            }
+        }
+        Route::There(leader) => {
+            let request = origin.forwarded(rpc.membership.me, request);
+            match V::forward(request, leader.clone()).await {
+                Ok(response) => Ok(response.into_inner()),
+                Err(status) => Err(leader.failure(&status)),
+            }
+        }
+    }
+}
