@@ -100,7 +100,7 @@ impl Show for Cluster {
             self.cluster, self.version, self.answered_by
         );
         let nodes: Vec<Vec<String>> = self.nodes.iter().map(|node| self.node_row(node)).collect();
-        text += &table(&["NODE", "CLIENTS", "PEERS", "REACHABLE", "LEADS", "LAG"], &nodes);
+        text += &table(&["NODE", "CLIENTS", "PEERS", "REACHABLE", "ROLE", "LAG"], &nodes);
         let groups: Vec<Vec<String>> = self.groups.iter().map(Group::to_row).collect();
         let headers = ["GROUP", "LEADER", "TERM", "COMMITTED", "APPLIED", "LOCKS", "SESSIONS"];
         text + "\n" + &table(&headers, &groups)
@@ -118,7 +118,11 @@ impl Cluster {
             node.client_address.clone(),
             node.peer_address.clone(),
             if node.reachable || node.id == self.answered_by { "yes" } else { "no" }.to_owned(),
-            if leads.is_empty() { "-".to_owned() } else { leads.join(",") },
+            if leads.is_empty() {
+                "follower".to_owned()
+            } else {
+                format!("leader of group {}", leads.join(","))
+            },
             lag.max().map_or("-".to_owned(), |lag| lag.to_string()),
         ]
     }

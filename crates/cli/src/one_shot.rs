@@ -19,6 +19,11 @@ pub(crate) fn next_request_id() -> u64 {
     u64::try_from(since_epoch.as_micros()).unwrap_or(u64::MAX).max(ACQUIRE_REQUEST_ID + 1)
 }
 
+/// Tokens start at 1 and stay below 2^63.
+pub(crate) fn token_parser() -> clap::builder::RangedU64ValueParser {
+    clap::value_parser!(u64).range(1..holdfast_proto::TOKEN_LIMIT)
+}
+
 pub(crate) fn calls(global: &Global) -> Result<Unary, Problem> {
     Ok(Unary::new(&global.endpoints)?)
 }

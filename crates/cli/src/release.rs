@@ -30,7 +30,7 @@ pub(crate) struct ReleaseArgs {
     #[arg(long, value_name = "S")]
     session: SessionId,
     /// The token that `acquire` printed.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = one_shot::token_parser())]
     token: u64,
 }
 
