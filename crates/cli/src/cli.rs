@@ -2,7 +2,7 @@
 
 use clap::{Args, ColorChoice, Parser, Subcommand, ValueEnum};
 
-use crate::{acquire, exec_child, kill_group, lock, ls, release, renew, status};
+use crate::{acquire, dev, exec_child, kill_group, lock, ls, release, renew, server, status};
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -11,6 +11,7 @@ Exit codes:
   77 denied           79 lock lost
 
 Examples:
+  holdfast dev
   holdfast lock nightly-report --wait 10m -- ./report.sh
   holdfast status nightly-report
   holdfast ls billing/ --output json
@@ -52,6 +53,8 @@ pub(crate) enum Format {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
+    Dev(dev::DevArgs),
+    Server(server::ServerArgs),
     Lock(lock::LockArgs),
     Acquire(acquire::AcquireArgs),
     Release(release::ReleaseArgs),

@@ -6,6 +6,7 @@
 mod acquire;
 mod cli;
 mod cluster;
+mod dev;
 mod duration;
 mod exec_child;
 mod exit;
@@ -18,12 +19,15 @@ mod output;
 mod release;
 mod renew;
 mod running;
+mod server;
 mod sessions;
 mod status;
+mod stop_signal;
 
 use std::process::ExitCode;
 
 use clap::Parser;
+use tokio::runtime::Builder;
 
 use crate::cli::{Cli, ClusterVerb, Verb};
 use crate::exit::{Code, Problem};
@@ -43,32 +47,45 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: Cli) -> Result<ExitCode, Problem> {
-    // These two become another program, or only wait for one: no runtime, no threads.
+    let global = cli.global;
     match cli.verb {
-        Verb::ExecChild(args) => return exec_child::run(args),
-        Verb::KillGroup(args) => return kill_group::run(args),
-        _ => log::to_stderr("error"),
+        // These two become another program, or only wait for one: no runtime, no threads.
+        Verb::ExecChild(args) => exec_child::run(args),
+        Verb::KillGroup(args) => kill_group::run(args),
+        Verb::Dev(args) => on_all_cores("warn", dev::run(args)),
+        Verb::Server(args) => on_all_cores("info", server::run(args)),
+        Verb::Lock(args) => on_one_thread(lock::run(args, &global)),
+        Verb::Acquire(args) => on_one_thread(acquire::run(args, &global)),
+        Verb::Release(args) => on_one_thread(release::run(args, &global)),
+        Verb::Renew(args) => on_one_thread(renew::run(args, &global)),
+        Verb::Status(args) => on_one_thread(status::run(args, &global)),
+        Verb::Ls(args) => on_one_thread(ls::run(args, &global)),
+        Verb::Sessions => on_one_thread(sessions::run(&global)),
+        Verb::Cluster { verb: ClusterVerb::Status } => on_one_thread(cluster::status(&global)),
     }
-    // One thread is enough for a client, and it is the main one: a child that asked to be killed
-    // with its parent is killed when the *thread* that started it ends.
-    let runtime = tokio::runtime::Builder::new_current_thread()
+}
+
+type Outcome = Result<ExitCode, Problem>;
+
+fn on_all_cores(log_level: &str, verb: impl Future<Output = Outcome>) -> Outcome {
+    log::to_stderr(log_level);
+    block_on(Builder::new_multi_thread(), verb)
+}
+
+/// One thread is enough for a client, and it is the main one: a child that asked to be killed with
+/// its parent is killed when the *thread* that started it ends.
+fn on_one_thread(verb: impl Future<Output = Outcome>) -> Outcome {
+    log::to_stderr("error");
+    block_on(Builder::new_current_thread(), verb)
+}
+
+fn block_on(mut runtime: Builder, verb: impl Future<Output = Outcome>) -> Outcome {
+    let runtime = runtime
         .enable_all()
         .build()
         .map_err(|error| Problem::new(Code::Unavailable, format!("cannot start: {error}")))?;
-    let global = cli.global;
-    let code = runtime.block_on(async {
-        match cli.verb {
-            Verb::Lock(args) => lock::run(args, &global).await,
-            Verb::Acquire(args) => acquire::run(args, &global).await,
-            Verb::Release(args) => release::run(args, &global).await,
-            Verb::Renew(args) => renew::run(args, &global).await,
-            Verb::Status(args) => status::run(args, &global).await,
-            Verb::Ls(args) => ls::run(args, &global).await,
-            Verb::Sessions => sessions::run(&global).await,
-            Verb::Cluster { verb: ClusterVerb::Status } => cluster::status(&global).await,
-            Verb::ExecChild(_) | Verb::KillGroup(_) => Ok(ExitCode::SUCCESS),
-        }
-    });
+    let outcome = runtime.block_on(verb);
+    // Whatever still runs is given up: the verb has waited for all that matters.
     runtime.shutdown_background();
-    code
+    outcome
 }

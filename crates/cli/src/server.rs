@@ -1,0 +1,59 @@
+//! `holdfast server`: one node of a real cluster.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use holdfast_server::{Node, NodeConfig, StartError, StopReason};
+
+use crate::exit::{Code, Problem};
+use crate::output;
+use crate::stop_signal::StopSignal;
+
+/// Runs one node of a cluster.
+///
+/// SIGTERM or Ctrl-C hands leadership over and stops it.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+#[command(after_help = "Logs go to stderr; HOLDFAST_LOG says which, for example debug.
+
+Examples:
+  holdfast server --example-config > node-1.toml
+  holdfast server --config node-1.toml")]
+pub(crate) struct ServerArgs {
+    /// The node's configuration, in TOML.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Prints a configuration file to start from.
+    #[arg(long)]
+    example_config: bool,
+}
+
+pub(crate) async fn run(args: ServerArgs) -> Result<ExitCode, Problem> {
+    let Some(path) = args.config else {
+        return output::data_to_stdout(NodeConfig::EXAMPLE).map(|()| ExitCode::SUCCESS);
+    };
+    let config =
+        NodeConfig::load(&path).map_err(|error| Problem::new(Code::Usage, error.to_string()))?;
+    // Before the start, which may take a while: a signal then must not cut it off half way.
+    let mut stop = StopSignal::listen()?;
+    let mut node = Node::start(config).await.map_err(cannot_start)?;
+    let failure = tokio::select! {
+        reason = node.stopped() => Some(reason),
+        () = stop.received() => None,
+    };
+    node.shutdown().await;
+    failure.map_or(Ok(ExitCode::SUCCESS), |reason| Err(stopped_by_itself(&reason)))
+}
+
+pub(crate) fn cannot_start(error: StartError) -> Problem {
+    let code = match error {
+        StartError::Config(_) => Code::Usage,
+        _ => Code::Unavailable,
+    };
+    Problem::new(code, error.to_string())
+}
+
+pub(crate) fn stopped_by_itself(reason: &StopReason) -> Problem {
+    Problem::new(Code::Unavailable, format!("the node stopped because {reason}"))
+}
