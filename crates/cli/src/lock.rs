@@ -92,6 +92,10 @@ async fn hold_and_run(client: &Client, args: &LockArgs) -> Result<ExitCode, Prob
     let mut running = Running::start(&args.command, &environment).map_err(cannot_start)?;
     let outcome = supervise(&mut running, &guard, args.grace).await.map_err(cannot_start);
     drop(running);
+    if guard.token().is_err() {
+        // Nothing to give back, and perhaps nobody to hear it.
+        return outcome;
+    }
     match timeout(RELEASE_PATIENCE, guard.release()).await {
         Ok(Ok(_)) => {}
         Ok(Err(error)) => output::say(&error.to_string()),

@@ -18,6 +18,8 @@ pub(crate) struct Endpoints {
     next: usize,
     /// Asked before the list, once.
     leader_hint: Option<String>,
+    /// The node that could not be reached last. Followers may name a dead leader for a while.
+    unreachable: Option<String>,
 }
 
 impl FromStr for Endpoints {
@@ -33,7 +35,7 @@ impl FromStr for Endpoints {
         if addresses.is_empty() {
             return Err(InvalidEndpoints::Empty);
         }
-        Ok(Endpoints { addresses, next: 0, leader_hint: None })
+        Ok(Endpoints { addresses, next: 0, leader_hint: None, unreachable: None })
     }
 }
 
@@ -63,9 +65,20 @@ impl Endpoints {
 
     /// A node said who leads. An empty hint says that it does not know.
     pub(crate) fn follow_leader(&mut self, leader: &str) {
-        if checked_address(leader).is_ok() {
+        let is_dead = self.unreachable.as_deref() == Some(leader);
+        if checked_address(leader).is_ok() && !is_dead {
             self.leader_hint = Some(leader.to_owned());
         }
+    }
+
+    /// No connection to this node: a hint that names it is not followed until another one fails too.
+    /// In its turn it is still tried.
+    pub(crate) fn could_not_reach(&mut self, address: &str) {
+        self.unreachable = Some(address.to_owned());
+    }
+
+    pub(crate) fn reached(&mut self) {
+        self.unreachable = None;
     }
 
     /// Nodes that the cluster told about are asked after the configured ones.
@@ -96,6 +109,17 @@ mod tests {
         endpoints.follow_leader("");
         let tried: Vec<_> = (0..3).map(|_| endpoints.next_address()).collect();
         assert_eq!(tried, ["b:2", "a:1", "b:2"]);
+    }
+
+    #[test]
+    fn a_hint_that_names_a_dead_node_is_not_followed_until_a_node_was_reached() {
+        let mut endpoints: Endpoints = "a:1,b:2".parse().unwrap();
+        endpoints.could_not_reach("b:2");
+        endpoints.follow_leader("b:2");
+        assert_eq!(endpoints.next_address(), "a:1");
+        endpoints.reached();
+        endpoints.follow_leader("b:2");
+        assert_eq!(endpoints.next_address(), "b:2");
     }
 
     #[test]

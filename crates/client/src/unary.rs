@@ -253,6 +253,9 @@ impl Unary {
                 Err(failure) => failure,
             };
             may_have_happened |= failure.may_have_happened;
+            if !failure.may_have_happened && failure.reason() == Reason::Unspecified {
+                endpoints.could_not_reach(&address);
+            }
             if !failure.retryable {
                 return Err(CallError::Rejected(Rejection::of(failure)));
             }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use holdfast_proto::v1::answer::Result as AnswerResult;
+use holdfast_proto::v1::lock_service_client::LockServiceClient;
 use holdfast_proto::v1::operation::Kind;
 use holdfast_proto::v1::{
     ClientFrame, Failure, OpenSessionResponse, Operation, Reason, ServerFrame,
@@ -11,6 +12,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::Streaming;
+use tonic::transport::Channel;
 
 use crate::connection::{self, CONNECT_TIMEOUT};
 
@@ -27,18 +29,37 @@ pub(crate) struct Stream {
     pub(crate) first_frame: ServerFrame,
 }
 
+/// Why there is no stream.
+#[derive(Debug)]
+pub(crate) enum NoStream {
+    /// There is no connection to the node.
+    Unreachable(Failure),
+    /// The node said so, or said nothing.
+    Failed(Failure),
+}
+
 /// Sends `hello` (open or resume) as the first operation of a new stream.
 pub(crate) async fn say_hello(
     address: String,
     request_id: u64,
     hello: Kind,
     acked_through: u64,
-) -> Result<Stream, Failure> {
-    let mut client = timeout(CONNECT_TIMEOUT, connection::connect(&address))
+) -> Result<Stream, NoStream> {
+    let client = timeout(CONNECT_TIMEOUT, connection::connect(&address))
         .await
-        .map_err(|_| unreachable(&address, "no connection within a second"))?
-        .map_err(|error| unreachable(&address, &words_of(&error)))?;
+        .map_err(|_| no_answer(&address, "no connection within a second"))
+        .and_then(|connected| connected.map_err(|error| no_answer(&address, &words_of(&error))))
+        .map_err(NoStream::Unreachable)?;
+    open_stream(client, address, request_id, hello, acked_through).await.map_err(NoStream::Failed)
+}
 
+async fn open_stream(
+    mut client: LockServiceClient<Channel>,
+    address: String,
+    request_id: u64,
+    hello: Kind,
+    acked_through: u64,
+) -> Result<Stream, Failure> {
     let (outbound, frames) = mpsc::unbounded_channel();
     // The receiver is still here, so this cannot fail.
     let _ = outbound
@@ -50,10 +71,10 @@ pub(crate) async fn say_hello(
     };
     let (inbound, first_frame) = timeout(HELLO_TIMEOUT, first_answer)
         .await
-        .map_err(|_| unreachable(&address, "no answer to the hello within a second"))?
+        .map_err(|_| no_answer(&address, "no answer to the hello within a second"))?
         .map_err(|status: tonic::Status| Failure::from_status(&status))?;
     let Some(first_frame) = first_frame else {
-        return Err(unreachable(&address, "the stream ended before its first answer"));
+        return Err(no_answer(&address, "the stream ended before its first answer"));
     };
 
     match welcome_in(&first_frame, request_id) {
@@ -61,7 +82,7 @@ pub(crate) async fn say_hello(
             Ok(Stream { outbound, inbound, welcome: welcome.clone(), first_frame })
         }
         Some(AnswerResult::Failure(failure)) => Err(failure.clone()),
-        _ => Err(unreachable(&address, "the first frame does not answer the hello")),
+        _ => Err(no_answer(&address, "the first frame does not answer the hello")),
     }
 }
 
@@ -69,7 +90,7 @@ fn welcome_in(frame: &ServerFrame, request_id: u64) -> Option<&AnswerResult> {
     frame.answers.iter().find(|answer| answer.request_id == request_id)?.result.as_ref()
 }
 
-fn unreachable(address: &str, words: &str) -> Failure {
+fn no_answer(address: &str, words: &str) -> Failure {
     Failure {
         reason: Reason::Unspecified.into(),
         message: format!("{address}: {words}"),

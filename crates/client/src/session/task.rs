@@ -11,7 +11,7 @@ use holdfast_proto::v1::{ClientFrame, Failure, Reason, ServerFrame};
 use tokio::sync::{mpsc, oneshot};
 
 use super::answers::Verdict;
-use super::hello::{Stream, say_hello};
+use super::hello::{NoStream, Stream, say_hello};
 use super::request::Request;
 use super::state::Session;
 use super::{Command, Settings, Ticket, Trouble};
@@ -109,6 +109,7 @@ impl Task {
             Ok(stream) => {
                 tracing::debug!(session = %self.session.id.public_id(), address, "stream is open");
                 self.backoff.reset();
+                self.endpoints.reached();
                 self.endpoints.learn(&stream.welcome.endpoints);
                 self.session.welcomed(hello.sent_at, &stream.welcome);
                 if let Some(opened) = self.opened.take() {
@@ -116,7 +117,14 @@ impl Task {
                 }
                 Ok(Some(stream))
             }
-            Err(failure) => {
+            Err(no_stream) => {
+                let failure = match no_stream {
+                    NoStream::Unreachable(failure) => {
+                        self.endpoints.could_not_reach(&address);
+                        failure
+                    }
+                    NoStream::Failed(failure) => failure,
+                };
                 self.on_hello_failed(failure).await?;
                 Ok(None)
             }
