@@ -32,8 +32,8 @@ const DRIVER_STOP_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long connections have to end once their streams have.
 const SERVERS_STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A running node. Dropping it stops it without ceremony; [`Node::shutdown`] hands leadership over
-/// first.
+/// A running node. [`Node::shutdown`] stops it and waits until it has; dropping it tells it to stop
+/// and waits for nothing.
 #[derive(Debug)]
 pub struct Node {
     client_address: SocketAddr,
@@ -118,7 +118,7 @@ impl Node {
 
         let mut servers = JoinSet::new();
         let peer_port = PeerPort::new(handshake, driver.clone(), stop.watch());
-        let incoming = TcpIncoming::from(peer_listener).with_nodelay(Some(true));
+        let incoming = keep_alive(TcpIncoming::from(peer_listener).with_nodelay(Some(true)));
         servers.spawn(async move {
             if let Err(error) = peer_port.serve(incoming).await {
                 tracing::error!(%error, "the peer port is closed");
@@ -191,6 +191,14 @@ impl Node {
     }
 }
 
+impl Drop for Node {
+    fn drop(&mut self) {
+        // After a shutdown the driver is gone and hears nothing.
+        let _ = self.driver.send(Input::Shutdown);
+        self.stop.throw();
+    }
+}
+
 async fn listen(port: &'static str, address: &Address) -> Result<TcpListener, StartError> {
     TcpListener::bind(address.as_str()).await.map_err(|error| cannot_listen(port, address, error))
 }
@@ -203,7 +211,7 @@ fn cannot_listen(port: &'static str, address: &Address, source: io::Error) -> St
     }
 }
 
-/// Dead sockets of clients go within about half a minute.
+/// Dead sockets go within about half a minute.
 fn keep_alive(incoming: TcpIncoming) -> TcpIncoming {
     incoming
         .with_keepalive(Some(Duration::from_secs(15)))

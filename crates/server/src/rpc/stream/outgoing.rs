@@ -7,10 +7,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use holdfast_core::{Outcome, RequestId};
 use holdfast_proto::v1::{self, Answer, Failure, Notice, ServerFrame, answer, notice};
 use tokio::sync::mpsc;
+use tokio::time::timeout;
 use tokio_stream::Stream;
 use tonic::Status;
 
@@ -21,6 +23,8 @@ use crate::driver::{Delivery, Unavailable};
 
 /// Frames of the stream's own that wait to be taken.
 const WORDS_MAX: usize = 64;
+
+const LAST_WORD_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Where a frame is cut. One list of deliveries is never split.
 const ANSWERS_PER_FRAME_TARGET: usize = 4_096;
@@ -38,6 +42,8 @@ pub(crate) struct Outgoing {
     rpc: Rpc,
     words: mpsc::Receiver<Word>,
     served: Option<Served>,
+    /// The driver let go of the stream without a word.
+    abandoned: bool,
     /// What is said after the last frame: nothing, or why the stream ends.
     last_word: Option<Result<(), Failure>>,
     ended_here: Arc<AtomicBool>,
@@ -64,7 +70,14 @@ pub(super) fn pair(rpc: Rpc) -> (Words, Outgoing) {
     let (sender, receiver) = mpsc::channel(WORDS_MAX);
     let ended_here = Arc::new(AtomicBool::new(false));
     let words = Words { words: sender, ended_here: Arc::clone(&ended_here) };
-    let outgoing = Outgoing { rpc, words: receiver, served: None, last_word: None, ended_here };
+    let outgoing = Outgoing {
+        rpc,
+        words: receiver,
+        served: None,
+        abandoned: false,
+        last_word: None,
+        ended_here,
+    };
     (words, outgoing)
 }
 
@@ -97,9 +110,10 @@ impl Words {
         self.frame(ServerFrame { answers: answers.collect(), notices: Vec::new() }).await
     }
 
-    /// The stream ends with this status, after what was said before.
+    /// The stream ends with this status, after what was said before. A client that does not read is
+    /// not waited for.
     pub(super) async fn end(&self, failure: Failure) {
-        let _ = self.words.send(Word::End(failure)).await;
+        let _ = timeout(LAST_WORD_TIMEOUT, self.words.send(Word::End(failure))).await;
     }
 
     /// Returns when nobody reads any more.
@@ -194,8 +208,7 @@ impl Outgoing {
         self.last_word.get_or_insert(last_word);
     }
 
-    /// The driver let go of the stream without a word.
-    fn abandoned(&self) -> Failure {
+    fn why_abandoned(&self) -> Failure {
         if self.is_stopping() { stopping() } else { slow_reader() }
     }
 
@@ -205,8 +218,8 @@ impl Outgoing {
 
     fn poll_deliveries(&mut self, cx: &mut Context<'_>) -> Poll<Option<Vec<Delivery>>> {
         match &mut self.served {
-            Some(served) => served.deliveries.poll_recv(cx),
-            None => Poll::Pending,
+            Some(served) if !self.abandoned => served.deliveries.poll_recv(cx),
+            _ => Poll::Pending,
         }
     }
 }
@@ -225,11 +238,8 @@ impl Stream for Outgoing {
                 Poll::Ready(Some(deliveries)) => {
                     return Poll::Ready(Some(Ok(self.frame_of(deliveries))));
                 }
-                Poll::Ready(None) => {
-                    let failure = self.abandoned();
-                    self.end_with(Err(failure));
-                    continue;
-                }
+                // The stream's own task may know better why.
+                Poll::Ready(None) => self.abandoned = true,
                 Poll::Pending => {}
             }
             match self.words.poll_recv(cx) {
@@ -237,6 +247,10 @@ impl Stream for Outgoing {
                 Poll::Ready(Some(Word::Frame(frame))) => return Poll::Ready(Some(Ok(frame))),
                 Poll::Ready(Some(Word::End(failure))) => self.end_with(Err(failure)),
                 Poll::Ready(None) => self.end_with(Ok(())),
+                Poll::Pending if self.abandoned => {
+                    let failure = self.why_abandoned();
+                    self.end_with(Err(failure));
+                }
                 Poll::Pending => return Poll::Pending,
             }
         }

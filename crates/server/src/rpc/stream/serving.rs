@@ -36,9 +36,16 @@ pub(super) async fn serve(
     rpc.ask(Input::StreamOpened { stream, session, outbox })?;
     let serving = Serving { rpc, origin, stream, session, words };
     let end = serving.run(opening, first, &mut incoming, served).await;
-    let client_gone = matches!(end, Ok(true));
+    // Said before the driver lets go of the stream, so that the client reads the true reason.
+    let client_gone = match end {
+        Ok(client_gone) => client_gone,
+        Err(failure) => {
+            words.end(failure).await;
+            false
+        }
+    };
     tell_closed(&rpc.driver, stream, client_gone).await;
-    end.map(|_| ())
+    Ok(())
 }
 
 struct Serving<'a> {

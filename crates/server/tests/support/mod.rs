@@ -1,0 +1,209 @@
+//! Real nodes on loopback, for tests of what only a whole node can show.
+
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
+use std::net::{SocketAddr, TcpListener};
+use std::time::Duration;
+
+use holdfast_proto::SessionId;
+use holdfast_proto::v1::lock_service_client::LockServiceClient;
+use holdfast_proto::v1::{
+    AcquireRequest, ClientFrame, ClusterStatusRequest, ListSessionsRequest, OpenSessionRequest,
+    Operation, ServerFrame, SessionInfo, operation,
+};
+use holdfast_server::{Address, Node, NodeConfig};
+use tempfile::TempDir;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep, timeout};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Status, Streaming};
+
+pub(crate) type Client = LockServiceClient<Channel>;
+
+/// Long enough for a slow machine, short enough for a person.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+pub(crate) struct Cluster {
+    pub(crate) configs: Vec<NodeConfig>,
+    pub(crate) nodes: Vec<Option<Node>>,
+    _dir: TempDir,
+}
+
+impl Cluster {
+    /// Started, with a leader that every node is connected to.
+    pub(crate) async fn start(count: usize) -> Cluster {
+        Cluster::start_with(count, |_| ()).await
+    }
+
+    pub(crate) async fn start_with(count: usize, change: impl Fn(&mut NodeConfig)) -> Cluster {
+        let dir = tempfile::tempdir().unwrap();
+        let mut configs = NodeConfig::dev_cluster(count, dir.path(), 1_000).unwrap();
+        let addresses = free_addresses(2 * count);
+        for config in &mut configs {
+            change(config);
+            for (member, pair) in config.nodes.iter_mut().zip(addresses.chunks(2)) {
+                (member.client, member.peer) = (Address::from(pair[0]), Address::from(pair[1]));
+            }
+        }
+        let mut nodes = Vec::new();
+        for config in &configs {
+            nodes.push(Some(Node::start(config.clone()).await.unwrap()));
+        }
+        let cluster = Cluster { configs, nodes, _dir: dir };
+        cluster.serving().await;
+        cluster
+    }
+
+    pub(crate) async fn serving(&self) {
+        for node in self.nodes.iter().flatten() {
+            timeout(PATIENCE, node.serving()).await.expect("no leader in time");
+        }
+    }
+
+    pub(crate) async fn stop(&mut self, index: usize) {
+        self.nodes[index].take().unwrap().shutdown().await;
+    }
+
+    pub(crate) fn address(&self, index: usize) -> String {
+        self.configs[index].nodes[index].client.to_string()
+    }
+
+    pub(crate) async fn client(&self, index: usize) -> Client {
+        connect(&self.address(index)).await
+    }
+
+    /// The index of the node that leads, as node `asked` sees it.
+    pub(crate) async fn leader(&self, asked: usize) -> usize {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let status = self
+                .client(asked)
+                .await
+                .cluster_status(ClusterStatusRequest::default())
+                .await
+                .unwrap();
+            match status.into_inner().groups[0].leader {
+                0 => assert!(Instant::now() < deadline, "no leader in time"),
+                leader => return leader as usize - 1,
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    pub(crate) async fn a_follower(&self) -> usize {
+        (self.leader(0).await + 1) % self.configs.len()
+    }
+}
+
+fn free_addresses(count: usize) -> Vec<SocketAddr> {
+    let held: Vec<TcpListener> =
+        (0..count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+    held.iter().map(|listener| listener.local_addr().unwrap()).collect()
+}
+
+pub(crate) async fn connect(address: &str) -> Client {
+    let endpoint = Endpoint::from_shared(format!("http://{address}")).unwrap();
+    LockServiceClient::new(endpoint.connect().await.unwrap())
+}
+
+pub(crate) fn new_session() -> String {
+    SessionId::random().unwrap().to_secret_text()
+}
+
+pub(crate) fn public_id(session: &str) -> String {
+    session.parse::<SessionId>().unwrap().public_id().to_string()
+}
+
+pub(crate) async fn open(client: &mut Client, ttl_ms: u64) -> String {
+    let session_id = new_session();
+    let request =
+        OpenSessionRequest { session_id: session_id.clone(), ttl_ms, ..Default::default() };
+    client.open_session(request).await.unwrap();
+    session_id
+}
+
+pub(crate) fn acquire(session: &str, request_id: u64, name: &str, wait_ms: u64) -> AcquireRequest {
+    AcquireRequest {
+        session_id: session.to_owned(),
+        request_id,
+        name: name.to_owned(),
+        wait_ms,
+        ..Default::default()
+    }
+}
+
+/// A session on a stream.
+pub(crate) struct OnStream {
+    pub(crate) session: String,
+    pub(crate) frames: mpsc::Sender<ClientFrame>,
+    pub(crate) answers: Streaming<ServerFrame>,
+}
+
+impl OnStream {
+    /// Opens a session with a TTL of 30 s on a stream and waits for the answer.
+    pub(crate) async fn open(client: &mut Client, linger_ms: u64) -> OnStream {
+        let session = new_session();
+        let open = operation::Kind::Open(OpenSessionRequest {
+            session_id: session.clone(),
+            request_id: 1,
+            linger_ms: Some(linger_ms),
+            ..Default::default()
+        });
+        let mut stream = OnStream::begin(client, session, open).await;
+        let frame = stream.next().await.unwrap();
+        assert_eq!(frame.answers.len(), 1, "{frame:?}");
+        stream
+    }
+
+    pub(crate) async fn begin(
+        client: &mut Client,
+        session: String,
+        first: operation::Kind,
+    ) -> OnStream {
+        let (frames, requests) = mpsc::channel(16);
+        let answers =
+            client.session(ReceiverStream::new(requests)).await.expect("no stream").into_inner();
+        let stream = OnStream { session, frames, answers };
+        stream.send(vec![first]).await;
+        stream
+    }
+
+    pub(crate) async fn send(&self, kinds: Vec<operation::Kind>) {
+        let operations = kinds.into_iter().map(|kind| Operation { kind: Some(kind) }).collect();
+        self.frames.send(ClientFrame { acked_through: 0, operations }).await.unwrap();
+    }
+
+    pub(crate) async fn next(&mut self) -> Result<ServerFrame, Status> {
+        let next = timeout(PATIENCE, self.answers.message()).await.expect("no frame in time");
+        next.map(|frame| frame.expect("the stream ended"))
+    }
+
+    /// The status with which the stream ends, after any frames.
+    pub(crate) async fn end(&mut self) -> Status {
+        loop {
+            match timeout(PATIENCE, self.answers.message()).await.expect("no end in time") {
+                Ok(Some(_)) => {}
+                Ok(None) => return Status::ok(""),
+                Err(status) => return status,
+            }
+        }
+    }
+}
+
+/// The session as the cluster shows it; none if it has ended.
+pub(crate) async fn find_session(client: &mut Client, session: &str) -> Option<SessionInfo> {
+    let listed = client.list_sessions(ListSessionsRequest::default()).await.unwrap().into_inner();
+    let public = public_id(session);
+    listed.sessions.into_iter().find(|info| info.public_id == public)
+}
+
+/// Waits until the session has ended; tells how long that took.
+pub(crate) async fn until_ended(client: &mut Client, session: &str) -> Duration {
+    let start = Instant::now();
+    while find_session(client, session).await.is_some() {
+        assert!(start.elapsed() < PATIENCE, "the session lives on");
+        sleep(Duration::from_millis(20)).await;
+    }
+    start.elapsed()
+}
