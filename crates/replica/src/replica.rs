@@ -245,6 +245,12 @@ impl Replica {
         &self.table
     }
 
+    /// Logical time as of now: a leader's clock goes on between entries, a follower's table stands
+    /// still.
+    pub fn now(&self) -> LogicalTime {
+        self.clock.stamp().map_or(self.table.now(), |stamp| stamp.max(self.table.now()))
+    }
+
     pub fn leadership(&self) -> Leadership {
         self.leadership
     }

@@ -33,8 +33,8 @@ use tokio::sync::watch;
 
 use self::callers::Callers;
 pub(crate) use self::inbox::{
-    Answer, Delivery, DriverHandle, FIRST_GROUP, GroupView, Input, Overloaded, Query, ReadAnswer,
-    ReadData, Unavailable,
+    Answer, Delivery, DriverHandle, FIRST_GROUP, GroupView, Input, Query, ReadAnswer, ReadData,
+    Unavailable,
 };
 use self::log::{Log, LogError};
 pub use self::start::DriverError;
@@ -114,9 +114,10 @@ impl Driver {
     /// A node that is told to stop does so once it leads nothing, or cannot get rid of it in time.
     fn may_stop(&self) -> bool {
         self.stop_by.is_some_and(|stop_by| {
-            let leads = self.replicas.values().any(|replica| {
-                replica.leadership().is_here && replica.members().len() > 1
-            });
+            let leads = self
+                .replicas
+                .values()
+                .any(|replica| replica.leadership().is_here && replica.members().len() > 1);
             !leads || Instant::now() >= stop_by
         })
     }
@@ -178,4 +179,3 @@ impl Driver {
 fn disk_failed(error: LogError) -> StopReason {
     StopReason::Disk(error.to_string())
 }
-

@@ -31,23 +31,20 @@ impl Driver {
         let Some(replica) = self.replicas.get(&group) else { return };
         let table = replica.table();
         let data = match query {
-            Query::Status { name, waiters_max } => ReadData::Status(table.status(&name, waiters_max)),
+            Query::Status { name, waiters_max } => {
+                ReadData::Status(table.status(&name, waiters_max))
+            }
             Query::List { prefix, after, limit } => {
                 ReadData::List(table.list(&prefix, after.as_deref(), limit))
             }
             Query::Sessions { after, limit } => ReadData::Sessions(table.sessions(after, limit)),
         };
         let applied_index = replica.progress().applied_index;
-        let _ = reply.send(Ok(ReadAnswer { at: table.now(), applied_index, data }));
+        let _ = reply.send(Ok(ReadAnswer { at: replica.now(), applied_index, data }));
     }
 
     /// Only a leader has anybody to tell: on a follower nobody is parked and no stream is open.
-    fn tell_those_concerned(
-        &mut self,
-        group: GroupId,
-        at: LogicalTime,
-        event: Event,
-    ) {
+    fn tell_those_concerned(&mut self, group: GroupId, at: LogicalTime, event: Event) {
         match event {
             Event::WaitEnded { session, request, outcome, .. } => {
                 let wait = (group, session, request);

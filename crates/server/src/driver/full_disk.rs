@@ -54,9 +54,7 @@ impl Driver {
                 Ok(Input::SegmentPrepared(result)) => self.log.segment_prepared(result),
                 Ok(Input::SnapshotSaved { group, result }) => self.snapshot_saved(group, result),
                 Ok(
-                    Input::Inspect { .. }
-                    | Input::PeerUnreachable(_)
-                    | Input::SnapshotSent { .. },
+                    Input::Inspect { .. } | Input::PeerUnreachable(_) | Input::SnapshotSent { .. },
                 ) => {}
                 Err(RecvTimeoutError::Timeout) => break,
             }

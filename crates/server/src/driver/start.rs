@@ -21,6 +21,8 @@ use crate::peers::PeerLinks;
 
 const SNAPSHOT_EVERY_BYTES: u64 = 64 << 20;
 const KEEP_ENTRIES: u64 = 10_000;
+/// All that run on this node.
+const GROUPS: [GroupId; 1] = [FIRST_GROUP];
 
 /// Why the driver could not start.
 #[derive(Debug, Error)]
@@ -73,7 +75,7 @@ impl Driver {
         let options = Options { segment_bytes: config.segment_bytes };
         let (wal, mut recovered) = Wal::open(disk, options)?;
         let mut replicas = BTreeMap::new();
-        for group in [FIRST_GROUP] {
+        for group in GROUPS {
             let found = recovered.iter().position(|log| log.group == group.0);
             let durable = found.map(|at| log::to_durable(recovered.swap_remove(at)));
             let replica = Replica::new(replica_config(config, group), durable.unwrap_or_default())?;

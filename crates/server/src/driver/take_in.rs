@@ -122,7 +122,7 @@ fn view(group: GroupId, replica: &Replica, with_digest: bool) -> GroupView {
         term: progress.leadership.term,
         commit_index: progress.commit_index,
         applied_index: progress.applied_index,
-        logical_time: table.now(),
+        logical_time: replica.now(),
         locks: table.lock_count(),
         sessions: table.session_count(),
         last_token: table.last_token(),

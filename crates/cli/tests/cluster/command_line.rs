@@ -1,0 +1,160 @@
+//! The command line as scripts rely on it: exit codes, what goes to stdout, JSON.
+
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::support::{Cluster, eventually, holdfast, stage};
+
+/// Runs `holdfast ARGS` against the cluster.
+async fn run(cluster: &Cluster, args: &[&str]) -> Output {
+    let mut command = holdfast();
+    command.args(args).env("HOLDFAST_ENDPOINTS", cluster.endpoints());
+    output(command).await
+}
+
+async fn output(mut command: Command) -> Output {
+    tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap()
+}
+
+fn json(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_exit_code_of_lock_is_the_child_s_own() {
+    let cluster = Cluster::start(3).await;
+    let script = "echo $HOLDFAST_LOCK $HOLDFAST_TOKEN $HOLDFAST_FENCE; exit 7";
+    let output = run(&cluster, &["lock", "a", "--", "sh", "-c", script]).await;
+    assert_eq!(output.status.code(), Some(7), "{output:?}");
+    let line = text(&output.stdout);
+    let words: Vec<_> = line.split_whitespace().collect();
+    assert_eq!(words[0], "a");
+    let token: u64 = words[1].parse().unwrap();
+    assert!(token > 0);
+    let fence: holdfast_proto::Fence = words[2].parse().unwrap();
+    assert_eq!(fence.number(), token);
+    let killed = run(&cluster, &["lock", "a", "--", "sh", "-c", "kill -TERM $$"]).await;
+    assert_eq!(killed.status.code(), Some(128 + 15));
+    let missing = run(&cluster, &["lock", "a", "--", "no-such-command-here"]).await;
+    assert_eq!(missing.status.code(), Some(127), "{missing:?}");
+    // However it ended, the lock is free again.
+    let status = json(&run(&cluster, &["status", "a", "--output", "json"]).await);
+    assert_eq!(status["holders"].as_array().map(Vec::len), Some(0), "{status}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn scripts_hold_a_lock_across_commands() {
+    let cluster = Cluster::start(3).await;
+    let acquired = run(&cluster, &["acquire", "job", "--ttl", "60s", "--output", "json"]).await;
+    assert!(acquired.status.success(), "{acquired:?}");
+    let grant = json(&acquired);
+    let (session, token) = (grant["session"].as_str().unwrap(), grant["token"].to_string());
+
+    let busy = run(&cluster, &["acquire", "job"]).await;
+    assert_eq!(busy.status.code(), Some(75), "{busy:?}");
+    assert!(busy.stdout.is_empty() && !busy.stderr.is_empty());
+    let busy = run(&cluster, &["lock", "job", "--wait", "0s", "--", "true"]).await;
+    assert_eq!(busy.status.code(), Some(75), "{busy:?}");
+    let late = run(&cluster, &["lock", "job", "--wait", "300ms", "--", "true"]).await;
+    assert_eq!(late.status.code(), Some(75), "{late:?}");
+
+    let held = ["--session", session, "--token", &token];
+    let renewed = run(&cluster, &[&["renew", "job"][..], &held].concat()).await;
+    assert!(renewed.status.success(), "{renewed:?}");
+    let listed = json(&run(&cluster, &["ls", "jo", "--output", "json"]).await);
+    assert_eq!(listed["locks"][0]["name"], "job", "{listed}");
+    let sessions = run(&cluster, &["sessions", "--output", "json"]).await;
+    assert!(!text(&sessions.stdout).contains(session), "a listing shows the secret");
+    assert_eq!(json(&sessions)["sessions"].as_array().map(Vec::len), Some(1));
+
+    let released = run(&cluster, &[&["release", "job"][..], &held].concat()).await;
+    assert!(released.status.success(), "{released:?}");
+    assert!(text(&released.stdout).contains("released"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn wrong_use_ends_with_64_and_nobody_there_with_69() {
+    let cluster = Cluster::start(3).await;
+    for args in [
+        &["lock", "a"][..],
+        &["no-such-verb"],
+        &["lock", "a", "--ttl", "0s", "--", "true"],
+        &["lock", "a", "--ttl", "-5s", "--", "true"],
+        &["lock", "a", "--ttl", "10", "--", "true"],
+        &["lock", "a", "--wait", "forever", "--", "true"],
+        &["lock", "", "--", "true"],
+        &["release", "a", "--session", "xyz", "--token", "1"],
+        &["release", "a", "--session", &"ab".repeat(16), "--token", "0"],
+        &["server", "--config", "/nonexistent/holdfast.toml"],
+    ] {
+        let output = run(&cluster, args).await;
+        assert_eq!(output.status.code(), Some(64), "{args:?}: {output:?}");
+        assert!(output.stdout.is_empty() && !output.stderr.is_empty(), "{args:?}");
+    }
+    let mut nobody = holdfast();
+    nobody.args(["status", "a", "--endpoints", "127.0.0.1:1"]);
+    assert_eq!(output(nobody).await.status.code(), Some(69));
+    let mut nobody = holdfast();
+    nobody.args(["lock", "a", "--endpoints", "127.0.0.1:1", "--", "true"]);
+    assert_eq!(output(nobody).await.status.code(), Some(69));
+    for help in ["--help", "lock --help", "dev --help", "cluster status --help"] {
+        let output = run(&cluster, &help.split(' ').collect::<Vec<_>>()).await;
+        assert!(output.status.success());
+        assert!(text(&output.stdout).contains("holdfast"), "{help} has no example");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cluster_status_shows_who_leads_and_who_lags() {
+    let mut cluster = Cluster::start(3).await;
+    let leader = cluster.leader().await;
+    let dead = cluster.follower().await;
+    cluster.kill(dead);
+    eventually("the dead node is seen to be gone", Duration::from_secs(10), || async {
+        let status = json(&run(&cluster, &["cluster", "status", "--output", "json"]).await);
+        assert_eq!(status["groups"][0]["leader"], leader, "{status}");
+        let nodes = status["nodes"].as_array()?.clone();
+        let gone = nodes.iter().find(|node| node["id"] == dead)?;
+        (gone["reachable"] == false).then_some(())
+    })
+    .await;
+    let table = run(&cluster, &["cluster", "status"]).await;
+    assert!(table.status.success() && text(&table.stdout).contains("leader"), "{table:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn dev_is_a_whole_cluster_in_one_command() {
+    let _stage = stage().await;
+    let base = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = base.local_addr().unwrap().port();
+    drop(base);
+    let mut dev = holdfast();
+    dev.args(["dev", "--port", &port.to_string()]).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut process = dev.spawn().unwrap();
+    let stdout = process.stdout.take().unwrap();
+    let lines = tokio::task::spawn_blocking(move || {
+        use std::io::BufRead;
+        let lines = std::io::BufReader::new(stdout).lines();
+        lines.map_while(Result::ok).take_while(|line| line != "ready").collect::<Vec<_>>()
+    });
+    let lines = lines.await.unwrap().join("\n");
+    assert!(lines.contains(&format!("127.0.0.1:{port}")), "{lines}");
+    assert!(lines.contains("holdfast lock"), "{lines}");
+    let mut lock = holdfast();
+    lock.args(["lock", "a", "--endpoints", &format!("127.0.0.1:{port}"), "--", "true"]);
+    let taken = output(lock).await;
+    assert!(taken.status.success(), "{taken:?}");
+    rustix::process::kill_process(
+        rustix::process::Pid::from_child(&process),
+        rustix::process::Signal::TERM,
+    )
+    .unwrap();
+    let status = tokio::task::spawn_blocking(move || process.wait()).await.unwrap().unwrap();
+    assert!(status.success(), "{status}");
+}

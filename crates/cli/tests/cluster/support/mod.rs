@@ -1,0 +1,36 @@
+//! Real nodes as real processes on loopback, and small clients to load and to question them.
+
+mod load;
+mod nodes;
+mod plain;
+mod proxy;
+mod raw;
+
+use std::future::Future;
+use std::time::{Duration, Instant};
+
+pub(crate) use load::{Load, LoadReport};
+pub(crate) use nodes::{Cluster, ClusterOptions, holdfast, stage};
+pub(crate) use plain::{PlainClient, PlainSession, hold, wait_in_line};
+pub(crate) use proxy::Proxy;
+pub(crate) use raw::call_with_bytes;
+
+/// Asks again and again until there is an answer; fails the test after `patience`.
+pub(crate) async fn eventually<T, F>(
+    what: &str,
+    patience: Duration,
+    mut ask: impl FnMut() -> F,
+) -> T
+where
+    F: Future<Output = Option<T>>,
+{
+    let give_up = Instant::now() + patience;
+    loop {
+        if let Some(answer) = ask().await {
+            return answer;
+        }
+        assert!(Instant::now() < give_up, "not within {patience:?}: {what}");
+        // The interval of asking, not a guess at how long it takes.
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}

@@ -1,0 +1,257 @@
+//! A cluster of `holdfast server` processes, each with its own data directory.
+
+use std::fs::File;
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use holdfast_proto::v1::{ClusterStatusResponse, GroupStatus};
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+use tokio::sync::{Mutex, MutexGuard};
+
+use super::{PlainClient, eventually};
+
+/// Clusters take turns: on two cores, several at once would measure each other.
+static STAGE: LazyLock<Mutex<()>> = LazyLock::new(Mutex::default);
+
+/// Waits for its turn, and keeps others from theirs while the guard lives.
+pub(crate) async fn stage() -> MutexGuard<'static, ()> {
+    STAGE.lock().await
+}
+
+/// The binary under test.
+pub(crate) fn holdfast() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_holdfast"));
+    command.env_remove("HOLDFAST_ENDPOINTS").stdin(Stdio::null());
+    command
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct ClusterOptions {
+    pub(crate) nodes: u64,
+    /// More lines of the configuration file.
+    pub(crate) settings: String,
+}
+
+pub(crate) struct Cluster {
+    nodes: Vec<Node>,
+    dir: TempDir,
+    _stage: MutexGuard<'static, ()>,
+}
+
+struct Node {
+    id: u64,
+    client_port: u16,
+    peer_port: u16,
+    config: PathBuf,
+    process: Option<Child>,
+}
+
+impl Cluster {
+    /// Starts a cluster and waits until it has a leader.
+    pub(crate) async fn start(nodes: u64) -> Cluster {
+        Cluster::start_with(ClusterOptions { nodes, settings: String::new() }).await
+    }
+
+    pub(crate) async fn start_with(options: ClusterOptions) -> Cluster {
+        let stage = stage().await;
+        let dir = tempfile::tempdir().unwrap();
+        let ports = free_ports(2 * options.nodes as usize);
+        let mut nodes = Vec::new();
+        let mut members = String::new();
+        for id in 1..=options.nodes {
+            let at = 2 * (id as usize - 1);
+            let (client_port, peer_port) = (ports[at], ports[at + 1]);
+            members += &format!(
+                "[[nodes]]\nid = {id}\nclient = \"127.0.0.1:{client_port}\"\npeer = \"127.0.0.1:{peer_port}\"\n"
+            );
+            let config = dir.path().join(format!("node-{id}.toml"));
+            nodes.push(Node { id, client_port, peer_port, config, process: None });
+        }
+        for node in &nodes {
+            let data_dir = dir.path().join(format!("data-{}", node.id));
+            let text = format!(
+                "cluster = \"test\"\nnode = {}\ndata_dir = {data_dir:?}\n{}\n{members}",
+                node.id, options.settings
+            );
+            std::fs::write(&node.config, text).unwrap();
+        }
+        let mut cluster = Cluster { nodes, dir, _stage: stage };
+        for id in 1..=options.nodes {
+            cluster.launch(id);
+        }
+        cluster.leader().await;
+        cluster
+    }
+
+    /// Starts one node's process on the data that it has.
+    pub(crate) fn launch(&mut self, id: u64) {
+        let log = self.log_path(id);
+        let log = File::options().create(true).append(true).open(log).unwrap();
+        let node = self.node_mut(id);
+        assert!(node.process.is_none(), "node {id} runs already");
+        let process = holdfast()
+            .args(["server", "--config"])
+            .arg(&node.config)
+            .env("HOLDFAST_LOG", "info")
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        node.process = Some(process);
+    }
+
+    /// `kill -9`.
+    pub(crate) fn kill(&mut self, id: u64) {
+        let mut process = self.node_mut(id).process.take().unwrap();
+        process.kill().unwrap();
+        process.wait().unwrap();
+    }
+
+    /// SIGTERM, and waits until the process has ended.
+    pub(crate) async fn terminate(&mut self, id: u64) {
+        self.signal(id, Signal::TERM);
+        let mut process = self.node_mut(id).process.take().unwrap();
+        let status = tokio::task::spawn_blocking(move || process.wait()).await.unwrap().unwrap();
+        assert!(status.success(), "node {id} ended with {status}");
+    }
+
+    /// SIGSTOP: the process stands still and knows nothing of it.
+    pub(crate) fn freeze(&self, id: u64) {
+        self.signal(id, Signal::STOP);
+    }
+
+    pub(crate) fn thaw(&self, id: u64) {
+        self.signal(id, Signal::CONT);
+    }
+
+    fn signal(&self, id: u64, signal: Signal) {
+        let process = self.node(id).process.as_ref().unwrap();
+        kill_process(Pid::from_child(process), signal).unwrap();
+    }
+
+    /// Removes all that the node has on disk.
+    pub(crate) fn wipe(&self, id: u64) {
+        std::fs::remove_dir_all(self.dir.path().join(format!("data-{id}"))).unwrap();
+    }
+
+    /// What the node has logged so far.
+    pub(crate) fn log_of(&self, id: u64) -> String {
+        std::fs::read_to_string(self.log_path(id)).unwrap_or_default()
+    }
+
+    fn log_path(&self, id: u64) -> PathBuf {
+        self.dir.path().join(format!("node-{id}.log"))
+    }
+
+    pub(crate) fn ids(&self) -> Vec<u64> {
+        self.nodes.iter().map(|node| node.id).collect()
+    }
+
+    pub(crate) fn running(&self) -> Vec<u64> {
+        self.nodes.iter().filter(|node| node.process.is_some()).map(|node| node.id).collect()
+    }
+
+    pub(crate) fn client_address(&self, id: u64) -> String {
+        format!("127.0.0.1:{}", self.node(id).client_port)
+    }
+
+    pub(crate) fn peer_address(&self, id: u64) -> String {
+        format!("127.0.0.1:{}", self.node(id).peer_port)
+    }
+
+    /// All client addresses, as the command line takes them.
+    pub(crate) fn endpoints(&self) -> String {
+        self.ids().iter().map(|id| self.client_address(*id)).collect::<Vec<_>>().join(",")
+    }
+
+    pub(crate) fn client(&self) -> PlainClient {
+        PlainClient::new(self.ids().iter().map(|id| self.client_address(*id)).collect())
+    }
+
+    pub(crate) fn client_of(&self, id: u64) -> PlainClient {
+        PlainClient::new(vec![self.client_address(id)])
+    }
+
+    /// The node's own view of its only group, without asking anybody else.
+    pub(crate) async fn view_of(&self, id: u64) -> Option<GroupStatus> {
+        let status: ClusterStatusResponse = self.client_of(id).own_view().await?;
+        status.groups.into_iter().next()
+    }
+
+    /// The leader that a majority of the running nodes agree upon.
+    pub(crate) async fn leader(&self) -> u64 {
+        eventually("the nodes agree on a leader", Duration::from_secs(15), || async {
+            let mut votes = Vec::new();
+            for id in self.running() {
+                if let Some(view) = self.view_of(id).await.filter(|view| view.leader != 0) {
+                    votes.push(view.leader);
+                }
+            }
+            let majority = self.nodes.len() / 2 + 1;
+            let running = self.running();
+            votes.iter().copied().find(|leader| {
+                running.contains(leader)
+                    && votes.iter().filter(|vote| *vote == leader).count() >= majority
+            })
+        })
+        .await
+    }
+
+    /// A running node that does not lead.
+    pub(crate) async fn follower(&self) -> u64 {
+        let leader = self.leader().await;
+        self.running().into_iter().find(|id| *id != leader).unwrap()
+    }
+
+    /// All running nodes have applied the same, byte for byte.
+    pub(crate) async fn converged(&self) {
+        eventually("all replicas are byte-identical", Duration::from_secs(20), || async {
+            let mut digests = Vec::new();
+            for id in self.running() {
+                let view = self.view_of(id).await?;
+                digests.push((view.applied_index, view.digest));
+            }
+            digests.windows(2).all(|pair| pair[0] == pair[1]).then_some(())
+        })
+        .await;
+    }
+
+    fn node(&self, id: u64) -> &Node {
+        self.nodes.iter().find(|node| node.id == id).unwrap()
+    }
+
+    fn node_mut(&mut self, id: u64) -> &mut Node {
+        self.nodes.iter_mut().find(|node| node.id == id).unwrap()
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        for node in &mut self.nodes {
+            if let Some(mut process) = node.process.take() {
+                let _ = process.kill();
+                let _ = process.wait();
+            }
+        }
+        if std::thread::panicking() {
+            for node in &self.nodes {
+                let log = self.log_of(node.id);
+                let tail: Vec<_> = log.lines().rev().take(25).collect();
+                println!("---- the last lines of node {}", node.id);
+                for line in tail.into_iter().rev() {
+                    println!("{line}");
+                }
+            }
+        }
+    }
+}
+
+/// Ports that nobody listened on a moment ago. All are held until the last is found, so they differ.
+fn free_ports(count: usize) -> Vec<u16> {
+    let listeners: Vec<_> = (0..count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+    listeners.iter().map(|listener| listener.local_addr().unwrap().port()).collect()
+}

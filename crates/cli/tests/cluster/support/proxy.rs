@@ -1,0 +1,59 @@
+//! A wire that can be cut without a word: connections stay open and nothing passes.
+
+use std::sync::Arc;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+pub(crate) struct Proxy {
+    address: String,
+    passes: watch::Sender<bool>,
+}
+
+impl Proxy {
+    pub(crate) async fn to(target: String) -> Proxy {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let (passes, open) = watch::channel(true);
+        let target: Arc<str> = target.into();
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let Ok(server) = TcpStream::connect(&*target).await else { continue };
+                let (from_client, to_client) = client.into_split();
+                let (from_server, to_server) = server.into_split();
+                tokio::spawn(pump(from_client, to_server, open.clone()));
+                tokio::spawn(pump(from_server, to_client, open.clone()));
+            }
+        });
+        Proxy { address, passes }
+    }
+
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Nothing passes any more, in either direction, and nobody is told.
+    pub(crate) fn cut(&self) {
+        self.passes.send_replace(false);
+    }
+}
+
+async fn pump(
+    mut from: tokio::net::tcp::OwnedReadHalf,
+    mut to: tokio::net::tcp::OwnedWriteHalf,
+    mut passes: watch::Receiver<bool>,
+) {
+    let mut buffer = vec![0; 16 * 1024];
+    loop {
+        let Ok(count @ 1..) = from.read(&mut buffer).await else { break };
+        if passes.wait_for(|passes| *passes).await.is_err() {
+            break;
+        }
+        if to.write_all(&buffer[..count]).await.is_err() {
+            break;
+        }
+    }
+    // While the wire is cut the end of one side is not told to the other either.
+    let _ = passes.wait_for(|passes| *passes).await;
+}
