@@ -99,6 +99,7 @@ async fn work(worker: usize, session: PlainSession, stop: Arc<AtomicBool>) -> Wo
         // The shared lock: its waiting time is the others' work, not the cluster's.
         let token = granted(&report.session, "load:shared", Duration::from_secs(30)).await;
         report.shared.push((Instant::now(), token));
+        assert!(token > last_token, "a token went back: {last_token}, then {token}");
         last_token = token;
         release(&report.session, "load:shared", token).await;
         report.operations += 2;

@@ -45,8 +45,7 @@ async fn pump(
     mut passes: watch::Receiver<bool>,
 ) {
     let mut buffer = vec![0; 16 * 1024];
-    loop {
-        let Ok(count @ 1..) = from.read(&mut buffer).await else { break };
+    while let Ok(count @ 1..) = from.read(&mut buffer).await {
         if passes.wait_for(|passes| *passes).await.is_err() {
             break;
         }
