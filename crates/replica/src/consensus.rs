@@ -130,7 +130,7 @@ impl Consensus {
         if message.to != self.here.0 {
             return Err(MessageError::Misdirected { to: message.to, here: self.here });
         }
-        if message.from == self.here.0 || !self.members().contains(&NodeId(message.from)) {
+        if message.from == self.here.0 || !self.is_member(NodeId(message.from)) {
             return Err(MessageError::Stranger { from: message.from });
         }
         match message.get_msg_type() {
@@ -331,6 +331,10 @@ impl Consensus {
 
     pub(crate) fn members(&self) -> Vec<NodeId> {
         self.raft.store().members.voters.iter().map(|id| NodeId(*id)).collect()
+    }
+
+    fn is_member(&self, node: NodeId) -> bool {
+        self.raft.store().members.voters.contains(&node.0)
     }
 
     /// How far the log of each member is known to match; empty unless this replica leads.

@@ -42,6 +42,7 @@ pub struct Replica {
     /// A snapshot is being saved, or was.
     snapshot_index: u64,
     snapshot_under_way: bool,
+    snapshot_requested: bool,
     log_bytes_at_snapshot: u64,
     /// Snapshots that came in this turn, decoded, by index. If consensus installs one, it becomes the
     /// table.
@@ -126,6 +127,7 @@ impl Replica {
             applied_term,
             snapshot_index: applied_index,
             snapshot_under_way: false,
+            snapshot_requested: false,
             log_bytes_at_snapshot: 0,
             incoming: Vec::new(),
             effects: Vec::new(),
@@ -212,6 +214,12 @@ impl Replica {
         }
     }
 
+    /// Its entries keep an old part of the log on disk: the next turn takes a snapshot, if anything
+    /// was applied since the last one.
+    pub fn request_snapshot(&mut self) {
+        self.snapshot_requested = true;
+    }
+
     /// The first half of a turn: proposes what is queued, and says what to send and to write.
     pub fn begin_turn(&mut self) -> Option<Turn> {
         self.note_leadership();
@@ -249,6 +257,10 @@ impl Replica {
     /// still.
     pub fn now(&self) -> LogicalTime {
         self.clock.stamp().map_or(self.table.now(), |stamp| stamp.max(self.table.now()))
+    }
+
+    pub fn applied_index(&self) -> u64 {
+        self.applied_index
     }
 
     pub fn leadership(&self) -> Leadership {
@@ -429,9 +441,11 @@ impl Replica {
         let entries = self.applied_index - self.snapshot_index;
         let bytes = self.consensus.log().bytes().saturating_sub(self.log_bytes_at_snapshot);
         let due = entries >= self.config.snapshot_every_entries
-            || (entries > 0 && bytes >= self.config.snapshot_every_bytes);
-        if due && !self.snapshot_under_way {
+            || bytes >= self.config.snapshot_every_bytes
+            || self.snapshot_requested;
+        if due && entries > 0 && !self.snapshot_under_way {
             self.snapshot_under_way = true;
+            self.snapshot_requested = false;
             self.effects.push(Effect::SaveSnapshot(self.snapshot()));
         }
     }

@@ -178,6 +178,18 @@ fn a_node_that_was_away_past_compaction_comes_back_by_snapshot() {
 }
 
 #[test]
+fn a_replica_that_pins_the_log_takes_a_snapshot_when_asked() {
+    let mut cluster = Cluster::new(3);
+    cluster.commit(open(ALICE, 60_000));
+    let node = NodeId(2);
+    cluster.run_for(ms(300));
+    assert!(!cluster.has_snapshot_on_disk(node));
+    cluster.replica_mut(node).request_snapshot();
+    cluster.run_for(ms(20));
+    assert!(cluster.has_snapshot_on_disk(node));
+}
+
+#[test]
 fn all_nodes_killed_at_once_come_back_with_everything_that_was_answered() {
     let mut cluster = Cluster::with_snapshots_every(3, 7);
     cluster.commit(open(ALICE, 60_000));

@@ -152,7 +152,13 @@ impl Driver {
             }
             self.log.buffer(*group, turn).map_err(disk_failed)?;
         }
-        self.insist(Log::commit)
+        self.insist(Log::commit)?;
+        for group in self.log.groups_in_the_way() {
+            if let Some(replica) = self.replicas.get_mut(&group) {
+                replica.request_snapshot();
+            }
+        }
+        Ok(())
     }
 
     fn finish_turns(&mut self) -> Result<(), StopReason> {

@@ -39,7 +39,7 @@ impl Driver {
             }
             Query::Sessions { after, limit } => ReadData::Sessions(table.sessions(after, limit)),
         };
-        let applied_index = replica.progress().applied_index;
+        let applied_index = replica.applied_index();
         let _ = reply.send(Ok(ReadAnswer { at: replica.now(), applied_index, data }));
     }
 

@@ -14,6 +14,9 @@ use thiserror::Error;
 
 use super::inbox::Input;
 
+/// Past it, those groups are asked for a snapshot that need the oldest.
+const SEGMENTS_MAX: u64 = 16;
+
 #[derive(Debug)]
 pub(super) struct Log {
     wal: Wal<FileDisk>,
@@ -76,6 +79,14 @@ impl Log {
             self.in_background(move || Input::SegmentPrepared(preparer.prepare()));
         }
         Ok(())
+    }
+
+    /// The groups whose entries keep more of the log on disk than there should be.
+    pub(super) fn groups_in_the_way(&self) -> Vec<GroupId> {
+        if self.wal.stats().segments <= SEGMENTS_MAX {
+            return Vec::new();
+        }
+        self.wal.groups_pinning_oldest().into_iter().map(GroupId).collect()
     }
 
     pub(super) fn segment_prepared(&mut self, result: Result<Spare<FileDisk>, WriteError>) {
