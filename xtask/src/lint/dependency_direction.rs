@@ -15,6 +15,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("holdfast-server", &["holdfast-core", "holdfast-proto", "holdfast-replica", "holdfast-wal"]),
     ("holdfast-client", &["holdfast-proto"]),
     ("holdfast", &["holdfast-client", "holdfast-proto", "holdfast-server"]),
+    (
+        "holdfast-sim",
+        &["holdfast-client", "holdfast-core", "holdfast-proto", "holdfast-replica", "holdfast-wal"],
+    ),
 ];
 
 pub(crate) fn check() -> Result<(), Failure> {

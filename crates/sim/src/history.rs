@@ -1,0 +1,119 @@
+//! What happened, as the checkers want to know it. The simulation records it, and so does the chaos run
+//! with real processes; the checkers do not know which it was.
+//!
+//! Two views, kept apart:
+//! * [`ClientOperation`]: what a client asked and was told, with the interval in between. Both kinds of
+//!   run have it.
+//! * [`Replicated`]: what the lock tables did, entry by entry. Only the simulation sees it.
+
+use holdfast_core::{EndReason, Event, LogIndex, LogicalTime, Outcome, SessionId};
+use holdfast_core::{FenceToken, LockName, RequestId};
+use holdfast_replica::NodeId;
+
+/// Real time, in microseconds since the run began. Nobody inside the run can read it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RealTime(pub u64);
+
+/// Everything that one run recorded.
+#[derive(Clone, Debug, Default)]
+pub struct History {
+    pub operations: Vec<ClientOperation>,
+    pub writes: Vec<StoreWrite>,
+    pub replicated: Vec<Replicated>,
+    pub leaders: Vec<LeaderSpan>,
+    pub end: RealTime,
+}
+
+/// One request of a client, retries included: they share one request id and count as one operation.
+#[derive(Clone, Debug)]
+pub struct ClientOperation {
+    pub session: SessionId,
+    pub request: RequestId,
+    pub input: Input,
+    /// When it was first sent.
+    pub invoked: RealTime,
+    /// When its answer came, and what it was. None: it never came, so the operation may have taken
+    /// effect at any time after `invoked`, or never.
+    pub returned: Option<(RealTime, Output)>,
+    /// The retry whose answer it was had been sent at this time (equal to `invoked` without retries).
+    pub last_sent: RealTime,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Input {
+    OpenSession { ttl_ms: u64 },
+    Touch,
+    CloseSession,
+    Acquire { name: LockName, wait_ms: u64, ttl_ms: Option<u64>, max_hold_ms: Option<u64> },
+    Cancel { target: RequestId },
+    Release { name: LockName, token: FenceToken },
+    Renew { name: LockName, token: FenceToken, ttl_ms: Option<u64> },
+    /// A linearizable read.
+    Status { name: LockName },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// What the lock table answered.
+    Outcome(Outcome),
+    /// What a read saw: holder and token, and how many waited.
+    Status { holder: Option<(SessionId, FenceToken)>, waiters: u64 },
+}
+
+/// A client used its token at the protected resource, believing in its lock.
+#[derive(Clone, Debug)]
+pub struct StoreWrite {
+    pub at: RealTime,
+    pub session: SessionId,
+    pub name: LockName,
+    pub token: FenceToken,
+    /// The resource compares with the highest token that it has seen.
+    pub accepted: bool,
+}
+
+/// Something that a replica did when it applied its log.
+#[derive(Clone, Debug)]
+pub struct Replicated {
+    pub real: RealTime,
+    pub node: NodeId,
+    pub index: LogIndex,
+    pub logical: LogicalTime,
+    pub what: Happening,
+}
+
+#[derive(Clone, Debug)]
+pub enum Happening {
+    /// In the order of the log; the same on every replica.
+    Event(Event),
+    /// The digest of the table after this index, taken now and then.
+    Digest(u64),
+    /// The table was replaced by a leader's snapshot, or restored from disk: what came before on this
+    /// node is not continued entry by entry.
+    Restored,
+}
+
+/// A time during which a node led and could commit: what lies between two spans is leaderless.
+#[derive(Clone, Copy, Debug)]
+pub struct LeaderSpan {
+    pub node: NodeId,
+    pub term: u64,
+    pub from: RealTime,
+    pub to: RealTime,
+}
+
+/// A promise that was broken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// Which checker found it, e.g. `linearizability`.
+    pub checker: &'static str,
+    /// What was broken, with names, tokens, times: enough to look it up in the trace.
+    pub what: String,
+}
+
+/// Why a hold ended without its holder's doing, where the lock tables tell.
+pub fn hold_ended(event: &Event) -> Option<(&LockName, FenceToken, EndReason)> {
+    match event {
+        Event::HoldEnded { name, token, reason, .. } => Some((name, *token, *reason)),
+        _ => None,
+    }
+}
