@@ -22,6 +22,9 @@ pub struct History {
     pub replicated: Vec<Replicated>,
     pub leaders: Vec<LeaderSpan>,
     pub end: RealTime,
+    /// Some clock ran faster or slower than is trusted. Then only the tokens protect: nothing is promised
+    /// about when a session ends, nor about how long a client may believe in its lock.
+    pub rates_broken: bool,
 }
 
 /// One request of a client, retries included: they share one request id and count as one operation.
@@ -64,6 +67,8 @@ pub enum Output {
 #[derive(Clone, Debug)]
 pub struct StoreWrite {
     pub at: RealTime,
+    /// When the client last looked at its lease and found it valid; later it may have been paused.
+    pub believed: RealTime,
     pub session: SessionId,
     pub name: LockName,
     pub token: FenceToken,
