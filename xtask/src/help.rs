@@ -4,6 +4,8 @@ pub(crate) const USAGE: &str = "\
 Usage: cargo xtask <verb> [options]
 
 Verbs:
+  chaos [--minutes M] [--seed S] [--nodes N]
+                            Run real nodes and clients under faults and judge what they saw.
   lint [--advisories]       Check formatting, clippy, documentation, the shape of the workspace
                             and its third-party dependencies. With --advisories, also check
                             those against the advisory database, which is fetched over the network.
@@ -12,6 +14,7 @@ Verbs:
   help                      Print this text.
 
 Examples:
+  cargo xtask chaos --minutes 3 --seed 7
   cargo xtask lint
   cargo xtask test
   cargo xtask test -- a_late_release           only the tests with this in their name

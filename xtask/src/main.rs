@@ -10,6 +10,7 @@ use std::env;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+mod chaos;
 mod failure;
 mod help;
 mod lint;
@@ -38,6 +39,7 @@ fn run(arguments: &[OsString]) -> Result<(), Failure> {
         return Ok(());
     };
     match verb.to_str() {
+        Some("chaos") => chaos::run(rest),
         Some("lint") => lint::run(lint::Options::parse(rest)?),
         Some("test") => test::run(test::Options::parse(rest)?),
         Some("help" | "--help" | "-h") => {

@@ -19,6 +19,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "holdfast-sim",
         &["holdfast-client", "holdfast-core", "holdfast-proto", "holdfast-replica", "holdfast-wal"],
     ),
+    ("holdfast-chaos", &["holdfast-client", "holdfast-core", "holdfast-proto", "holdfast-sim"]),
 ];
 
 pub(crate) fn check() -> Result<(), Failure> {

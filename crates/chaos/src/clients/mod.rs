@@ -1,0 +1,112 @@
+//! The clients of a run: some over unary calls, some through the client library, and one that keeps
+//! what it gets. One per node only reads, to find out when the cluster serves.
+
+mod calls;
+mod keeper;
+mod library;
+mod plain;
+mod prober;
+mod session;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdfast_core::LockName;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::random::Random;
+use crate::recorder::Recorder;
+
+pub(crate) use calls::{Answer, Calls};
+pub(crate) use keeper::Kept;
+
+const PLAIN_CLIENTS: u64 = 8;
+const LIBRARY_CLIENTS: u64 = 4;
+/// Fewer than clients: they meet.
+const SHARED_LOCKS: u64 = 4;
+
+/// What all clients know.
+#[derive(Clone, Debug)]
+pub(crate) struct Surroundings {
+    /// Where the nodes are, as clients reach them.
+    pub(crate) addresses: Arc<BTreeMap<u64, String>>,
+    pub(crate) recorder: Recorder,
+    /// True when the clients shall come to an end.
+    stop: watch::Receiver<bool>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Clients {
+    stop: watch::Sender<bool>,
+    working: Vec<JoinHandle<()>>,
+    keeper: JoinHandle<Vec<Kept>>,
+}
+
+impl Clients {
+    pub(crate) fn start(
+        addresses: BTreeMap<u64, String>,
+        recorder: &Recorder,
+        random: &Random,
+    ) -> Clients {
+        let stop = watch::Sender::new(false);
+        let surroundings = Surroundings {
+            addresses: Arc::new(addresses),
+            recorder: recorder.clone(),
+            stop: stop.subscribe(),
+        };
+        let mut working = Vec::new();
+        for number in 0..PLAIN_CLIENTS {
+            let random = random.fork(100 + number);
+            working.push(tokio::spawn(plain::work(number, surroundings.clone(), random)));
+        }
+        for number in 0..LIBRARY_CLIENTS {
+            let random = random.fork(200 + number);
+            working.push(tokio::spawn(library::work(number, surroundings.clone(), random)));
+        }
+        for node in surroundings.addresses.keys().copied() {
+            let random = random.fork(300 + node);
+            working.push(tokio::spawn(prober::work(node, surroundings.clone(), random)));
+        }
+        let keeper = tokio::spawn(keeper::work(surroundings));
+        Clients { stop, working, keeper }
+    }
+
+    /// Lets all come to an end within `patience`; gives what the keeper holds. Whoever does not end in
+    /// time is cut off, and its operation has no answer.
+    pub(crate) async fn stop(self, patience: Duration) -> Vec<Kept> {
+        self.stop.send_replace(true);
+        let deadline = tokio::time::Instant::now() + patience;
+        for client in self.working {
+            let handle = client.abort_handle();
+            if tokio::time::timeout_at(deadline, client).await.is_err() {
+                handle.abort();
+            }
+        }
+        let handle = self.keeper.abort_handle();
+        match tokio::time::timeout_at(deadline, self.keeper).await {
+            Ok(Ok(kept)) => kept,
+            _ => {
+                handle.abort();
+                Vec::new()
+            }
+        }
+    }
+}
+
+impl Surroundings {
+    fn is_over(&self) -> bool {
+        *self.stop.borrow()
+    }
+
+    /// Sleeps for so long, or until the end.
+    async fn pause(&self, time: Duration) {
+        let mut stop = self.stop.clone();
+        let _ = tokio::time::timeout(time, stop.wait_for(|stop| *stop)).await;
+    }
+}
+
+fn shared_lock(random: &mut Random) -> Option<LockName> {
+    LockName::new(&format!("shared:{}", random.within(0..SHARED_LOCKS))).ok()
+}

@@ -1,0 +1,186 @@
+//! The `holdfast server` processes of one cluster.
+//!
+//! Every process that was started is stopped when [`Nodes`] is dropped, also a frozen one. Caveat: if
+//! this program is itself killed with SIGKILL, its nodes go on.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::network::Network;
+use crate::wall_clock::WallClocks;
+
+/// Longer than a node takes to hand over and stop, also on a slow machine.
+const STOP_PATIENCE: Duration = Duration::from_secs(15);
+
+#[derive(Debug)]
+pub(crate) struct Nodes {
+    binary: PathBuf,
+    dir: PathBuf,
+    clocks: WallClocks,
+    processes: BTreeMap<u64, Child>,
+}
+
+/// Where each node listens, by id.
+#[derive(Debug)]
+pub(crate) struct Addresses {
+    pub(crate) client: BTreeMap<u64, String>,
+    pub(crate) peer: BTreeMap<u64, String>,
+}
+
+impl Addresses {
+    /// Ports that nobody listened on a moment ago. All are held until the last is found, so they
+    /// differ.
+    pub(crate) fn choose(nodes: u64) -> io::Result<Addresses> {
+        let mut held = Vec::new();
+        let mut choose = || {
+            let listener = TcpListener::bind("127.0.0.1:0")?;
+            let address = listener.local_addr()?.to_string();
+            held.push(listener);
+            Ok::<_, io::Error>(address)
+        };
+        let mut addresses = Addresses { client: BTreeMap::new(), peer: BTreeMap::new() };
+        for node in 1..=nodes {
+            addresses.client.insert(node, choose()?);
+            addresses.peer.insert(node, choose()?);
+        }
+        Ok(addresses)
+    }
+}
+
+impl Nodes {
+    /// Writes the configuration of each node: its own true addresses, and for the others those of
+    /// the wires that lead to them.
+    pub(crate) fn prepare(
+        binary: &Path,
+        dir: &Path,
+        clocks: WallClocks,
+        addresses: &Addresses,
+        network: &Network,
+    ) -> io::Result<Nodes> {
+        let through_wires = network.client_addresses();
+        for node in addresses.client.keys() {
+            let mut text = format!(
+                "cluster = \"chaos\"\nnode = {node}\ndata_dir = {:?}\nsnapshot_every_entries = 500\n",
+                dir.join(format!("data-{node}"))
+            );
+            for other in addresses.client.keys() {
+                let (client, peer) = if other == node {
+                    (addresses.client.get(other), addresses.peer.get(other).map(String::as_str))
+                } else {
+                    (through_wires.get(other), network.peer_address(*node, *other))
+                };
+                let (client, peer) = (client.map_or("", String::as_str), peer.unwrap_or_default());
+                text +=
+                    &format!("[[nodes]]\nid = {other}\nclient = \"{client}\"\npeer = \"{peer}\"\n");
+            }
+            std::fs::write(config_path(dir, *node), text)?;
+            clocks.set(*node, 0)?;
+        }
+        let (binary, dir) = (binary.to_owned(), dir.to_owned());
+        Ok(Nodes { binary, dir, clocks, processes: BTreeMap::new() })
+    }
+
+    /// Starts a node on the data that it has; does nothing if it runs.
+    pub(crate) fn start(&mut self, node: u64) -> io::Result<()> {
+        if self.processes.contains_key(&node) {
+            return Ok(());
+        }
+        let log = self.dir.join(format!("node-{node}.log"));
+        let log = File::options().create(true).append(true).open(log)?;
+        let mut command = Command::new(&self.binary);
+        command
+            .args(["server", "--config"])
+            .arg(config_path(&self.dir, node))
+            .env("HOLDFAST_LOG", "info")
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log);
+        self.clocks.apply(node, &mut command);
+        self.processes.insert(node, command.spawn()?);
+        Ok(())
+    }
+
+    /// `kill -9` of all these in one moment; those that do not run are left out.
+    pub(crate) fn kill(&mut self, nodes: &[u64]) -> io::Result<()> {
+        let mut killed = Vec::new();
+        for node in nodes {
+            if let Some(mut process) = self.processes.remove(node) {
+                process.kill()?;
+                killed.push(process);
+            }
+        }
+        for mut process in killed {
+            process.wait()?;
+        }
+        Ok(())
+    }
+
+    /// SIGTERM, and waits for the end. False: it did not end well, or not in time, and was killed.
+    pub(crate) async fn terminate(&mut self, node: u64) -> io::Result<bool> {
+        let Some(mut process) = self.processes.remove(&node) else { return Ok(true) };
+        kill_process(Pid::from_child(&process), Signal::TERM)?;
+        let give_up = Instant::now() + STOP_PATIENCE;
+        loop {
+            if let Some(status) = process.try_wait()? {
+                return Ok(status.success());
+            }
+            if Instant::now() > give_up {
+                process.kill()?;
+                process.wait()?;
+                return Ok(false);
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    pub(crate) fn freeze(&self, node: u64) -> io::Result<()> {
+        self.signal(node, Signal::STOP)
+    }
+
+    pub(crate) fn thaw(&self, node: u64) -> io::Result<()> {
+        self.signal(node, Signal::CONT)
+    }
+
+    /// Nodes whose process has ended though nobody asked it to, with how it ended. They are no longer
+    /// counted as running.
+    pub(crate) fn take_dead(&mut self) -> Vec<(u64, String)> {
+        let mut dead = Vec::new();
+        for (node, process) in &mut self.processes {
+            if let Ok(Some(status)) = process.try_wait() {
+                dead.push((*node, status.to_string()));
+            }
+        }
+        for (node, _) in &dead {
+            self.processes.remove(node);
+        }
+        dead
+    }
+
+    fn signal(&self, node: u64, signal: Signal) -> io::Result<()> {
+        if let Some(process) = self.processes.get(&node) {
+            kill_process(Pid::from_child(process), signal)?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Nodes {
+    fn drop(&mut self) {
+        for process in self.processes.values_mut() {
+            // SIGKILL also ends a process that is frozen.
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+    }
+}
+
+fn config_path(dir: &Path, node: u64) -> PathBuf {
+    dir.join(format!("node-{node}.toml"))
+}

@@ -1,0 +1,112 @@
+//! One run: clients at work, faults from the schedule, then peace, and the verdict.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use holdfast_sim::history::Violation;
+
+use crate::availability::Availability;
+use crate::clients::{Calls, Clients};
+use crate::cluster::{Cluster, ClusterError};
+use crate::fault::Fault;
+use crate::random::Random;
+use crate::recorder::Recorder;
+use crate::report::Report;
+use crate::schedule::{self, Episode};
+use crate::verdict;
+
+/// Longer than a client insists on one call.
+const CLIENTS_END_WITHIN: Duration = Duration::from_secs(20);
+
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) seed: u64,
+    pub(crate) nodes: u64,
+    pub(crate) length: Duration,
+}
+
+pub(crate) async fn run(plan: &Plan, binary: &Path, dir: &Path) -> Result<Report, ClusterError> {
+    let random = Random::new(plan.seed);
+    let recorder = Recorder::new();
+    let mut cluster = Cluster::start(binary, dir, plan.nodes, &recorder).await?;
+    let clients = Clients::start(cluster.client_addresses(), &recorder, &random);
+
+    let mut faults = BTreeMap::new();
+    let started = Instant::now();
+    for episode in schedule::plan(&random, plan.nodes, plan.length) {
+        play(&episode, started, &mut cluster, &mut faults).await?;
+    }
+    sleep_until(started + plan.length).await;
+    let until = recorder.now();
+
+    say(started, "all healed; the clients come to their end");
+    let kept = clients.stop(CLIENTS_END_WITHIN).await;
+    let mut violations: Vec<Violation> = verdict::convergence(&cluster).await.into_iter().collect();
+    let mut calls = Calls::to(&cluster.client_addresses(), 0, &recorder)?;
+    violations.extend(verdict::kept_locks(&mut calls, &kept).await);
+    cluster.heal()?;
+    cluster.stop().await?;
+    let surprises = cluster.surprises.drain(..);
+    violations.extend(surprises.map(|what| Violation { checker: "processes", what }));
+
+    let history = recorder.history();
+    let checking = Instant::now();
+    violations.extend(holdfast_sim::check::check(&history));
+    Ok(Report {
+        seed: plan.seed,
+        nodes: plan.nodes,
+        length: plan.length,
+        availability: Availability::of(&history, &cluster.quorum, until),
+        checking: checking.elapsed(),
+        wall_clocks_jumped: cluster.clocks.can_jump(),
+        kept_locks: kept.len(),
+        history,
+        faults,
+        violations,
+    })
+}
+
+async fn play(
+    episode: &Episode,
+    started: Instant,
+    cluster: &mut Cluster,
+    faults: &mut BTreeMap<&'static str, u64>,
+) -> Result<(), ClusterError> {
+    sleep_until(started + episode.begins).await;
+    begin(&episode.fault, started, cluster, faults).await?;
+    if let Some((after, fault)) = &episode.second {
+        sleep_until(started + episode.begins + *after).await;
+        begin(fault, started, cluster, faults).await?;
+    }
+    sleep_until(started + episode.begins + episode.lasts).await;
+    cluster.heal()?;
+    say(started, "healed");
+    Ok(())
+}
+
+async fn begin(
+    fault: &Fault,
+    started: Instant,
+    cluster: &mut Cluster,
+    faults: &mut BTreeMap<&'static str, u64>,
+) -> Result<(), ClusterError> {
+    match cluster.begin(fault).await? {
+        Some(nodes) if nodes.is_empty() => say(started, &fault.to_string()),
+        Some(nodes) => say(started, &format!("{} (node {nodes:?})", fault.kind())),
+        None => {
+            say(started, &format!("{fault}: left out, this machine cannot do it"));
+            return Ok(());
+        }
+    }
+    *faults.entry(fault.kind()).or_default() += 1;
+    Ok(())
+}
+
+async fn sleep_until(at: Instant) {
+    tokio::time::sleep_until(at.into()).await;
+}
+
+fn say(started: Instant, words: &str) {
+    eprintln!("chaos: {:7.3} s  {words}", started.elapsed().as_secs_f64());
+}

@@ -1,0 +1,67 @@
+//! What is asked of a cluster when all faults are healed, and of the history when all is over.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use holdfast_sim::history::Violation;
+
+use crate::clients::{Answer, Calls, Kept};
+use crate::cluster::Cluster;
+
+const CONVERGENCE_PATIENCE: Duration = Duration::from_secs(30);
+
+/// All nodes answer, and have applied the same, byte for byte.
+pub(crate) async fn convergence(cluster: &Cluster) -> Option<Violation> {
+    let give_up = Instant::now() + CONVERGENCE_PATIENCE;
+    loop {
+        let views = cluster.views().await;
+        let states: BTreeSet<_> = views
+            .values()
+            .map(|view| view.as_ref().map(|view| (view.applied_index, view.digest.clone())))
+            .collect();
+        if states.len() == 1 && !states.contains(&None) {
+            return None;
+        }
+        if Instant::now() > give_up {
+            let what = views
+                .iter()
+                .map(|(node, view)| match view {
+                    Some(view) => {
+                        format!("node {node}: index {}, digest {}", view.applied_index, view.digest)
+                    }
+                    None => format!("node {node}: no answer"),
+                })
+                .collect::<Vec<_>>()
+                .join("; ");
+            return Some(Violation { checker: "convergence", what });
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// Every grant that was acknowledged and not given back is still there, under its token.
+pub(crate) async fn kept_locks(calls: &mut Calls, kept: &[Kept]) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    for lock in kept {
+        let found = match calls.status(&lock.name).await {
+            Answer::Given(status, _) => status
+                .holders
+                .first()
+                .map(|holder| (holder.public_session_id.clone(), holder.token)),
+            Answer::Refused(..) | Answer::Never => {
+                let what = format!("nobody says who holds {}", lock.name);
+                violations.push(Violation { checker: "kept locks", what });
+                // The others would take as long, to the same end.
+                return violations;
+            }
+        };
+        if found != Some((lock.public_session_id.clone(), lock.token.0)) {
+            let what = format!(
+                "{} was granted to session {} under token {}; now its holder is {found:?}",
+                lock.name, lock.public_session_id, lock.token
+            );
+            violations.push(Violation { checker: "kept locks", what });
+        }
+    }
+    violations
+}

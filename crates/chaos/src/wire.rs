@@ -1,0 +1,167 @@
+//! A TCP connection's way through this process, where it can be held up, slowed down and broken.
+//!
+//! Caveats: held-up bytes are not lost but come later, as with a network that retransmits. A delay
+//! applies to what was read at once, so bytes that come while others wait have up to twice of it.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+const BUFFER_BYTES: usize = 64 * 1024;
+
+#[derive(Debug)]
+pub(crate) struct Wire {
+    address: String,
+    condition: watch::Sender<Condition>,
+    accepting: JoinHandle<()>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Condition {
+    is_cut: bool,
+    delay: Duration,
+    /// Connections of an earlier count are broken.
+    breaks: u64,
+}
+
+impl Wire {
+    /// Whoever connects to [`Wire::address`] reaches `target`.
+    pub(crate) async fn to(target: &str) -> io::Result<Wire> {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let address = listener.local_addr()?.to_string();
+        let condition = watch::Sender::new(Condition::default());
+        let accepting = tokio::spawn(accept(listener, target.into(), condition.subscribe()));
+        Ok(Wire { address, condition, accepting })
+    }
+
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Nothing passes any more, and nobody is told: connections stay, also new ones can be made.
+    pub(crate) fn cut(&self) {
+        self.condition.send_modify(|condition| condition.is_cut = true);
+    }
+
+    pub(crate) fn delay(&self, delay: Duration) {
+        self.condition.send_modify(|condition| condition.delay = delay);
+    }
+
+    /// No longer cut or slow.
+    pub(crate) fn heal(&self) {
+        self.condition.send_modify(|condition| {
+            condition.is_cut = false;
+            condition.delay = Duration::ZERO;
+        });
+    }
+
+    /// Ends every connection that there is.
+    pub(crate) fn break_connections(&self) {
+        self.condition.send_modify(|condition| condition.breaks += 1);
+    }
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        self.accepting.abort();
+    }
+}
+
+async fn accept(listener: TcpListener, target: Arc<str>, condition: watch::Receiver<Condition>) {
+    loop {
+        // An error is one connection's, or a lack of descriptors that passes.
+        let Ok((near, _)) = listener.accept().await else {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            continue;
+        };
+        tokio::spawn(carry(near, Arc::clone(&target), condition.clone()));
+    }
+}
+
+async fn carry(near: TcpStream, target: Arc<str>, mut condition: watch::Receiver<Condition>) {
+    let breaks = condition.borrow().breaks;
+    let Ok(far) = TcpStream::connect(&*target).await else { return };
+    let _ = (near.set_nodelay(true), far.set_nodelay(true));
+    let (from_near, to_near) = near.into_split();
+    let (from_far, to_far) = far.into_split();
+    let both = async {
+        tokio::join!(
+            pump(from_near, to_far, condition.clone()),
+            pump(from_far, to_near, condition.clone())
+        )
+    };
+    let mut watching = condition.clone();
+    tokio::select! {
+        _ = both => {}
+        _ = watching.wait_for(|condition| condition.breaks != breaks) => {}
+    }
+    // While the wire is cut, the end of one side is not told to the other either.
+    let _ = condition.wait_for(|condition| !condition.is_cut || condition.breaks != breaks).await;
+}
+
+async fn pump(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    mut condition: watch::Receiver<Condition>,
+) {
+    let mut buffer = vec![0; BUFFER_BYTES];
+    while let Ok(count @ 1..) = from.read(&mut buffer).await {
+        let delay = condition.borrow().delay;
+        if !delay.is_zero() {
+            tokio::time::sleep(delay).await;
+        }
+        if condition.wait_for(|condition| !condition.is_cut).await.is_err() {
+            return;
+        }
+        if to.write_all(&buffer[..count]).await.is_err() {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn connected() -> (Wire, TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let wire = Wire::to(&listener.local_addr().unwrap().to_string()).await.unwrap();
+        let near = TcpStream::connect(wire.address()).await.unwrap();
+        let (far, _) = listener.accept().await.unwrap();
+        (wire, near, far)
+    }
+
+    #[tokio::test]
+    async fn what_is_sent_over_a_cut_wire_arrives_when_it_is_healed() {
+        let (wire, mut near, mut far) = connected().await;
+        wire.cut();
+        near.write_all(b"word").await.unwrap();
+        let mut word = [0; 4];
+        let early = tokio::time::timeout(Duration::from_millis(100), far.read(&mut word)).await;
+        assert!(early.is_err(), "it passed a cut wire");
+        wire.heal();
+        far.read_exact(&mut word).await.unwrap();
+        assert_eq!(&word, b"word");
+    }
+
+    #[tokio::test]
+    async fn a_broken_connection_ends_on_both_sides() {
+        let (wire, mut near, mut far) = connected().await;
+        wire.break_connections();
+        assert!(matches!(near.read(&mut [0]).await, Ok(0) | Err(_)));
+        assert!(matches!(far.read(&mut [0]).await, Ok(0) | Err(_)));
+    }
+
+    #[tokio::test]
+    async fn the_end_of_one_side_is_told_to_the_other() {
+        let (_wire, near, mut far) = connected().await;
+        drop(near);
+        assert!(matches!(far.read(&mut [0]).await, Ok(0) | Err(_)));
+    }
+}
