@@ -1,0 +1,53 @@
+//! `run`: many seeds, each judged.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+
+use super::seeds::{Seeds, complain};
+
+#[derive(Debug, Args)]
+pub(crate) struct Run {
+    #[command(flatten)]
+    seeds: Seeds,
+}
+
+impl Run {
+    pub(crate) fn execute(self) -> io::Result<ExitCode> {
+        let started = Instant::now();
+        let (mut done, mut operations, mut faults, mut violations) = (0u64, 0, 0, 0);
+        let mut simulated = Duration::ZERO;
+        let mut bad_seeds = Vec::new();
+        self.seeds.run(self.seeds.options(), |report| {
+            done += 1;
+            simulated += report.simulated;
+            operations += report.operations;
+            faults += report.faults.values().sum::<u64>();
+            violations += report.violations.len();
+            if !report.violations.is_empty() {
+                bad_seeds.push(report.seed);
+                complain(&report, self.seeds.minutes)?;
+            }
+            if done.is_multiple_of(50) {
+                let (hours, passed) = (simulated.as_secs_f64() / 3_600.0, started.elapsed());
+                let seeds = self.seeds.seeds;
+                writeln!(io::stderr(), "{done}/{seeds} seeds, {hours:.1} h in {passed:.1?}")?;
+            }
+            Ok(())
+        })?;
+        let hours = simulated.as_secs_f64() / 3_600.0;
+        writeln!(
+            io::stdout(),
+            "seeds={done} simulated_hours={hours:.1} operations={operations} faults={faults} \
+             violations={violations}"
+        )?;
+        if bad_seeds.is_empty() {
+            return Ok(ExitCode::SUCCESS);
+        }
+        bad_seeds.sort_unstable();
+        writeln!(io::stderr(), "seeds with violations: {bad_seeds:?}")?;
+        Ok(ExitCode::FAILURE)
+    }
+}

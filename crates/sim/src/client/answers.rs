@@ -1,0 +1,147 @@
+//! What answers and notices change.
+
+use std::time::Duration;
+
+use holdfast_client::lease::{HoldId, Leases, LogicalTime};
+use holdfast_core::{Grant, Outcome, Rejection, RequestId, SessionId};
+
+use super::ask::Ask;
+use super::session::{Held, Pending, Session};
+use super::{Client, Output, Timer};
+use crate::history::{Output as Returned, RealTime};
+use crate::message::{Answer, Notice, Refusal, ReplyTo, Told};
+use crate::recorder::Recorder;
+
+impl Client {
+    pub(crate) fn receive(
+        &mut self,
+        now: RealTime,
+        answer: Answer,
+        recorder: &mut Recorder,
+        outputs: &mut Vec<Output>,
+    ) {
+        let Answer { reply_to, what } = answer;
+        let Some(mut session) = self.session.take_if(|session| session.id == reply_to.session)
+        else {
+            return;
+        };
+        let goes_on = match what {
+            Told::Refused(refusal) => {
+                self.refused(&session, reply_to, refusal, outputs);
+                true
+            }
+            Told::Queued => {
+                self.queued(&mut session, reply_to, outputs);
+                true
+            }
+            Told::Status { holder, waiters } => {
+                if let Some(pending) = session.pending.remove(&reply_to.request) {
+                    let output = Returned::Status { holder, waiters };
+                    recorder.returned(pending.operation, now, reply_to.sent, output);
+                }
+                true
+            }
+            Told::Outcome { at, outcome } => match session.pending.remove(&reply_to.request) {
+                Some(pending) => {
+                    let output = Returned::Outcome(as_recorded(&pending.ask, outcome.clone()));
+                    recorder.returned(pending.operation, now, reply_to.sent, output);
+                    let logical = LogicalTime(at.as_ms());
+                    self.settle(&mut session, reply_to.request, pending, logical, outcome)
+                }
+                None => true,
+            },
+        };
+        if goes_on {
+            self.session = Some(session);
+        }
+    }
+
+    pub(crate) fn notice(&mut self, session: SessionId, notice: &Notice) {
+        let Some(ours) = self.session.as_mut().filter(|ours| ours.id == session) else { return };
+        match notice {
+            Notice::HoldEnded { acquire } => ours.end_hold(*acquire),
+            Notice::SessionEnded => self.session = None,
+        }
+    }
+
+    /// Asks again soon, where it was told to.
+    fn refused(
+        &mut self,
+        session: &Session,
+        reply_to: ReplyTo,
+        refusal: Refusal,
+        outputs: &mut Vec<Output>,
+    ) {
+        let Some(pending) = session.pending.get(&reply_to.request) else { return };
+        if pending.last_sent != reply_to.sent {
+            return;
+        }
+        if let Refusal::Elsewhere { leader: Some(leader) } = refusal {
+            self.hint = Some(leader.0 as usize - 1);
+        }
+        let timer =
+            Timer { session: session.id, request: reply_to.request, attempt: pending.attempt };
+        outputs.push(Output::Timer { after_us: self.rng.between(20_000, 500_000), timer });
+    }
+
+    /// It waits for longer now, but not for ever: the node may be gone.
+    fn queued(&mut self, session: &mut Session, reply_to: ReplyTo, outputs: &mut Vec<Output>) {
+        let Some(pending) = session.pending.get_mut(&reply_to.request) else { return };
+        if pending.last_sent != reply_to.sent {
+            return;
+        }
+        pending.attempt += 1;
+        let timer =
+            Timer { session: session.id, request: reply_to.request, attempt: pending.attempt };
+        outputs.push(Output::Timer { after_us: self.rng.between(4_000_000, 9_000_000), timer });
+    }
+
+    /// Acts on the answer of the lock table. False if the session is over.
+    fn settle(
+        &mut self,
+        session: &mut Session,
+        request: RequestId,
+        pending: Pending,
+        at: LogicalTime,
+        outcome: Outcome,
+    ) -> bool {
+        match &outcome {
+            Outcome::Rejected(Rejection::UnknownSession) | Outcome::SessionClosed => return false,
+            Outcome::Rejected(_) => {}
+            _ => match &mut session.leases {
+                Some(leases) => leases.answered(pending.first_sent, at),
+                None => {
+                    let ttl = Duration::from_millis(session.ttl.as_ms());
+                    session.leases = Some(Leases::opened(pending.first_sent, at, ttl));
+                }
+            },
+        }
+        match (pending.ask, outcome) {
+            (Ask::Acquire { .. }, Outcome::Granted(grant)) => take_hold(session, request, grant),
+            (Ask::Renew { hold, .. }, Outcome::Renewed { deadline, .. }) => {
+                if let Some(leases) = &mut session.leases {
+                    leases.renewed(HoldId(hold.0), deadline.map(|at| LogicalTime(at.as_ms())));
+                }
+            }
+            (Ask::Renew { hold, .. }, Outcome::Rejected(_)) => session.end_hold(hold),
+            _ => {}
+        }
+        true
+    }
+}
+
+fn take_hold(session: &mut Session, request: RequestId, grant: Grant) {
+    let deadline = grant.deadline.map(|at| LogicalTime(at.as_ms()));
+    if let Some(leases) = &mut session.leases {
+        leases.granted(HoldId(request.0), deadline);
+    }
+    session.holds.insert(request, Held { name: grant.name, token: grant.token });
+}
+
+/// The history calls an attached stream a touch, and its answer too.
+fn as_recorded(ask: &Ask, outcome: Outcome) -> Outcome {
+    match (ask, outcome) {
+        (Ask::Attach { .. }, Outcome::SessionOpen { ttl, .. }) => Outcome::Touched { ttl },
+        (_, outcome) => outcome,
+    }
+}

@@ -1,0 +1,51 @@
+//! Which commands were on their way while which fault went on.
+
+use holdfast_core::Batch;
+
+use crate::fault::{ActiveFault, FaultKind};
+use crate::workload::CommandKind;
+
+/// Counts, by fault and command.
+#[derive(Clone, Debug, Default)]
+pub struct Coverage {
+    counts: [[u64; CommandKind::ALL.len()]; FaultKind::ALL.len()],
+}
+
+impl Coverage {
+    /// A client has just sent it.
+    pub(crate) fn in_flight(&mut self, command: CommandKind, active: &[ActiveFault]) {
+        for fault in active {
+            self.counts[fault.kind as usize][command as usize] += 1;
+        }
+    }
+
+    /// A leader has just put these into its log.
+    pub(crate) fn proposed(&mut self, entry: &[u8], active: &[ActiveFault]) {
+        if entry.is_empty() || active.is_empty() {
+            return;
+        }
+        for command in Batch::decode(entry).map(|batch| batch.commands).unwrap_or_default() {
+            self.in_flight(CommandKind::of(&command), active);
+        }
+    }
+
+    pub fn add(&mut self, other: &Coverage) {
+        for (row, more) in self.counts.iter_mut().zip(&other.counts) {
+            for (count, more) in row.iter_mut().zip(more) {
+                *count += more;
+            }
+        }
+    }
+
+    pub fn count(&self, fault: FaultKind, command: CommandKind) -> u64 {
+        self.counts[fault as usize][command as usize]
+    }
+
+    /// The pairs that never met.
+    pub fn missing(&self) -> Vec<(FaultKind, CommandKind)> {
+        let pairs = FaultKind::ALL
+            .into_iter()
+            .flat_map(|fault| CommandKind::ALL.into_iter().map(move |command| (fault, command)));
+        pairs.filter(|(fault, command)| self.count(*fault, *command) == 0).collect()
+    }
+}

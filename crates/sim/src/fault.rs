@@ -1,0 +1,132 @@
+//! What goes wrong in a run, and when. [`strike`] says how each fault is done and undone.
+
+mod partition;
+mod strike;
+
+use crate::network::Cut;
+
+/// The kinds of faults, in the order of the table that `coverage` prints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FaultKind {
+    /// One node and the rest cannot hear each other.
+    IsolatedNode,
+    /// A minority is cut off, without the leader if that can be.
+    Minority,
+    /// A majority is cut off from the leader's side.
+    Majority,
+    /// Each node hears only its neighbours.
+    Ring,
+    /// Two halves, and one node that hears both.
+    Bridge,
+    /// A node sends and is not heard, or hears and cannot send.
+    OneWay,
+    /// A cut that comes and goes.
+    Flapping,
+    /// Some clients cannot reach some nodes.
+    ClientsCutOff,
+    Loss,
+    Delay,
+    Duplication,
+    /// The power fails.
+    Crash,
+    /// The power fails everywhere at once.
+    PowerCut,
+    /// The power fails while a turn is written.
+    TornWrite,
+    /// The power fails while a snapshot is written.
+    TornSnapshot,
+    SyncError,
+    DiskFull,
+    SlowDisk,
+    /// A bit of what was synced flips: the node must refuse to start.
+    Corruption,
+    PausedNode,
+    PausedClient,
+    /// A client stops for ever; another takes its place.
+    DeadClient,
+    LeaderTransfer,
+    /// A node's clock runs faster or slower than is trusted; for the whole run.
+    WildClock,
+}
+
+impl FaultKind {
+    pub const ALL: [FaultKind; 24] = [
+        FaultKind::IsolatedNode,
+        FaultKind::Minority,
+        FaultKind::Majority,
+        FaultKind::Ring,
+        FaultKind::Bridge,
+        FaultKind::OneWay,
+        FaultKind::Flapping,
+        FaultKind::ClientsCutOff,
+        FaultKind::Loss,
+        FaultKind::Delay,
+        FaultKind::Duplication,
+        FaultKind::Crash,
+        FaultKind::PowerCut,
+        FaultKind::TornWrite,
+        FaultKind::TornSnapshot,
+        FaultKind::SyncError,
+        FaultKind::DiskFull,
+        FaultKind::SlowDisk,
+        FaultKind::Corruption,
+        FaultKind::PausedNode,
+        FaultKind::PausedClient,
+        FaultKind::DeadClient,
+        FaultKind::LeaderTransfer,
+        FaultKind::WildClock,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            FaultKind::IsolatedNode => "isolated-node",
+            FaultKind::Minority => "minority",
+            FaultKind::Majority => "majority",
+            FaultKind::Ring => "ring",
+            FaultKind::Bridge => "bridge",
+            FaultKind::OneWay => "one-way",
+            FaultKind::Flapping => "flapping",
+            FaultKind::ClientsCutOff => "clients-cut-off",
+            FaultKind::Loss => "loss",
+            FaultKind::Delay => "delay",
+            FaultKind::Duplication => "duplication",
+            FaultKind::Crash => "crash",
+            FaultKind::PowerCut => "power-cut",
+            FaultKind::TornWrite => "torn-write",
+            FaultKind::TornSnapshot => "torn-snapshot",
+            FaultKind::SyncError => "sync-error",
+            FaultKind::DiskFull => "disk-full",
+            FaultKind::SlowDisk => "slow-disk",
+            FaultKind::Corruption => "corruption",
+            FaultKind::PausedNode => "paused-node",
+            FaultKind::PausedClient => "paused-client",
+            FaultKind::DeadClient => "dead-client",
+            FaultKind::LeaderTransfer => "leader-transfer",
+            FaultKind::WildClock => "wild-clock",
+        }
+    }
+}
+
+/// A fault that goes on.
+#[derive(Debug)]
+pub(crate) struct ActiveFault {
+    pub(crate) number: u64,
+    pub(crate) kind: FaultKind,
+    pub(crate) undo: Undo,
+}
+
+/// How a fault ends.
+#[derive(Debug)]
+pub(crate) enum Undo {
+    Nothing,
+    Mend(Vec<Cut>),
+    /// The cut is there only half of the time.
+    StopFlapping { cuts: Vec<Cut>, is_cut: bool },
+    ImproveNetwork,
+    Restart(Vec<usize>),
+    MakeRoom(usize),
+    HealDisk(usize),
+    ResumeNode(usize),
+    ResumeClient(usize),
+    ReplaceClient(usize),
+}

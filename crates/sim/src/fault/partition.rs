@@ -1,0 +1,101 @@
+//! Who cannot hear whom, for each kind of partition. A cut is one direction of one link.
+
+use crate::message::Place;
+use crate::network::Cut;
+use crate::rng::Rng;
+
+/// Both directions between every one of these and every one of those.
+pub(super) fn between(these: &[Place], those: &[Place]) -> Vec<Cut> {
+    let pairs = these.iter().flat_map(|a| those.iter().map(|b| (*a, *b)));
+    pairs.flat_map(|(a, b)| [(a, b), (b, a)]).collect()
+}
+
+fn nodes(count: usize) -> Vec<Place> {
+    (0..count).map(Place::Node).collect()
+}
+
+pub(super) fn isolated(node: usize, count: usize) -> Vec<Cut> {
+    let others: Vec<Place> =
+        nodes(count).into_iter().filter(|place| *place != Place::Node(node)).collect();
+    between(&[Place::Node(node)], &others)
+}
+
+/// A minority on one side; `member` belongs to it, or is sure not to.
+pub(super) fn minority(member: usize, inside: bool, count: usize, rng: &mut Rng) -> Vec<Cut> {
+    let mut others: Vec<Place> =
+        nodes(count).into_iter().filter(|place| *place != Place::Node(member)).collect();
+    rng.shuffle(&mut others);
+    let mut small = others.split_off(others.len() - (count - 1) / 2);
+    if inside {
+        others.extend(small.pop());
+        small.push(Place::Node(member));
+    } else {
+        others.push(Place::Node(member));
+    }
+    between(&small, &others)
+}
+
+/// Each node hears only the two beside it. With three nodes all would, so there one link is cut.
+pub(super) fn ring(count: usize, rng: &mut Rng) -> Vec<Cut> {
+    let mut order = nodes(count);
+    rng.shuffle(&mut order);
+    if count == 3 {
+        return between(&order[..1], &order[1..2]);
+    }
+    let mut cuts = Vec::new();
+    for a in 0..count {
+        for b in a + 2..count {
+            if (a, b) != (0, count - 1) {
+                cuts.extend(between(&order[a..=a], &order[b..=b]));
+            }
+        }
+    }
+    cuts
+}
+
+/// Two halves that only one node can hear both of.
+pub(super) fn bridge(count: usize, rng: &mut Rng) -> Vec<Cut> {
+    let mut order = nodes(count);
+    rng.shuffle(&mut order);
+    let (left, right) = order[1..].split_at((count - 1) / 2);
+    between(left, right)
+}
+
+/// The node is not heard, or hears nothing.
+pub(super) fn one_way(node: usize, count: usize, hears: bool) -> Vec<Cut> {
+    let node_place = Place::Node(node);
+    let others = nodes(count).into_iter().filter(|place| *place != node_place);
+    others.map(|other| if hears { (node_place, other) } else { (other, node_place) }).collect()
+}
+
+pub(super) fn clients(count: usize, clients: usize, rng: &mut Rng) -> Vec<Cut> {
+    let mut these: Vec<Place> = (0..clients).map(Place::Client).collect();
+    rng.shuffle(&mut these);
+    these.truncate(1 + rng.index(clients));
+    let mut those = nodes(count);
+    rng.shuffle(&mut those);
+    those.truncate(1 + rng.index(count));
+    between(&these, &those)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_minority_is_one_and_holds_the_member_only_if_it_should() {
+        for seed in 0..50 {
+            let mut rng = Rng::new(seed);
+            for (count, small) in [(3, 1), (5, 2)] {
+                let cut_off = |inside| {
+                    let cuts = minority(0, inside, count, &mut Rng::new(seed));
+                    cuts.iter().filter(|(from, _)| *from == Place::Node(0)).count()
+                };
+                assert_eq!(cut_off(true), count - small);
+                assert_eq!(cut_off(false), small);
+            }
+            assert_eq!(ring(5, &mut rng).len(), 10);
+            assert_eq!(bridge(5, &mut rng).len(), 8);
+        }
+    }
+}

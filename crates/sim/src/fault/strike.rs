@@ -1,0 +1,248 @@
+//! How each fault is done and undone.
+
+use super::{ActiveFault, FaultKind, Undo, partition};
+use crate::history::RealTime;
+use crate::network::{Cut, Quality};
+use crate::node::{CrashPoint, Incoming};
+use crate::world::{Due, World};
+
+const SECOND_US: u64 = 1_000_000;
+
+impl World {
+    /// Something goes wrong; and the next thing is planned.
+    pub(crate) fn strike(&mut self) {
+        let kind = FaultKind::ALL[self.fault_rng.index(FaultKind::ALL.len())];
+        self.begin_fault(kind);
+        let pause = SECOND_US + self.fault_rng.around(self.plan.fault_pace_us);
+        self.agenda.plan(RealTime(self.now.0 + pause), Due::Fault);
+    }
+
+    fn begin_fault(&mut self, kind: FaultKind) {
+        let number = self.faults_begun + 1;
+        let Some(undo) = self.do_fault(kind, number) else { return };
+        self.faults_begun = number;
+        *self.faults.entry(kind).or_default() += 1;
+        self.trace.number(kind as u64);
+        self.trace.line(self.now, || format!("fault {number} {}: {undo:?}", kind.name()));
+        let length = self.fault_rng.between(SECOND_US, self.plan.fault_length_us);
+        if let Undo::StopFlapping { .. } = undo {
+            self.agenda.plan(RealTime(self.now.0 + SECOND_US), Due::Flap(number));
+        }
+        self.active.push(ActiveFault { number, kind, undo });
+        self.agenda.plan(RealTime(self.now.0 + length), Due::FaultOver(number));
+    }
+
+    /// None if it cannot be done now.
+    fn do_fault(&mut self, kind: FaultKind, number: u64) -> Option<Undo> {
+        let count = self.nodes.len();
+        let node = self.any_node();
+        let client = self.fault_rng.index(self.clients.len());
+        let rng = &mut self.fault_rng;
+        Some(match kind {
+            FaultKind::IsolatedNode => self.cut(partition::isolated(node, count)),
+            FaultKind::Minority => {
+                let cuts = partition::minority(node, false, count, rng);
+                self.cut(cuts)
+            }
+            FaultKind::Majority => {
+                let cuts = partition::minority(node, true, count, rng);
+                self.cut(cuts)
+            }
+            FaultKind::Ring => {
+                let cuts = partition::ring(count, rng);
+                self.cut(cuts)
+            }
+            FaultKind::Bridge => {
+                let cuts = partition::bridge(count, rng);
+                self.cut(cuts)
+            }
+            FaultKind::OneWay => {
+                let hears = rng.percent(50);
+                self.cut(partition::one_way(node, count, hears))
+            }
+            FaultKind::Flapping => {
+                let cuts = partition::isolated(node, count);
+                self.network.cut(&cuts);
+                Undo::StopFlapping { cuts, is_cut: true }
+            }
+            FaultKind::ClientsCutOff => {
+                let cuts = partition::clients(count, self.clients.len(), rng);
+                self.cut(cuts)
+            }
+            FaultKind::Loss | FaultKind::Delay | FaultKind::Duplication => {
+                let quality = self.bad_quality(kind);
+                self.network.worsen(number, quality);
+                Undo::ImproveNetwork
+            }
+            FaultKind::Crash => {
+                self.crash(node)?;
+                Undo::Restart(vec![node])
+            }
+            FaultKind::PowerCut => {
+                let up: Vec<usize> = (0..count).filter(|node| self.nodes[*node].is_up()).collect();
+                for node in &up {
+                    self.crash(*node)?;
+                }
+                Undo::Restart(up)
+            }
+            FaultKind::TornWrite => self.crash_at(node, CrashPoint::Turn)?,
+            FaultKind::TornSnapshot => self.crash_at(node, CrashPoint::Snapshot)?,
+            FaultKind::SyncError => {
+                let successes = rng.below(4);
+                self.up(node)?.fail_sync_after(successes);
+                Undo::Restart(vec![node])
+            }
+            FaultKind::DiskFull => {
+                self.up(node)?.fill_disk(true);
+                Undo::MakeRoom(node)
+            }
+            FaultKind::SlowDisk => {
+                let slowest = [300_000, 2 * SECOND_US, 10 * SECOND_US][rng.index(3)];
+                self.nodes[node].slow_disk_us = Some((10_000, slowest));
+                Undo::HealDisk(node)
+            }
+            FaultKind::Corruption => self.corrupt(node)?,
+            FaultKind::PausedNode => {
+                self.up(node)?.pause();
+                Undo::ResumeNode(node)
+            }
+            FaultKind::PausedClient => {
+                self.clients[client].paused += 1;
+                Undo::ResumeClient(client)
+            }
+            FaultKind::DeadClient => {
+                if self.clients[client].dead {
+                    return None;
+                }
+                self.clients[client].die();
+                Undo::ReplaceClient(client)
+            }
+            FaultKind::LeaderTransfer => {
+                let leader = self.leader()?;
+                self.tell(leader, Incoming::TransferLeadership, 0);
+                Undo::Nothing
+            }
+            // It began with the run, or it does not come.
+            FaultKind::WildClock => return None,
+        })
+    }
+
+    /// The leader more often than chance would have it.
+    fn any_node(&mut self) -> usize {
+        let any = self.fault_rng.index(self.nodes.len());
+        if self.fault_rng.percent(40) { self.leader().unwrap_or(any) } else { any }
+    }
+
+    fn up(&mut self, node: usize) -> Option<&mut crate::node::Node> {
+        Some(&mut self.nodes[node]).filter(|node| node.is_up())
+    }
+
+    fn cut(&mut self, cuts: Vec<Cut>) -> Undo {
+        self.network.cut(&cuts);
+        Undo::Mend(cuts)
+    }
+
+    fn crash(&mut self, node: usize) -> Option<()> {
+        self.up(node)?.crash();
+        Some(())
+    }
+
+    fn crash_at(&mut self, node: usize, point: CrashPoint) -> Option<Undo> {
+        self.up(node)?.crash_point = Some(point);
+        Some(Undo::Restart(vec![node]))
+    }
+
+    /// At most a minority is lost for ever.
+    fn corrupt(&mut self, node: usize) -> Option<Undo> {
+        let ruined = self.nodes.iter().filter(|node| node.ruined).count();
+        let may_ruin = ruined < (self.nodes.len() - 1) / 2 && self.fault_rng.percent(25);
+        if !may_ruin || !self.up(node)?.corrupt() {
+            return None;
+        }
+        self.nodes[node].ruined = true;
+        let refused = self.nodes[node].start(&mut Vec::new()).is_err();
+        if !refused {
+            let what = format!("node {node} started although a bit of its log had flipped");
+            self.recorder.violation("disk", what);
+            self.nodes[node].stop();
+        }
+        Some(Undo::Nothing)
+    }
+
+    fn bad_quality(&mut self, kind: FaultKind) -> Quality {
+        let rng = &mut self.fault_rng;
+        let mut quality = self.plan.quality;
+        match kind {
+            FaultKind::Loss => quality.loss_permille = rng.between(50, 500),
+            FaultKind::Delay => quality.delay_us = (1_000, rng.between(200_000, 3 * SECOND_US)),
+            _ => {
+                quality.duplication_permille = rng.between(100, 600);
+                quality.straggler_us = rng.between(SECOND_US, 30 * SECOND_US);
+            }
+        }
+        quality
+    }
+
+    /// The fault is over.
+    pub(crate) fn end_fault(&mut self, number: u64) {
+        let Some(at) = self.active.iter().position(|fault| fault.number == number) else { return };
+        let ActiveFault { kind, undo, .. } = self.active.remove(at);
+        self.trace.line(self.now, || format!("fault {number} {} is over", kind.name()));
+        match undo {
+            Undo::Nothing => {}
+            Undo::Mend(cuts) | Undo::StopFlapping { cuts, is_cut: true } => {
+                self.network.mend(&cuts);
+            }
+            Undo::StopFlapping { is_cut: false, .. } => {}
+            Undo::ImproveNetwork => self.network.improve(number),
+            Undo::Restart(nodes) => {
+                for node in nodes {
+                    self.nodes[node].crash_point = None;
+                    self.restart(node);
+                }
+            }
+            Undo::MakeRoom(node) => {
+                self.nodes[node].fill_disk(false);
+                self.restart(node);
+            }
+            Undo::HealDisk(node) => self.nodes[node].slow_disk_us = None,
+            Undo::ResumeNode(node) => {
+                self.nodes[node].resume();
+                self.wake(node, self.now);
+            }
+            Undo::ResumeClient(client) => {
+                self.clients[client].paused = self.clients[client].paused.saturating_sub(1);
+                self.catch_up(client);
+            }
+            Undo::ReplaceClient(client) => {
+                self.clients[client].dead = false;
+                self.agenda.plan(self.now, Due::Think(client));
+            }
+        }
+    }
+
+    /// A cut that comes and goes changes its mind.
+    pub(crate) fn flap(&mut self, number: u64) {
+        let Some(fault) = self.active.iter_mut().find(|fault| fault.number == number) else {
+            return;
+        };
+        let Undo::StopFlapping { cuts, is_cut } = &mut fault.undo else { return };
+        *is_cut = !*is_cut;
+        if *is_cut { self.network.cut(cuts) } else { self.network.mend(cuts) }
+        let pause = self.fault_rng.between(100_000, 4 * SECOND_US);
+        self.agenda.plan(RealTime(self.now.0 + pause), Due::Flap(number));
+    }
+
+    /// Ends all that goes on, and starts every node that can start.
+    pub(crate) fn heal(&mut self) {
+        let numbers: Vec<u64> = self.active.iter().map(|fault| fault.number).collect();
+        for number in numbers {
+            self.end_fault(number);
+        }
+        for node in 0..self.nodes.len() {
+            self.nodes[node].crash_point = None;
+            self.nodes[node].forgive_disk();
+            self.restart(node);
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! What travels over the simulated network. Between nodes: the real bytes of consensus. Between clients
+//! and nodes: plain values, since the wire format is not what is simulated here.
+
+use holdfast_core::{
+    Command, FenceToken, LockName, LogicalTime, Outcome, PublicSessionId, RequestId, SessionId,
+    StreamId,
+};
+use holdfast_replica::NodeId;
+
+use crate::history::RealTime;
+use crate::rng::mix;
+
+/// A participant, by its place in the list of nodes or of clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Place {
+    Node(usize),
+    Client(usize),
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Message {
+    Consensus {
+        bytes: Vec<u8>,
+        is_snapshot: bool,
+    },
+    Request(Request),
+    Answer(Answer),
+    /// What the leader tells a session that it did not ask for.
+    Notice {
+        session: SessionId,
+        notice: Notice,
+    },
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Request {
+    pub(crate) reply_to: ReplyTo,
+    pub(crate) body: Body,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Body {
+    Command(Command),
+    Status(LockName),
+}
+
+/// Whose request, and which sending of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReplyTo {
+    pub(crate) client: usize,
+    pub(crate) session: SessionId,
+    pub(crate) request: RequestId,
+    pub(crate) sent: RealTime,
+    /// The follower that passed it on, and through which the answer goes back.
+    pub(crate) via: Option<usize>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Answer {
+    pub(crate) reply_to: ReplyTo,
+    pub(crate) what: Told,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Told {
+    Outcome { at: LogicalTime, outcome: Outcome },
+    Status { holder: Option<(SessionId, FenceToken)>, waiters: u64 },
+    /// It stands in the queue; its answer comes later.
+    Queued,
+    Refused(Refusal),
+}
+
+/// Not an answer of the lock table: the client asks again.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Refusal {
+    Elsewhere { leader: Option<NodeId> },
+    OutOfSpace,
+    Overloaded,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Notice {
+    HoldEnded { acquire: RequestId },
+    SessionEnded,
+}
+
+/// A stream of a client that broke.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BrokenStream {
+    pub(crate) session: SessionId,
+    pub(crate) stream: StreamId,
+}
+
+/// The secret id behind a public one. In the simulation it is no secret: reads tell public ids, and
+/// checkers want to know whose they are.
+pub(crate) fn session_of(public: PublicSessionId) -> SessionId {
+    SessionId(u128::from(mix(public.0)) << 64 | u128::from(public.0))
+}

@@ -1,0 +1,279 @@
+//! A simulated node: the real replica, the real log on a simulated disk, and a driver that does in one
+//! thread what the server's driver does in its own, in the same order ([`turn`]). What it wants done
+//! outside comes out as [`Output`]s.
+//!
+//! A process is [`Running`]; the node around it (its disk, its clock, its place in the network) outlives
+//! it. A paused process keeps its inbox; a crashed one loses it.
+
+mod callers;
+mod log;
+mod turn;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::time::Duration;
+
+use holdfast_core::{Event, Limits, LogIndex, LogicalTime, SessionId, Span};
+use holdfast_replica::{Leadership, NodeId, Outgoing, Replica, ReplicaConfig, SnapshotFile};
+use holdfast_wal::{Operation, SimDisk};
+
+use self::callers::Callers;
+use self::log::{HalfTurn, Log};
+use crate::clock::LocalClock;
+use crate::history::RealTime;
+use crate::message::{Answer, BrokenStream, Notice, Request};
+use crate::rng::Rng;
+
+/// What all nodes of a run share.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub(crate) nodes: usize,
+    pub(crate) tick: Duration,
+    pub(crate) heartbeat_ticks: usize,
+    pub(crate) election_ticks: (usize, usize),
+    pub(crate) grace: Span,
+    pub(crate) snapshot_every_entries: u64,
+    pub(crate) keep_entries: u64,
+    pub(crate) segment_bytes: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) id: NodeId,
+    settings: Settings,
+    clock: LocalClock,
+    rng: Rng,
+    disk: SimDisk,
+    running: Option<Running>,
+    /// It lost what it had promised to keep, and never comes back.
+    pub(crate) ruined: bool,
+    paused: u32,
+    inbox: VecDeque<Incoming>,
+    /// The loop is at work until then.
+    pub(crate) busy_until: RealTime,
+    /// A disk this slow: each sync takes between these, in microseconds.
+    pub(crate) slow_disk_us: Option<(u64, u64)>,
+    pub(crate) crash_point: Option<CrashPoint>,
+}
+
+/// A process.
+#[derive(Debug)]
+struct Running {
+    replica: Replica,
+    log: Log,
+    callers: Callers,
+    /// Which client a session's stream belongs to, as far as this leader heard.
+    streams: BTreeMap<SessionId, usize>,
+    leadership: Leadership,
+    /// The turn whose disk work is not done.
+    half: Option<HalfTurn>,
+    out_of_space: bool,
+    digested_at: u64,
+    /// The process ended in the middle of its work.
+    gone: bool,
+}
+
+/// In which work of the disk a machine is to crash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CrashPoint {
+    /// While a turn is written.
+    Turn,
+    /// While a snapshot is written.
+    Snapshot,
+}
+
+/// One thing for the loop to take in.
+#[derive(Debug)]
+pub(crate) enum Incoming {
+    Consensus(Vec<u8>),
+    PeerUnreachable(NodeId),
+    SnapshotSent { to: NodeId, delivered: bool },
+    Request(Request),
+    /// The background work on a snapshot gets its turn.
+    SnapshotDue(SnapshotFile),
+    StreamBroke(BrokenStream),
+    TransferLeadership,
+}
+
+/// What a node wants done, or what it did.
+#[derive(Debug)]
+pub(crate) enum Output {
+    Send(Outgoing),
+    Answer(Answer),
+    Forward { to: NodeId, request: Request },
+    Notice { client: usize, session: SessionId, notice: Notice },
+    SnapshotToSave(SnapshotFile),
+    Happened { index: LogIndex, at: LogicalTime, event: Event },
+    /// The table was replaced.
+    Restored { index: LogIndex, at: LogicalTime },
+    Digest { index: LogIndex, at: LogicalTime, digest: u64 },
+    /// A leader committed something.
+    Committed { term: u64 },
+    /// The leader proposed this entry.
+    Proposed(bytes::Bytes),
+    Leadership(Leadership),
+    Stopped { why: String },
+    /// The machine went down at a crash point.
+    Crashed,
+    /// Something that must never happen.
+    Broken { what: String },
+}
+
+/// Why a node did not start.
+#[derive(Debug)]
+pub(crate) enum StartFailure {
+    /// The log refuses: it is damaged.
+    Log(String),
+    Replica(String),
+}
+
+impl Node {
+    pub(crate) fn new(index: usize, settings: Settings, clock: LocalClock, rng: Rng) -> Node {
+        Node {
+            id: NodeId(index as u64 + 1),
+            settings,
+            clock,
+            rng,
+            disk: SimDisk::new(),
+            running: None,
+            ruined: false,
+            paused: 0,
+            inbox: VecDeque::new(),
+            busy_until: RealTime(0),
+            slow_disk_us: None,
+            crash_point: None,
+        }
+    }
+
+    /// A new process starts from what the disk has.
+    pub(crate) fn start(&mut self, outputs: &mut Vec<Output>) -> Result<(), StartFailure> {
+        self.disk.clear_faults();
+        let (log, durable) = Log::open(&self.disk, self.settings.segment_bytes)
+            .map_err(|error| StartFailure::Log(error.to_string()))?;
+        let (low, high) = self.settings.election_ticks;
+        let election = self.rng.between(low as u64, high as u64) as usize;
+        let config = ReplicaConfig {
+            group: log::GROUP,
+            node: self.id,
+            voters: (1..=self.settings.nodes as u64).map(NodeId).collect(),
+            tick: self.settings.tick,
+            heartbeat_ticks: self.settings.heartbeat_ticks,
+            election_ticks: (election, election + 1),
+            grace: self.settings.grace,
+            snapshot_every_entries: self.settings.snapshot_every_entries,
+            snapshot_every_bytes: u64::MAX,
+            keep_entries: self.settings.keep_entries,
+            limits: Limits::default(),
+        };
+        let replica = Replica::new(config, durable)
+            .map_err(|error| StartFailure::Replica(error.to_string()))?;
+        let (index, at) = (LogIndex(replica.applied_index()), replica.table().now());
+        outputs.push(Output::Restored { index, at });
+        self.inbox.clear();
+        self.running = Some(Running {
+            replica,
+            log,
+            callers: Callers::default(),
+            streams: BTreeMap::new(),
+            leadership: Leadership::default(),
+            half: None,
+            out_of_space: false,
+            digested_at: 0,
+            gone: false,
+        });
+        Ok(())
+    }
+
+    /// The machine loses power: of what was not synced, chance decides what is left.
+    pub(crate) fn crash(&mut self) {
+        let rng = &mut self.rng;
+        let keep_percent = rng.below(101);
+        self.disk = self.disk.crashed(|_| rng.percent(keep_percent));
+        self.stop();
+    }
+
+    /// The process ends; the disk stays as the operating system sees it.
+    pub(crate) fn stop(&mut self) {
+        self.running = None;
+        self.inbox.clear();
+        self.crash_point = None;
+        self.disk.set_capacity_bytes(None);
+    }
+
+    /// Inverts one bit of what was synced. False if there is nothing yet.
+    pub(crate) fn corrupt(&mut self) -> bool {
+        let disk = self.disk.crashed(|_| false);
+        let names = holdfast_wal::Disk::list(&disk).unwrap_or_default();
+        let ours: Vec<String> = names.into_iter().filter(|name| name.starts_with("log-")).collect();
+        let Some(name) = self.rng.pick(&ours) else { return false };
+        // Only blocks that were written: what lies behind them is not the log's yet.
+        let content = disk.content(name).unwrap_or_default();
+        let written = content.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+        let bit = self.rng.below(written as u64 * 8);
+        self.disk = disk;
+        self.stop();
+        written > 0 && self.disk.flip_bit(name, bit)
+    }
+
+    pub(crate) fn pause(&mut self) {
+        self.paused += 1;
+    }
+
+    pub(crate) fn resume(&mut self) {
+        self.paused = self.paused.saturating_sub(1);
+    }
+
+    /// The next sync but so many fails.
+    pub(crate) fn fail_sync_after(&mut self, successes: u64) {
+        self.disk.fail_after(Operation::SyncData, successes, io::ErrorKind::Other);
+    }
+
+    /// No file grows any more, until there is room again.
+    pub(crate) fn fill_disk(&mut self, full: bool) {
+        self.disk.set_capacity_bytes(full.then_some(0));
+        self.disk.clear_faults();
+        if full {
+            // What is preallocated has room; a write refused there is what a thin volume does.
+            for successes in 0..self.rng.between(1, 12) {
+                self.disk.fail_after(Operation::Write, successes, io::ErrorKind::StorageFull);
+            }
+        }
+    }
+
+    /// Faults of the disk that have not struck are called off.
+    pub(crate) fn forgive_disk(&mut self) {
+        self.disk.clear_faults();
+    }
+
+    pub(crate) fn receive(&mut self, incoming: Incoming) {
+        if self.running.is_some() {
+            self.inbox.push_back(incoming);
+        }
+    }
+
+    pub(crate) fn is_up(&self) -> bool {
+        self.running.is_some()
+    }
+
+    pub(crate) fn is_paused(&self) -> bool {
+        self.paused > 0
+    }
+
+    /// It takes input soon: it runs, is not paused, and its loop is not stuck in the disk.
+    pub(crate) fn listens(&self, now: RealTime) -> bool {
+        self.is_up() && !self.is_paused() && self.busy_until.0 <= now.0 + 1_000_000
+    }
+
+    pub(crate) fn leads(&self) -> bool {
+        self.running.as_ref().is_some_and(|running| running.leadership.is_here)
+    }
+
+    pub(crate) fn replica(&self) -> Option<&Replica> {
+        self.running.as_ref().map(|running| &running.replica)
+    }
+
+    /// When the loop turns at the latest, from now on.
+    pub(crate) fn tick_us(&self) -> u64 {
+        self.clock.real_us_of(self.settings.tick)
+    }
+}

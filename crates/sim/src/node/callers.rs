@@ -1,0 +1,97 @@
+//! Who waits for an answer of this node: calls under way, and acquires that stand in a queue.
+
+use std::collections::BTreeMap;
+
+use holdfast_core::{Command, LockName, LogicalTime, Outcome, RequestId, SessionId};
+use holdfast_replica::Ticket;
+
+use crate::message::{Answer, Refusal, ReplyTo, Told};
+
+/// An acquire, as the lock table names it.
+type Wait = (SessionId, RequestId);
+
+#[derive(Debug, Default)]
+pub(super) struct Callers {
+    last_ticket: u64,
+    under_way: BTreeMap<Ticket, Caller>,
+    parked: BTreeMap<Wait, ReplyTo>,
+}
+
+#[derive(Debug)]
+enum Caller {
+    Call { reply_to: ReplyTo, wait: Option<Wait> },
+    Read { reply_to: ReplyTo, name: LockName },
+}
+
+impl Callers {
+    pub(super) fn call(&mut self, reply_to: ReplyTo, command: &Command) -> Ticket {
+        let wait = match command {
+            Command::Acquire(acquire) => Some((acquire.call.session, acquire.call.request)),
+            _ => None,
+        };
+        self.ticket(Caller::Call { reply_to, wait })
+    }
+
+    pub(super) fn read(&mut self, reply_to: ReplyTo, name: LockName) -> Ticket {
+        self.ticket(Caller::Read { reply_to, name })
+    }
+
+    fn ticket(&mut self, caller: Caller) -> Ticket {
+        self.last_ticket += 1;
+        let ticket = Ticket(self.last_ticket);
+        self.under_way.insert(ticket, caller);
+        ticket
+    }
+
+    /// The command was applied. An acquire that was queued is parked until its wait ends; if the same
+    /// acquire was parked before, the retry takes its place.
+    pub(super) fn answer(
+        &mut self,
+        ticket: Ticket,
+        at: LogicalTime,
+        outcome: Outcome,
+    ) -> Option<Answer> {
+        let Some(Caller::Call { reply_to, wait }) = self.under_way.remove(&ticket) else {
+            return None;
+        };
+        let what = match (outcome, wait) {
+            (Outcome::Queued { .. }, Some(wait)) => {
+                self.parked.insert(wait, reply_to);
+                Told::Queued
+            }
+            (outcome, _) => Told::Outcome { at, outcome },
+        };
+        Some(Answer { reply_to, what })
+    }
+
+    /// A queued acquire has its answer.
+    pub(super) fn wait_ended(
+        &mut self,
+        wait: Wait,
+        at: LogicalTime,
+        outcome: Outcome,
+    ) -> Option<Answer> {
+        let reply_to = self.parked.remove(&wait)?;
+        Some(Answer { reply_to, what: Told::Outcome { at, outcome } })
+    }
+
+    pub(super) fn fail(&mut self, ticket: Ticket, refusal: Refusal) -> Option<Answer> {
+        let (Caller::Call { reply_to, .. } | Caller::Read { reply_to, .. }) =
+            self.under_way.remove(&ticket)?;
+        Some(Answer { reply_to, what: Told::Refused(refusal) })
+    }
+
+    /// The table may be looked at for this read.
+    pub(super) fn take_read(&mut self, ticket: Ticket) -> Option<(ReplyTo, LockName)> {
+        match self.under_way.remove(&ticket)? {
+            Caller::Read { reply_to, name } => Some((reply_to, name)),
+            Caller::Call { .. } => None,
+        }
+    }
+
+    /// Leadership is gone: the parked acquires find their place at the next leader.
+    pub(super) fn fail_parked(&mut self, refusal: Refusal) -> Vec<Answer> {
+        let parked = std::mem::take(&mut self.parked).into_values();
+        parked.map(|reply_to| Answer { reply_to, what: Told::Refused(refusal) }).collect()
+    }
+}

@@ -1,0 +1,339 @@
+//! The loop of a node. The steps are those of the server's driver, in its order:
+//!
+//! ```text
+//! take input -> tell the time -> begin turn -> send what may go early
+//!            -> one write and one sync -> finish turn -> send, answer, read
+//! ```
+//!
+//! A slow disk stops the loop before the write; a full one after it was refused. In both cases the node
+//! is busy, and the same turn goes on from there when it is woken.
+
+use holdfast_core::{Command, Event, LogIndex};
+use holdfast_replica::{Effect, MessageError, Ticket, Turn, Unavailable};
+
+use super::log::{HalfTurn, PersistError};
+use super::{CrashPoint, Incoming, Node, Output, Running};
+use crate::history::RealTime;
+use crate::message::{Answer, Body, Notice, Refusal, Request, Told, session_of};
+
+/// The digest of the table is taken where the index is a multiple of this.
+const DIGEST_EVERY: u64 = 32;
+
+/// How the disk work of a turn went.
+enum Persisted {
+    Done,
+    /// The loop goes on later.
+    Later,
+    /// The process is gone.
+    Gone,
+}
+
+impl Node {
+    /// Turns the loop once, or as far as the disk lets it.
+    pub(crate) fn turn(&mut self, now: RealTime, outputs: &mut Vec<Output>) {
+        if self.paused > 0 || now < self.busy_until {
+            return;
+        }
+        let Some(mut running) = self.running.take() else { return };
+        let half = running.half.take();
+        if half.is_none() {
+            self.take_input(&mut running, outputs);
+            running.replica.handle_time(self.clock.at(now));
+        } else if running.out_of_space {
+            self.refuse_for_want_of_space(&mut running, outputs);
+        }
+        if !running.gone && self.go_on(&mut running, half, now, outputs) {
+            self.running = Some(running);
+        }
+    }
+
+    /// Both halves, again and again until there is nothing left to do. False if the process is gone.
+    fn go_on(
+        &mut self,
+        running: &mut Running,
+        half: Option<HalfTurn>,
+        now: RealTime,
+        outputs: &mut Vec<Output>,
+    ) -> bool {
+        let mut resumed = half;
+        loop {
+            let is_resumed = resumed.is_some();
+            let next = resumed.take().or_else(|| running.begin_turn(outputs));
+            let is_last = next.is_none();
+            let snapshot = next.as_ref().is_some_and(|half| half.turn.snapshot.is_some());
+            match self.persist(running, next, is_resumed, now, outputs) {
+                Persisted::Done => {}
+                Persisted::Later => return true,
+                Persisted::Gone => return false,
+            }
+            if !running.finish_turn(snapshot, outputs) {
+                return false;
+            }
+            if is_last {
+                return true;
+            }
+        }
+    }
+
+    fn persist(
+        &mut self,
+        running: &mut Running,
+        half: Option<HalfTurn>,
+        is_resumed: bool,
+        now: RealTime,
+        outputs: &mut Vec<Output>,
+    ) -> Persisted {
+        let Some(mut half) = half else { return Persisted::Done };
+        let needs_disk = half.turn.needs_disk();
+        if let (Some((low, high)), true, false) = (self.slow_disk_us, needs_disk, is_resumed) {
+            self.busy_until = RealTime(now.0 + self.rng.between(low, high));
+            running.half = Some(half);
+            return Persisted::Later;
+        }
+        let crashes = needs_disk && self.crash_point == Some(CrashPoint::Turn);
+        if crashes {
+            self.disk.start_moments();
+        }
+        let result = running.log.persist(&mut half);
+        if crashes {
+            return self.crash_at_some_moment(outputs);
+        }
+        match result {
+            Ok(()) => {
+                running.out_of_space = false;
+                if running.log.is_in_the_way() {
+                    running.replica.request_snapshot();
+                }
+                Persisted::Done
+            }
+            Err(PersistError::OutOfSpace) => {
+                running.out_of_space = true;
+                running.half = Some(half);
+                self.busy_until = RealTime(now.0 + self.tick_us());
+                Persisted::Later
+            }
+            Err(PersistError::Fatal(why)) => {
+                outputs.push(Output::Stopped { why });
+                Persisted::Gone
+            }
+        }
+    }
+
+    /// The power fails before one of the operations that the disk was just asked for.
+    fn crash_at_some_moment(&mut self, outputs: &mut Vec<Output>) -> Persisted {
+        let moments = self.disk.take_moments();
+        if let Some(moment) = self.rng.pick(&moments) {
+            self.disk = moment.clone();
+        }
+        self.crash();
+        outputs.push(Output::Crashed);
+        Persisted::Gone
+    }
+
+    fn take_input(&mut self, running: &mut Running, outputs: &mut Vec<Output>) {
+        while let Some(incoming) = self.inbox.pop_front() {
+            match incoming {
+                Incoming::Consensus(bytes) => {
+                    if let Err(error) = running.replica.handle_message(&bytes) {
+                        outputs.extend(contradiction(error));
+                    }
+                }
+                Incoming::PeerUnreachable(node) => running.replica.handle_peer_unreachable(node),
+                Incoming::SnapshotSent { to, delivered } => {
+                    running.replica.handle_snapshot_sent(to, delivered);
+                }
+                Incoming::Request(request) => self.request(running, request, outputs),
+                Incoming::SnapshotDue(file) => {
+                    let crashes = self.crash_point == Some(CrashPoint::Snapshot);
+                    if crashes {
+                        self.disk.start_moments();
+                    }
+                    let result = running.log.save(&file);
+                    if crashes {
+                        self.crash_at_some_moment(outputs);
+                        running.gone = true;
+                        return;
+                    }
+                    match result {
+                        Ok(()) => running.replica.handle_snapshot_saved(file.index),
+                        Err(PersistError::OutOfSpace) => running.replica.handle_snapshot_failed(),
+                        Err(PersistError::Fatal(why)) => {
+                            outputs.push(Output::Stopped { why });
+                            running.gone = true;
+                            return;
+                        }
+                    }
+                }
+                Incoming::StreamBroke(broken) => {
+                    let (session, stream) = (broken.session, broken.stream);
+                    running.streams.remove(&session);
+                    let command = Command::DetachStream { session, stream };
+                    running.replica.handle_call(None, command);
+                }
+                Incoming::TransferLeadership => running.replica.transfer_leadership(),
+            }
+        }
+    }
+
+    /// The leader takes it in; another node passes it on, one hop, or says who leads.
+    fn request(&mut self, running: &mut Running, request: Request, outputs: &mut Vec<Output>) {
+        let leader = running.leadership.leader.filter(|leader| *leader != self.id);
+        let Request { mut reply_to, body } = request;
+        if let (false, Some(to), None) = (running.leadership.is_here, leader, reply_to.via)
+            && self.rng.percent(50)
+        {
+            reply_to.via = Some(self.id.0 as usize - 1);
+            outputs.push(Output::Forward { to, request: Request { reply_to, body } });
+            return;
+        }
+        if running.leadership.is_here {
+            running.streams.insert(reply_to.session, reply_to.client);
+        }
+        match body {
+            Body::Command(command) => {
+                let ticket = running.callers.call(reply_to, &command);
+                running.replica.handle_call(Some(ticket), command);
+            }
+            Body::Status(name) => {
+                running.replica.handle_read(running.callers.read(reply_to, name));
+            }
+        }
+    }
+
+    /// Consensus stands still between the halves of a turn; callers are told, peers repeat themselves.
+    fn refuse_for_want_of_space(&mut self, running: &mut Running, outputs: &mut Vec<Output>) {
+        while let Some(incoming) = self.inbox.pop_front() {
+            match incoming {
+                Incoming::Request(Request { reply_to, .. }) => {
+                    let what = Told::Refused(Refusal::OutOfSpace);
+                    outputs.push(Output::Answer(Answer { reply_to, what }));
+                }
+                Incoming::SnapshotDue(_) => running.replica.handle_snapshot_failed(),
+                _ => {}
+            }
+        }
+    }
+}
+
+impl Running {
+    fn begin_turn(&mut self, outputs: &mut Vec<Output>) -> Option<HalfTurn> {
+        let mut turn: Turn = self.replica.begin_turn()?;
+        outputs.extend(std::mem::take(&mut turn.messages).into_iter().map(Output::Send));
+        if self.replica.leadership().is_here {
+            let entries = turn.entries.iter();
+            outputs.extend(entries.map(|entry| Output::Proposed(entry.data.clone())));
+        }
+        Some(HalfTurn::new(turn))
+    }
+
+    /// Applies what is committed and carries out what comes of it. False if the node has to stop.
+    fn finish_turn(&mut self, installed_snapshot: bool, outputs: &mut Vec<Output>) -> bool {
+        let applied_before = self.replica.applied_index();
+        let mut effects = Vec::new();
+        if let Err(fatal) = self.replica.finish_turn(&mut effects) {
+            outputs.push(Output::Broken { what: fatal.to_string() });
+            outputs.push(Output::Stopped { why: fatal.to_string() });
+            return false;
+        }
+        let (index, at) = (self.replica.applied_index(), self.replica.table().now());
+        if installed_snapshot {
+            outputs.push(Output::Restored { index: LogIndex(index), at });
+        }
+        for effect in effects {
+            self.carry_out(effect, outputs);
+        }
+        if index > applied_before && self.leadership.is_here {
+            outputs.push(Output::Committed { term: self.leadership.term });
+        }
+        if index.is_multiple_of(DIGEST_EVERY) && index != self.digested_at {
+            self.digested_at = index;
+            let digest = self.replica.table().digest().0;
+            outputs.push(Output::Digest { index: LogIndex(index), at, digest });
+        }
+        true
+    }
+
+    fn carry_out(&mut self, effect: Effect, outputs: &mut Vec<Output>) {
+        match effect {
+            Effect::Send(message) => outputs.push(Output::Send(message)),
+            Effect::Answer { ticket, at, outcome } => {
+                outputs.extend(self.callers.answer(ticket, at, outcome).map(Output::Answer));
+            }
+            Effect::Failed { ticket, reason } => {
+                outputs.extend(self.callers.fail(ticket, refusal(reason)).map(Output::Answer));
+            }
+            Effect::Read { ticket } => self.serve_read(ticket, outputs),
+            Effect::Happened { index, at, event } => {
+                self.tell_those_concerned(at, &event, outputs);
+                outputs.push(Output::Happened { index, at, event });
+            }
+            Effect::LeadershipChanged(leadership) => {
+                self.leadership = leadership;
+                if !leadership.is_here {
+                    let refusal = Refusal::Elsewhere { leader: leadership.leader };
+                    let parked = self.callers.fail_parked(refusal);
+                    outputs.extend(parked.into_iter().map(Output::Answer));
+                    self.streams.clear();
+                }
+                outputs.push(Output::Leadership(leadership));
+            }
+            Effect::SaveSnapshot(file) => outputs.push(Output::SnapshotToSave(file)),
+        }
+    }
+
+    fn serve_read(&mut self, ticket: Ticket, outputs: &mut Vec<Output>) {
+        let Some((reply_to, name)) = self.callers.take_read(ticket) else { return };
+        let status = self.replica.table().status(&name, 0);
+        let holder =
+            status.holders.first().map(|holder| (session_of(holder.session), holder.token));
+        let what = Told::Status { holder, waiters: status.waiter_count as u64 };
+        outputs.push(Output::Answer(Answer { reply_to, what }));
+    }
+
+    fn tell_those_concerned(
+        &mut self,
+        at: holdfast_core::LogicalTime,
+        event: &Event,
+        outputs: &mut Vec<Output>,
+    ) {
+        match event {
+            Event::WaitEnded { session, request, outcome, .. } => {
+                let answer = self.callers.wait_ended((*session, *request), at, outcome.clone());
+                outputs.extend(answer.map(Output::Answer));
+            }
+            Event::HoldEnded { session, request, .. } => {
+                if let Some(client) = self.streams.get(session) {
+                    let notice = Notice::HoldEnded { acquire: *request };
+                    outputs.push(Output::Notice { client: *client, session: *session, notice });
+                }
+            }
+            Event::SessionEnded { session, .. } => {
+                if let Some(client) = self.streams.remove(session) {
+                    let notice = Notice::SessionEnded;
+                    outputs.push(Output::Notice { client, session: *session, notice });
+                }
+            }
+            Event::SessionOpened { .. }
+            | Event::Granted { .. }
+            | Event::Queued { .. }
+            | Event::Released { .. } => {}
+        }
+    }
+}
+
+/// No honest peer sends these. What consensus itself refuses is only late.
+fn contradiction(error: MessageError) -> Option<Output> {
+    match error {
+        MessageError::Refused(_) => None,
+        other => Some(Output::Broken { what: other.to_string() }),
+    }
+}
+
+fn refusal(reason: Unavailable) -> Refusal {
+    match reason {
+        Unavailable::NotLeader { leader } | Unavailable::LeadershipLost { leader } => {
+            Refusal::Elsewhere { leader }
+        }
+        Unavailable::Overloaded => Refusal::Overloaded,
+    }
+}

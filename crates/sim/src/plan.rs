@@ -1,0 +1,68 @@
+//! What a seed decides before a run begins: how large the cluster is, how fast it ticks, how good the
+//! network is, how often something goes wrong.
+
+use std::time::Duration;
+
+use holdfast_core::Span;
+
+use crate::network::Quality;
+use crate::node::Settings;
+use crate::rng::Rng;
+
+/// Rates are trusted to be within one percent.
+const TRUSTED_PPM: u64 = 9_900;
+
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) settings: Settings,
+    pub(crate) clients: usize,
+    pub(crate) hot_names: usize,
+    pub(crate) quality: Quality,
+    /// The mean time between two actions of a client.
+    pub(crate) pace_us: u64,
+    /// The mean time between two faults, and the longest of them.
+    pub(crate) fault_pace_us: u64,
+    pub(crate) fault_length_us: u64,
+    /// A node whose clock is not within the trusted rate, and by how much it drifts.
+    pub(crate) wild_clock: Option<(usize, i64)>,
+}
+
+impl Plan {
+    pub(crate) fn new(rng: &mut Rng) -> Plan {
+        let nodes = if rng.percent(60) { 3 } else { 5 };
+        let tick_ms = rng.between(250, 500);
+        let shortest_election = rng.between(4, 7) as usize;
+        let wild_ppm = rng.between(30_000, 200_000) as i64;
+        let wild_ppm = if rng.percent(50) { wild_ppm } else { -wild_ppm };
+        let wild_node = rng.index(nodes);
+        Plan {
+            settings: Settings {
+                nodes,
+                tick: Duration::from_millis(tick_ms),
+                heartbeat_ticks: rng.between(1, 2) as usize,
+                election_ticks: (shortest_election, shortest_election + 4),
+                grace: Span::from_ms(rng.between(1_000, 5_000)),
+                snapshot_every_entries: rng.between(20, 200),
+                keep_entries: rng.between(0, 30),
+                segment_bytes: 512 * rng.between(8, 64),
+            },
+            clients: rng.between(6, 12) as usize,
+            hot_names: rng.between(3, 6) as usize,
+            quality: Quality {
+                delay_us: (200, rng.between(1_000, 30_000)),
+                loss_permille: if rng.percent(50) { rng.below(10) } else { 0 },
+                duplication_permille: rng.below(20),
+                straggler_us: rng.between(1_000, 20_000_000),
+            },
+            pace_us: 1_900_000,
+            fault_pace_us: rng.between(10_000_000, 40_000_000),
+            fault_length_us: rng.between(5_000_000, 30_000_000),
+            wild_clock: rng.percent(10).then_some((wild_node, wild_ppm)),
+        }
+    }
+
+    /// How much a clock drifts that can be trusted.
+    pub(crate) fn drift_ppm(rng: &mut Rng) -> i64 {
+        rng.between(0, 2 * TRUSTED_PPM) as i64 - TRUSTED_PPM as i64
+    }
+}

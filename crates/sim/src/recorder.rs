@@ -1,0 +1,99 @@
+//! Writes the history of a run.
+
+use holdfast_core::{LogIndex, LogicalTime, RequestId, SessionId};
+use holdfast_replica::NodeId;
+
+use crate::history::{
+    ClientOperation, Happening, History, Input, LeaderSpan, Output, RealTime, Replicated, StoreWrite,
+    Violation,
+};
+
+/// A leader that has committed nothing for longer than this is not known to have been able to.
+const QUIET_MAX_US: u64 = 1_500_000;
+
+#[derive(Debug, Default)]
+pub(crate) struct Recorder {
+    pub(crate) history: History,
+    /// What the simulation itself finds wrong.
+    pub(crate) violations: Vec<Violation>,
+    /// The span that goes on, per node and term.
+    open_spans: Vec<LeaderSpan>,
+}
+
+impl Recorder {
+    /// A client sends something for the first time. Gives the operation's number.
+    pub(crate) fn invoke(
+        &mut self,
+        at: RealTime,
+        session: SessionId,
+        request: RequestId,
+        input: Input,
+    ) -> usize {
+        self.history.operations.push(ClientOperation {
+            session,
+            request,
+            input,
+            invoked: at,
+            returned: None,
+            last_sent: at,
+        });
+        self.history.operations.len() - 1
+    }
+
+    pub(crate) fn returned(
+        &mut self,
+        operation: usize,
+        at: RealTime,
+        sent: RealTime,
+        output: Output,
+    ) {
+        if let Some(operation) = self.history.operations.get_mut(operation) {
+            operation.returned = Some((at, output));
+            operation.last_sent = sent;
+        }
+    }
+
+    pub(crate) fn wrote(&mut self, write: StoreWrite) {
+        self.history.writes.push(write);
+    }
+
+    pub(crate) fn replicated(
+        &mut self,
+        real: RealTime,
+        node: NodeId,
+        index: LogIndex,
+        logical: LogicalTime,
+        what: Happening,
+    ) {
+        self.history.replicated.push(Replicated { real, node, index, logical, what });
+    }
+
+    /// A leader has just committed something.
+    pub(crate) fn committed(&mut self, at: RealTime, node: NodeId, term: u64) {
+        let open = self.open_spans.iter_mut().find(|span| span.node == node && span.term == term);
+        match open {
+            Some(span) if at.0 - span.to.0 <= QUIET_MAX_US => span.to = at,
+            Some(span) => {
+                let next = LeaderSpan { node, term, from: at, to: at };
+                self.history.leaders.push(std::mem::replace(span, next));
+            }
+            None => self.open_spans.push(LeaderSpan { node, term, from: at, to: at }),
+        }
+        if self.open_spans.len() > 8 {
+            let (old, open): (Vec<_>, Vec<_>) =
+                self.open_spans.drain(..).partition(|span| at.0 - span.to.0 > QUIET_MAX_US);
+            self.history.leaders.extend(old);
+            self.open_spans = open;
+        }
+    }
+
+    pub(crate) fn violation(&mut self, checker: &'static str, what: String) {
+        self.violations.push(Violation { checker, what });
+    }
+
+    pub(crate) fn finish(&mut self, at: RealTime) {
+        self.history.leaders.append(&mut self.open_spans);
+        self.history.leaders.sort_by_key(|span| (span.from, span.term, span.node));
+        self.history.end = at;
+    }
+}

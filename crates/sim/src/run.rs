@@ -1,0 +1,75 @@
+//! One run: everything from one seed.
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use crate::check;
+use crate::coverage::Coverage;
+use crate::fault::FaultKind;
+use crate::history::{History, RealTime, Violation};
+use crate::world::World;
+
+/// What to do with a seed.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// How long faults go on; the run takes a little longer, to settle.
+    pub length: Duration,
+    /// Keep a trace that people can read.
+    pub readable: bool,
+    pub coverage: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { length: Duration::from_secs(20 * 60), readable: false, coverage: false }
+    }
+}
+
+/// What came of a seed.
+#[derive(Debug)]
+pub struct RunReport {
+    pub seed: u64,
+    pub simulated: Duration,
+    pub operations: u64,
+    pub faults: BTreeMap<FaultKind, u64>,
+    /// A number made of everything that happened.
+    pub trace_digest: u64,
+    pub violations: Vec<Violation>,
+    /// Empty unless it was asked for.
+    pub lines: Vec<String>,
+    pub coverage: Option<Coverage>,
+    pub history: History,
+}
+
+/// Runs a seed as usual.
+pub fn run(seed: u64) -> RunReport {
+    run_with(seed, Options::default())
+}
+
+pub fn run_with(seed: u64, options: Options) -> RunReport {
+    let mut world = World::new(seed, options.readable, options.coverage);
+    let length = RealTime(options.length.as_micros() as u64);
+    let whole = AssertUnwindSafe(|| {
+        world.run_until(length);
+        world.settle();
+    });
+    if catch_unwind(whole).is_err() {
+        let what = format!("the simulation panicked at {} s", world.now.0 / 1_000_000);
+        world.recorder.violation("panic", what);
+    }
+    world.recorder.finish(world.now);
+    let mut violations = std::mem::take(&mut world.recorder.violations);
+    violations.extend(check::check(&world.recorder.history));
+    RunReport {
+        seed,
+        simulated: Duration::from_micros(world.now.0),
+        operations: world.recorder.history.operations.len() as u64,
+        faults: world.faults,
+        trace_digest: world.trace.digest(),
+        violations,
+        lines: world.trace.take_lines(),
+        coverage: world.coverage,
+        history: world.recorder.history,
+    }
+}
