@@ -1,0 +1,107 @@
+//! When a hold can have ended although nobody asked for it.
+//!
+//! Where the log is known, that is known. Where not, there is a first possible moment: the session's TTL (or its
+//! linger time, if its stream may have broken) after its last request that was answered; or the hold's own
+//! TTL after its last answered renewal; or its max-hold.
+
+use std::collections::BTreeMap;
+
+use holdfast_core::{FenceToken, Outcome, SessionId};
+
+use crate::check::expiry::proves_life;
+use crate::check::promises::Promises;
+use crate::history::{ClientOperation, History, Input, Output, RealTime};
+
+#[derive(Debug)]
+pub(super) struct Lifetimes<'a> {
+    promises: &'a Promises,
+    rates_broken: bool,
+    sessions: BTreeMap<SessionId, Life>,
+    renewals: BTreeMap<(SessionId, FenceToken), Renewals>,
+}
+
+#[derive(Debug, Default)]
+struct Life {
+    /// How often it was opened: an id that is opened again has several lives, and they cannot be told apart.
+    opened: u64,
+    /// The shorter of TTL and linger; zero while it is not known.
+    span_ms: u64,
+    last_sent: RealTime,
+}
+
+#[derive(Debug, Default)]
+struct Renewals {
+    shortest_ttl_ms: Option<u64>,
+    last_answered: RealTime,
+}
+
+impl<'a> Lifetimes<'a> {
+    pub(super) fn of(history: &History, promises: &'a Promises) -> Lifetimes<'a> {
+        let mut sessions: BTreeMap<SessionId, Life> = BTreeMap::new();
+        let mut renewals: BTreeMap<(SessionId, FenceToken), Renewals> = BTreeMap::new();
+        for operation in &history.operations {
+            let life = sessions.entry(operation.session).or_default();
+            if proves_life(operation) {
+                life.last_sent = life.last_sent.max(operation.last_sent);
+            }
+            let outcome = match &operation.returned {
+                Some((_, Output::Outcome(outcome))) => Some(outcome),
+                _ => None,
+            };
+            match &operation.input {
+                Input::OpenSession { .. } => {
+                    life.opened += 1;
+                    if let Some(Outcome::SessionOpen { ttl, linger, .. }) = outcome {
+                        life.span_ms = ttl.as_ms().min(linger.as_ms());
+                    }
+                }
+                Input::Renew { token, ttl_ms, .. } => {
+                    let known = renewals.entry((operation.session, *token)).or_default();
+                    known.shortest_ttl_ms = shorter(known.shortest_ttl_ms, *ttl_ms);
+                    if let Some(Outcome::Renewed { .. }) = outcome {
+                        known.last_answered = known.last_answered.max(operation.invoked);
+                    }
+                }
+                _ => {}
+            }
+        }
+        Lifetimes { promises, rates_broken: history.rates_broken, sessions, renewals }
+    }
+
+    /// From when on the hold that this acquire was granted can have ended on its own.
+    pub(super) fn may_end_from(
+        &self,
+        acquire: &ClientOperation,
+        token: Option<FenceToken>,
+    ) -> RealTime {
+        let Input::Acquire { ttl_ms, max_hold_ms, .. } = acquire.input else {
+            return acquire.invoked;
+        };
+        if self.rates_broken {
+            return acquire.invoked;
+        }
+        let mut from = self.session_may_end_from(acquire.session).unwrap_or(acquire.invoked);
+        if let Some(max_hold_ms) = max_hold_ms {
+            from = from.min(self.promises.earliest(acquire.invoked, max_hold_ms));
+        }
+        let renewals = token.and_then(|token| self.renewals.get(&(acquire.session, token)));
+        let shortest = shorter(ttl_ms, renewals.and_then(|known| known.shortest_ttl_ms));
+        if let Some(ttl_ms) = shortest {
+            let answered = renewals.map_or(RealTime(0), |known| known.last_answered);
+            from = from.min(self.promises.earliest(acquire.invoked.max(answered), ttl_ms));
+        }
+        from.max(acquire.invoked)
+    }
+
+    fn session_may_end_from(&self, session: SessionId) -> Option<RealTime> {
+        let life = self.sessions.get(&session).filter(|life| life.opened == 1)?;
+        Some(self.promises.earliest(life.last_sent, life.span_ms))
+    }
+}
+
+fn shorter(a: Option<u64>, b: Option<u64>) -> Option<u64> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    }
+}

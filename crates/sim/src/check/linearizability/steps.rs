@@ -1,0 +1,338 @@
+//! What clients asked and were told, as steps of a plain lock.
+//!
+//! An answer that does not tell what happened (none at all, or that the session is gone by now) leaves it open:
+//! the operation may have taken effect at any time, or never. Waits that ended without a grant did nothing
+//! and are left out.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use holdfast_core::{
+    Event, FenceToken, LockName, Outcome, Rejection, ReleaseAnswer, RequestId, SessionId,
+};
+
+use super::lifetimes::Lifetimes;
+use super::model::Action;
+use super::search::Step;
+use crate::check::log::merged;
+use crate::check::promises::Promises;
+use crate::check::words::{Which, Who};
+use crate::history::{ClientOperation, History, Input, Output, RealTime};
+
+pub(super) fn by_name(history: &History, promises: &Promises) -> BTreeMap<LockName, Vec<Step>> {
+    let log = Log::of(history);
+    let mut translation = Translation {
+        lifetimes: Lifetimes::of(history, promises),
+        cancelled: Cancelled::of(history),
+        log: log.as_ref(),
+        steps: BTreeMap::new(),
+    };
+    for operation in &history.operations {
+        translation.add(operation);
+    }
+    for operation in &history.operations {
+        if operation.input == Input::CloseSession {
+            translation.add_closing(operation);
+        }
+    }
+    if let Some(log) = &log {
+        translation.add_ends(log);
+    }
+    translation.steps
+}
+
+/// What contradicts itself in any order.
+pub(super) fn contradictions(history: &History) -> Vec<String> {
+    let mut released = BTreeSet::new();
+    let mut expired = BTreeMap::new();
+    let mut found = Vec::new();
+    for operation in &history.operations {
+        match (&operation.input, &operation.returned) {
+            (Input::Status { name }, Some((_, Output::Status { holder: None, waiters })))
+                if *waiters > 0 =>
+            {
+                found.push(format!(
+                    "{name}: {} saw {waiters} waiters before a free lock",
+                    Who(operation.session)
+                ));
+            }
+            (
+                Input::Release { name, token },
+                Some((_, Output::Outcome(Outcome::Release(answer)))),
+            ) => {
+                let hold = (name, operation.session, *token);
+                match answer {
+                    ReleaseAnswer::Released => drop(released.insert(hold)),
+                    ReleaseAnswer::Expired => drop(expired.insert(hold, operation.request)),
+                    _ => {}
+                }
+            }
+            _ => {}
+        }
+    }
+    for ((name, session, token), request) in expired {
+        if released.contains(&(name, session, token)) {
+            found.push(format!(
+                "{name}: {} was told that the hold under {token} had expired, and it was released",
+                Which(session, request)
+            ));
+        }
+    }
+    found
+}
+
+/// What the log knows of holds.
+struct Log<'a> {
+    granted: BTreeMap<(SessionId, RequestId), (FenceToken, RealTime)>,
+    ended: Vec<(&'a LockName, SessionId, FenceToken, RealTime)>,
+}
+
+impl Log<'_> {
+    /// None if the log was not recorded.
+    fn of(history: &History) -> Option<Log<'_>> {
+        if history.replicated.is_empty() {
+            return None;
+        }
+        let mut log = Log { granted: BTreeMap::new(), ended: Vec::new() };
+        for entry in merged(history) {
+            for event in entry.events {
+                match event {
+                    Event::Granted { session, request, token, .. } => {
+                        let grant = (*token, entry.first_applied);
+                        log.granted.insert((*session, *request), grant);
+                    }
+                    Event::HoldEnded { name, session, token, .. } => {
+                        log.ended.push((name, *session, *token, entry.first_applied));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        Some(log)
+    }
+}
+
+/// What cancellations told about their targets.
+#[derive(Default)]
+struct Cancelled {
+    for_good: BTreeSet<(SessionId, RequestId)>,
+    too_late: BTreeMap<(SessionId, RequestId), (FenceToken, RealTime)>,
+}
+
+impl Cancelled {
+    fn of(history: &History) -> Cancelled {
+        let mut cancelled = Cancelled::default();
+        for operation in &history.operations {
+            let Input::Cancel { target } = operation.input else { continue };
+            let target = (operation.session, target);
+            match &operation.returned {
+                Some((_, Output::Outcome(Outcome::CancelDone))) => {
+                    cancelled.for_good.insert(target);
+                }
+                Some((returned, Output::Outcome(Outcome::CancelTooLate(grant)))) => {
+                    cancelled.too_late.insert(target, (grant.token, *returned));
+                }
+                _ => {}
+            }
+        }
+        cancelled
+    }
+}
+
+struct Translation<'a> {
+    lifetimes: Lifetimes<'a>,
+    cancelled: Cancelled,
+    log: Option<&'a Log<'a>>,
+    steps: BTreeMap<LockName, Vec<Step>>,
+}
+
+impl Translation<'_> {
+    fn add(&mut self, operation: &ClientOperation) {
+        let session = operation.session;
+        let answer = operation.returned.as_ref();
+        let returned = answer.map(|(returned, _)| *returned);
+        let outcome = match answer {
+            Some((_, Output::Outcome(outcome))) => Some(outcome),
+            _ => None,
+        };
+        match (&operation.input, outcome) {
+            (Input::Acquire { name, .. }, outcome) => self.add_acquire(operation, name, outcome),
+            (Input::Release { name, token }, outcome) => {
+                let token = *token;
+                match outcome {
+                    Some(Outcome::Release(ReleaseAnswer::Released)) => {
+                        self.push(operation, name, Action::Release { session, token }, returned);
+                    }
+                    Some(Outcome::Release(_)) => {
+                        self.push(operation, name, Action::HoldsNot { session, token }, returned);
+                    }
+                    Some(Outcome::Rejected(rejection)) if did_nothing(*rejection) => {}
+                    _ => self.push(operation, name, Action::Release { session, token }, None),
+                }
+            }
+            (Input::Renew { name, token, .. }, Some(Outcome::Renewed { .. })) => {
+                let action = Action::Holds { session, token: *token };
+                self.push(operation, name, action, returned);
+            }
+            (Input::Renew { name, token, .. }, Some(Outcome::Rejected(Rejection::NotHeld))) => {
+                let action = Action::HoldsNot { session, token: *token };
+                self.push(operation, name, action, returned);
+            }
+            (Input::Cancel { .. }, Some(Outcome::CancelTooLate(grant))) => {
+                let action = Action::Holds { session, token: grant.token };
+                self.push(operation, &grant.name, action, returned);
+            }
+            (Input::Status { name }, _) => {
+                if let Some((_, Output::Status { holder, .. })) = answer {
+                    self.push(operation, name, Action::SawHolder(*holder), returned);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn add_acquire(
+        &mut self,
+        operation: &ClientOperation,
+        name: &LockName,
+        outcome: Option<&Outcome>,
+    ) {
+        let returned = operation.returned.as_ref().map(|(returned, _)| *returned);
+        let key = (operation.session, operation.request);
+        let in_log = self.log.map(|log| log.granted.get(&key));
+        match outcome {
+            Some(Outcome::Granted(grant)) => {
+                self.push_grant(operation, name, Some(grant.token), returned);
+            }
+            Some(Outcome::Busy) => self.push(operation, name, Action::SawHeld, returned),
+            Some(Outcome::TimedOut | Outcome::Cancelled) => {}
+            Some(Outcome::Rejected(rejection)) if did_nothing(*rejection) => {}
+            // It is not told, but the log knows.
+            _ if in_log.is_some() => {
+                if let Some((token, applied)) = in_log.flatten() {
+                    self.push_grant(operation, name, Some(*token), Some(*applied));
+                }
+            }
+            _ if self.cancelled.for_good.contains(&key) => {}
+            Some(Outcome::Rejected(Rejection::GrantEnded)) => {
+                self.push_grant(operation, name, None, returned);
+            }
+            _ => match self.cancelled.too_late.get(&key) {
+                Some((token, known)) => {
+                    self.push_grant(operation, name, Some(*token), Some(*known));
+                }
+                None => self.push_grant(operation, name, None, None),
+            },
+        }
+    }
+
+    fn push_grant(
+        &mut self,
+        operation: &ClientOperation,
+        name: &LockName,
+        token: Option<FenceToken>,
+        returned: Option<RealTime>,
+    ) {
+        let action = Action::Grant { session: operation.session, token };
+        self.push(operation, name, action, returned);
+        let may_end_from = match self.log {
+            // The log tells each end, as a step of its own.
+            Some(_) => None,
+            None => Some(self.lifetimes.may_end_from(operation, token)),
+        };
+        if let Some(step) = self.steps.get_mut(name).and_then(|steps| steps.last_mut()) {
+            step.may_end_from = may_end_from;
+        }
+    }
+
+    /// Closing counts under every name at which the session may have been granted something.
+    fn add_closing(&mut self, operation: &ClientOperation) {
+        let session = operation.session;
+        let returned = match &operation.returned {
+            Some((returned, Output::Outcome(Outcome::SessionClosed))) => Some(*returned),
+            _ => None,
+        };
+        let was_granted = |step: &Step| match step.action {
+            Action::Grant { session: other, .. } => other == session,
+            _ => false,
+        };
+        for steps in self.steps.values_mut() {
+            if steps.iter().any(was_granted) {
+                steps.push(Step {
+                    action: Action::Close { session },
+                    invoked: operation.invoked,
+                    returned,
+                    may_end_from: None,
+                    label: format!("{} closes", Who(session)),
+                });
+            }
+        }
+    }
+
+    fn add_ends(&mut self, log: &Log<'_>) {
+        for (name, session, token, applied) in &log.ended {
+            self.steps.entry((*name).clone()).or_default().push(Step {
+                action: Action::End { session: *session, token: *token },
+                invoked: *applied,
+                returned: Some(*applied),
+                may_end_from: None,
+                label: format!("the log ends the hold of {} under {token}", Who(*session)),
+            });
+        }
+    }
+
+    fn push(
+        &mut self,
+        operation: &ClientOperation,
+        name: &LockName,
+        action: Action,
+        returned: Option<RealTime>,
+    ) {
+        let label = format!("{}: {}", Which(operation.session, operation.request), said(operation));
+        self.steps.entry(name.clone()).or_default().push(Step {
+            action,
+            invoked: operation.invoked,
+            returned,
+            may_end_from: None,
+            label,
+        });
+    }
+}
+
+/// A refusal after which neither this nor any other copy of the request takes effect.
+fn did_nothing(rejection: Rejection) -> bool {
+    matches!(
+        rejection,
+        Rejection::TooManyHolds
+            | Rejection::TooManyWaits
+            | Rejection::QueueFull
+            | Rejection::InvalidRequestId
+            | Rejection::InvalidTtl
+            | Rejection::InvalidWait
+            | Rejection::InvalidMetadata
+            | Rejection::InvalidOwner
+    )
+}
+
+fn said(operation: &ClientOperation) -> String {
+    let question = match &operation.input {
+        Input::OpenSession { .. } => String::from("open"),
+        Input::Touch => String::from("touch"),
+        Input::CloseSession => String::from("close"),
+        Input::Acquire { wait_ms: 0, .. } => String::from("try"),
+        Input::Acquire { wait_ms, .. } => format!("acquire, waiting up to {wait_ms} ms"),
+        Input::Cancel { target } => format!("cancel {}", target.0),
+        Input::Release { token, .. } => format!("release {token}"),
+        Input::Renew { token, .. } => format!("renew {token}"),
+        Input::Status { .. } => String::from("status"),
+    };
+    let answer = match &operation.returned {
+        None => String::from("no answer"),
+        Some((_, Output::Outcome(Outcome::Granted(grant)))) => format!("granted {}", grant.token),
+        Some((_, Output::Outcome(outcome))) => format!("{outcome:?}"),
+        Some((_, Output::Status { holder: None, .. })) => String::from("free"),
+        Some((_, Output::Status { holder: Some((session, token)), .. })) => {
+            format!("held by {} under {token}", Who(*session))
+        }
+    };
+    format!("{question} -> {answer}")
+}

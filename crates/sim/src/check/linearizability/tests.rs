@@ -1,0 +1,273 @@
+//! Histories written by hand: those that must pass, and the smallest that must not.
+
+use holdfast_core::{FenceToken, LogicalTime, Outcome, Rejection, ReleaseAnswer, RequestId};
+
+use super::check;
+use crate::check::Promises;
+use crate::check::story::{Asked, Story, granted, grants, hold_ended, name};
+use crate::history::Input;
+
+fn found(story: &Story) -> usize {
+    check(&story.history, &Promises::default()).len()
+}
+
+fn assert_fine(story: &Story) {
+    assert_eq!(check(&story.history, &Promises::default()), []);
+}
+
+fn released() -> Outcome {
+    Outcome::Release(ReleaseAnswer::Released)
+}
+
+fn status(story: &mut Story) -> Asked<'_> {
+    story.ask(9, 0, Input::Status { name: name("a") })
+}
+
+/// Sessions 1 to 3, with a TTL and a linger of 10 s.
+fn three_sessions() -> Story {
+    let mut story = Story::default();
+    for session in 1..=3 {
+        story.open(session, 10_000, 10_000, 0);
+    }
+    story
+}
+
+#[test]
+fn one_after_the_other_is_fine() {
+    let mut story = three_sessions();
+    story.acquire("a", 1, 1).from(1).until(2, grants("a", 1));
+    status(&mut story).from(3).saw(4, Some((1, 1)));
+    story.acquire("a", 2, 1).from(5).until(6, Outcome::Busy);
+    story.release("a", 1, 2, 1).from(7).until(8, released());
+    status(&mut story).from(9).saw(10, None);
+    story.acquire("a", 2, 2).from(11).until(12, grants("a", 2));
+    assert_fine(&story);
+}
+
+#[test]
+fn what_overlaps_may_come_in_any_order() {
+    let mut story = three_sessions();
+    story.acquire("a", 1, 1).from(1).until(10, grants("a", 2));
+    story.acquire("a", 2, 1).from(1).until(10, grants("a", 1));
+    story.release("a", 2, 2, 1).from(2).until(9, released());
+    story.acquire("a", 3, 1).from(2).until(10, Outcome::Busy);
+    status(&mut story).from(1).saw(10, None);
+    status(&mut story).from(1).saw(10, Some((2, 1)));
+    assert_fine(&story);
+}
+
+#[test]
+fn two_holders_at_once_are_found() {
+    let mut story = three_sessions();
+    story.acquire("a", 1, 1).from(1).until(2, grants("a", 1));
+    story.acquire("a", 2, 1).from(3).until(4, grants("a", 2));
+    story.release("a", 1, 2, 1).from(5).until(6, released());
+    assert_eq!(found(&story), 1);
+}
+
+#[test]
+fn a_stale_read_is_found() {
+    let mut story = three_sessions();
+    story.acquire("a", 1, 1).from(1).until(2, grants("a", 1));
+    story.release("a", 1, 2, 1).from(3).until(4, released());
+    status(&mut story).from(5).saw(6, Some((1, 1)));
+    assert_eq!(found(&story), 1);
+}
+
+#[test]
+fn reads_that_go_back_are_found_though_each_alone_could_be_right() {
+    let mut story = three_sessions();
+    story.acquire("a", 1, 1).from(1).until(20, grants("a", 1));
+    status(&mut story).from(2).saw(3, Some((1, 1)));
+    status(&mut story).from(4).saw(5, None);
+    assert_eq!(found(&story), 1);
+}
+
+#[test]
+fn busy_before_a_free_lock_is_found() {
+    let mut story = three_sessions();
+    story.acquire("a", 1, 1).from(1).until(2, Outcome::Busy);
+    story.acquire("a", 2, 1).from(3).until(4, grants("a", 1));
+    assert_eq!(found(&story), 1);
+}
+
+#[test]
+fn a_release_that_worked_twice_is_found() {
+    let mut story = three_sessions();
+    story.acquire("a", 1, 1).from(1).until(2, grants("a", 1));
+    story.release("a", 1, 2, 1).from(3).until(4, released());
+    story.release("a", 1, 3, 1).from(5).until(6, released());
+    assert_eq!(found(&story), 1);
+}
+
+#[test]
+fn a_holder_that_is_told_that_it_does_not_hold_is_found() {
+    let mut story = three_sessions();
+    story.acquire("a", 1, 1).from(1).until(2, grants("a", 1));
+    story.release("a", 1, 2, 1).from(3).until(4, Outcome::Release(ReleaseAnswer::NotOwner));
+    status(&mut story).from(5).saw(6, Some((1, 1)));
+    assert_eq!(found(&story), 1);
+}
+
+#[test]
+fn an_operation_without_an_answer_may_have_happened_or_not() {
+    for seen in [None, Some((1, 5))] {
+        let mut story = three_sessions();
+        story.acquire("a", 1, 1).from(1);
+        status(&mut story).from(2).saw(3, None);
+        status(&mut story).from(4).saw(5, seen);
+        assert_fine(&story);
+    }
+    let mut story = three_sessions();
+    story.acquire("a", 1, 1).from(1).until(2, grants("a", 1));
+    story.release("a", 1, 2, 1).from(3);
+    story.acquire("a", 2, 1).from(100).until(101, Outcome::Busy);
+    story.acquire("a", 2, 2).from(200).until(201, grants("a", 2));
+    assert_fine(&story);
+}
+
+#[test]
+fn an_operation_without_an_answer_does_not_happen_before_it_was_sent() {
+    let mut story = three_sessions();
+    story.acquire("a", 2, 1).from(1).until(2, Outcome::Busy);
+    story.acquire("a", 1, 1).from(3);
+    assert_eq!(found(&story), 1);
+}
+
+#[test]
+fn an_acquire_that_was_cancelled_for_good_explains_nothing() {
+    let mut story = three_sessions();
+    story.acquire("a", 1, 1).from(1);
+    let cancel = Input::Cancel { target: RequestId(1) };
+    story.ask(1, 2, cancel).from(2).until(3, Outcome::CancelDone);
+    assert_fine(&story);
+    story.acquire("a", 2, 1).from(4).until(5, Outcome::Busy);
+    assert_eq!(found(&story), 1);
+}
+
+#[test]
+fn a_hold_may_expire_when_its_session_was_silent_for_a_ttl_and_not_before() {
+    for (asked, expected) in [(9_700, 1), (9_900, 0)] {
+        let mut story = three_sessions();
+        story.acquire("a", 1, 1).from(1).until(2, grants("a", 1));
+        story.acquire("a", 2, 1).from(asked).until(asked, grants("a", 2));
+        assert_eq!(found(&story), expected, "{asked}");
+    }
+}
+
+#[test]
+fn a_hold_with_a_ttl_of_its_own_may_expire_sooner_unless_it_is_renewed() {
+    for (asked, renewed, expected) in
+        [(900, false, 1), (1_000, false, 0), (1_000, true, 1), (1_600, true, 0)]
+    {
+        let mut story = three_sessions();
+        let input =
+            Input::Acquire { name: name("a"), wait_ms: 0, ttl_ms: Some(1_000), max_hold_ms: None };
+        story.ask(1, 1, input).from(1).until(2, grants("a", 1));
+        if renewed {
+            let input = Input::Renew { name: name("a"), token: FenceToken(1), ttl_ms: None };
+            let renewed = Outcome::Renewed { deadline: None, session_deadline: LogicalTime::ZERO };
+            story.ask(1, 2, input).from(600).until(610, renewed);
+        }
+        story.acquire("a", 2, 1).from(asked).until(asked, grants("a", 2));
+        assert_eq!(found(&story), expected, "{asked} {renewed}");
+    }
+}
+
+#[test]
+fn closing_a_session_frees_its_lock_and_ends_its_grants() {
+    let mut story = three_sessions();
+    story.acquire("a", 1, 1).from(1).until(2, grants("a", 1));
+    story.ask(1, 0, Input::CloseSession).from(3).until(4, Outcome::SessionClosed);
+    story.acquire("a", 2, 1).from(5).until(6, grants("a", 2));
+    assert_fine(&story);
+    story.release("a", 2, 2, 2).from(7).until(8, released());
+    story.acquire("a", 1, 2).from(9).until(10, grants("a", 3));
+    assert_eq!(found(&story), 1);
+}
+
+#[test]
+fn a_refusal_because_the_session_is_gone_leaves_open_what_happened_before() {
+    for seen in [None, Some((1, 1))] {
+        let mut story = three_sessions();
+        story.acquire("a", 1, 1).from(1).until(20, Outcome::Rejected(Rejection::UnknownSession));
+        status(&mut story).from(5).saw(6, seen);
+        assert_fine(&story);
+    }
+}
+
+#[test]
+fn a_retry_that_finds_its_grant_ended_was_granted() {
+    let mut story = three_sessions();
+    let gone = Outcome::Rejected(Rejection::GrantEnded);
+    story.acquire("a", 1, 1).from(1).until(20_000, gone.clone());
+    status(&mut story).from(5).saw(6, Some((1, 1)));
+    assert_fine(&story);
+    // Somebody else held it all the time.
+    let mut story = three_sessions();
+    story.acquire("a", 2, 1).from(1).until(2, grants("a", 1));
+    story.acquire("a", 1, 1).from(3).until(10, gone);
+    status(&mut story).from(11).saw(12, Some((2, 1)));
+    assert_eq!(found(&story), 1);
+}
+
+#[test]
+fn an_expiry_that_the_log_knows_happened_then_and_no_other_did() {
+    let held_and_seen = |seen_at: u64, seen| {
+        let mut story = three_sessions();
+        story.log_at(1, 1, [granted("a", 1, 1, 1)]);
+        story.log_at(2, 50, [hold_ended("a", 1, 1, 1)]);
+        story.acquire("a", 1, 1).from(0).until(2, grants("a", 1));
+        status(&mut story).from(seen_at).saw(seen_at, seen);
+        found(&story)
+    };
+    assert_eq!(held_and_seen(49, Some((1, 1))), 0);
+    assert_eq!(held_and_seen(49, None), 1);
+    assert_eq!(held_and_seen(51, None), 0);
+    assert_eq!(held_and_seen(51, Some((1, 1))), 1);
+}
+
+#[test]
+fn an_unanswered_acquire_that_the_log_granted_was_granted() {
+    let mut story = three_sessions();
+    story.log_at(1, 10, [granted("a", 1, 1, 1)]);
+    story.acquire("a", 1, 1).from(1);
+    status(&mut story).from(11).saw(12, Some((1, 1)));
+    assert_fine(&story);
+    status(&mut story).from(13).saw(14, None);
+    assert_eq!(found(&story), 1);
+}
+
+#[test]
+fn names_do_not_disturb_each_other() {
+    let mut story = three_sessions();
+    story.acquire("a", 1, 1).from(1).until(2, grants("a", 1));
+    story.acquire("b", 2, 1).from(3).until(4, grants("b", 2));
+    assert_fine(&story);
+}
+
+#[test]
+fn a_search_that_is_given_no_time_gives_up() {
+    let mut story = three_sessions();
+    story.acquire("a", 1, 1).from(1).until(2, grants("a", 1));
+    let promises = Promises { linearization_steps_max: 0, ..Promises::default() };
+    assert_eq!(check(&story.history, &promises), []);
+    let strict = Promises { giving_up_is_a_violation: true, ..promises };
+    assert_eq!(check(&story.history, &strict).len(), 1);
+}
+
+#[test]
+fn a_violation_says_where_to_look() {
+    let mut story = three_sessions();
+    story.acquire("a", 1, 1).from(1).until(2, grants("a", 1));
+    status(&mut story).from(3).saw(4, None);
+    let what = &check(&story.history, &Promises::default())[0].what;
+    assert!(
+        what.contains("held by session 1 since: request 1 of session 1: try -> granted 1"),
+        "{what}"
+    );
+    assert!(
+        what.contains("[3.000 ms .. 4.000 ms] request 0 of session 9: status -> free"),
+        "{what}"
+    );
+}

@@ -1,0 +1,221 @@
+//! Once: a retried request has the effect of one, and every copy of it gets the same answer, up to deadlines.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use holdfast_core::{Event, FenceToken, LockName, Outcome, Rejection, RequestId, SessionId};
+
+use super::log::merged;
+use super::words::{Findings, Which, Who};
+use crate::history::{ClientOperation, History, Input, Output, Violation};
+
+pub fn check(history: &History) -> Vec<Violation> {
+    let mut findings = Findings::of("once");
+    if !history.replicated.is_empty() {
+        let effects = Effects::of(history, &mut findings);
+        for operation in &history.operations {
+            effects.compare(operation, &mut findings);
+        }
+    }
+    compare_copies(history, &mut findings);
+    findings.into_violations()
+}
+
+/// What requests did, as the log has it.
+#[derive(Default)]
+struct Effects<'a> {
+    granted: BTreeMap<(SessionId, RequestId), (&'a LockName, FenceToken)>,
+    released: BTreeSet<(SessionId, FenceToken)>,
+}
+
+impl<'a> Effects<'a> {
+    fn of(history: &'a History, findings: &mut Findings) -> Effects<'a> {
+        let mut effects = Effects::default();
+        for entry in merged(history) {
+            let index = entry.index.0;
+            for event in entry.events {
+                match event {
+                    Event::Granted { name, session, request, token, .. } => {
+                        let before = effects.granted.insert((*session, *request), (name, *token));
+                        if let Some((first_name, first_token)) = before {
+                            findings.add(format!(
+                                "{} was granted {name} under {token} at index {index}, after \
+                                 {first_name} under {first_token}",
+                                Which(*session, *request)
+                            ));
+                        }
+                    }
+                    Event::Released { name, session, token } => {
+                        if !effects.released.insert((*session, *token)) {
+                            findings.add(format!(
+                                "{} released {name} under {token} twice, again at index {index}",
+                                Who(*session)
+                            ));
+                        }
+                    }
+                    _ => {}
+                }
+            }
+        }
+        effects
+    }
+
+    /// Was the client told what happened?
+    fn compare(&self, operation: &ClientOperation, findings: &mut Findings) {
+        let Some((_, Output::Outcome(outcome))) = &operation.returned else { return };
+        let (session, request) = (operation.session, operation.request);
+        match (&operation.input, outcome) {
+            (Input::Acquire { name, .. }, Outcome::Granted(grant)) => {
+                let granted = self.granted.get(&(session, request));
+                if granted != Some(&(name, grant.token)) {
+                    findings.add(format!(
+                        "{} was told that it holds {name} under {}; the log has {granted:?}",
+                        Which(session, request),
+                        grant.token
+                    ));
+                }
+            }
+            (Input::Acquire { name, .. }, outcome) if means_never_granted(outcome) => {
+                if let Some((_, token)) = self.granted.get(&(session, request)) {
+                    findings.add(format!(
+                        "{} was told {outcome:?} for {name}, and the log granted it under {token}",
+                        Which(session, request)
+                    ));
+                }
+            }
+            (Input::Cancel { target }, Outcome::CancelDone) => {
+                if let Some((name, token)) = self.granted.get(&(session, *target)) {
+                    findings.add(format!(
+                        "{} cancelled {} for good, and the log granted it {name} under {token}",
+                        Which(session, request),
+                        Which(session, *target)
+                    ));
+                }
+            }
+            (Input::Release { name, token }, Outcome::Release(answer)) => {
+                use holdfast_core::ReleaseAnswer::{Expired, Released};
+                let released = self.released.contains(&(session, *token));
+                if (*answer == Released && !released) || (*answer == Expired && released) {
+                    findings.add(format!(
+                        "{} was told {answer:?} for {name} under {token}; released in the log: {released}",
+                        Which(session, request)
+                    ));
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+fn means_never_granted(outcome: &Outcome) -> bool {
+    matches!(
+        outcome,
+        Outcome::Busy
+            | Outcome::TimedOut
+            | Outcome::Cancelled
+            | Outcome::Rejected(
+                Rejection::TooManyHolds | Rejection::TooManyWaits | Rejection::QueueFull
+            )
+    )
+}
+
+/// Where the history has several copies of one request, their answers must agree.
+fn compare_copies(history: &History, findings: &mut Findings) {
+    let mut first: BTreeMap<(SessionId, RequestId), (&Input, &Outcome)> = BTreeMap::new();
+    for operation in &history.operations {
+        let is_request = matches!(
+            operation.input,
+            Input::Acquire { .. }
+                | Input::Cancel { .. }
+                | Input::Release { .. }
+                | Input::Renew { .. }
+        );
+        let Some((_, Output::Outcome(outcome))) = &operation.returned else { continue };
+        if !is_request {
+            continue;
+        }
+        let key = (operation.session, operation.request);
+        let (input, answer) = *first.entry(key).or_insert((&operation.input, outcome));
+        if *input == operation.input && !agree(answer, outcome) && !agree(outcome, answer) {
+            findings.add(format!(
+                "{} was answered {answer:?} and then {outcome:?}",
+                Which(operation.session, operation.request)
+            ));
+        }
+    }
+}
+
+/// Can both be the answer to one request, in this order?
+fn agree(first: &Outcome, second: &Outcome) -> bool {
+    use Outcome::{CancelNothing, CancelTooLate, Granted, Queued, Rejected, Renewed};
+    match (first, second) {
+        (_, Rejected(Rejection::AnswerDiscarded | Rejection::UnknownSession)) => true,
+        (Granted(first), Granted(second)) => first.token == second.token,
+        (Granted(_), Rejected(Rejection::GrantEnded)) | (Queued { .. }, _) => true,
+        (CancelTooLate(first), CancelTooLate(second)) => first.token == second.token,
+        (CancelTooLate(_), CancelNothing) => true,
+        (Renewed { .. }, Renewed { .. }) => true,
+        (first, second) => first == second,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::check;
+    use crate::check::story::{Story, granted, grants, released};
+    use crate::history::Input;
+    use holdfast_core::{Outcome, Rejection, ReleaseAnswer, RequestId};
+
+    #[test]
+    fn a_request_with_one_effect_and_one_answer_is_fine() {
+        let mut story = Story::default();
+        story.log(1, [granted("a", 1, 1, 1)]);
+        story.log(2, [released("a", 1, 1)]);
+        story.acquire("a", 1, 1).from(0).until(2, grants("a", 1));
+        story.acquire("a", 1, 1).from(0).until(9, Outcome::Rejected(Rejection::GrantEnded));
+        story.release("a", 1, 2, 1).from(1).until(3, Outcome::Release(ReleaseAnswer::Released));
+        assert_eq!(check(&story.history), []);
+    }
+
+    #[test]
+    fn a_retry_that_is_granted_again_is_found() {
+        let mut story = Story::default();
+        story.log(1, [granted("a", 1, 1, 1)]);
+        story.log(2, [released("a", 1, 1), granted("a", 1, 1, 2)]);
+        assert_eq!(check(&story.history).len(), 1);
+    }
+
+    #[test]
+    fn a_grant_that_the_client_was_not_told_is_found() {
+        for outcome in [Outcome::TimedOut, Outcome::Cancelled, Outcome::Busy, grants("a", 7)] {
+            let mut story = Story::default();
+            story.log(1, [granted("a", 1, 1, 1)]);
+            story.acquire("a", 1, 1).from(0).until(2, outcome);
+            assert_eq!(check(&story.history).len(), 1);
+        }
+    }
+
+    #[test]
+    fn a_grant_after_its_cancellation_was_confirmed_is_found() {
+        let mut story = Story::default();
+        story.log(1, [granted("a", 1, 1, 1)]);
+        let cancel = Input::Cancel { target: RequestId(1) };
+        story.ask(1, 2, cancel).from(0).until(2, Outcome::CancelDone);
+        assert_eq!(check(&story.history).len(), 1);
+    }
+
+    #[test]
+    fn a_release_that_never_happened_is_found() {
+        let mut story = Story::default();
+        story.log(1, [granted("a", 1, 1, 1)]);
+        story.release("a", 1, 2, 1).from(1).until(3, Outcome::Release(ReleaseAnswer::Released));
+        assert_eq!(check(&story.history).len(), 1);
+    }
+
+    #[test]
+    fn a_retry_with_another_answer_is_found_without_a_log() {
+        let mut story = Story::default();
+        story.acquire("a", 1, 1).from(0).until(2, Outcome::Busy);
+        story.acquire("a", 1, 1).from(3).until(4, grants("a", 1));
+        assert_eq!(check(&story.history).len(), 1);
+    }
+}

@@ -1,0 +1,128 @@
+//! Identical replicas: the same events at the same index on every node, and equal digests.
+
+use std::collections::BTreeMap;
+
+use holdfast_core::LogIndex;
+use holdfast_replica::NodeId;
+
+use super::log::{Stretch, stretches};
+use super::words::Findings;
+use crate::history::{Happening, History, Violation};
+
+pub fn check(history: &History) -> Vec<Violation> {
+    let mut findings = Findings::of("replicas");
+    check_digests(history, &mut findings);
+    check_events(&stretches(history), &mut findings);
+    findings.into_violations()
+}
+
+fn check_digests(history: &History, findings: &mut Findings) {
+    let mut digests: BTreeMap<LogIndex, (NodeId, u64)> = BTreeMap::new();
+    for record in &history.replicated {
+        let Happening::Digest(digest) = record.what else { continue };
+        let (node, first) = *digests.entry(record.index).or_insert((record.node, digest));
+        if first != digest {
+            findings.add(format!(
+                "the tables differ after index {}: digest {first:016x} on node {}, {digest:016x} on \
+                 node {}",
+                record.index.0, node.0, record.node.0
+            ));
+        }
+    }
+}
+
+fn check_events(stretches: &[Stretch<'_>], findings: &mut Findings) {
+    let mut first_seen: BTreeMap<LogIndex, (NodeId, &[_])> = BTreeMap::new();
+    for stretch in stretches {
+        for (index, entry) in &stretch.entries {
+            first_seen.entry(*index).or_insert((stretch.node, &entry.events));
+        }
+    }
+    for stretch in stretches {
+        let node = stretch.node.0;
+        if let Some(index) = stretch.went_back_to {
+            findings.add(format!("node {node} applied index {} after a later one", index.0));
+        }
+        let Some((last, _)) = stretch.entries.last_key_value() else { continue };
+        if *last <= stretch.after {
+            findings.add(format!("node {node} applied index {} again", last.0));
+            continue;
+        }
+        // One difference explains those that follow.
+        let covered = first_seen.range(next(stretch.after)..=*last);
+        for (index, (other, events)) in covered {
+            let here = stretch.entries.get(index).map_or(&[][..], |entry| &entry.events);
+            if here != *events {
+                findings.add(format!(
+                    "the replicas differ at index {}: node {} had {events:?}, node {node} had {here:?}",
+                    index.0, other.0
+                ));
+                break;
+            }
+        }
+    }
+}
+
+fn next(index: LogIndex) -> LogIndex {
+    LogIndex(index.0 + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::check;
+    use crate::check::story::{Story, granted, queued, released};
+    use crate::history::Happening;
+
+    #[test]
+    fn replicas_that_agree_up_to_restored_gaps_are_fine() {
+        let mut story = Story::default();
+        for node in [1, 2] {
+            story.applied(node, 1, [granted("a", 1, 1, 1)]);
+            story.applied(node, 3, [released("a", 1, 1)]);
+            story.applied(node, 4, [granted("a", 2, 1, 2), queued("a", 1, 2)]);
+            story.happened(node, 4, Happening::Digest(7));
+        }
+        // Node 3 missed 3, and restarts once from its disk.
+        story.applied(3, 1, [granted("a", 1, 1, 1)]);
+        story.happened(3, 3, Happening::Restored);
+        story.applied(3, 4, [granted("a", 2, 1, 2), queued("a", 1, 2)]);
+        story.happened(3, 3, Happening::Restored);
+        story.applied(3, 4, [granted("a", 2, 1, 2), queued("a", 1, 2)]);
+        story.happened(3, 4, Happening::Digest(7));
+        assert_eq!(check(&story.history), []);
+    }
+
+    #[test]
+    fn an_event_that_is_missing_on_one_node_is_found() {
+        let mut story = Story::default();
+        story.applied(1, 1, [granted("a", 1, 1, 1)]);
+        story.applied(1, 3, [granted("b", 1, 2, 2)]);
+        story.applied(2, 3, [granted("b", 1, 2, 2)]);
+        assert_eq!(check(&story.history).len(), 1);
+    }
+
+    #[test]
+    fn events_in_another_order_are_found() {
+        let mut story = Story::default();
+        story.applied(1, 1, [queued("a", 1, 1), queued("a", 2, 1)]);
+        story.applied(2, 1, [queued("a", 2, 1), queued("a", 1, 1)]);
+        assert_eq!(check(&story.history).len(), 1);
+    }
+
+    #[test]
+    fn digests_that_differ_are_found() {
+        let mut story = Story::default();
+        story.happened(1, 8, Happening::Digest(1));
+        story.happened(2, 8, Happening::Digest(2));
+        assert_eq!(check(&story.history).len(), 1);
+    }
+
+    #[test]
+    fn an_index_applied_twice_without_a_restore_is_found() {
+        let mut story = Story::default();
+        story.applied(1, 1, [granted("a", 1, 1, 1)]);
+        story.applied(1, 2, [released("a", 1, 1)]);
+        story.applied(1, 1, [granted("a", 1, 1, 1)]);
+        assert!(!check(&story.history).is_empty());
+    }
+}
