@@ -1,11 +1,11 @@
-//! Identical replicas: the same events at the same index on every node, and equal digests.
+//! Identical replicas: the same events at the same index and logical time on every node, and equal digests.
 
 use std::collections::BTreeMap;
 
-use holdfast_core::LogIndex;
+use holdfast_core::{LogIndex, LogicalTime};
 use holdfast_replica::NodeId;
 
-use super::log::{Stretch, stretches};
+use super::log::{Entry, Stretch, stretches};
 use super::words::Findings;
 use crate::history::{Happening, History, Violation};
 
@@ -32,12 +32,23 @@ fn check_digests(history: &History, findings: &mut Findings) {
 }
 
 fn check_events(stretches: &[Stretch<'_>], findings: &mut Findings) {
-    let mut first_seen: BTreeMap<LogIndex, (NodeId, &[_])> = BTreeMap::new();
+    let mut first_seen: BTreeMap<LogIndex, (NodeId, &Entry<'_>)> = BTreeMap::new();
     for stretch in stretches {
         for (index, entry) in &stretch.entries {
-            first_seen.entry(*index).or_insert((stretch.node, &entry.events));
+            first_seen.entry(*index).or_insert((stretch.node, entry));
         }
     }
+    for (index, entry) in stretches.iter().flat_map(|stretch| &stretch.entries) {
+        if let Some((node, first)) = first_seen.get(index)
+            && first.logical != entry.logical
+        {
+            findings.add(format!(
+                "index {} was applied at {} on node {} and at {} elsewhere",
+                index.0, first.logical, node.0, entry.logical
+            ));
+        }
+    }
+    check_time(first_seen.values().map(|(_, entry)| *entry), findings);
     for stretch in stretches {
         let node = stretch.node.0;
         if let Some(index) = stretch.went_back_to {
@@ -50,16 +61,30 @@ fn check_events(stretches: &[Stretch<'_>], findings: &mut Findings) {
         }
         // One difference explains those that follow.
         let covered = first_seen.range(next(stretch.after)..=*last);
-        for (index, (other, events)) in covered {
+        for (index, (other, first)) in covered {
             let here = stretch.entries.get(index).map_or(&[][..], |entry| &entry.events);
-            if here != *events {
+            if here != first.events {
                 findings.add(format!(
-                    "the replicas differ at index {}: node {} had {events:?}, node {node} had {here:?}",
-                    index.0, other.0
+                    "the replicas differ at index {}: node {} had {:?}, node {node} had {here:?}",
+                    index.0, other.0, first.events
                 ));
                 break;
             }
         }
+    }
+}
+
+/// Logical time does not go back along the log.
+fn check_time<'a>(entries: impl Iterator<Item = &'a Entry<'a>>, findings: &mut Findings) {
+    let mut now = LogicalTime::ZERO;
+    for entry in entries {
+        if entry.logical < now {
+            findings.add(format!(
+                "logical time went back from {now} to {} at index {}",
+                entry.logical, entry.index.0
+            ));
+        }
+        now = entry.logical;
     }
 }
 
@@ -124,5 +149,18 @@ mod tests {
         story.applied(1, 2, [released("a", 1, 1)]);
         story.applied(1, 1, [granted("a", 1, 1, 1)]);
         assert!(!check(&story.history).is_empty());
+    }
+
+    #[test]
+    fn logical_time_that_goes_back_or_differs_is_found() {
+        let mut story = Story::default();
+        story.log_at(1, 20, [granted("a", 1, 1, 1)]);
+        story.log_at(2, 10, [released("a", 1, 1)]);
+        assert_eq!(check(&story.history).len(), 1);
+        let mut story = Story::default();
+        story.applied(1, 5, [granted("a", 1, 1, 1)]);
+        story.applied(2, 5, [granted("a", 1, 1, 1)]);
+        story.history.replicated[1].logical = holdfast_core::LogicalTime::from_ms(6);
+        assert_eq!(check(&story.history).len(), 1);
     }
 }
