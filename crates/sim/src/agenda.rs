@@ -1,57 +1,45 @@
 //! What is to happen, and when. Things due at the same time happen in the order in which they were
 //! planned, so the order never depends on memory addresses or hashes.
 
-use std::cmp::Ordering;
+use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::history::RealTime;
 
 #[derive(Debug)]
 pub(crate) struct Agenda<T> {
-    heap: BinaryHeap<Entry<T>>,
+    /// When, in which order, and where in `plans`.
+    heap: BinaryHeap<Reverse<(RealTime, u64, usize)>>,
+    /// What; kept apart because the heap moves its entries around a lot.
+    plans: Vec<Option<T>>,
+    free: Vec<usize>,
     planned: u64,
-}
-
-#[derive(Debug)]
-struct Entry<T> {
-    due: RealTime,
-    order: u64,
-    what: T,
 }
 
 impl<T> Agenda<T> {
     pub(crate) fn new() -> Agenda<T> {
-        Agenda { heap: BinaryHeap::new(), planned: 0 }
+        Agenda { heap: BinaryHeap::new(), plans: Vec::new(), free: Vec::new(), planned: 0 }
     }
 
     pub(crate) fn plan(&mut self, due: RealTime, what: T) {
         self.planned += 1;
-        self.heap.push(Entry { due, order: self.planned, what });
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.plans.push(None);
+            self.plans.len() - 1
+        });
+        self.plans[place] = Some(what);
+        self.heap.push(Reverse((due, self.planned, place)));
     }
 
-    pub(crate) fn next(&mut self) -> Option<(RealTime, T)> {
-        self.heap.pop().map(|entry| (entry.due, entry.what))
+    /// When the next thing is due.
+    pub(crate) fn next_due(&self) -> Option<RealTime> {
+        self.heap.peek().map(|Reverse((due, ..))| *due)
     }
-}
 
-impl<T> PartialEq for Entry<T> {
-    fn eq(&self, other: &Self) -> bool {
-        (self.due, self.order) == (other.due, other.order)
-    }
-}
-
-impl<T> Eq for Entry<T> {}
-
-impl<T> PartialOrd for Entry<T> {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-/// The heap gives the greatest first, so the earliest is the greatest.
-impl<T> Ord for Entry<T> {
-    fn cmp(&self, other: &Self) -> Ordering {
-        (other.due, other.order).cmp(&(self.due, self.order))
+    pub(crate) fn next(&mut self) -> Option<T> {
+        let Reverse((_, _, place)) = self.heap.pop()?;
+        self.free.push(place);
+        self.plans[place].take()
     }
 }
 
@@ -65,7 +53,8 @@ mod tests {
         agenda.plan(RealTime(5), "later");
         agenda.plan(RealTime(2), "first");
         agenda.plan(RealTime(2), "second");
-        let order: Vec<_> = std::iter::from_fn(|| agenda.next()).map(|(_, what)| what).collect();
+        assert_eq!(agenda.next_due(), Some(RealTime(2)));
+        let order: Vec<_> = std::iter::from_fn(|| agenda.next()).collect();
         assert_eq!(order, ["first", "second", "later"]);
     }
 }

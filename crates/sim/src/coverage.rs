@@ -9,11 +9,14 @@ use crate::workload::CommandKind;
 #[derive(Clone, Debug, Default)]
 pub struct Coverage {
     counts: [[u64; CommandKind::ALL.len()]; FaultKind::ALL.len()],
+    /// With or without a fault.
+    totals: [u64; CommandKind::ALL.len()],
 }
 
 impl Coverage {
     /// A client has just sent it.
     pub(crate) fn in_flight(&mut self, command: CommandKind, active: &[ActiveFault]) {
+        self.totals[command as usize] += 1;
         for fault in active {
             self.counts[fault.kind as usize][command as usize] += 1;
         }
@@ -21,7 +24,7 @@ impl Coverage {
 
     /// A leader has just put these into its log.
     pub(crate) fn proposed(&mut self, entry: &[u8], active: &[ActiveFault]) {
-        if entry.is_empty() || active.is_empty() {
+        if entry.is_empty() {
             return;
         }
         for command in Batch::decode(entry).map(|batch| batch.commands).unwrap_or_default() {
@@ -30,6 +33,9 @@ impl Coverage {
     }
 
     pub fn add(&mut self, other: &Coverage) {
+        for (total, more) in self.totals.iter_mut().zip(other.totals) {
+            *total += more;
+        }
         for (row, more) in self.counts.iter_mut().zip(&other.counts) {
             for (count, more) in row.iter_mut().zip(more) {
                 *count += more;
@@ -39,6 +45,11 @@ impl Coverage {
 
     pub fn count(&self, fault: FaultKind, command: CommandKind) -> u64 {
         self.counts[fault as usize][command as usize]
+    }
+
+    /// How often a command was on its way at all.
+    pub fn total(&self, command: CommandKind) -> u64 {
+        self.totals[command as usize]
     }
 
     /// The pairs that never met.

@@ -44,7 +44,7 @@ pub(crate) struct Node {
     clock: LocalClock,
     rng: Rng,
     disk: SimDisk,
-    running: Option<Running>,
+    running: Option<Box<Running>>,
     /// It lost what it had promised to keep, and never comes back.
     pub(crate) ruined: bool,
     paused: u32,
@@ -170,7 +170,7 @@ impl Node {
         let (index, at) = (LogIndex(replica.applied_index()), replica.table().now());
         outputs.push(Output::Restored { index, at });
         self.inbox.clear();
-        self.running = Some(Running {
+        self.running = Some(Box::new(Running {
             replica,
             log,
             callers: Callers::default(),
@@ -180,7 +180,7 @@ impl Node {
             out_of_space: false,
             digested_at: 0,
             gone: false,
-        });
+        }));
         Ok(())
     }
 

@@ -62,6 +62,7 @@ pub(crate) enum Due {
     Think(usize),
     Timer(usize, Timer),
     Write(usize, Write),
+    Restart(usize),
     Fault,
     FaultOver(u64),
     Flap(u64),
@@ -137,13 +138,11 @@ impl World {
 
     /// Lets everything happen that is due until then.
     pub(crate) fn run_until(&mut self, end: RealTime) {
-        while let Some((due, what)) = self.agenda.next() {
-            if due > end {
-                self.agenda.plan(due, what);
-                break;
-            }
+        while let Some(due) = self.agenda.next_due().filter(|due| *due <= end) {
             self.now = due;
-            self.happen(what);
+            if let Some(what) = self.agenda.next() {
+                self.happen(what);
+            }
         }
         self.now = end;
     }
@@ -180,6 +179,7 @@ impl World {
                     self.write(client, write);
                 }
             }
+            Due::Restart(node) => self.restart(node),
             Due::Fault if self.settling => {}
             Due::Fault => self.strike(),
             Due::FaultOver(number) => self.end_fault(number),

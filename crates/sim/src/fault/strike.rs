@@ -82,6 +82,9 @@ impl World {
                 let up: Vec<usize> = (0..count).filter(|node| self.nodes[*node].is_up()).collect();
                 for node in &up {
                     self.crash(*node)?;
+                    // They come back one by one, while the fault still counts as going on.
+                    let after = self.fault_rng.between(100_000, 4 * SECOND_US);
+                    self.agenda.plan(RealTime(self.now.0 + after), Due::Restart(*node));
                 }
                 Undo::Restart(up)
             }
