@@ -138,11 +138,14 @@ impl Replica {
     /// Bytes from a peer.
     pub fn handle_message(&mut self, bytes: &[u8]) -> Result<(), MessageError> {
         let message = self.consensus.decode(bytes)?;
-        if let Some(snapshot) = message.snapshot() {
-            let (_, table) = snapshot_body::decode(&snapshot.data, self.config.limits.clone())?;
-            self.incoming.push((snapshot.index, table));
-        }
-        self.consensus.step(message)
+        let Some(snapshot) = message.snapshot() else {
+            return self.consensus.step(message);
+        };
+        let (_, table) = snapshot_body::decode(&snapshot.data, self.config.limits.clone())?;
+        // Only one that consensus took can be the one that it installs.
+        self.consensus.step(message)?;
+        self.incoming.push((snapshot.index, table));
+        Ok(())
     }
 
     /// A command to commit. Its answer, or the reason why there is none, comes as an effect.

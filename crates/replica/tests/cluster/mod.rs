@@ -10,8 +10,8 @@ use holdfast_core::{
     command::{Acquire, Call, Mode, OpenSession, Owner},
 };
 use holdfast_replica::{
-    Durable, Effect, GroupId, HardState, LogEntry, NodeId, Replica, ReplicaConfig, SnapshotFile,
-    Ticket, Turn, Unavailable,
+    Durable, Effect, Fatal, GroupId, HardState, LogEntry, NodeId, Replica, ReplicaConfig,
+    SnapshotFile, Ticket, Turn, Unavailable,
 };
 
 pub(crate) const STEP: Duration = Duration::from_millis(10);
@@ -69,6 +69,11 @@ pub(crate) struct Cluster {
     last_request: u64,
     snapshot_every: u64,
     size: u64,
+    /// All messages that were sent.
+    sent: Vec<Vec<u8>>,
+    /// Somebody lies: messages may be refused, and nodes may stop.
+    lied_to: bool,
+    stopped: Vec<(NodeId, Fatal)>,
 }
 
 impl Cluster {
@@ -90,6 +95,9 @@ impl Cluster {
             last_request: 0,
             snapshot_every,
             size,
+            sent: Vec::new(),
+            lied_to: false,
+            stopped: Vec::new(),
         };
         for id in 1..=size {
             cluster.start(NodeId(id));
@@ -209,7 +217,8 @@ impl Cluster {
                 continue;
             }
             if arrives {
-                self.replica_mut(to).handle_message(&message).unwrap();
+                let taken = self.replica_mut(to).handle_message(&message);
+                assert!(self.lied_to || taken.is_ok(), "refused: {taken:?}");
             }
             if is_snapshot && self.replicas.contains_key(&from) {
                 self.replica_mut(from).handle_snapshot_sent(to, arrives);
@@ -222,6 +231,30 @@ impl Cluster {
         }
     }
 
+    fn send(&mut self, wire: (NodeId, NodeId, Vec<u8>, bool)) {
+        self.sent.push(wire.2.clone());
+        self.wires.push_back(wire);
+    }
+
+    /// All messages that were sent so far.
+    pub(crate) fn sent(&self) -> &[Vec<u8>] {
+        &self.sent
+    }
+
+    /// Hands over a message that nobody sent, and lets the node's loop turn.
+    pub(crate) fn inject(&mut self, node: NodeId, message: &[u8]) {
+        self.lied_to = true;
+        if self.replicas.contains_key(&node) {
+            let _ = self.replica_mut(node).handle_message(message);
+            self.turn(node);
+        }
+    }
+
+    /// Nodes that stopped because going on could break a promise.
+    pub(crate) fn stopped(&self) -> &[(NodeId, Fatal)] {
+        &self.stopped
+    }
+
     fn turn(&mut self, node: NodeId) {
         let now = self.now;
         self.replica_mut(node).handle_time(now);
@@ -231,12 +264,17 @@ impl Cluster {
             if let Some(turn) = turn {
                 for message in &turn.messages {
                     let wire = (node, message.to, message.message.clone(), message.is_snapshot);
-                    self.wires.push_back(wire);
+                    self.send(wire);
                 }
                 self.disks.get_mut(&node).unwrap().write(&turn);
             }
             let mut effects = Vec::new();
-            self.replica_mut(node).finish_turn(&mut effects).unwrap();
+            if let Err(fatal) = self.replica_mut(node).finish_turn(&mut effects) {
+                assert!(self.lied_to, "node {node} stops: {fatal}");
+                self.stopped.push((node, fatal));
+                self.kill(node);
+                return;
+            }
             for effect in effects {
                 self.carry_out(node, effect);
             }
@@ -249,8 +287,7 @@ impl Cluster {
     fn carry_out(&mut self, node: NodeId, effect: Effect) {
         match effect {
             Effect::Send(message) => {
-                let wire = (node, message.to, message.message, message.is_snapshot);
-                self.wires.push_back(wire);
+                self.send((node, message.to, message.message, message.is_snapshot));
             }
             Effect::Answer { ticket, at, outcome } => {
                 self.ended.insert(ticket, Ended::Answer(at, outcome));

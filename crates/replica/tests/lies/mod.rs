@@ -1,0 +1,152 @@
+//! Messages that are well formed and not true.
+
+use proptest::prelude::*;
+use protobuf::{Message as _, ProtobufEnum as _};
+use raft::eraftpb::{Entry, EntryType, Message, MessageType};
+
+/// What is claimed in place of the truth. `None`: the truth.
+#[derive(Clone, Debug)]
+pub(crate) struct Lie {
+    kind: Option<MessageType>,
+    from: Option<u64>,
+    to: Option<u64>,
+    term: Option<Number>,
+    log_term: Option<Number>,
+    index: Option<Number>,
+    commit: Option<Number>,
+    commit_term: Option<Number>,
+    reject: Option<bool>,
+    reject_hint: Option<Number>,
+    request_snapshot: Option<Number>,
+    context: Option<Vec<u8>>,
+    snapshot: Option<(Number, Number, bool)>,
+    entries: Option<Vec<(Number, Number, u8, Vec<u8>)>>,
+}
+
+/// A number near the true one, or an extreme one.
+#[derive(Clone, Copy, Debug)]
+enum Number {
+    Off(i64),
+    Exactly(u64),
+}
+
+impl Number {
+    fn instead_of(self, truth: u64) -> u64 {
+        match self {
+            Number::Off(by) => truth.saturating_add_signed(by),
+            Number::Exactly(number) => number,
+        }
+    }
+}
+
+fn number() -> impl Strategy<Value = Number> {
+    prop_oneof![
+        4 => (-4_i64..=4).prop_map(Number::Off),
+        1 => (-50_i64..=1_000).prop_map(Number::Off),
+        2 => (0_u64..40).prop_map(Number::Exactly),
+        1 => prop_oneof![
+            Just(u64::MAX), Just(u64::MAX - 1), Just(1 << 63), Just((1 << 63) - 1), Just(1 << 32)
+        ]
+        .prop_map(Number::Exactly),
+        1 => any::<u64>().prop_map(Number::Exactly),
+    ]
+}
+
+pub(crate) fn lie() -> impl Strategy<Value = Lie> {
+    let maybe = |share| proptest::option::weighted(share, number());
+    let node = || proptest::option::weighted(0.7, 1_u64..=3);
+    let data = proptest::collection::vec(any::<u8>(), 0..12);
+    let entry = (number(), number(), 0_u8..3, data);
+    (
+        (proptest::option::weighted(0.5, kind()), node(), node()),
+        (maybe(0.4), maybe(0.4), maybe(0.5), maybe(0.5), maybe(0.3)),
+        (
+            proptest::option::weighted(0.3, any::<bool>()),
+            maybe(0.3),
+            maybe(0.05),
+            proptest::option::weighted(0.1, proptest::collection::vec(any::<u8>(), 0..9)),
+            proptest::option::weighted(0.3, (number(), number(), any::<bool>())),
+            proptest::option::weighted(0.3, proptest::collection::vec(entry, 0..4)),
+        ),
+    )
+        .prop_map(
+            |(
+                (kind, from, to),
+                (term, log_term, index, commit, commit_term),
+                (reject, reject_hint, request_snapshot, context, snapshot, entries),
+            )| Lie {
+                kind,
+                from,
+                to,
+                term,
+                log_term,
+                index,
+                commit,
+                commit_term,
+                reject,
+                reject_hint,
+                request_snapshot,
+                context,
+                snapshot,
+                entries,
+            },
+        )
+}
+
+fn kind() -> impl Strategy<Value = MessageType> {
+    (0..MessageType::values().len()).prop_map(|number| MessageType::values()[number])
+}
+
+impl Lie {
+    pub(crate) fn told_with(&self, bytes: &[u8]) -> Vec<u8> {
+        let mut message = Message::parse_from_bytes(bytes).unwrap();
+        if let Some(kind) = self.kind {
+            message.set_msg_type(kind);
+        }
+        message.from = self.from.unwrap_or(message.from);
+        message.to = self.to.unwrap_or(message.to);
+        let told = |lie: Option<Number>, truth: &mut u64| {
+            *truth = lie.map_or(*truth, |lie| lie.instead_of(*truth));
+        };
+        told(self.term, &mut message.term);
+        told(self.log_term, &mut message.log_term);
+        told(self.index, &mut message.index);
+        told(self.commit, &mut message.commit);
+        told(self.commit_term, &mut message.commit_term);
+        told(self.reject_hint, &mut message.reject_hint);
+        told(self.request_snapshot, &mut message.request_snapshot);
+        if let Some(context) = &self.context {
+            message.context = context.clone().into();
+        }
+        message.reject = self.reject.unwrap_or(message.reject);
+        if let Some((index, term, other_members)) = self.snapshot {
+            let metadata = message.mut_snapshot().mut_metadata();
+            told(Some(index), &mut metadata.index);
+            told(Some(term), &mut metadata.term);
+            if other_members {
+                metadata.mut_conf_state().voters = vec![9, 9];
+            }
+        }
+        if let Some(entries) = &self.entries {
+            let (mut index, term) = (message.index, message.term);
+            message.entries = entries
+                .iter()
+                .map(|(at, of, kind, data)| {
+                    index = index.wrapping_add(1);
+                    Entry {
+                        entry_type: [
+                            EntryType::EntryNormal,
+                            EntryType::EntryConfChange,
+                            EntryType::EntryConfChangeV2,
+                        ][usize::from(*kind)],
+                        index: at.instead_of(index),
+                        term: of.instead_of(term),
+                        data: data.clone().into(),
+                        ..Entry::default()
+                    }
+                })
+                .collect();
+        }
+        message.write_to_bytes().unwrap()
+    }
+}
