@@ -112,6 +112,8 @@ pub(crate) enum Output {
     /// The leader proposed this entry.
     Proposed(bytes::Bytes),
     Leadership(Leadership),
+    /// The replica would not take a message.
+    Refused { why: String },
     Stopped { why: String },
     /// The machine went down at a crash point.
     Crashed,

@@ -428,6 +428,9 @@ impl World {
             node::Output::Leadership(leadership) => {
                 self.trace.line(now, || format!("node {id}: {leadership:?}"));
             }
+            node::Output::Refused { why } => {
+                self.trace.line(now, || format!("node {id} refuses a message: {why}"));
+            }
             node::Output::Stopped { why } => {
                 self.trace.line(now, || format!("node {id} stops: {why}"));
                 self.power_off_or_not(node);

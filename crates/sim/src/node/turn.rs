@@ -9,7 +9,7 @@
 //! is busy, and the same turn goes on from there when it is woken.
 
 use holdfast_core::{Command, Event, LogIndex};
-use holdfast_replica::{Effect, MessageError, Ticket, Turn, Unavailable};
+use holdfast_replica::{Effect, Ticket, Turn, Unavailable};
 
 use super::log::{HalfTurn, PersistError};
 use super::{CrashPoint, Incoming, Node, Output, Running};
@@ -135,7 +135,8 @@ impl Node {
             match incoming {
                 Incoming::Consensus(bytes) => {
                     if let Err(error) = running.replica.handle_message(&bytes) {
-                        outputs.extend(contradiction(error));
+                        // A late one can contradict what a crash has lost here since, honestly.
+                        outputs.push(Output::Refused { why: error.to_string() });
                     }
                 }
                 Incoming::PeerUnreachable(node) => running.replica.handle_peer_unreachable(node),
@@ -318,14 +319,6 @@ impl Running {
             | Event::Queued { .. }
             | Event::Released { .. } => {}
         }
-    }
-}
-
-/// No honest peer sends these. What consensus itself refuses is only late.
-fn contradiction(error: MessageError) -> Option<Output> {
-    match error {
-        MessageError::Refused(_) => None,
-        other => Some(Output::Broken { what: other.to_string() }),
     }
 }
 
