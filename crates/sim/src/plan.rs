@@ -30,7 +30,7 @@ pub(crate) struct Plan {
 impl Plan {
     pub(crate) fn new(rng: &mut Rng) -> Plan {
         let nodes = if rng.percent(60) { 3 } else { 5 };
-        let tick_ms = rng.between(250, 500);
+        let tick_ms = rng.between(400, 500);
         let shortest_election = rng.between(4, 7) as usize;
         let wild_ppm = rng.between(30_000, 200_000) as i64;
         let wild_ppm = if rng.percent(50) { wild_ppm } else { -wild_ppm };
@@ -39,7 +39,7 @@ impl Plan {
             settings: Settings {
                 nodes,
                 tick: Duration::from_millis(tick_ms),
-                heartbeat_ticks: rng.between(1, 2) as usize,
+                heartbeat_ticks: 2,
                 election_ticks: (shortest_election, shortest_election + 4),
                 grace: Span::from_ms(rng.between(1_000, 5_000)),
                 snapshot_every_entries: rng.between(20, 200),
@@ -54,7 +54,7 @@ impl Plan {
                 duplication_permille: rng.below(20),
                 straggler_us: rng.between(1_000, 20_000_000),
             },
-            pace_us: 1_900_000,
+            pace_us: 2_100_000,
             fault_pace_us: rng.between(10_000_000, 40_000_000),
             fault_length_us: rng.between(5_000_000, 30_000_000),
             wild_clock: rng.percent(10).then_some((wild_node, wild_ppm)),

@@ -23,7 +23,7 @@ use crate::trace::Trace;
 use crate::workload::CommandKind;
 
 /// A loop turn takes this long; what arrives meanwhile is taken in by the next one.
-const TURN_US: u64 = 3_000;
+const TURN_US: u64 = 8_000;
 
 #[derive(Debug)]
 pub(crate) struct World {
