@@ -12,9 +12,7 @@ mod choose;
 mod session;
 
 use holdfast_client::lease::LocalTime;
-use holdfast_core::{
-    FenceToken, LockName, PublicSessionId, RequestId, SessionId, Span, StreamId,
-};
+use holdfast_core::{FenceToken, LockName, PublicSessionId, RequestId, SessionId, Span, StreamId};
 
 use self::ask::Ask;
 use self::choose::Choice;
@@ -48,11 +46,23 @@ pub(crate) struct Client {
 
 #[derive(Debug)]
 pub(crate) enum Output {
-    Send { to: usize, request: Request },
+    Send {
+        to: usize,
+        request: Request,
+    },
     /// Call [`Client::timer`] after this much real time.
-    Timer { after_us: u64, timer: Timer },
-    Write { after_us: u64, write: Write },
-    StreamBroke { node: usize, broken: BrokenStream },
+    Timer {
+        after_us: u64,
+        timer: Timer,
+    },
+    Write {
+        after_us: u64,
+        write: Write,
+    },
+    StreamBroke {
+        node: usize,
+        broken: BrokenStream,
+    },
 }
 
 /// Which sending of which request a timer is about.
@@ -230,13 +240,8 @@ impl Client {
         session.no_longer_believes(&ask);
         let request = session.next_request();
         let operation = recorder.invoke(now, session.id, request, ask.input());
-        let pending = Pending {
-            ask,
-            operation,
-            first_sent: self.local(now),
-            last_sent: now,
-            attempt: 0,
-        };
+        let pending =
+            Pending { ask, operation, first_sent: self.local(now), last_sent: now, attempt: 0 };
         session.pending.insert(request, pending);
         self.send(session, request, now, outputs);
         request
@@ -253,13 +258,8 @@ impl Client {
         let Some(pending) = session.pending.get_mut(&request) else { return };
         pending.attempt += 1;
         pending.last_sent = now;
-        let reply_to = ReplyTo {
-            client: self.index,
-            session: session.id,
-            request,
-            sent: now,
-            via: None,
-        };
+        let reply_to =
+            ReplyTo { client: self.index, session: session.id, request, sent: now, via: None };
         let body = pending.ask.body(session.id, request, acked_through);
         outputs.push(Output::Send { to: self.leader, request: Request { reply_to, body } });
         let timer = Timer { session: session.id, request, attempt: pending.attempt };

@@ -121,7 +121,10 @@ pub(crate) enum Undo {
     Nothing,
     Mend(Vec<Cut>),
     /// The cut is there only half of the time.
-    StopFlapping { cuts: Vec<Cut>, is_cut: bool },
+    StopFlapping {
+        cuts: Vec<Cut>,
+        is_cut: bool,
+    },
     ImproveNetwork,
     Restart(Vec<usize>),
     MakeRoom(usize),

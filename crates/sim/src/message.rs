@@ -63,8 +63,14 @@ pub(crate) struct Answer {
 
 #[derive(Clone, Debug)]
 pub(crate) enum Told {
-    Outcome { at: LogicalTime, outcome: Outcome },
-    Status { holder: Option<(SessionId, FenceToken)>, waiters: u64 },
+    Outcome {
+        at: LogicalTime,
+        outcome: Outcome,
+    },
+    Status {
+        holder: Option<(SessionId, FenceToken)>,
+        waiters: u64,
+    },
     /// It stands in the queue; its answer comes later.
     Queued,
     Refused(Refusal),

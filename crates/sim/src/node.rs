@@ -87,7 +87,10 @@ pub(crate) enum CrashPoint {
 pub(crate) enum Incoming {
     Consensus(Vec<u8>),
     PeerUnreachable(NodeId),
-    SnapshotSent { to: NodeId, delivered: bool },
+    SnapshotSent {
+        to: NodeId,
+        delivered: bool,
+    },
     Request(Request),
     /// The background work on a snapshot gets its turn.
     SnapshotDue(SnapshotFile),
@@ -100,25 +103,51 @@ pub(crate) enum Incoming {
 pub(crate) enum Output {
     Send(Outgoing),
     Answer(Answer),
-    Forward { to: NodeId, request: Request },
-    Notice { client: usize, session: SessionId, notice: Notice },
+    Forward {
+        to: NodeId,
+        request: Request,
+    },
+    Notice {
+        client: usize,
+        session: SessionId,
+        notice: Notice,
+    },
     SnapshotToSave(SnapshotFile),
-    Happened { index: LogIndex, at: LogicalTime, event: Event },
+    Happened {
+        index: LogIndex,
+        at: LogicalTime,
+        event: Event,
+    },
     /// The table was replaced.
-    Restored { index: LogIndex, at: LogicalTime },
-    Digest { index: LogIndex, at: LogicalTime, digest: u64 },
+    Restored {
+        index: LogIndex,
+        at: LogicalTime,
+    },
+    Digest {
+        index: LogIndex,
+        at: LogicalTime,
+        digest: u64,
+    },
     /// A leader committed something.
-    Committed { term: u64 },
+    Committed {
+        term: u64,
+    },
     /// The leader proposed this entry.
     Proposed(bytes::Bytes),
     Leadership(Leadership),
     /// The replica would not take a message.
-    Refused { why: String },
-    Stopped { why: String },
+    Refused {
+        why: String,
+    },
+    Stopped {
+        why: String,
+    },
     /// The machine went down at a crash point.
     Crashed,
     /// Something that must never happen.
-    Broken { what: String },
+    Broken {
+        what: String,
+    },
 }
 
 /// Why a node did not start.

@@ -4,8 +4,8 @@ use holdfast_core::{LogIndex, LogicalTime, RequestId, SessionId};
 use holdfast_replica::NodeId;
 
 use crate::history::{
-    ClientOperation, Happening, History, Input, LeaderSpan, Output, RealTime, Replicated, StoreWrite,
-    Violation,
+    ClientOperation, Happening, History, Input, LeaderSpan, Output, RealTime, Replicated,
+    StoreWrite, Violation,
 };
 
 /// A leader that has committed nothing for longer than this is not known to have been able to.

@@ -224,7 +224,8 @@ impl World {
             match output {
                 client::Output::Send { to, request } => {
                     self.note_in_flight(&request);
-                    self.trace.line(self.now, || format!("client {client} -> node {to}: {request:?}"));
+                    self.trace
+                        .line(self.now, || format!("client {client} -> node {to}: {request:?}"));
                     self.send(Place::Client(client), Place::Node(to), Message::Request(request));
                 }
                 client::Output::Timer { after_us, timer } => {
@@ -408,7 +409,8 @@ impl World {
             }
             node::Output::Happened { index, at, event } => {
                 self.trace.number(index.0 << 8 | node as u64);
-                self.trace.line(now, || format!("node {id} applies {} at {at}: {event:?}", index.0));
+                self.trace
+                    .line(now, || format!("node {id} applies {} at {at}: {event:?}", index.0));
                 self.recorder.replicated(now, id, index, at, Happening::Event(event));
             }
             node::Output::Restored { index, at } => {

@@ -19,7 +19,9 @@ pub(super) enum Choice {
     /// An acquire, and right behind it the wish that it had not been sent.
     AcquireAndCancel(Ask),
     /// The stream breaks; the session goes on over another one, perhaps.
-    BreakStream { comes_back: bool },
+    BreakStream {
+        comes_back: bool,
+    },
     Nothing,
 }
 
@@ -76,9 +78,7 @@ impl Client {
         let again = session.given_back.as_ref().filter(|_| self.rng.percent(5));
         let held: Vec<_> = session.holds.values().collect();
         match again.or(self.rng.pick(&held).copied()) {
-            Some(hold) => {
-                Choice::Ask(Ask::Release { name: hold.name.clone(), token: hold.token })
-            }
+            Some(hold) => Choice::Ask(Ask::Release { name: hold.name.clone(), token: hold.token }),
             None => Choice::Nothing,
         }
     }

@@ -231,7 +231,11 @@ impl World {
         };
         let Undo::StopFlapping { cuts, is_cut } = &mut fault.undo else { return };
         *is_cut = !*is_cut;
-        if *is_cut { self.network.cut(cuts) } else { self.network.mend(cuts) }
+        if *is_cut {
+            self.network.cut(cuts)
+        } else {
+            self.network.mend(cuts)
+        }
         let pause = self.fault_rng.between(100_000, 4 * SECOND_US);
         self.agenda.plan(RealTime(self.now.0 + pause), Due::Flap(number));
     }
