@@ -1,7 +1,7 @@
 //! A deterministic simulation of whole Holdfast clusters, and the checkers that judge what happened.
 //!
 //! One thread, one seed: [`run`] builds a cluster of real replicas on real logs, with simulated disks,
-//! network, clocks and clients ([`world`]), lets things go wrong ([`fault`]), heals them, lets the rest
+//! network, clocks and clients (`world`), lets things go wrong (`fault`), heals them, lets the rest
 //! settle, and hands the [`history::History`] to the checkers ([`check`]).
 //!
 //! # Invariants
