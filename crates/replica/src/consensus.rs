@@ -175,7 +175,10 @@ impl Consensus {
                 Err(Contradiction("it commits entries that are not in the log"))
             }
             MessageType::MsgAppend => self.refuse_false_entries(message),
-            MessageType::MsgAppendResponse if !message.reject && message.index > last_index => {
+            // A follower does not care: what it sent as a leader it may have lost in a crash since.
+            MessageType::MsgAppendResponse
+                if self.is_leader() && !message.reject && message.index > last_index =>
+            {
                 Err(Contradiction("it acknowledges entries that are not in the log"))
             }
             MessageType::MsgSnapshot => self.refuse_false_snapshot(message),
