@@ -7,6 +7,8 @@
 //! How a stream ends decides how long its session lives: see `body_end`.
 
 mod body_end;
+#[cfg(test)]
+mod fuzz;
 mod incoming;
 mod operation;
 mod outgoing;

@@ -1,0 +1,118 @@
+//! Frames of clients that were changed on their way: what becomes a command is within all limits, applies to
+//! a lock table, and survives the log.
+
+use holdfast_core::{
+    Batch, Command, Limits, LockTable, LogIndex, LogicalTime, RequestId, SessionId,
+};
+use holdfast_proto::v1::operation::Kind;
+use holdfast_proto::v1::{
+    AcquireRequest, CancelRequest, ClientFrame, OpenSessionRequest, Operation,
+};
+use holdfast_proto::v1::{ReleaseRequest, RenewRequest, ResumeSessionRequest};
+use proptest::prelude::*;
+use prost::Message;
+
+use super::super::decode::Scope;
+use super::super::page;
+use super::operation::{self, Opening};
+use support::{Target, cases};
+
+#[path = "../../../../../fuzz/support.rs"]
+#[allow(clippy::panic, clippy::print_stdout, clippy::unwrap_used, reason = "it is for tests")]
+mod support;
+
+const CASES_USUAL: u32 = 2_000;
+const SESSION: &str = "000102030405060708090a0b0c0d0e0f";
+
+const FRAMES: Target =
+    Target { manifest_dir: env!("CARGO_MANIFEST_DIR"), name: "client_frames", feed: take_frames };
+
+fn take_frames(input: &[Vec<u8>]) {
+    let mut commands = Vec::new();
+    for bytes in input {
+        let Ok(frame) = ClientFrame::decode(&bytes[..]) else { continue };
+        commands.extend(Opening::decode(&frame).map(|opening| opening.command));
+        let acked_through = RequestId(frame.acked_through);
+        let stream = Scope::Stream { session: SessionId(5), acked_through };
+        for operation in frame.operations {
+            if let Some(Kind::Acquire(acquire)) = &operation.kind {
+                let _ = (page::after_name(&acquire.name), page::after_session(&acquire.name));
+            }
+            for scope in [Scope::Unary, stream] {
+                commands.extend(operation::decode(operation.clone(), scope).1);
+            }
+        }
+    }
+    for command in &commands {
+        assert_eq!(command.check(&Limits::default()), Ok(()));
+    }
+    let batch = Batch { at: LogicalTime::from_ms(1), commands };
+    assert_eq!(Batch::decode(&batch.encode()).as_ref(), Ok(&batch));
+    let mut table = LockTable::new(Limits::default());
+    for command in batch.commands {
+        table.apply(LogIndex(1), batch.at, command, &mut Vec::new());
+    }
+    table.apply(LogIndex(2), LogicalTime::from_ms(u64::MAX), Command::Tick, &mut Vec::new());
+    assert_eq!(table.check(), Ok(()));
+}
+
+fn valid_frames() -> Vec<Vec<u8>> {
+    let (session_id, name) = (SESSION.to_owned(), "wallet:42".to_owned());
+    let kinds = [
+        Kind::Open(OpenSessionRequest {
+            session_id: session_id.clone(),
+            request_id: 1,
+            ttl_ms: 5_000,
+            linger_ms: Some(500),
+            ..Default::default()
+        }),
+        Kind::Acquire(AcquireRequest {
+            session_id: session_id.clone(),
+            request_id: 2,
+            name: name.clone(),
+            wait_ms: 1_000,
+            ttl_ms: Some(700),
+            max_hold_ms: Some(9_000),
+            metadata: vec![1; 9],
+            ..Default::default()
+        }),
+        Kind::Renew(RenewRequest {
+            request_id: 3,
+            name: name.clone(),
+            token: 1,
+            ttl_ms: Some(800),
+            ..Default::default()
+        }),
+        Kind::Cancel(CancelRequest { request_id: 4, target: 2, ..Default::default() }),
+        Kind::Release(ReleaseRequest { request_id: 5, name, token: 1, ..Default::default() }),
+    ];
+    let frame = |kinds: &[Kind]| {
+        let operations = kinds.iter().map(|kind| Operation { kind: Some(kind.clone()) }).collect();
+        ClientFrame { acked_through: 1, operations }.encode_to_vec()
+    };
+    let resume = Kind::Resume(ResumeSessionRequest { session_id, request_id: 9 });
+    vec![frame(&kinds), frame(&kinds[1..]), frame(&kinds[..1]), frame(&[resume])]
+}
+
+#[test]
+fn the_corpus_is_taken() {
+    FRAMES.replay(&[valid_frames()]);
+}
+
+proptest! {
+    #![proptest_config(cases(CASES_USUAL))]
+
+    #[test]
+    fn damaged_frames_become_sound_commands_or_none(
+        damages in proptest::collection::vec(
+            (any::<prop::sample::Index>(), any::<prop::sample::Index>(), support::damage()),
+            1..4,
+        ),
+    ) {
+        let frames = valid_frames();
+        let damaged = damages.iter().map(|(which, other, damage)| {
+            damage.of(which.get::<Vec<u8>>(&frames), other.get::<Vec<u8>>(&frames))
+        });
+        FRAMES.feed(&damaged.collect::<Vec<_>>());
+    }
+}
