@@ -15,11 +15,20 @@ impl Driver {
         &mut self,
         mut work: impl FnMut(&mut Log) -> Result<(), LogError>,
     ) -> Result<(), StopReason> {
+        let mut full_since: Option<Instant> = None;
         loop {
             match work(&mut self.log) {
-                Ok(()) => return Ok(()),
+                Ok(()) => {
+                    if let Some(since) = full_since {
+                        tracing::info!(full_for = ?since.elapsed(), "the disk has room again");
+                    }
+                    return Ok(());
+                }
                 Err(error) if error.is_out_of_space() => {
-                    tracing::error!(%error, "the disk is full; nothing is served until there is room");
+                    if full_since.is_none() {
+                        full_since = Some(Instant::now());
+                        tracing::error!(%error, "the disk is full");
+                    }
                     self.refuse_for_want_of_space()?;
                 }
                 Err(error) => return Err(disk_failed(error)),

@@ -3,6 +3,7 @@
 
 use std::sync::mpsc::SyncSender;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use holdfast_replica::{Durable, GroupId, SnapshotFile, Turn};
@@ -14,6 +15,9 @@ use thiserror::Error;
 
 use super::inbox::Input;
 
+/// A full disk is not asked for room at every turn.
+const PREPARE_AGAIN_AFTER: Duration = Duration::from_secs(1);
+
 /// Past it, those groups are asked for a snapshot that need the oldest.
 const SEGMENTS_MAX: u64 = 16;
 
@@ -23,6 +27,8 @@ pub(super) struct Log {
     /// Where slow work reports.
     inbox: SyncSender<Input>,
     segment_under_way: bool,
+    /// After a failure, not before this moment.
+    prepare_not_before: Option<Instant>,
 }
 
 /// The disk or the log refused.
@@ -49,7 +55,7 @@ impl LogError {
 
 impl Log {
     pub(super) fn new(wal: Wal<FileDisk>, inbox: SyncSender<Input>) -> Log {
-        Log { wal, inbox, segment_under_way: false }
+        Log { wal, inbox, segment_under_way: false, prepare_not_before: None }
     }
 
     /// Installs the snapshot of a turn. Before its entries are buffered.
@@ -73,7 +79,8 @@ impl Log {
     /// Makes durable what was buffered. Free if that is nothing.
     pub(super) fn commit(&mut self) -> Result<(), LogError> {
         self.wal.commit()?;
-        if !self.segment_under_way && self.wal.spare_wanted() {
+        let may_prepare = self.prepare_not_before.is_none_or(|moment| Instant::now() >= moment);
+        if !self.segment_under_way && self.wal.spare_wanted() && may_prepare {
             self.segment_under_way = true;
             let preparer = self.wal.segment_preparer();
             self.in_background(move || Input::SegmentPrepared(preparer.prepare()));
@@ -93,7 +100,10 @@ impl Log {
         self.segment_under_way = false;
         match result {
             Ok(spare) => self.wal.add_spare(spare),
-            Err(error) => tracing::warn!(%error, "a log segment could not be prepared ahead"),
+            Err(error) => {
+                tracing::warn!(%error, "a log segment could not be prepared ahead");
+                self.prepare_not_before = Some(Instant::now() + PREPARE_AGAIN_AFTER);
+            }
         }
     }
 
