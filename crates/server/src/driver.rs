@@ -34,7 +34,7 @@ use tokio::sync::watch;
 use self::callers::Callers;
 pub(crate) use self::inbox::{
     Answer, Delivery, DriverHandle, FIRST_GROUP, GroupView, Input, Query, ReadAnswer, ReadData,
-    Unavailable,
+    StreamKey, Unavailable,
 };
 use self::log::{Log, LogError};
 pub use self::start::DriverError;

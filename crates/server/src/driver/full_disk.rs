@@ -55,11 +55,11 @@ impl Driver {
                 Ok(Input::Shutdown) | Err(RecvTimeoutError::Disconnected) => {
                     return Err(StopReason::Told);
                 }
-                Ok(Input::StreamOpened { stream, session, outbox }) => {
-                    self.streams.open(stream, session, outbox);
-                }
+                Ok(Input::StreamOpened { stream, outbox }) => self.streams.open(stream, outbox),
                 // Its session keeps its TTL: the lock table cannot be told.
-                Ok(Input::StreamClosed { stream, .. }) => drop(self.streams.close(stream)),
+                Ok(Input::StreamClosed { stream, .. }) => {
+                    self.streams.close(stream);
+                }
                 Ok(Input::SegmentPrepared(result)) => self.log.segment_prepared(result),
                 Ok(Input::SnapshotSaved { group, result }) => self.snapshot_saved(group, result),
                 Ok(

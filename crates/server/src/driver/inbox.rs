@@ -22,11 +22,11 @@ pub(crate) enum Input {
     /// One command, answered once.
     Call { group: GroupId, command: Command, reply: oneshot::Sender<Answer> },
     /// A stream begins to serve a session. Its `Opening` command is the stream's first operation.
-    StreamOpened { stream: StreamId, session: SessionId, outbox: mpsc::Sender<Vec<Delivery>> },
+    StreamOpened { stream: StreamKey, outbox: mpsc::Sender<Vec<Delivery>> },
     /// The operations of one client frame, each with the number under which it is answered.
-    Frame { stream: StreamId, group: GroupId, operations: Vec<(RequestId, Command)> },
+    Frame { stream: StreamKey, group: GroupId, operations: Vec<(RequestId, Command)> },
     /// A stream ended. If it was the client who went away, its session begins to linger.
-    StreamClosed { stream: StreamId, client_gone: bool },
+    StreamClosed { stream: StreamKey, client_gone: bool },
     /// A linearizable read.
     Read { group: GroupId, query: Query, reply: oneshot::Sender<Result<ReadAnswer, Unavailable>> },
     /// This node's own view; needs no quorum.
@@ -43,6 +43,13 @@ pub(crate) enum Input {
     SegmentPrepared(Result<Spare<FileDisk>, WriteError>),
     /// Hand leadership over, answer what can be answered, and stop.
     Shutdown,
+}
+
+/// One stream of one session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct StreamKey {
+    pub(crate) session: SessionId,
+    pub(crate) stream: StreamId,
 }
 
 /// How a command ended, and at which logical time.

@@ -21,6 +21,7 @@ use crate::peers::PeerLinks;
 
 const SNAPSHOT_EVERY_BYTES: u64 = 64 << 20;
 const KEEP_ENTRIES: u64 = 10_000;
+const KEEP_BYTES: u64 = 64 << 20;
 /// All that run on this node.
 const GROUPS: [GroupId; 1] = [FIRST_GROUP];
 
@@ -110,6 +111,7 @@ fn replica_config(config: &NodeConfig, group: GroupId) -> ReplicaConfig {
         grace: Span::from_ms(config.grace_ms),
         snapshot_every_entries: config.snapshot_every_entries,
         snapshot_every_bytes: SNAPSHOT_EVERY_BYTES,
+        keep_bytes: KEEP_BYTES,
         keep_entries: KEEP_ENTRIES.min(config.snapshot_every_entries),
         limits: Limits::default(),
     }

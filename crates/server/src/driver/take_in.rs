@@ -2,13 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use holdfast_core::{Command, StreamId};
+use holdfast_core::Command;
 use holdfast_replica::{GroupId, Replica};
 use holdfast_wal::{DurableSnapshot, WriteError};
 
 use super::Driver;
 use super::callers::{ReplyTo, failed};
-use super::inbox::{GroupView, Input, Unavailable};
+use super::inbox::{GroupView, Input, StreamKey, Unavailable};
 use super::log::LogError;
 
 /// How long a node that is to stop tries to hand leadership over.
@@ -25,9 +25,7 @@ impl Driver {
                     self.call(group, command, ReplyTo::Stream { stream, request });
                 }
             }
-            Input::StreamOpened { stream, session, outbox } => {
-                self.streams.open(stream, session, outbox);
-            }
+            Input::StreamOpened { stream, outbox } => self.streams.open(stream, outbox),
             Input::StreamClosed { stream, client_gone } => self.stream_closed(stream, client_gone),
             Input::Read { group, query, reply } => match self.replicas.get_mut(&group) {
                 Some(replica) => replica.handle_read(self.callers.read(query, reply)),
@@ -79,8 +77,11 @@ impl Driver {
     }
 
     /// The session of a client that went away begins to linger, wherever it is known.
-    fn stream_closed(&mut self, stream: StreamId, client_gone: bool) {
-        if let (Some(session), true) = (self.streams.close(stream), client_gone) {
+    fn stream_closed(&mut self, key: StreamKey, client_gone: bool) {
+        let was_open = self.streams.close(key);
+        // A node that stops ends streams itself, and its clients live.
+        if was_open && client_gone && self.stop_by.is_none() {
+            let StreamKey { session, stream } = key;
             for replica in self.replicas.values_mut() {
                 replica.handle_call(None, Command::DetachStream { session, stream });
             }
