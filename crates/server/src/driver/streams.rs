@@ -7,6 +7,9 @@ use tokio::sync::mpsc;
 
 use super::inbox::{Delivery, StreamKey};
 
+/// So that a frame of them stays far below what a client takes, however long the names are.
+const DELIVERIES_PER_LIST_MAX: usize = 4_096;
+
 /// Deliveries are gathered during a turn and leave together, one list per stream.
 #[derive(Debug, Default)]
 pub(super) struct Streams {
@@ -57,10 +60,15 @@ impl Streams {
     pub(super) fn flush(&mut self) {
         for stream in std::mem::take(&mut self.dirty) {
             let Some(state) = self.streams.get_mut(&stream) else { continue };
-            let gathered = std::mem::take(&mut state.gathered);
-            if let Err(error) = state.outbox.try_send(gathered) {
-                tracing::warn!(%error, "a stream is cut off");
-                self.close(stream);
+            let mut gathered = std::mem::take(&mut state.gathered);
+            while !gathered.is_empty() {
+                let rest = gathered.split_off(gathered.len().min(DELIVERIES_PER_LIST_MAX));
+                if let Err(error) = state.outbox.try_send(gathered) {
+                    tracing::warn!(%error, "a stream is cut off");
+                    self.close(stream);
+                    break;
+                }
+                gathered = rest;
             }
         }
     }
