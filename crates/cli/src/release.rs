@@ -49,7 +49,7 @@ impl Show for Outcome {
 
 pub(crate) async fn run(args: ReleaseArgs, global: &Global) -> Result<ExitCode, Problem> {
     let calls = one_shot::calls(global)?;
-    let id = one_shot::next_request_id();
+    let id = one_shot::next_call_id();
     let (outcome, code) = match calls.release(args.session, id, &args.name, args.token).await {
         Ok(ReleaseOutcome::Released) => ("released", ExitCode::SUCCESS),
         Ok(ReleaseOutcome::AlreadyReleased) => ("already_released", ExitCode::SUCCESS),

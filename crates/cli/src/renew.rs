@@ -45,7 +45,7 @@ impl Show for Renewed {
 pub(crate) async fn run(args: RenewArgs, global: &Global) -> Result<ExitCode, Problem> {
     let calls = one_shot::calls(global)?;
     calls.keep_alive(args.session, one_shot::next_request_id()).await?;
-    let id = one_shot::next_request_id();
+    let id = one_shot::next_call_id();
     let answer = calls.renew(args.session, id, &args.name, args.token, None).await?;
     let end_ms = answer
         .deadline_ms

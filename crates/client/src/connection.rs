@@ -9,6 +9,10 @@ pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// More than the 16 MiB that a node sends at most. A frame that is not taken would be sent again on
+/// every new stream.
+const RESPONSE_BYTES_MAX: usize = 17 * 1024 * 1024;
+
 pub(crate) async fn connect(
     address: &str,
 ) -> Result<LockServiceClient<Channel>, tonic::transport::Error> {
@@ -20,5 +24,5 @@ pub(crate) async fn connect(
         .keep_alive_while_idle(true)
         .connect()
         .await?;
-    Ok(LockServiceClient::new(channel))
+    Ok(LockServiceClient::new(channel).max_decoding_message_size(RESPONSE_BYTES_MAX))
 }

@@ -2,7 +2,10 @@
 //!
 //! Ids start at 1 and rise by one. `acked_through` tells the servers which answers they may forget:
 //! all up to the request before the oldest one that still wants its answer. A request that is given
-//! up (a heartbeat of a broken stream) counts as answered, since nobody will ask for it again.
+//! up (a heartbeat of a broken stream) counts as answered, since nobody will ask for it again. So does
+//! an acquire from when it is known to wait: the servers find it by its wait, and later by its hold,
+//! wherever the mark stands. If it held the mark back, one long wait would fill up their memory of
+//! answers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
@@ -14,6 +17,8 @@ use crate::lease::LocalTime;
 pub(crate) struct InFlight<T> {
     last_id: u64,
     requests: BTreeMap<u64, Request<T>>,
+    /// Those whose answers the servers must keep: all but the waiting ones.
+    unacknowledged: BTreeSet<u64>,
     /// Staged for the next frame, in the order of their ids.
     to_send: BTreeSet<u64>,
     /// When each request that is on the wire should have been answered.
@@ -33,6 +38,7 @@ impl<T> InFlight<T> {
         InFlight {
             last_id: 0,
             requests: BTreeMap::new(),
+            unacknowledged: BTreeSet::new(),
             to_send: BTreeSet::new(),
             answers_due: BTreeSet::new(),
         }
@@ -42,8 +48,19 @@ impl<T> InFlight<T> {
     pub(crate) fn stage(&mut self, content: T) -> u64 {
         let id = self.reserve_id();
         self.requests.insert(id, Request { content, first_sent_at: None, answer_due: None });
+        self.unacknowledged.insert(id);
         self.to_send.insert(id);
         id
+    }
+
+    /// The servers have the request in a queue. Its answer may be forgotten from here on.
+    pub(crate) fn mark_waiting(&mut self, id: u64) {
+        self.unacknowledged.remove(&id);
+    }
+
+    /// Whether the servers may have forgotten the answer to it.
+    pub(crate) fn is_waiting(&self, id: u64) -> bool {
+        self.requests.contains_key(&id) && !self.unacknowledged.contains(&id)
     }
 
     /// An id for a request that is not kept, because it is never sent again.
@@ -86,10 +103,18 @@ impl<T> InFlight<T> {
         }
     }
 
+    /// A node sent it back: no answer is to be expected until it goes out again.
+    pub(crate) fn mark_sent_back(&mut self, id: u64) {
+        if let Some(request) = self.requests.get_mut(&id) {
+            clear_due(&mut self.answers_due, id, request);
+        }
+    }
+
     /// Takes a request out: it was answered, or its answer is no longer wanted.
     pub(crate) fn settle(&mut self, id: u64) -> Option<(T, Option<LocalTime>)> {
         let mut request = self.requests.remove(&id)?;
         clear_due(&mut self.answers_due, id, &mut request);
+        self.unacknowledged.remove(&id);
         self.to_send.remove(&id);
         Some((request.content, request.first_sent_at))
     }
@@ -108,6 +133,7 @@ impl<T> InFlight<T> {
     }
 
     pub(crate) fn drain(&mut self) -> Vec<T> {
+        self.unacknowledged.clear();
         self.to_send.clear();
         self.answers_due.clear();
         std::mem::take(&mut self.requests).into_values().map(|request| request.content).collect()
@@ -139,7 +165,7 @@ impl<T> InFlight<T> {
     }
 
     pub(crate) fn acked_through(&self) -> u64 {
-        self.requests.first_key_value().map_or(self.last_id, |(oldest, _)| oldest - 1)
+        self.unacknowledged.first().map_or(self.last_id, |oldest| oldest - 1)
     }
 }
 
@@ -179,6 +205,25 @@ mod tests {
         assert_eq!(requests.acked_through(), 2);
         requests.settle(3);
         assert_eq!(requests.acked_through(), 3);
+    }
+
+    #[test]
+    fn a_waiting_request_does_not_hold_the_acknowledgement_back() {
+        let mut requests = InFlight::new();
+        let waiting = requests.stage("waits for a day");
+        requests.mark_waiting(waiting);
+        for _ in 0..10_000 {
+            let id = requests.stage("b");
+            assert_eq!(requests.acked_through(), id - 1);
+            requests.settle(id);
+        }
+        assert!(requests.is_waiting(waiting));
+        requests.stage_all_again();
+        assert_eq!(requests.take_staged(10), [waiting], "it is still asked for");
+        assert_eq!(requests.acked_through(), 10_001);
+        requests.settle(waiting);
+        assert!(!requests.is_waiting(waiting));
+        assert_eq!(requests.acked_through(), 10_001);
     }
 
     #[test]

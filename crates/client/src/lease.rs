@@ -135,7 +135,8 @@ impl Sample {
     }
 }
 
-fn safe_end(sent_at: LocalTime, span: Duration) -> LocalTime {
+/// A span of logical time that began after `sent_at` is certainly not over before then.
+pub(crate) fn safe_end(sent_at: LocalTime, span: Duration) -> LocalTime {
     let safe_span = span.mul_f64((100 - MARGIN_PERCENT) as f64 / 100.0);
     LocalTime(sent_at.0 + safe_span.saturating_sub(SLACK))
 }

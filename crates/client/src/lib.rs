@@ -24,8 +24,13 @@
 //!
 //! Caveats:
 //! - a session whose linger is shorter than its TTL can be ended by the servers before
-//!   [`Guard::valid_until`] when its stream breaks; [`Guard::lost`] fires once that is known, and the
-//!   fencing token is what protects the resource in between;
+//!   [`Guard::valid_until`]. It happens when the servers see the connection end and the client does
+//!   not, or not yet: something between them (a firewall, a proxy, a NAT that forgets) resets one
+//!   side only, or the client is paused. After the linger time the lock may go to somebody else, while
+//!   the guard gives its token until this client has noticed and asked again (a heartbeat is due after
+//!   a third of the TTL, and a silent connection is noticed within 4 s), at the longest until
+//!   [`Guard::valid_until`]. [`Guard::lost`] fires once it is known; in between the fencing token is
+//!   what protects the resource. The default linger, the TTL, has no such window;
 //! - the work of releasing is done by a task: before the process ends, `release().await` the guards
 //!   or [`Client::close`] the client, or else the locks are freed only by linger or TTL.
 //!

@@ -34,6 +34,17 @@ pub struct Unary {
     timeout: Duration,
 }
 
+/// The numbers of a call that changes a lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CallId {
+    /// Above 0, and not used by the session before.
+    pub request_id: u64,
+    /// The answers up to this id may be forgotten, and no request that is still to be answered has
+    /// one of these ids. The servers keep a limited number of answers per session, so a session of
+    /// many calls has to move this on.
+    pub acked_through: u64,
+}
+
 /// Why a single call has no result.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -157,6 +168,7 @@ impl Unary {
         self.call(Duration::ZERO, async |mut node| node.open_session(request.clone()).await).await
     }
 
+    /// It leaves no answer behind, so it acknowledges nothing: an acquire may be under way beside it.
     pub async fn keep_alive(
         &self,
         session: SessionId,
@@ -201,14 +213,14 @@ impl Unary {
     pub async fn release(
         &self,
         session: SessionId,
-        request_id: u64,
+        id: CallId,
         name: &str,
         token: u64,
     ) -> Result<ReleaseOutcome, CallError> {
         let request = v1::ReleaseRequest {
             session_id: session.to_secret_text(),
-            request_id,
-            acked_through: 0,
+            request_id: id.request_id,
+            acked_through: id.acked_through,
             name: name.to_owned(),
             token,
         };
@@ -220,15 +232,15 @@ impl Unary {
     pub async fn renew(
         &self,
         session: SessionId,
-        request_id: u64,
+        id: CallId,
         name: &str,
         token: u64,
         ttl: Option<Duration>,
     ) -> Result<v1::RenewResponse, CallError> {
         let request = v1::RenewRequest {
             session_id: session.to_secret_text(),
-            request_id,
-            acked_through: 0,
+            request_id: id.request_id,
+            acked_through: id.acked_through,
             name: name.to_owned(),
             token,
             ttl_ms: ttl.map(whole_ms),

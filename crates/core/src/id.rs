@@ -24,8 +24,9 @@ impl fmt::Display for PublicSessionId {
     }
 }
 
-/// One connection of a session. A session has at most one at a time; the latest counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// One connection of a session: the number of the hello by which it came. Numbers rise, so that of two
+/// the later is known, in whatever order they arrive. Zero is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamId(pub u64);
 
 /// A number that the session uses for one request and never again. Zero is not one.

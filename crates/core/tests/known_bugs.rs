@@ -272,6 +272,50 @@ fn a_stamp_that_goes_back_does_not_turn_back_time() {
     assert_eq!(world.holder("wallet").as_deref(), Some("alice"));
 }
 
+/// A hello that was held up somewhere arrives after the client came back on another stream; then the
+/// one who held it up notices that nobody is there any more.
+#[test]
+fn a_hello_that_arrives_late_does_not_take_the_session_from_its_newer_stream() {
+    let mut world = world();
+    let open = world.opening("alice", Span::from_ms(10_000));
+    let open = OpenSession { stream: Some(StreamId(1)), linger: Span::from_ms(100), ..open };
+    world.apply(Command::OpenSession(open));
+    let session = world.session("alice");
+    world.apply(Command::AttachStream { session, stream: StreamId(7) });
+    world.apply(Command::AttachStream { session, stream: StreamId(5) });
+    world.detach("alice", 5);
+    world.at(5_000).tick();
+    assert_eq!(world.table.session_count(), 1);
+    // The end of the newer one counts, and only once it has come.
+    world.detach("alice", 7);
+    world.at(5_100).tick();
+    assert_eq!(world.table.session_count(), 0);
+}
+
+/// Otherwise a session that forgot to acknowledge could not even give back what it has.
+#[test]
+fn a_session_with_too_many_answers_kept_can_still_release_and_cancel() {
+    let mut world = World::new(Limits { unacknowledged_answers_max: 3, ..Limits::default() });
+    world.open("alice", 60_000);
+    world.open("bob", 60_000);
+    world.acquire("bob", 1, "taken", 0);
+    world.acquire("alice", 1, "taken", 30_000);
+    for request in 2..=4 {
+        world.acquire("alice", request, "mine", 0);
+    }
+    let full = Outcome::Rejected(Rejection::TooManyUnacknowledged);
+    assert_eq!(world.acquire("alice", 5, "more", 0), full);
+    assert_eq!(world.cancel("alice", 6, 1), Outcome::CancelDone);
+    let released = Outcome::Release(ReleaseAnswer::Released);
+    assert_eq!(world.release("alice", 7, "mine", 2), released);
+    assert_eq!(world.release("alice", 7, "mine", 2), released, "and they are kept like others");
+    // There is an end to that too.
+    for request in 8..20 {
+        world.release("alice", request, "mine", 2);
+    }
+    assert_eq!(world.release("alice", 20, "mine", 2), full);
+}
+
 /// A late word about an old stream must not end a session that has come back.
 #[test]
 fn a_stream_that_broke_long_ago_does_not_shorten_the_session() {

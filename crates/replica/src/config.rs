@@ -25,6 +25,8 @@ pub struct ReplicaConfig {
     pub snapshot_every_bytes: u64,
     /// Entries below a snapshot that are kept for followers that lag a little.
     pub keep_entries: u64,
+    /// ... but no more bytes of them than this.
+    pub keep_bytes: u64,
     pub limits: Limits,
 }
 

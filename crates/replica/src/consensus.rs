@@ -245,8 +245,19 @@ impl Consensus {
         self.raft.read_index(context.to_le_bytes().to_vec());
     }
 
-    pub(crate) fn transfer_leadership(&mut self, to: NodeId) {
-        self.raft.transfer_leader(to.0);
+    /// Hands leadership to the member with the longest log of those that were heard of lately, unless
+    /// that is under way already.
+    pub(crate) fn transfer_leadership(&mut self) {
+        let raft = &self.raft.raft;
+        if raft.lead_transferee.is_some() {
+            return;
+        }
+        let others = raft.prs().iter().filter(|(id, _)| **id != self.here.0);
+        let heard_of = others.filter(|(_, progress)| progress.recent_active);
+        let best = heard_of.map(|(id, progress)| (progress.matched, *id)).max();
+        if let Some((_, successor)) = best {
+            self.raft.transfer_leader(successor);
+        }
     }
 
     pub(crate) fn report_unreachable(&mut self, node: NodeId) {
@@ -327,9 +338,12 @@ impl Consensus {
         }
     }
 
-    /// Drops entries that a snapshot covers.
-    pub(crate) fn compact(&mut self, index: u64) {
-        self.raft.mut_store().log.compact(index);
+    /// Drops entries up to `through`, and more of those that the snapshot at `snapshot` covers if
+    /// there are still too many bytes.
+    pub(crate) fn compact(&mut self, through: u64, snapshot: u64, bytes_max: u64) {
+        let log = &mut self.raft.mut_store().log;
+        log.compact(through);
+        log.compact_to_bytes(snapshot, bytes_max);
     }
 
     /// A follower lags behind the log and there is no snapshot to send it.

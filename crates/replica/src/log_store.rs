@@ -90,6 +90,15 @@ impl LogStore {
         }
     }
 
+    /// Forgets more, oldest first and up to `index` at most, until no more than `bytes_max` are here.
+    pub(crate) fn compact_to_bytes(&mut self, index: u64, bytes_max: u64) {
+        while self.bytes > bytes_max
+            && let Some(first) = self.entries.front().filter(|first| first.index <= index)
+        {
+            self.compact(first.index);
+        }
+    }
+
     /// Starts anew after a snapshot from the leader.
     pub(crate) fn reset(&mut self, index: u64, term: u64) {
         self.entries.clear();
@@ -188,6 +197,15 @@ mod tests {
         assert_eq!(store.first_index(), 4);
         assert_eq!(store.term(3), Ok(1));
         assert_eq!(store.term(2), Err(Missing::Compacted));
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded_in_bytes_but_never_past_the_snapshot() {
+        let mut store = store(10);
+        store.compact_to_bytes(6, 40);
+        assert_eq!((store.first_index(), store.bytes()), (6, 40));
+        store.compact_to_bytes(6, 0);
+        assert_eq!(store.first_index(), 7);
     }
 
     #[test]

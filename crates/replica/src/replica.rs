@@ -43,6 +43,8 @@ pub struct Replica {
     snapshot_index: u64,
     snapshot_under_way: bool,
     snapshot_requested: bool,
+    /// Offered to a follower that lags; it has not been said yet whether it arrived.
+    snapshot_in_flight: Option<u64>,
     log_bytes_at_snapshot: u64,
     /// Snapshots that came in this turn, decoded, by index. If consensus installs one, it becomes the
     /// table.
@@ -128,6 +130,7 @@ impl Replica {
             snapshot_index: applied_index,
             snapshot_under_way: false,
             snapshot_requested: false,
+            snapshot_in_flight: None,
             log_bytes_at_snapshot: 0,
             incoming: Vec::new(),
             effects: Vec::new(),
@@ -177,6 +180,7 @@ impl Replica {
         }
         self.reads.age(elapsed.ticks);
         if let (true, Some(stamp)) = (elapsed.stalled, self.clock.stamp()) {
+            // What waits in the sockets is heard first.
             self.expire_not_before = stamp.after(self.config.grace);
         }
     }
@@ -188,13 +192,17 @@ impl Replica {
     pub fn handle_snapshot_sent(&mut self, to: NodeId, delivered: bool) {
         self.consensus.report_snapshot(to, delivered);
         self.consensus.withdraw_snapshot();
+        self.snapshot_in_flight = None;
     }
 
     /// The snapshot of `Effect::SaveSnapshot` is durable: the log below it can go.
     pub fn handle_snapshot_saved(&mut self, index: u64) {
         self.snapshot_under_way = false;
         self.snapshot_index = self.snapshot_index.max(index);
-        self.consensus.compact(index.saturating_sub(self.config.keep_entries));
+        // A follower that is being sent a snapshot needs what comes after it.
+        let needed = self.snapshot_in_flight.unwrap_or(index).min(index);
+        let through = needed.min(index.saturating_sub(self.config.keep_entries));
+        self.consensus.compact(through, index, self.config.keep_bytes);
         self.log_bytes_at_snapshot = self.consensus.log().bytes();
     }
 
@@ -202,18 +210,13 @@ impl Replica {
     pub fn handle_snapshot_failed(&mut self) {
         self.snapshot_under_way = false;
         self.snapshot_index = self.applied_index;
+        self.log_bytes_at_snapshot = self.consensus.log().bytes();
     }
 
-    /// Hands leadership to the member whose log is the longest, if this replica leads.
+    /// Hands leadership over, if this replica leads. It may come to nothing: ask again.
     pub fn transfer_leadership(&mut self) {
-        let best = self
-            .consensus
-            .matched()
-            .into_iter()
-            .filter(|(node, _)| *node != self.config.node)
-            .max_by_key(|(_, matched)| *matched);
-        if let Some((node, _)) = best {
-            self.consensus.transfer_leadership(node);
+        if self.consensus.is_leader() {
+            self.consensus.transfer_leadership();
         }
     }
 
@@ -226,6 +229,10 @@ impl Replica {
     /// The first half of a turn: proposes what is queued, and says what to send and to write.
     pub fn begin_turn(&mut self) -> Option<Turn> {
         self.note_leadership();
+        if !self.consensus.is_leader() {
+            // Office may have been won and lost within the inputs of one turn.
+            self.refuse_waiting();
+        }
         self.propose_queued();
         self.begin_read_round();
         self.offer_snapshot_if_wanted();
@@ -307,17 +314,20 @@ impl Replica {
     /// Everything that waits for this leader ends: whether it happened is for the next one to say.
     fn leave_office(&mut self) {
         self.clock.end_epoch();
-        let leader = self.consensus.leader();
-        let lost = Unavailable::LeadershipLost { leader };
-        let not_leader = Unavailable::NotLeader { leader };
-        self.effects
-            .extend(self.pending.drain().map(|ticket| Effect::Failed { ticket, reason: lost }));
+        let reason = Unavailable::LeadershipLost { leader: self.consensus.leader() };
+        self.effects.extend(self.pending.drain().map(|ticket| Effect::Failed { ticket, reason }));
+        self.refuse_waiting();
+        self.consensus.withdraw_snapshot();
+        self.snapshot_in_flight = None;
+    }
+
+    /// Nothing of this was proposed, so nothing of it happened.
+    fn refuse_waiting(&mut self) {
+        let reason = Unavailable::NotLeader { leader: self.consensus.leader() };
         let unproposed = self.queued.drain(..).filter_map(|(ticket, _)| ticket);
         let unread = self.reads.drain();
-        self.effects.extend(
-            unproposed.chain(unread).map(|ticket| Effect::Failed { ticket, reason: not_leader }),
-        );
-        self.consensus.withdraw_snapshot();
+        self.effects
+            .extend(unproposed.chain(unread).map(|ticket| Effect::Failed { ticket, reason }));
     }
 
     /// Continues the time of the leaders before, and gives the sessions a grace.
@@ -352,24 +362,38 @@ impl Replica {
         while queued.peek().is_some() {
             let (tickets, commands): (Vec<_>, Vec<_>) =
                 queued.by_ref().take(COMMANDS_PER_ENTRY_MAX).unzip();
-            let has_tick = commands.last() == Some(&Command::Tick);
-            match self.consensus.propose(Batch { at, commands }.encode()) {
+            let batch = Batch { at, commands };
+            match self.consensus.propose(batch.encode()) {
                 Ok((index, term)) => self.pending.push(index, term, tickets),
-                Err(reason) => {
-                    self.tick_under_way &= !has_tick;
-                    let refused = tickets.into_iter().flatten();
-                    self.effects.extend(refused.map(|ticket| Effect::Failed { ticket, reason }));
-                }
+                Err(reason) => self.not_proposed(tickets, batch.commands, reason),
             }
         }
     }
 
-    /// Whether this leader may and should end something now.
+    /// Callers are told; what the leader wants for itself, nobody would ask for again.
+    fn not_proposed(
+        &mut self,
+        tickets: Vec<Option<Ticket>>,
+        commands: Vec<Command>,
+        reason: Unavailable,
+    ) {
+        for (ticket, command) in tickets.into_iter().zip(commands) {
+            match (ticket, command) {
+                (Some(ticket), _) => self.effects.push(Effect::Failed { ticket, reason }),
+                (None, Command::Tick) => self.tick_under_way = false,
+                (None, command) => self.queued.push((None, command)),
+            }
+        }
+    }
+
+    /// Whether this leader may and should end something now. A stall postpones it, but nobody is kept
+    /// for longer than one grace by stalls that follow each other.
     fn is_expiry_due(&self, at: LogicalTime) -> bool {
-        self.consensus.leads_surely()
-            && !self.tick_under_way
-            && at >= self.expire_not_before
-            && self.table.next_deadline().is_some_and(|deadline| deadline <= at)
+        let Some(deadline) = self.table.next_deadline().filter(|deadline| *deadline <= at) else {
+            return false;
+        };
+        let postponed = at < self.expire_not_before && at < deadline.after(self.config.grace);
+        self.consensus.leads_surely() && !self.tick_under_way && !postponed
     }
 
     fn begin_read_round(&mut self) {
@@ -461,7 +485,9 @@ impl Replica {
 
     fn offer_snapshot_if_wanted(&mut self) {
         if self.consensus.snapshot_wanted() {
-            self.consensus.offer_snapshot(self.snapshot());
+            let snapshot = self.snapshot();
+            self.snapshot_in_flight = Some(snapshot.index);
+            self.consensus.offer_snapshot(snapshot);
         }
     }
 }

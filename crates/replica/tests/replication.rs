@@ -161,6 +161,57 @@ fn a_cluster_that_stalled_as_a_whole_ends_nobody_when_it_wakes() {
 }
 
 #[test]
+fn a_leader_whose_turns_are_slow_still_ends_who_is_silent() {
+    let mut cluster = Cluster::new(3);
+    cluster.commit(open(ALICE, 2_000));
+    // Every turn takes longer than what counts as a stall.
+    for _ in 0..60 {
+        for id in 1..=3 {
+            cluster.pause(NodeId(id));
+        }
+        cluster.run_for(ms(290));
+        for id in 1..=3 {
+            cluster.resume(NodeId(id));
+        }
+        cluster.step();
+    }
+    assert_eq!(ended(&cluster, ALICE), Some(EndReason::Ttl));
+}
+
+#[test]
+fn a_call_to_a_leader_that_was_cut_off_and_frozen_ends_when_it_wakes() {
+    let mut cluster = Cluster::new(3);
+    let leader = cluster.run_until_leader();
+    cluster.commit(open(ALICE, 60_000));
+    cluster.isolate(leader);
+    cluster.run_for(ms(200));
+    let call = cluster.call(leader, touch(ALICE));
+    cluster.pause(leader);
+    cluster.run_for(ms(3_000));
+    cluster.heal();
+    cluster.resume(leader);
+    cluster.run_for(ms(1_000));
+    assert!(cluster.ended.contains_key(&call), "it hangs for ever");
+    assert_ne!(cluster.leader(), Some(leader));
+}
+
+#[test]
+fn leadership_is_not_handed_to_a_dead_member() {
+    let mut cluster = Cluster::new(3);
+    let old = cluster.run_until_leader();
+    cluster.commit(open(ALICE, 30_000));
+    cluster.run_for(ms(300));
+    // The highest id would be chosen among equals.
+    let dead = NodeId(if old.0 == 3 { 2 } else { 3 });
+    cluster.kill(dead);
+    cluster.run_for(ms(2_000));
+    cluster.replica_mut(old).transfer_leadership();
+    cluster.run_for(ms(200));
+    let new = cluster.leader().unwrap();
+    assert!(new != old && new != dead, "{old} handed over to {new}");
+}
+
+#[test]
 fn a_node_that_was_away_past_compaction_comes_back_by_snapshot() {
     let mut cluster = Cluster::with_snapshots_every(3, 20);
     cluster.commit(open(ALICE, 60_000));

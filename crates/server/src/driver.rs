@@ -19,12 +19,13 @@ mod carry_out;
 mod full_disk;
 mod inbox;
 mod log;
+mod queue;
 mod start;
 mod streams;
 mod take_in;
 
 use std::collections::BTreeMap;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 use holdfast_replica::{Effect, Fatal, GroupId, Leadership, NodeId, Replica, Turn};
@@ -33,13 +34,15 @@ use tokio::sync::watch;
 
 use self::callers::Callers;
 pub(crate) use self::inbox::{
-    Answer, Delivery, DriverHandle, FIRST_GROUP, GroupView, Input, Query, ReadAnswer, ReadData,
+    Answer, Delivery, FIRST_GROUP, GroupView, Input, Query, ReadAnswer, ReadData, StreamKey,
     Unavailable,
 };
 use self::log::{Log, LogError};
+pub(crate) use self::queue::{DriverHandle, Inbox, inbox};
 pub use self::start::DriverError;
 pub(crate) use self::start::{Channels, start};
 use self::streams::Streams;
+use self::take_in::Digests;
 use crate::peers::PeerLinks;
 
 const INPUTS_PER_TURN_MAX: usize = 4_096;
@@ -58,7 +61,7 @@ pub enum StopReason {
 }
 
 struct Driver {
-    inbox: Receiver<Input>,
+    inbox: Inbox,
     replicas: BTreeMap<GroupId, Replica>,
     log: Log,
     links: PeerLinks,
@@ -68,8 +71,12 @@ struct Driver {
     /// Messages of this half turn, one batch per peer.
     outgoing: BTreeMap<NodeId, Vec<(GroupId, Vec<u8>)>>,
     effects: Vec<Effect>,
+    /// Inputs that came while the disk was full and that will not come again.
+    deferred: Vec<Input>,
+    digests: Digests,
     started: Instant,
     tick: Duration,
+    election_timeout: Duration,
     stop_by: Option<Instant>,
 }
 
@@ -80,6 +87,9 @@ impl Driver {
             let now = self.started.elapsed();
             for replica in self.replicas.values_mut() {
                 replica.handle_time(now);
+                if self.stop_by.is_some() {
+                    replica.transfer_leadership();
+                }
             }
             if let Err(reason) = self.turn() {
                 tracing::error!(%reason, "the node stops");
@@ -95,6 +105,9 @@ impl Driver {
 
     /// Waits for something to do, at most until the next tick, and takes in all there is.
     fn take_input(&mut self) {
+        for input in std::mem::take(&mut self.deferred) {
+            self.handle(input);
+        }
         match self.inbox.recv_timeout(self.tick) {
             Ok(input) => self.handle(input),
             Err(RecvTimeoutError::Timeout) => return,
@@ -103,11 +116,9 @@ impl Driver {
                 return;
             }
         }
-        for _ in 1..INPUTS_PER_TURN_MAX {
-            match self.inbox.try_recv() {
-                Ok(input) => self.handle(input),
-                Err(_) => return,
-            }
+        let waiting: Vec<Input> = self.inbox.waiting().take(INPUTS_PER_TURN_MAX).collect();
+        for input in waiting {
+            self.handle(input);
         }
     }
 

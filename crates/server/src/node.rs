@@ -3,7 +3,6 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
 use holdfast_replica::Leadership;
@@ -22,9 +21,6 @@ use crate::peers::{Handshake, PeerLinks, PeerPort};
 use crate::readiness;
 use crate::rpc::{self, Rpc};
 use crate::stopping::StopSwitch;
-
-/// Inputs that wait for the driver; past it callers are told that the node is overloaded.
-const INBOX_CAPACITY: usize = 8_192;
 
 /// Longer than the driver takes to hand leadership over.
 const DRIVER_STOP_TIMEOUT: Duration = Duration::from_secs(5);
@@ -90,7 +86,7 @@ impl Node {
             .local_addr()
             .map_err(|source| cannot_listen("client", &this_node.client, source))?;
 
-        let (inbox_sender, inbox) = sync_channel(INBOX_CAPACITY);
+        let (inbox_sender, inbox) = driver::inbox();
         let leadership = watch::Sender::new(Leadership::default());
         let driver = DriverHandle::new(inbox_sender.clone(), leadership.subscribe());
         let handshake = Arc::new(Handshake::new(identity, Arc::clone(&membership), known_peers));

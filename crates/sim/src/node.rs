@@ -194,6 +194,7 @@ impl Node {
             snapshot_every_entries: self.settings.snapshot_every_entries,
             snapshot_every_bytes: u64::MAX,
             keep_entries: self.settings.keep_entries,
+            keep_bytes: u64::MAX,
             limits: Limits::default(),
         };
         let replica = Replica::new(config, durable)

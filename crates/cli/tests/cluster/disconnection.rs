@@ -141,3 +141,31 @@ async fn a_lock_command_that_was_frozen_past_its_ttl_ends_its_child_and_says_so(
     let status = tokio::task::spawn_blocking(move || process.wait()).await.unwrap().unwrap();
     assert_eq!(status.code(), Some(79));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_command_outlives_kill_9_of_the_leader_and_of_the_node_that_forwards_it() {
+    for through_the_leader in [true, false] {
+        let mut cluster = Cluster::start(3).await;
+        let id = if through_the_leader { cluster.leader().await } else { cluster.follower().await };
+        // The first endpoint is the one that is used as long as it lives.
+        let others = cluster.ids().into_iter().filter(|other| *other != id);
+        let endpoints: Vec<String> =
+            std::iter::once(id).chain(others).map(|id| cluster.client_address(id)).collect();
+        let mut process = holdfast()
+            .args(["lock", "work", "--endpoints", &endpoints.join(","), "--", "sleep", "5"])
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        await_held(&cluster, "work", true).await;
+        let token = cluster.client().status("work").await.holders[0].token;
+        cluster.kill(id);
+        cluster.leader().await;
+        // Longer than its linger time, so that a session that was given up would be gone.
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let holders = cluster.client().status("work").await.holders;
+        assert_eq!(holders.first().map(|holder| holder.token), Some(token));
+        let status = tokio::task::spawn_blocking(move || process.wait()).await.unwrap().unwrap();
+        assert_eq!(status.code(), Some(0), "the command was not let finish");
+        await_held(&cluster, "work", false).await;
+    }
+}

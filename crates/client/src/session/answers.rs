@@ -8,15 +8,16 @@ use holdfast_proto::v1::acquire_response::Outcome as AcquireOutcome;
 use holdfast_proto::v1::answer::Result as AnswerResult;
 use holdfast_proto::v1::cancel_response::Outcome as CancelOutcome;
 use holdfast_proto::v1::notice::Kind as NoticeKind;
-use holdfast_proto::v1::{Answer, Failure, Notice, Reason};
+use holdfast_proto::v1::{Answer, Failure, Notice, Reason, ServerFrame};
 
 use super::Handle;
 use super::request::{AcquireCall, Request};
 use super::state::Session;
 use crate::backoff::Backoff;
+use crate::clock;
 use crate::error::{AcquireError, LossReason, Lost, Rejection, RenewError};
 use crate::guard::{Guard, Hold, ReleaseOutcome};
-use crate::lease::{HoldId, LocalTime, LogicalTime};
+use crate::lease::{HoldId, LocalTime, LogicalTime, safe_end};
 
 /// What an answer or notice means for the stream it came on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,8 +32,37 @@ pub(crate) enum Verdict {
     Closed,
 }
 
+impl Verdict {
+    /// Of two verdicts of one frame, the one to act on. Of two equals it is the first, but a leader
+    /// that only the second names is not ignored.
+    pub(crate) fn or_stronger(self, other: Verdict) -> Verdict {
+        let names_leader = |verdict: &Verdict| matches!(verdict, Verdict::Move { leader, .. } if !leader.is_empty());
+        let rank = |verdict: &Verdict| match verdict {
+            Verdict::GoOn => 0,
+            Verdict::Move { .. } if !names_leader(verdict) => 1,
+            Verdict::Move { .. } => 2,
+            Verdict::SessionLost(_) => 3,
+            Verdict::Closed => 4,
+        };
+        if rank(&other) > rank(&self) { other } else { self }
+    }
+}
+
 impl Session {
-    pub(crate) fn on_answer(&mut self, answer: Answer, backoff: &mut Backoff) -> Verdict {
+    /// Takes in the whole frame, whatever its first answers say: what is dropped here is not told
+    /// again.
+    pub(crate) fn on_frame(&mut self, frame: ServerFrame, backoff: &mut Backoff) -> Verdict {
+        let mut verdict = Verdict::GoOn;
+        for answer in frame.answers {
+            verdict = verdict.or_stronger(self.on_answer(answer, backoff));
+        }
+        for notice in frame.notices {
+            verdict = verdict.or_stronger(self.on_notice(notice));
+        }
+        verdict
+    }
+
+    fn on_answer(&mut self, answer: Answer, backoff: &mut Backoff) -> Verdict {
         let id = answer.request_id;
         let verdict = match answer.result {
             Some(AnswerResult::Failure(failure)) => self.on_failure(id, failure, backoff),
@@ -53,13 +83,14 @@ impl Session {
         verdict
     }
 
-    pub(crate) fn on_notice(&mut self, notice: Notice) -> Verdict {
+    fn on_notice(&mut self, notice: Notice) -> Verdict {
         match notice.kind {
             Some(NoticeKind::Queued(queued)) => {
-                if let Some(Request::Acquire(call)) = self.requests.get_mut(queued.request_id)
-                    && let Some(on_queued) = call.on_queued.take()
-                {
-                    on_queued(queued.position);
+                if let Some(Request::Acquire(call)) = self.requests.get_mut(queued.request_id) {
+                    if let Some(on_queued) = call.on_queued.take() {
+                        on_queued(queued.position);
+                    }
+                    self.requests.mark_waiting(queued.request_id);
                 }
                 Verdict::GoOn
             }
@@ -81,11 +112,25 @@ impl Session {
     fn on_failure(&mut self, id: u64, failure: Failure, backoff: &mut Backoff) -> Verdict {
         match failure.reason() {
             Reason::UnknownSession => return Verdict::SessionLost(LossReason::SessionExpired),
-            Reason::NotLeader | Reason::NoQuorum | Reason::ShuttingDown if failure.retryable => {
+            // A full disk too is the node's own trouble: the others may choose another leader.
+            Reason::NotLeader | Reason::NoQuorum | Reason::ShuttingDown | Reason::OutOfSpace
+                if failure.retryable =>
+            {
                 return Verdict::Move { leader: failure.leader, words: failure.message };
             }
+            // The frame that carries the retry carries the mark of that time too, which is what makes
+            // room if there were too many unacknowledged answers.
             _ if failure.retryable => {
-                self.retries_due.insert((Instant::now() + backoff.next_delay(), id));
+                self.requests.mark_sent_back(id);
+                if self.requests.get(id).is_some_and(Request::is_worth_retrying) {
+                    self.retries_due.insert((Instant::now() + backoff.next_delay(), id));
+                } else {
+                    self.give_up(id);
+                }
+                return Verdict::GoOn;
+            }
+            Reason::AnswerDiscarded if self.requests.is_waiting(id) => {
+                self.on_wait_ended_unseen(id);
                 return Verdict::GoOn;
             }
             _ if matches!(self.requests.get(id), Some(Request::KeepAlive)) => {
@@ -107,6 +152,33 @@ impl Session {
             (request, _) => request.reject(Rejection::of(failure)),
         });
         if closes { Verdict::Closed } else { Verdict::GoOn }
+    }
+
+    /// Nobody waits for the answer any more, and the node has not carried the request out.
+    fn give_up(&mut self, id: u64) {
+        // Its cancel is on the way, and settles both. Until then an earlier copy may be granted.
+        if !matches!(self.requests.get(id), Some(Request::Acquire(_))) {
+            self.requests.settle(id);
+        }
+    }
+
+    /// A wait that was acknowledged ended while there was no stream, and nothing is held by it: a
+    /// grant would have been told from the hold.
+    fn on_wait_ended_unseen(&mut self, id: u64) {
+        let Some((request, first_sent_at)) = self.requests.settle(id) else {
+            return;
+        };
+        self.forget_ticket(&request);
+        let own_wait = request.own_wait();
+        let Request::Acquire(call) = request else { return };
+        let may_be_over = first_sent_at.is_none_or(|at| safe_end(at, own_wait) <= clock::now());
+        let error = if may_be_over {
+            AcquireError::TimedOut
+        } else {
+            // Too early for a timeout: it was granted, and the hold's own time is over.
+            AcquireError::Lost(Lost { reason: LossReason::Ended })
+        };
+        let _ = call.reply.send(Err(error));
     }
 
     fn on_result(&mut self, id: u64, result: AnswerResult) -> Verdict {
@@ -272,7 +344,6 @@ mod tests {
     use tokio::sync::{mpsc, oneshot};
 
     use super::*;
-    use crate::clock;
     use crate::session::{Command, Ticket, Trouble};
 
     type AcquireReply = oneshot::Receiver<Result<Guard, AcquireError>>;
@@ -341,6 +412,10 @@ mod tests {
             self.answer(request_id, AnswerResult::Failure(failure))
         }
 
+        fn queue(&mut self, request_id: u64) {
+            assert_eq!(self.session.on_notice(queued(request_id)), Verdict::GoOn);
+        }
+
         fn staged_releases(&mut self) -> usize {
             let staged = self.session.requests.take_staged(100);
             let is_release = |id: &&u64| {
@@ -357,6 +432,11 @@ mod tests {
     fn granted() -> AnswerResult {
         let outcome = Some(AcquireOutcome::Granted(grant()));
         AnswerResult::Acquire(AcquireResponse { outcome, ..Default::default() })
+    }
+
+    fn queued(request_id: u64) -> Notice {
+        let queued = v1::Queued { request_id, position: 1 };
+        Notice { kind: Some(NoticeKind::Queued(queued)) }
     }
 
     fn cancelled_with(outcome: CancelOutcome) -> AnswerResult {
@@ -446,7 +526,114 @@ mod tests {
         assert_eq!(bench.fail(id, Reason::Overloaded, true), Verdict::GoOn);
         bench.session.stage_due_retries(Instant::now() + Duration::from_secs(1));
         assert_eq!(bench.session.requests.take_staged(10), [id]);
-        assert!(matches!(bench.fail(id, Reason::NotLeader, true), Verdict::Move { .. }));
-        assert!(bench.session.requests.get(id).is_some(), "it waits for the next stream");
+        for reason in [Reason::NotLeader, Reason::OutOfSpace] {
+            assert!(matches!(bench.fail(id, reason, true), Verdict::Move { .. }), "{reason:?}");
+            assert!(bench.session.requests.get(id).is_some(), "it waits for the next stream");
+        }
+    }
+
+    #[test]
+    fn a_request_that_nobody_waits_for_is_not_sent_again_for_ever() {
+        let mut bench = Bench::new();
+        let (acquire, _answer) = bench.acquire();
+        let cancel = bench.abandon(acquire);
+        bench.fail(acquire, Reason::TooManyUnacknowledged, true);
+        bench.fail(cancel, Reason::TooManyUnacknowledged, true);
+        bench.session.stage_due_retries(Instant::now() + Duration::from_secs(1));
+        assert_eq!(bench.session.requests.take_staged(10), [cancel]);
+        assert_eq!(bench.session.requests.earliest_answer_due(), None);
+        bench.answer(cancel, cancelled_with(CancelOutcome::Cancelled(Cancelled {})));
+        assert_eq!(bench.session.requests.acked_through(), cancel);
+    }
+
+    #[test]
+    fn a_wait_that_ended_unseen_timed_out_unless_it_is_too_early_for_that() {
+        let lost = AcquireError::Lost(Lost { reason: LossReason::Ended });
+        for (wait_ms, told) in [(0, AcquireError::TimedOut), (60_000, lost)] {
+            let mut bench = Bench::new();
+            let (id, mut answer) = bench.acquire();
+            if let Some(Request::Acquire(call)) = bench.session.requests.get_mut(id) {
+                call.request.wait_ms = wait_ms;
+            }
+            bench.queue(id);
+            bench.session.stream_broke();
+            bench.send_all();
+            assert_eq!(bench.fail(id, Reason::AnswerDiscarded, false), Verdict::GoOn);
+            assert_eq!(answer.try_recv().unwrap().unwrap_err(), told);
+            assert!(bench.session.requests.get(id).is_none());
+        }
+    }
+
+    #[test]
+    fn an_answer_that_was_discarded_without_a_wait_is_told_as_it_is() {
+        let mut bench = Bench::new();
+        let (id, mut answer) = bench.acquire();
+        bench.fail(id, Reason::AnswerDiscarded, false);
+        let told = answer.try_recv().unwrap().unwrap_err();
+        assert!(matches!(told, AcquireError::Rejected(_)), "{told:?}");
+    }
+
+    #[test]
+    fn the_cancel_of_a_wait_that_was_acknowledged_releases_what_was_granted_and_only_that() {
+        let granted_meanwhile = CancelOutcome::AlreadyGranted(grant());
+        let ended_meanwhile = CancelOutcome::AlreadyEnded(v1::AlreadyEnded {});
+        for (outcome, releases) in [(granted_meanwhile, 1), (ended_meanwhile, 0)] {
+            let mut bench = Bench::new();
+            let (acquire, _answer) = bench.acquire();
+            bench.queue(acquire);
+            let cancel = bench.abandon(acquire);
+            assert_eq!(bench.session.requests.acked_through(), cancel - 1);
+            bench.answer(cancel, cancelled_with(outcome));
+            assert!(bench.session.requests.get(acquire).is_none());
+            assert_eq!(bench.staged_releases(), releases);
+        }
+    }
+
+    #[test]
+    fn after_a_retry_was_told_that_its_wait_ended_the_answer_of_its_cancel_changes_nothing() {
+        let mut bench = Bench::new();
+        let (acquire, _answer) = bench.acquire();
+        bench.queue(acquire);
+        let cancel = bench.abandon(acquire);
+        bench.session.stream_broke();
+        bench.send_all();
+        bench.fail(acquire, Reason::AnswerDiscarded, false);
+        bench.answer(cancel, cancelled_with(CancelOutcome::AlreadyEnded(v1::AlreadyEnded {})));
+        assert_eq!(bench.staged_releases(), 0);
+        assert_eq!(bench.session.requests.acked_through(), cancel);
+    }
+
+    #[test]
+    fn a_frame_is_taken_in_to_its_end_and_its_strongest_verdict_counts() {
+        let mut bench = Bench::new();
+        let (refused, _refused_answer) = bench.acquire();
+        let (held, mut held_answer) = bench.acquire();
+        let (waiting, _waiting_answer) = bench.acquire();
+        let not_leader =
+            Failure { reason: Reason::NotLeader.into(), retryable: true, ..Default::default() };
+        let moved = v1::LeaderMoved { leader: "b:2".to_owned() };
+        let frame = ServerFrame {
+            answers: vec![
+                Answer { request_id: refused, result: Some(AnswerResult::Failure(not_leader)) },
+                Answer { request_id: held, result: Some(granted()) },
+            ],
+            notices: vec![queued(waiting), Notice { kind: Some(NoticeKind::LeaderMoved(moved)) }],
+        };
+        let verdict = bench.session.on_frame(frame, &mut bench.backoff);
+        assert!(matches!(verdict, Verdict::Move { leader, .. } if leader == "b:2"));
+        assert_eq!(held_answer.try_recv().unwrap().unwrap().token(), Ok(5));
+        assert!(bench.session.requests.is_waiting(waiting));
+    }
+
+    #[test]
+    fn the_end_of_the_session_outweighs_a_move_and_a_close_that_was_asked_for_outweighs_both() {
+        let nowhere = Verdict::Move { leader: String::new(), words: String::new() };
+        let leader = Verdict::Move { leader: "a:1".to_owned(), words: String::new() };
+        let lost = Verdict::SessionLost(LossReason::SessionExpired);
+        let by_strength = [Verdict::GoOn, nowhere, leader, lost, Verdict::Closed];
+        for (weak, strong) in by_strength.iter().zip(&by_strength[1..]) {
+            assert_eq!(weak.clone().or_stronger(strong.clone()), *strong);
+            assert_eq!(strong.clone().or_stronger(weak.clone()), *strong);
+        }
     }
 }

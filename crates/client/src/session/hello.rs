@@ -11,13 +11,16 @@ use holdfast_proto::v1::{
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_stream::wrappers::UnboundedReceiverStream;
-use tonic::Streaming;
 use tonic::transport::Channel;
+use tonic::{Status, Streaming};
 
 use crate::connection::{self, CONNECT_TIMEOUT};
 
 /// Within this time a node has to say hello back, or the next one is asked.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How long a stream that was left is kept, so that the node hears the farewell before the end.
+const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// An open stream whose session is open on the other side too.
 #[derive(Debug)]
@@ -27,6 +30,14 @@ pub(crate) struct Stream {
     pub(crate) welcome: OpenSessionResponse,
     /// The frame that brought the welcome; it may hold notices too.
     pub(crate) first_frame: ServerFrame,
+}
+
+impl Stream {
+    /// The session goes on elsewhere. A stream that is simply dropped means to the servers that the
+    /// client is gone, and its session would end after its linger time.
+    pub(crate) fn leave(self) {
+        take_leave(self.outbound, read_to_end(self.inbound));
+    }
 }
 
 /// Why there is no stream.
@@ -54,7 +65,7 @@ pub(crate) async fn say_hello(
 }
 
 async fn open_stream(
-    mut client: LockServiceClient<Channel>,
+    client: LockServiceClient<Channel>,
     address: String,
     request_id: u64,
     hello: Kind,
@@ -64,15 +75,17 @@ async fn open_stream(
     // The receiver is still here, so this cannot fail.
     let _ = outbound
         .send(ClientFrame { acked_through, operations: vec![Operation { kind: Some(hello) }] });
-    let first_answer = async {
-        let mut inbound = client.session(UnboundedReceiverStream::new(frames)).await?.into_inner();
-        let first_frame = inbound.message().await?;
-        Ok((inbound, first_frame))
+    let mut first_answer = Box::pin(first_answer(client, frames));
+    let Ok(answered) = timeout(HELLO_TIMEOUT, &mut first_answer).await else {
+        // It may be carried out yet.
+        take_leave(outbound, async {
+            if let Ok((inbound, _)) = first_answer.await {
+                read_to_end(inbound).await;
+            }
+        });
+        return Err(no_answer(&address, "no answer to the hello within a second"));
     };
-    let (inbound, first_frame) = timeout(HELLO_TIMEOUT, first_answer)
-        .await
-        .map_err(|_| no_answer(&address, "no answer to the hello within a second"))?
-        .map_err(|status: tonic::Status| Failure::from_status(&status))?;
+    let (inbound, first_frame) = answered.map_err(|status| Failure::from_status(&status))?;
     let Some(first_frame) = first_frame else {
         return Err(no_answer(&address, "the stream ended before its first answer"));
     };
@@ -82,8 +95,36 @@ async fn open_stream(
             Ok(Stream { outbound, inbound, welcome: welcome.clone(), first_frame })
         }
         Some(AnswerResult::Failure(failure)) => Err(failure.clone()),
-        _ => Err(no_answer(&address, "the first frame does not answer the hello")),
+        _ => {
+            take_leave(outbound, read_to_end(inbound));
+            Err(no_answer(&address, "the first frame does not answer the hello"))
+        }
     }
+}
+
+async fn first_answer(
+    mut client: LockServiceClient<Channel>,
+    frames: mpsc::UnboundedReceiver<ClientFrame>,
+) -> Result<(Streaming<ServerFrame>, Option<ServerFrame>), Status> {
+    let mut inbound = client.session(UnboundedReceiverStream::new(frames)).await?.into_inner();
+    let first_frame = inbound.message().await?;
+    Ok((inbound, first_frame))
+}
+
+/// Says farewell and ends this side. `rest` returns when the node has ended its own: to hang up
+/// earlier could overtake the farewell.
+fn take_leave(
+    outbound: mpsc::UnboundedSender<ClientFrame>,
+    rest: impl Future<Output = ()> + Send + 'static,
+) {
+    // Fails if the stream has ended already.
+    let _ = outbound.send(ClientFrame::default());
+    drop(outbound);
+    tokio::spawn(timeout(FAREWELL_TIMEOUT, rest));
+}
+
+async fn read_to_end(mut inbound: Streaming<ServerFrame>) {
+    while let Ok(Some(_)) = inbound.message().await {}
 }
 
 fn welcome_in(frame: &ServerFrame, request_id: u64) -> Option<&AnswerResult> {

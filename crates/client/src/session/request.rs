@@ -56,6 +56,10 @@ impl AcquireCall {
     pub(crate) fn abandon(&mut self) {
         self.handle = None;
     }
+
+    pub(crate) fn is_abandoned(&self) -> bool {
+        self.handle.is_none()
+    }
 }
 
 impl Request {
@@ -97,6 +101,20 @@ impl Request {
         match self {
             Request::Acquire(call) => Duration::from_millis(call.request.wait_ms),
             _ => Duration::ZERO,
+        }
+    }
+
+    /// Whether a node that sent it back is to get it again. An acquire whose caller is gone is ended
+    /// by its cancel, and a renewal that nobody waits for is not needed. The rest belongs to the
+    /// session.
+    pub(crate) fn is_worth_retrying(&self) -> bool {
+        match self {
+            Request::Acquire(call) => !call.is_abandoned(),
+            Request::Renew { reply, .. } => !reply.is_closed(),
+            Request::Cancel { .. }
+            | Request::Release { .. }
+            | Request::KeepAlive
+            | Request::Close { .. } => true,
         }
     }
 
@@ -158,7 +176,7 @@ impl fmt::Debug for AcquireCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AcquireCall")
             .field("name", &self.request.name)
-            .field("is_abandoned", &self.handle.is_none())
+            .field("is_abandoned", &self.is_abandoned())
             .finish_non_exhaustive()
     }
 }

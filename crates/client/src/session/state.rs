@@ -29,8 +29,8 @@ pub(crate) struct Session {
     pub(crate) holds: BTreeMap<HoldId, Arc<Hold>>,
     /// `None` until the session is open.
     leases: Option<Arc<Mutex<Leases>>>,
-    /// The open keeps its id over retries, and its time: the answer may be that of the first try.
-    open_request: Option<(u64, LocalTime)>,
+    /// When the open was first sent: the answer to a retry may be that of the first try.
+    open_sent_at: Option<LocalTime>,
     pub(crate) heartbeat: Option<u64>,
     /// Requests that an overloaded node sent back, and when to try them again.
     pub(crate) retries_due: BTreeSet<(Instant, u64)>,
@@ -57,7 +57,7 @@ impl Session {
             tickets: HashMap::new(),
             holds: BTreeMap::new(),
             leases: None,
-            open_request: None,
+            open_sent_at: None,
             heartbeat: None,
             retries_due: BTreeSet::new(),
             answer_patience: (ttl / 4).clamp(ANSWER_PATIENCE_MIN, ANSWER_PATIENCE_MAX),
@@ -68,19 +68,17 @@ impl Session {
         self.leases.is_some()
     }
 
+    /// Each has a higher id than the one before, by which the servers tell which stream is the newest.
     pub(crate) fn hello(&mut self, settings: &Settings, now: LocalTime) -> Hello {
         // Read before the new id is reserved: a hello must not acknowledge its own answer.
         let acked_through = self.requests.acked_through();
         let session_id = self.id.to_secret_text();
+        let request_id = self.requests.reserve_id();
         if self.is_open() {
-            let request_id = self.requests.reserve_id();
             let kind = Kind::Resume(v1::ResumeSessionRequest { session_id, request_id });
             return Hello { request_id, kind, acked_through, sent_at: now };
         }
-        let (request_id, sent_at) = match self.open_request {
-            Some(earlier) => earlier,
-            None => *self.open_request.insert((self.requests.reserve_id(), now)),
-        };
+        let sent_at = *self.open_sent_at.get_or_insert(now);
         let kind = Kind::Open(v1::OpenSessionRequest {
             session_id,
             request_id,

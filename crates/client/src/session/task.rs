@@ -3,11 +3,12 @@
 //! Invariants:
 //! - an operation goes out only on a stream whose hello (open or resume) was answered;
 //! - an operation without an answer goes out again on the next stream under its old request id;
+//! - a stream is left with a farewell as long as the session is wanted;
 //! - a session that is lost is told to every holder and waiter; the next operation opens a new one.
 
 use std::time::{Duration, Instant};
 
-use holdfast_proto::v1::{ClientFrame, Failure, Reason, ServerFrame};
+use holdfast_proto::v1::{ClientFrame, Failure, Reason};
 use tokio::sync::{mpsc, oneshot};
 
 use super::answers::Verdict;
@@ -163,7 +164,7 @@ impl Task {
 
     async fn converse(&mut self, mut stream: Stream) -> Result<(), Finished> {
         let first_frame = std::mem::take(&mut stream.first_frame);
-        let mut verdict = self.on_frame(first_frame);
+        let mut verdict = self.session.on_frame(first_frame, &mut self.backoff);
         while verdict == Verdict::GoOn {
             while let Ok(command) = self.inbox.try_recv() {
                 self.accept(command)?;
@@ -186,6 +187,12 @@ impl Task {
                 self.trouble.note(words);
                 self.endpoints.follow_leader(&leader);
                 self.session.stream_broke();
+                // A client that is about to end its session has nothing against its lingering.
+                if self.closing_until.is_none() {
+                    stream.leave();
+                } else {
+                    drop(stream);
+                }
                 // Not at once: the next node may not know yet that it leads.
                 let pause = tokio::time::sleep(self.backoff.next_delay());
                 self.while_taking_commands(pause).await
@@ -203,7 +210,7 @@ impl Task {
             .min(PAUSE_CHECK_INTERVAL);
         tokio::select! {
             frame = stream.inbound.message() => Ok(match frame {
-                Ok(Some(frame)) => self.on_frame(frame),
+                Ok(Some(frame)) => self.session.on_frame(frame, &mut self.backoff),
                 Ok(None) => broken("the stream ended"),
                 Err(status) => self.on_stream_error(&Failure::from_status(&status)),
             }),
@@ -216,22 +223,6 @@ impl Task {
             }
             () = tokio::time::sleep(sleep) => Ok(self.check_patience()),
         }
-    }
-
-    fn on_frame(&mut self, frame: ServerFrame) -> Verdict {
-        for answer in frame.answers {
-            let verdict = self.session.on_answer(answer, &mut self.backoff);
-            if verdict != Verdict::GoOn {
-                return verdict;
-            }
-        }
-        for notice in frame.notices {
-            let verdict = self.session.on_notice(notice);
-            if verdict != Verdict::GoOn {
-                return verdict;
-            }
-        }
-        Verdict::GoOn
     }
 
     fn on_stream_error(&mut self, failure: &Failure) -> Verdict {

@@ -23,7 +23,7 @@ impl LockTable {
         if let Some(outcome) = self.recall(&call, &question) {
             return outcome;
         }
-        let answers_max = self.limits.unacknowledged_answers_max;
+        let answers_max = self.answers_max(&question);
         let session = match self.session_mut(call.session) {
             Ok(session) => session,
             Err(rejection) => return Outcome::Rejected(rejection),

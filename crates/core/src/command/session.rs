@@ -20,7 +20,9 @@ impl LockTable {
             if !session.has_settings_of(&open) {
                 return Outcome::Rejected(Rejection::SessionExists);
             }
-            session.stream = open.stream.or(session.stream);
+            if let Some(stream) = open.stream {
+                session.attach(stream);
+            }
             return session.opened();
         }
         if self.sessions.len() >= self.limits.sessions_max {
@@ -38,7 +40,7 @@ impl LockTable {
     pub(crate) fn attach_stream(&mut self, id: SessionId, stream: StreamId) -> Outcome {
         match self.session_mut(id) {
             Ok(session) => {
-                session.stream = Some(stream);
+                session.attach(stream);
                 session.opened()
             }
             Err(rejection) => Outcome::Rejected(rejection),
@@ -50,12 +52,13 @@ impl LockTable {
     pub(crate) fn detach_stream(&mut self, id: SessionId, stream: StreamId) -> Outcome {
         let now = self.now;
         if let Some(session) = self.sessions.get_mut(&id)
-            && session.stream == Some(stream)
+            && session.connected
+            && session.stream == stream
         {
             let deadline = session.deadline.min(now.after(session.linger));
             self.deadlines.replace(session.deadline, deadline, Due::Session(id));
             session.deadline = deadline;
-            session.stream = None;
+            session.connected = false;
             session.lingering = true;
         }
         Outcome::Done

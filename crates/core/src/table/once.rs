@@ -13,7 +13,7 @@ impl LockTable {
     /// An acquire that waits or holds is known by that, wherever the mark stands: a session can
     /// acknowledge past a long wait without losing its way back to it.
     pub(crate) fn recall(&mut self, call: &Call, question: &Question) -> Option<Outcome> {
-        let answers_max = self.limits.unacknowledged_answers_max;
+        let answers_max = self.answers_max(question);
         let session = match self.session_mut(call.session) {
             Ok(session) => session,
             Err(rejection) => return Some(Outcome::Rejected(rejection)),
@@ -54,6 +54,16 @@ impl LockTable {
             return Some(Outcome::Rejected(Rejection::TooManyUnacknowledged));
         }
         None
+    }
+
+    /// How many answers may be kept before a request of this kind is refused. To give something back
+    /// must be possible when there is no room for more: there is as much again for that.
+    pub(crate) fn answers_max(&self, question: &Question) -> usize {
+        let answers_max = self.limits.unacknowledged_answers_max;
+        match question {
+            Question::Release { .. } | Question::Cancel { .. } => answers_max.saturating_mul(2),
+            _ => answers_max,
+        }
     }
 
     /// Keeps the answer to a request and tells it.

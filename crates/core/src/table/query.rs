@@ -140,7 +140,7 @@ impl LockTable {
                     deadline: session.deadline,
                     hold_count: session.holds.len(),
                     wait_count: session.waits.len(),
-                    connected: session.stream.is_some(),
+                    connected: session.connected,
                 })
             })
             .take(limit)

@@ -14,7 +14,10 @@ use crate::time::{LogicalTime, Span};
 #[derive(Clone, Debug)]
 pub(crate) struct Session {
     pub(crate) public: PublicSessionId,
-    pub(crate) stream: Option<StreamId>,
+    /// The latest that it came by.
+    pub(crate) stream: StreamId,
+    /// That stream is open, as far as the table knows.
+    pub(crate) connected: bool,
     pub(crate) ttl: Span,
     pub(crate) linger: Span,
     pub(crate) owner: Owner,
@@ -44,7 +47,8 @@ impl Session {
     pub(crate) fn new(open: OpenSession, now: LogicalTime, last_token: u64) -> Session {
         Session {
             public: open.public,
-            stream: open.stream,
+            stream: open.stream.unwrap_or_default(),
+            connected: open.stream.is_some(),
             ttl: open.ttl,
             linger: open.linger,
             owner: open.owner,
@@ -65,6 +69,15 @@ impl Session {
             && self.ttl == open.ttl
             && self.linger == open.linger
             && self.owner == open.owner
+    }
+
+    /// It came by this stream. A hello that was held up on its way, and arrives after a later one,
+    /// changes nothing: its stream is no longer the one that the client listens to.
+    pub(crate) fn attach(&mut self, stream: StreamId) {
+        if stream >= self.stream {
+            self.stream = stream;
+            self.connected = true;
+        }
     }
 
     /// A hold of it ended on its own. Only the latest are remembered.

@@ -163,13 +163,14 @@ fn in_order<T: Ord>(last: Option<T>, next: T, what: &str) -> Result<(), DecodeEr
 
 fn write_session(session: &Session, sink: &mut impl Sink) {
     session.public.encode(sink);
-    sink.optional(session.stream.map(|stream| stream.0));
+    sink.varint(session.stream.0);
     sink.varint(session.ttl.as_ms());
     sink.varint(session.linger.as_ms());
     session.owner.encode(sink);
     sink.varint(session.opened_at.as_ms());
     sink.varint(session.opened_at_token);
     sink.varint(session.deadline.as_ms());
+    sink.u8(u8::from(session.connected));
     sink.u8(u8::from(session.graced));
     sink.u8(u8::from(session.lingering));
     sink.count(session.losses().len());
@@ -189,7 +190,7 @@ fn read_session(reader: &mut Reader<'_>) -> Result<Session, DecodeError> {
     let open = OpenSession {
         session: SessionId(0),
         public: PublicSessionId::decode(reader)?,
-        stream: reader.optional()?.map(StreamId),
+        stream: Some(StreamId(reader.varint()?)),
         ttl: Span::from_ms(reader.varint()?),
         linger: Span::from_ms(reader.varint()?),
         owner: Owner::decode(reader)?,
@@ -198,6 +199,7 @@ fn read_session(reader: &mut Reader<'_>) -> Result<Session, DecodeError> {
     let opened_at_token = reader.varint()?;
     let mut session = Session::new(open, opened_at, opened_at_token);
     session.deadline = LogicalTime::from_ms(reader.varint()?);
+    session.connected = reader.bool("session")?;
     session.graced = reader.bool("session")?;
     session.lingering = reader.bool("session")?;
     for _ in 0..reader.count()? {

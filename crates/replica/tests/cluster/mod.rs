@@ -119,6 +119,7 @@ impl Cluster {
             snapshot_every_entries: self.snapshot_every,
             snapshot_every_bytes: u64::MAX,
             keep_entries: 2,
+            keep_bytes: u64::MAX,
             limits: Limits::default(),
         }
     }

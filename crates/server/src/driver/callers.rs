@@ -2,18 +2,18 @@
 
 use std::collections::HashMap;
 
-use holdfast_core::{Command, LogicalTime, Outcome, RequestId, SessionId, StreamId};
+use holdfast_core::{Command, LogicalTime, Outcome, RequestId, SessionId};
 use holdfast_replica::{GroupId, Ticket};
 use tokio::sync::oneshot;
 
-use super::inbox::{Answer, Delivery, Query, ReadAnswer, Unavailable};
+use super::inbox::{Answer, Delivery, Query, ReadAnswer, StreamKey, Unavailable};
 use super::streams::Streams;
 
 /// Where an answer goes.
 #[derive(Debug)]
 pub(super) enum ReplyTo {
     Call(oneshot::Sender<Answer>),
-    Stream { stream: StreamId, request: RequestId },
+    Stream { stream: StreamKey, request: RequestId },
 }
 
 impl ReplyTo {

@@ -4,6 +4,8 @@
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Instant;
 
+use holdfast_replica::Leadership;
+
 use super::callers::failed;
 use super::inbox::{Delivery, Input, Unavailable};
 use super::log::{Log, LogError};
@@ -15,15 +17,41 @@ impl Driver {
         &mut self,
         mut work: impl FnMut(&mut Log) -> Result<(), LogError>,
     ) -> Result<(), StopReason> {
+        let Err(error) = work(&mut self.log) else { return Ok(()) };
+        if !error.is_out_of_space() {
+            return Err(disk_failed(error));
+        }
+        tracing::error!(%error, "the disk is full");
+        let since = Instant::now();
+        let mut resigned = false;
         loop {
+            self.refuse_for_want_of_space()?;
             match work(&mut self.log) {
-                Ok(()) => return Ok(()),
-                Err(error) if error.is_out_of_space() => {
-                    tracing::error!(%error, "the disk is full; nothing is served until there is room");
-                    self.refuse_for_want_of_space()?;
-                }
+                Ok(()) => break,
+                Err(error) if error.is_out_of_space() => {}
                 Err(error) => return Err(disk_failed(error)),
             }
+            if !resigned && since.elapsed() >= self.election_timeout {
+                // The others have a leader by now, or none can be had.
+                self.send_clients_away();
+                resigned = true;
+            }
+        }
+        tracing::info!(full_for = ?since.elapsed(), "the disk has room again");
+        if resigned {
+            self.publish_leadership();
+        }
+        Ok(())
+    }
+
+    fn send_clients_away(&mut self) {
+        self.streams.end_all(|| Delivery::LeaderMoved { leader: None });
+        self.leadership.send_replace(Leadership::default());
+    }
+
+    fn publish_leadership(&mut self) {
+        if let Some(replica) = self.replicas.values().next() {
+            self.leadership.send_replace(replica.leadership());
         }
     }
 
@@ -46,16 +74,16 @@ impl Driver {
                 Ok(Input::Shutdown) | Err(RecvTimeoutError::Disconnected) => {
                     return Err(StopReason::Told);
                 }
-                Ok(Input::StreamOpened { stream, session, outbox }) => {
-                    self.streams.open(stream, session, outbox);
-                }
-                // Its session keeps its TTL: the lock table cannot be told.
-                Ok(Input::StreamClosed { stream, .. }) => drop(self.streams.close(stream)),
+                Ok(Input::StreamOpened { stream, outbox }) => self.streams.open(stream, outbox),
                 Ok(Input::SegmentPrepared(result)) => self.log.segment_prepared(result),
                 Ok(Input::SnapshotSaved { group, result }) => self.snapshot_saved(group, result),
+                Ok(Input::Inspect { reply, .. }) => drop(reply),
+                // What will not be said again is heard when the turn is done.
                 Ok(
-                    Input::Inspect { .. } | Input::PeerUnreachable(_) | Input::SnapshotSent { .. },
-                ) => {}
+                    input @ (Input::StreamClosed { .. }
+                    | Input::SnapshotSent { .. }
+                    | Input::PeerUnreachable(_)),
+                ) => self.deferred.push(input),
                 Err(RecvTimeoutError::Timeout) => break,
             }
         }

@@ -1,17 +1,14 @@
 //! What the rest of the node says to the driver, and what it hears from it.
 //!
-//! The inbox is bounded: when it is full a caller is told so at once ([`Overloaded`]) instead of
-//! being made to wait. Answers to a stream travel as one [`Delivery`] list per loop turn.
-
-use std::sync::mpsc::{SyncSender, TrySendError};
+//! Answers to a stream travel as one [`Delivery`] list per loop turn.
 
 use holdfast_core::{
     Command, EndReason, FenceToken, LockName, LockStatus, LockSummary, LogicalTime, Outcome,
     PublicSessionId, RequestId, SessionId, SessionSummary, StreamId,
 };
-use holdfast_replica::{GroupId, Leadership, NodeId};
+use holdfast_replica::{GroupId, NodeId};
 use holdfast_wal::{DurableSnapshot, FileDisk, Spare, WriteError};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot};
 
 /// The one group that runs while names are not yet spread over several.
 pub(crate) const FIRST_GROUP: GroupId = GroupId(1);
@@ -22,11 +19,11 @@ pub(crate) enum Input {
     /// One command, answered once.
     Call { group: GroupId, command: Command, reply: oneshot::Sender<Answer> },
     /// A stream begins to serve a session. Its `Opening` command is the stream's first operation.
-    StreamOpened { stream: StreamId, session: SessionId, outbox: mpsc::Sender<Vec<Delivery>> },
+    StreamOpened { stream: StreamKey, outbox: mpsc::Sender<Vec<Delivery>> },
     /// The operations of one client frame, each with the number under which it is answered.
-    Frame { stream: StreamId, group: GroupId, operations: Vec<(RequestId, Command)> },
+    Frame { stream: StreamKey, group: GroupId, operations: Vec<(RequestId, Command)> },
     /// A stream ended. If it was the client who went away, its session begins to linger.
-    StreamClosed { stream: StreamId, client_gone: bool },
+    StreamClosed { stream: StreamKey, client_gone: bool },
     /// A linearizable read.
     Read { group: GroupId, query: Query, reply: oneshot::Sender<Result<ReadAnswer, Unavailable>> },
     /// This node's own view; needs no quorum.
@@ -43,6 +40,24 @@ pub(crate) enum Input {
     SegmentPrepared(Result<Spare<FileDisk>, WriteError>),
     /// Hand leadership over, answer what can be answered, and stop.
     Shutdown,
+}
+
+impl Input {
+    /// What clients ask for, counted in operations; nothing for what the node itself has to say.
+    pub(super) fn operations_of_clients(&self) -> usize {
+        match self {
+            Input::Call { .. } | Input::Read { .. } | Input::Inspect { .. } => 1,
+            Input::Frame { operations, .. } => operations.len(),
+            _ => 0,
+        }
+    }
+}
+
+/// One stream of one session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct StreamKey {
+    pub(crate) session: SessionId,
+    pub(crate) stream: StreamId,
 }
 
 /// How a command ended, and at which logical time.
@@ -105,10 +120,6 @@ impl From<holdfast_replica::Unavailable> for Unavailable {
     }
 }
 
-/// The inbox is full. Nothing was done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Overloaded;
-
 #[derive(Debug)]
 pub(crate) enum Query {
     Status { name: LockName, waiters_max: usize },
@@ -146,47 +157,4 @@ pub(crate) struct GroupView {
     /// Filled by the leader: node and the index up to which its log is known to match.
     pub(crate) matched: Vec<(NodeId, u64)>,
     pub(crate) last_index: u64,
-}
-
-/// The rest of the node's end of the inbox.
-#[derive(Clone, Debug)]
-pub(crate) struct DriverHandle {
-    inbox: SyncSender<Input>,
-    leadership: watch::Receiver<Leadership>,
-}
-
-impl DriverHandle {
-    pub(crate) fn new(inbox: SyncSender<Input>, leadership: watch::Receiver<Leadership>) -> Self {
-        DriverHandle { inbox, leadership }
-    }
-
-    /// Never blocks.
-    pub(crate) fn send(&self, input: Input) -> Result<(), Overloaded> {
-        match self.inbox.try_send(input) {
-            Ok(()) => Ok(()),
-            // A driver that is gone drops the input and with it the reply channel, which tells the
-            // caller; here the two look alike.
-            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => Err(Overloaded),
-        }
-    }
-
-    /// As [`DriverHandle::send`], for what is too dear to be made again: a full inbox gives it back.
-    pub(crate) fn offer(&self, input: Input) -> Result<(), Box<Input>> {
-        self.inbox.try_send(input).map_err(|error| match error {
-            TrySendError::Full(input) | TrySendError::Disconnected(input) => Box::new(input),
-        })
-    }
-
-    /// The driver has ended; nothing that is sent will be answered.
-    pub(crate) fn is_gone(&self) -> bool {
-        self.leadership.has_changed().is_err()
-    }
-
-    pub(crate) fn leadership(&self) -> Leadership {
-        *self.leadership.borrow()
-    }
-
-    pub(crate) fn watch_leadership(&self) -> watch::Receiver<Leadership> {
-        self.leadership.clone()
-    }
 }

@@ -1,8 +1,9 @@
 //! The disk, as the driver uses it: one write and one sync for all groups of a turn, and the slow
 //! work (snapshots, new segments) on a thread of its own.
 
-use std::sync::mpsc::SyncSender;
+use std::sync::mpsc;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use holdfast_replica::{Durable, GroupId, SnapshotFile, Turn};
@@ -13,16 +14,26 @@ use holdfast_wal::{
 use thiserror::Error;
 
 use super::inbox::Input;
+use super::queue::InboxSender;
+
+/// A full disk is not asked for room at every turn.
+const PREPARE_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// Past it, those groups are asked for a snapshot that need the oldest.
 const SEGMENTS_MAX: u64 = 16;
 
+/// Slow work on the disk, and what is to be said when it is done. One snapshot per group and one
+/// segment are under way at most, so few wait.
+type Job = Box<dyn FnOnce() -> Input + Send>;
+
 #[derive(Debug)]
 pub(super) struct Log {
     wal: Wal<FileDisk>,
-    /// Where slow work reports.
-    inbox: SyncSender<Input>,
+    /// To the thread for slow work, which reports to the inbox.
+    background: mpsc::Sender<Job>,
     segment_under_way: bool,
+    /// After a failure, not before this moment.
+    prepare_not_before: Option<Instant>,
 }
 
 /// The disk or the log refused.
@@ -48,8 +59,15 @@ impl LogError {
 }
 
 impl Log {
-    pub(super) fn new(wal: Wal<FileDisk>, inbox: SyncSender<Input>) -> Log {
-        Log { wal, inbox, segment_under_way: false }
+    pub(super) fn new(wal: Wal<FileDisk>, inbox: InboxSender) -> std::io::Result<Log> {
+        let (background, jobs) = mpsc::channel::<Job>();
+        // It ends when the log is dropped.
+        thread::Builder::new().name("holdfast-disk".into()).spawn(move || {
+            for job in jobs {
+                inbox.send_and_wait(job());
+            }
+        })?;
+        Ok(Log { wal, background, segment_under_way: false, prepare_not_before: None })
     }
 
     /// Installs the snapshot of a turn. Before its entries are buffered.
@@ -73,7 +91,8 @@ impl Log {
     /// Makes durable what was buffered. Free if that is nothing.
     pub(super) fn commit(&mut self) -> Result<(), LogError> {
         self.wal.commit()?;
-        if !self.segment_under_way && self.wal.spare_wanted() {
+        let may_prepare = self.prepare_not_before.is_none_or(|moment| Instant::now() >= moment);
+        if !self.segment_under_way && self.wal.spare_wanted() && may_prepare {
             self.segment_under_way = true;
             let preparer = self.wal.segment_preparer();
             self.in_background(move || Input::SegmentPrepared(preparer.prepare()));
@@ -93,7 +112,10 @@ impl Log {
         self.segment_under_way = false;
         match result {
             Ok(spare) => self.wal.add_spare(spare),
-            Err(error) => tracing::warn!(%error, "a log segment could not be prepared ahead"),
+            Err(error) => {
+                tracing::warn!(%error, "a log segment could not be prepared ahead");
+                self.prepare_not_before = Some(Instant::now() + PREPARE_AGAIN_AFTER);
+            }
         }
     }
 
@@ -112,13 +134,8 @@ impl Log {
     }
 
     fn in_background(&self, work: impl FnOnce() -> Input + Send + 'static) {
-        let inbox = self.inbox.clone();
-        let spawned = thread::Builder::new().name("holdfast-disk".into()).spawn(move || {
-            // A driver that is gone no longer wants to know.
-            let _ = inbox.send(work());
-        });
-        if let Err(error) = spawned {
-            tracing::error!(%error, "no thread for background work on the log");
+        if self.background.send(Box::new(work)).is_err() {
+            tracing::error!("the thread for background work on the log is gone");
         }
     }
 }

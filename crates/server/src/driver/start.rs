@@ -1,7 +1,6 @@
 //! From what is on disk to a running loop.
 
 use std::collections::BTreeMap;
-use std::sync::mpsc::{Receiver, SyncSender};
 use std::thread;
 use std::time::Instant;
 
@@ -12,15 +11,18 @@ use thiserror::Error;
 use tokio::sync::{oneshot, watch};
 
 use super::callers::Callers;
-use super::inbox::{FIRST_GROUP, Input};
+use super::inbox::FIRST_GROUP;
 use super::log::{self, Log};
+use super::queue::{Inbox, InboxSender};
 use super::streams::Streams;
+use super::take_in::Digests;
 use super::{Driver, StopReason};
 use crate::config::NodeConfig;
 use crate::peers::PeerLinks;
 
 const SNAPSHOT_EVERY_BYTES: u64 = 64 << 20;
 const KEEP_ENTRIES: u64 = 10_000;
+const KEEP_BYTES: u64 = 64 << 20;
 /// All that run on this node.
 const GROUPS: [GroupId; 1] = [FIRST_GROUP];
 
@@ -33,15 +35,15 @@ pub enum DriverError {
     Log(#[from] OpenError),
     #[error(transparent)]
     Replica(#[from] holdfast_replica::StartError),
-    #[error("no thread for the driver: {0}")]
+    #[error("no thread can be started: {0}")]
     Thread(std::io::Error),
 }
 
 /// The node's ends of the driver's channels.
 pub(crate) struct Channels {
-    pub(crate) inbox: Receiver<Input>,
+    pub(crate) inbox: Inbox,
     /// For the driver's own background work.
-    pub(crate) inbox_sender: SyncSender<Input>,
+    pub(crate) inbox_sender: InboxSender,
     pub(crate) leadership: watch::Sender<Leadership>,
 }
 
@@ -84,15 +86,20 @@ impl Driver {
         Ok(Driver {
             inbox: channels.inbox,
             replicas,
-            log: Log::new(wal, channels.inbox_sender),
+            log: Log::new(wal, channels.inbox_sender).map_err(DriverError::Thread)?,
             links,
             callers: Callers::default(),
             streams: Streams::default(),
             leadership: channels.leadership,
             outgoing: BTreeMap::new(),
             effects: Vec::new(),
+            deferred: Vec::new(),
+            digests: Digests::default(),
             started: Instant::now(),
             tick: config.tick(),
+            election_timeout: config
+                .tick()
+                .saturating_mul(u32::try_from(config.election_ticks).unwrap_or(u32::MAX)),
             stop_by: None,
         })
     }
@@ -110,6 +117,7 @@ fn replica_config(config: &NodeConfig, group: GroupId) -> ReplicaConfig {
         grace: Span::from_ms(config.grace_ms),
         snapshot_every_entries: config.snapshot_every_entries,
         snapshot_every_bytes: SNAPSHOT_EVERY_BYTES,
+        keep_bytes: KEEP_BYTES,
         keep_entries: KEEP_ENTRIES.min(config.snapshot_every_entries),
         limits: Limits::default(),
     }

@@ -5,46 +5,43 @@ use std::collections::HashMap;
 use holdfast_core::{SessionId, StreamId};
 use tokio::sync::mpsc;
 
-use super::inbox::Delivery;
+use super::inbox::{Delivery, StreamKey};
+
+/// So that a frame of them stays far below what a client takes, however long the names are.
+const DELIVERIES_PER_LIST_MAX: usize = 4_096;
 
 /// Deliveries are gathered during a turn and leave together, one list per stream.
 #[derive(Debug, Default)]
 pub(super) struct Streams {
-    streams: HashMap<StreamId, Stream>,
-    by_session: HashMap<SessionId, StreamId>,
+    streams: HashMap<StreamKey, Stream>,
+    /// The latest stream of each session: it takes the notices.
+    latest: HashMap<SessionId, StreamId>,
     /// Those that have something to be told this turn.
-    dirty: Vec<StreamId>,
+    dirty: Vec<StreamKey>,
 }
 
 #[derive(Debug)]
 struct Stream {
-    session: SessionId,
     outbox: mpsc::Sender<Vec<Delivery>>,
     gathered: Vec<Delivery>,
 }
 
 impl Streams {
-    /// A session has one stream; the latest takes the notices.
-    pub(super) fn open(
-        &mut self,
-        stream: StreamId,
-        session: SessionId,
-        outbox: mpsc::Sender<Vec<Delivery>>,
-    ) {
-        self.by_session.insert(session, stream);
-        self.streams.insert(stream, Stream { session, outbox, gathered: Vec::new() });
+    pub(super) fn open(&mut self, key: StreamKey, outbox: mpsc::Sender<Vec<Delivery>>) {
+        let latest = self.latest.entry(key.session).or_insert(key.stream);
+        *latest = key.stream.max(*latest);
+        self.streams.insert(key, Stream { outbox, gathered: Vec::new() });
     }
 
-    /// Gives the session that the stream served.
-    pub(super) fn close(&mut self, stream: StreamId) -> Option<SessionId> {
-        let session = self.streams.remove(&stream)?.session;
-        if self.by_session.get(&session) == Some(&stream) {
-            self.by_session.remove(&session);
+    /// False if it was closed before.
+    pub(super) fn close(&mut self, key: StreamKey) -> bool {
+        if self.latest.get(&key.session) == Some(&key.stream) {
+            self.latest.remove(&key.session);
         }
-        Some(session)
+        self.streams.remove(&key).is_some()
     }
 
-    pub(super) fn tell(&mut self, stream: StreamId, delivery: Delivery) {
+    pub(super) fn tell(&mut self, stream: StreamKey, delivery: Delivery) {
         if let Some(state) = self.streams.get_mut(&stream) {
             if state.gathered.is_empty() {
                 self.dirty.push(stream);
@@ -54,8 +51,8 @@ impl Streams {
     }
 
     pub(super) fn tell_session(&mut self, session: SessionId, delivery: Delivery) {
-        if let Some(stream) = self.by_session.get(&session) {
-            self.tell(*stream, delivery);
+        if let Some(stream) = self.latest.get(&session).copied() {
+            self.tell(StreamKey { session, stream }, delivery);
         }
     }
 
@@ -63,22 +60,27 @@ impl Streams {
     pub(super) fn flush(&mut self) {
         for stream in std::mem::take(&mut self.dirty) {
             let Some(state) = self.streams.get_mut(&stream) else { continue };
-            let gathered = std::mem::take(&mut state.gathered);
-            if let Err(error) = state.outbox.try_send(gathered) {
-                tracing::warn!(stream = stream.0, %error, "a stream is cut off");
-                self.close(stream);
+            let mut gathered = std::mem::take(&mut state.gathered);
+            while !gathered.is_empty() {
+                let rest = gathered.split_off(gathered.len().min(DELIVERIES_PER_LIST_MAX));
+                if let Err(error) = state.outbox.try_send(gathered) {
+                    tracing::warn!(%error, "a stream is cut off");
+                    self.close(stream);
+                    break;
+                }
+                gathered = rest;
             }
         }
     }
 
     /// Says a last word to all streams and ends them.
     pub(super) fn end_all(&mut self, last_word: impl Fn() -> Delivery) {
-        let all: Vec<StreamId> = self.streams.keys().copied().collect();
+        let all: Vec<StreamKey> = self.streams.keys().copied().collect();
         for stream in &all {
             self.tell(*stream, last_word());
         }
         self.flush();
         self.streams.clear();
-        self.by_session.clear();
+        self.latest.clear();
     }
 }

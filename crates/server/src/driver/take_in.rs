@@ -1,14 +1,15 @@
 //! What each input does.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use holdfast_core::{Command, StreamId};
+use holdfast_core::Command;
 use holdfast_replica::{GroupId, Replica};
 use holdfast_wal::{DurableSnapshot, WriteError};
 
 use super::Driver;
 use super::callers::{ReplyTo, failed};
-use super::inbox::{GroupView, Input, Unavailable};
+use super::inbox::{GroupView, Input, StreamKey, Unavailable};
 use super::log::LogError;
 
 /// How long a node that is to stop tries to hand leadership over.
@@ -25,17 +26,17 @@ impl Driver {
                     self.call(group, command, ReplyTo::Stream { stream, request });
                 }
             }
-            Input::StreamOpened { stream, session, outbox } => {
-                self.streams.open(stream, session, outbox);
-            }
+            Input::StreamOpened { stream, outbox } => self.streams.open(stream, outbox),
             Input::StreamClosed { stream, client_gone } => self.stream_closed(stream, client_gone),
             Input::Read { group, query, reply } => match self.replicas.get_mut(&group) {
                 Some(replica) => replica.handle_read(self.callers.read(query, reply)),
                 None => drop(reply.send(Err(Unavailable::NotLeader { leader: None }))),
             },
             Input::Inspect { with_digests, reply } => {
-                let views = self.replicas.iter();
-                let views = views.map(|(group, replica)| view(*group, replica, with_digests));
+                let views = self.replicas.iter().map(|(group, replica)| {
+                    let digest = with_digests.then(|| self.digests.of(*group, replica)).flatten();
+                    view(*group, replica, digest)
+                });
                 let _ = reply.send(views.collect());
             }
             Input::PeerMessages(messages) => {
@@ -79,8 +80,11 @@ impl Driver {
     }
 
     /// The session of a client that went away begins to linger, wherever it is known.
-    fn stream_closed(&mut self, stream: StreamId, client_gone: bool) {
-        if let (Some(session), true) = (self.streams.close(stream), client_gone) {
+    fn stream_closed(&mut self, key: StreamKey, client_gone: bool) {
+        let was_open = self.streams.close(key);
+        // A node that stops ends streams itself, and its clients live.
+        if was_open && client_gone && self.stop_by.is_none() {
+            let StreamKey { session, stream } = key;
             for replica in self.replicas.values_mut() {
                 replica.handle_call(None, Command::DetachStream { session, stream });
             }
@@ -108,13 +112,45 @@ impl Driver {
 
     fn begin_stop(&mut self) {
         self.stop_by = Some(Instant::now() + HAND_OVER_MAX);
-        for replica in self.replicas.values_mut() {
-            replica.transfer_leadership();
+    }
+}
+
+/// Digests cost time in proportion to the table, and anybody may ask for them: for a large table there
+/// is a new one only now and then.
+#[derive(Debug, Default)]
+pub(super) struct Digests {
+    latest: BTreeMap<GroupId, Digest>,
+}
+
+#[derive(Debug)]
+struct Digest {
+    applied_index: u64,
+    made: Instant,
+    text: String,
+}
+
+impl Digests {
+    /// None if it is too early for another one.
+    fn of(&mut self, group: GroupId, replica: &Replica) -> Option<String> {
+        const SMALL_LOCKS_MAX: usize = 10_000;
+        const LARGE_INTERVAL: Duration = Duration::from_secs(10);
+        let table = replica.table();
+        let applied_index = replica.applied_index();
+        let is_small = table.lock_count() + table.waiter_count() <= SMALL_LOCKS_MAX;
+        match self.latest.get(&group) {
+            Some(latest) if latest.applied_index == applied_index => Some(latest.text.clone()),
+            Some(latest) if !is_small && latest.made.elapsed() < LARGE_INTERVAL => None,
+            _ => {
+                let text = table.digest().to_string();
+                let made = Instant::now();
+                self.latest.insert(group, Digest { applied_index, made, text: text.clone() });
+                Some(text)
+            }
         }
     }
 }
 
-fn view(group: GroupId, replica: &Replica, with_digest: bool) -> GroupView {
+fn view(group: GroupId, replica: &Replica, digest: Option<String>) -> GroupView {
     let (progress, table) = (replica.progress(), replica.table());
     GroupView {
         group,
@@ -126,7 +162,7 @@ fn view(group: GroupId, replica: &Replica, with_digest: bool) -> GroupView {
         locks: table.lock_count(),
         sessions: table.session_count(),
         last_token: table.last_token(),
-        digest: with_digest.then(|| table.digest().to_string()),
+        digest,
         matched: progress.matched,
         last_index: progress.last_index,
     }

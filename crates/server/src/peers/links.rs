@@ -130,7 +130,7 @@ mod tests {
     fn a_loss_is_told_once_until_messages_go_through_again() {
         let (driver, inputs, _leadership) = inbox();
         let link = Link::new(NodeId(2), driver);
-        let told = || inputs.try_iter().filter(|i| matches!(i, Input::PeerUnreachable(_))).count();
+        let told = || inputs.waiting().filter(|i| matches!(i, Input::PeerUnreachable(_))).count();
 
         for _ in 0..3 {
             link.send(vec![(GROUP, vec![1])]);

@@ -72,6 +72,10 @@ impl Incoming {
         let end = async {
             loop {
                 match self.next().await {
+                    // A farewell that the reset has not overtaken: the client lives.
+                    Ok(Next::Frame(frame)) if frame.operations.is_empty() => {
+                        return Ending::CutOff;
+                    }
                     Ok(Next::Frame(_)) => {}
                     Ok(Next::End(ending)) => return ending,
                     Err(_) => return Ending::CutOff,

@@ -4,7 +4,7 @@ use holdfast_core::{Command, RequestId, SessionId, StreamId};
 use holdfast_proto::v1::{ClientFrame, Failure, Operation, Reason, operation};
 
 use super::super::decode::{self, Scope};
-use super::super::failure::{bug, refused};
+use super::super::failure::refused;
 
 /// The first operation of a stream.
 #[derive(Debug)]
@@ -19,9 +19,9 @@ pub(super) struct Opening {
 impl Opening {
     pub(super) fn decode(frame: &ClientFrame) -> Result<Opening, Failure> {
         let first = frame.operations.first().and_then(|operation| operation.kind.as_ref());
-        let stream = new_stream_id()?;
         match first {
             Some(operation::Kind::Open(open)) => {
+                let stream = stream_id(open.request_id)?;
                 let command = decode::open(open.clone(), Some(stream))?;
                 let (session, _) = decode::session_id(&open.session_id)?;
                 let request = RequestId(open.request_id);
@@ -29,6 +29,7 @@ impl Opening {
             }
             Some(operation::Kind::Resume(resume)) => {
                 let (session, _) = decode::session_id(&resume.session_id)?;
+                let stream = stream_id(resume.request_id)?;
                 let command = Command::AttachStream { session, stream };
                 let request = RequestId(resume.request_id);
                 Ok(Opening { stream, session, request, resumed: true, command })
@@ -65,8 +66,15 @@ fn not_again() -> Failure {
     refused(Reason::InvalidFrame, "the stream has its session; use another stream for another one")
 }
 
-fn new_stream_id() -> Result<StreamId, Failure> {
-    getrandom::u64().map(StreamId).map_err(|error| bug(&format!("no random numbers: {error}")))
+/// A stream is known by the request id of its hello, which rises from one to the next: then of two
+/// hellos that overtake each other the later is known.
+fn stream_id(request: u64) -> Result<StreamId, Failure> {
+    if request == 0 {
+        let words = "open and resume need a request id above 0, and higher than that of any stream \
+                     that the session had before";
+        return Err(refused(Reason::InvalidRequestId, words));
+    }
+    Ok(StreamId(request))
 }
 
 #[cfg(test)]
@@ -84,7 +92,11 @@ mod tests {
 
     fn open(session_id: &str) -> operation::Kind {
         let session_id = session_id.to_owned();
-        operation::Kind::Open(OpenSessionRequest { session_id, ..Default::default() })
+        operation::Kind::Open(OpenSessionRequest {
+            session_id,
+            request_id: 1,
+            ..Default::default()
+        })
     }
 
     #[test]

@@ -136,7 +136,7 @@ impl Outgoing {
             for delivery in deliveries {
                 self.add(delivery, &mut frame);
             }
-            if frame.answers.len() >= ANSWERS_PER_FRAME_TARGET {
+            if frame.answers.len() + frame.notices.len() >= ANSWERS_PER_FRAME_TARGET {
                 return frame;
             }
             match self.served.as_mut().and_then(|served| served.deliveries.try_recv().ok()) {

@@ -44,6 +44,8 @@ pub(super) async fn serve(
         Ok(Ok(response)) => response.into_inner(),
         Ok(Err(status)) => return Err(leader.failure(&status)),
         Err(_) => {
+            // If it gets through after all: the client lives.
+            let _ = to_leader.try_send(ClientFrame::default());
             return Err(leader_did_not_answer(leader.address, false, "it took too long"));
         }
     };
@@ -70,8 +72,8 @@ async fn pump_up(
 ) -> Result<Ending, Failure> {
     loop {
         match incoming.next().await? {
-            // To the leader it would say that this node leaves.
-            Next::Frame(frame) if frame.operations.is_empty() => {}
+            // The client's farewell: it lives, and so does this node's to the leader say.
+            Next::Frame(frame) if frame.operations.is_empty() => return Ok(Ending::CutOff),
             Next::Frame(frame) => {
                 if to_leader.send(frame).await.is_err() {
                     // The leader's answers end too, and say why.

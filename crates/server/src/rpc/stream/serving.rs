@@ -3,7 +3,7 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use holdfast_core::{Command, RequestId, SessionId, StreamId};
+use holdfast_core::{Command, RequestId, SessionId};
 use holdfast_proto::v1::{ClientFrame, Failure, Operation};
 use tokio::sync::mpsc;
 use tokio::time::sleep;
@@ -16,7 +16,7 @@ use super::super::origin::Origin;
 use super::incoming::{Incoming, Next};
 use super::operation::{self, Opening};
 use super::outgoing::{Served, Words};
-use crate::driver::{DriverHandle, FIRST_GROUP, Input};
+use crate::driver::{DriverHandle, FIRST_GROUP, Input, StreamKey};
 
 /// Lists of deliveries that wait for a slow reader. When it is full the driver lets the stream go.
 const OUTBOX_LISTS_MAX: usize = 1_024;
@@ -29,11 +29,12 @@ pub(super) async fn serve(
     mut incoming: Incoming,
     words: &Words,
 ) -> Result<(), Failure> {
-    let (stream, session) = (opening.stream, opening.session);
+    let session = opening.session;
+    let stream = StreamKey { session, stream: opening.stream };
     let (outbox, deliveries) = mpsc::channel(OUTBOX_LISTS_MAX);
     let served =
         Served { deliveries, opening: opening.request, resumed: opening.resumed, open: false };
-    rpc.ask(Input::StreamOpened { stream, session, outbox })?;
+    rpc.ask(Input::StreamOpened { stream, outbox })?;
     let serving = Serving { rpc, origin, stream, session, words };
     let end = serving.run(opening, first, &mut incoming, served).await;
     // Said before the driver lets go of the stream, so that the client reads the true reason.
@@ -51,7 +52,7 @@ pub(super) async fn serve(
 struct Serving<'a> {
     rpc: &'a Rpc,
     origin: &'a Origin,
-    stream: StreamId,
+    stream: StreamKey,
     session: SessionId,
     words: &'a Words,
 }
@@ -88,10 +89,8 @@ impl Serving<'_> {
                 () = &mut stopping_begins => return Err(stopping()),
             };
             match next {
-                Next::Frame(frame) if forwarded && frame.operations.is_empty() => {
-                    // The forwarding node takes its leave; the client may live.
-                    return Ok(false);
-                }
+                // A farewell: whoever sent it leaves this stream, and the client lives.
+                Next::Frame(frame) if frame.operations.is_empty() => return Ok(false),
                 Next::Frame(frame) => {
                     let acked_through = RequestId(frame.acked_through);
                     // A frame that could not be queued has been answered so, operation by operation.
@@ -150,7 +149,7 @@ impl Serving<'_> {
 
 /// Must not be lost to a full inbox: a session whose stream the driver believes to be open would
 /// outlive its client by its TTL.
-async fn tell_closed(driver: &DriverHandle, stream: StreamId, client_gone: bool) {
+async fn tell_closed(driver: &DriverHandle, stream: StreamKey, client_gone: bool) {
     const PAUSE: Duration = Duration::from_millis(5);
     while driver.send(Input::StreamClosed { stream, client_gone }).is_err() {
         if driver.is_gone() {

@@ -1,0 +1,108 @@
+//! What a client does with its streams, seen from the other end.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests")]
+
+mod support;
+
+use std::time::Duration;
+
+use holdfast_client::{AcquireError, Client, Guard};
+use holdfast_proto::v1::{HoldEnded, Notice, Reason, ServerFrame, notice};
+use support::{FakeNode, ServedStream, granted};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+async fn connected(node: &mut FakeNode) -> (Client, ServedStream) {
+    let address = node.address.clone();
+    let connecting = tokio::spawn(async move { Client::connect(&address).await });
+    let stream = node.welcome().await;
+    (connecting.await.unwrap().unwrap(), stream)
+}
+
+fn acquire(client: &Client) -> JoinHandle<Result<Guard, AcquireError>> {
+    let request = client.lock("a").wait(Duration::from_secs(60));
+    tokio::spawn(request.acquire())
+}
+
+#[tokio::test]
+async fn a_node_with_a_full_disk_is_left_with_a_farewell_and_the_next_gets_the_same_request() {
+    let mut node = FakeNode::start().await;
+    let (client, mut stream) = connected(&mut node).await;
+    let acquiring = acquire(&client);
+    let (first, _) = stream.next_acquire().await;
+    stream.send_back(first.request_id, Reason::OutOfSpace).await;
+
+    let farewell = stream.next_frame().await.expect("a farewell before the end");
+    assert!(farewell.operations.is_empty(), "{farewell:?}");
+    assert_eq!(stream.next_frame().await, None);
+
+    let mut next = node.welcome().await;
+    let (again, _) = next.next_acquire().await;
+    assert_eq!(again, first);
+    next.answer(again.request_id, granted(7)).await;
+    assert_eq!(acquiring.await.unwrap().unwrap().token(), Ok(7));
+}
+
+#[tokio::test]
+async fn a_hello_that_is_not_answered_is_taken_back_with_a_farewell_and_the_next_is_newer() {
+    let mut node = FakeNode::start().await;
+    let address = node.address.clone();
+    let connecting = tokio::spawn(async move { Client::connect(&address).await });
+    let mut ids = Vec::new();
+    for _ in 0..2 {
+        let mut silent = node.next_stream().await;
+        let hello = silent.next_frame().await.expect("a hello");
+        let Some(holdfast_proto::v1::operation::Kind::Open(open)) = &hello.operations[0].kind
+        else {
+            panic!("not an open: {hello:?}");
+        };
+        ids.push(open.request_id);
+        let farewell = silent.next_frame().await.expect("a farewell before the end");
+        assert!(farewell.operations.is_empty(), "{farewell:?}");
+        assert_eq!(silent.next_frame().await, None);
+    }
+    assert!(ids[0] < ids[1], "{ids:?}");
+    let _stream = node.welcome().await;
+    connecting.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_frame_of_more_than_four_mebibytes_is_read() {
+    let mut node = FakeNode::start().await;
+    let (client, mut stream) = connected(&mut node).await;
+    let acquiring = acquire(&client);
+    let (request, _) = stream.next_acquire().await;
+    let name = "x".repeat(512);
+    let ended = HoldEnded { name, acquire_request_id: 99, ..Default::default() };
+    let notice = Notice { kind: Some(notice::Kind::HoldEnded(ended)) };
+    let notices = vec![notice; 15 * 1024 * 2];
+    stream.send(ServerFrame { answers: Vec::new(), notices }).await;
+    stream.answer(request.request_id, granted(7)).await;
+    assert_eq!(acquiring.await.unwrap().unwrap().token(), Ok(7));
+}
+
+#[tokio::test]
+async fn a_retry_carries_the_mark_of_its_own_time_past_what_waits() {
+    let mut node = FakeNode::start().await;
+    let (client, mut stream) = connected(&mut node).await;
+    let (queued, when_queued) = oneshot::channel();
+    let request = client.lock("a").wait(Duration::from_secs(60));
+    let _waiting = tokio::spawn(request.on_queued(|_| queued.send(()).unwrap()).acquire());
+    let (waiting, _) = stream.next_acquire().await;
+    stream.queued(waiting.request_id).await;
+    when_queued.await.unwrap();
+
+    let acquiring = acquire(&client);
+    let (other, mark) = stream.next_acquire().await;
+    assert!(mark >= waiting.request_id, "the wait holds the mark at {mark}");
+    let third = acquire(&client);
+    let (third_request, _) = stream.next_acquire().await;
+    stream.answer(other.request_id, granted(7)).await;
+    let _guard = acquiring.await.unwrap().unwrap();
+    stream.send_back(third_request.request_id, Reason::TooManyUnacknowledged).await;
+
+    let (again, mark) = stream.next_acquire().await;
+    assert_eq!((again.request_id, mark), (third_request.request_id, other.request_id));
+    stream.answer(again.request_id, granted(8)).await;
+    third.await.unwrap().unwrap();
+}

@@ -1,0 +1,189 @@
+//! The queue before the driver. It is bounded, and never makes anybody wait: who finds it full is told
+//! so at once.
+//!
+//! Clients may fill only a part of it. The rest is for peers and for the node itself: if an overload of
+//! clients could crowd out heartbeats, it would cost the leader its office.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::time::Duration;
+
+use holdfast_replica::Leadership;
+use tokio::sync::watch;
+
+use super::inbox::Input;
+
+const INPUTS_MAX: usize = 16_384;
+/// Operations of clients that wait for the driver: calls, and what is in frames.
+const CLIENT_OPERATIONS_MAX: usize = 65_536;
+/// Inputs of clients that wait for the driver, however few operations they hold.
+const CLIENT_INPUTS_MAX: usize = INPUTS_MAX / 2;
+
+/// There is no room. Nothing was done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Overloaded;
+
+/// What clients have in the queue.
+#[derive(Debug, Default)]
+struct Backlog {
+    inputs: AtomicUsize,
+    operations: AtomicUsize,
+}
+
+/// Where inputs go in.
+#[derive(Clone, Debug)]
+pub(crate) struct InboxSender {
+    inputs: SyncSender<Input>,
+    backlog: Arc<Backlog>,
+}
+
+/// Where the driver takes them out.
+#[derive(Debug)]
+pub(crate) struct Inbox {
+    inputs: Receiver<Input>,
+    backlog: Arc<Backlog>,
+}
+
+pub(crate) fn inbox() -> (InboxSender, Inbox) {
+    let (sender, receiver) = sync_channel(INPUTS_MAX);
+    let backlog = Arc::new(Backlog::default());
+    (
+        InboxSender { inputs: sender, backlog: Arc::clone(&backlog) },
+        Inbox { inputs: receiver, backlog },
+    )
+}
+
+impl InboxSender {
+    /// Never blocks. Without room, or without a driver, the input comes back.
+    fn offer(&self, input: Input) -> Result<(), Box<Input>> {
+        let operations = input.operations_of_clients();
+        if operations > 0 && !self.backlog.admit(operations) {
+            return Err(Box::new(input));
+        }
+        self.inputs.try_send(input).map_err(|error| {
+            let (TrySendError::Full(input) | TrySendError::Disconnected(input)) = error;
+            self.backlog.leave(operations);
+            Box::new(input)
+        })
+    }
+
+    /// Waits for room: for the node's own threads.
+    pub(super) fn send_and_wait(&self, input: Input) {
+        // A driver that is gone no longer wants to know.
+        let _ = self.inputs.send(input);
+    }
+}
+
+impl Inbox {
+    pub(super) fn recv_timeout(&self, patience: Duration) -> Result<Input, RecvTimeoutError> {
+        self.inputs.recv_timeout(patience).inspect(|input| self.taken(input))
+    }
+
+    /// What is there now, without waiting.
+    pub(crate) fn waiting(&self) -> impl Iterator<Item = Input> + '_ {
+        self.inputs.try_iter().inspect(|input| self.taken(input))
+    }
+
+    fn taken(&self, input: &Input) {
+        self.backlog.leave(input.operations_of_clients());
+    }
+}
+
+impl Backlog {
+    /// Counts them in if there is room. A frame is taken whole when there is room for its first
+    /// operation, so that the largest frame is never refused for ever.
+    fn admit(&self, operations: usize) -> bool {
+        let inputs = self.inputs.fetch_add(1, Ordering::Relaxed);
+        let before = self.operations.fetch_add(operations, Ordering::Relaxed);
+        let room = inputs < CLIENT_INPUTS_MAX && before < CLIENT_OPERATIONS_MAX;
+        if !room {
+            self.leave(operations);
+        }
+        room
+    }
+
+    fn leave(&self, operations: usize) {
+        if operations > 0 {
+            self.inputs.fetch_sub(1, Ordering::Relaxed);
+            self.operations.fetch_sub(operations, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The rest of the node's end of the driver.
+#[derive(Clone, Debug)]
+pub(crate) struct DriverHandle {
+    inbox: InboxSender,
+    leadership: watch::Receiver<Leadership>,
+}
+
+impl DriverHandle {
+    pub(crate) fn new(inbox: InboxSender, leadership: watch::Receiver<Leadership>) -> Self {
+        DriverHandle { inbox, leadership }
+    }
+
+    /// Never blocks.
+    pub(crate) fn send(&self, input: Input) -> Result<(), Overloaded> {
+        self.inbox.offer(input).map_err(|_| Overloaded)
+    }
+
+    /// As [`DriverHandle::send`], for what is too dear to be made again: a full inbox gives it back.
+    pub(crate) fn offer(&self, input: Input) -> Result<(), Box<Input>> {
+        self.inbox.offer(input)
+    }
+
+    /// The driver has ended; nothing that is sent will be answered.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.leadership.has_changed().is_err()
+    }
+
+    pub(crate) fn leadership(&self) -> Leadership {
+        *self.leadership.borrow()
+    }
+
+    pub(crate) fn watch_leadership(&self) -> watch::Receiver<Leadership> {
+        self.leadership.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    fn inspect() -> Input {
+        Input::Inspect { with_digests: false, reply: oneshot::channel().0 }
+    }
+
+    #[test]
+    fn clients_cannot_crowd_out_the_peers_and_are_welcome_again_when_there_is_room() {
+        let (sender, inbox) = inbox();
+        let admitted = (0..INPUTS_MAX).filter(|_| sender.offer(inspect()).is_ok()).count();
+        assert_eq!(admitted, CLIENT_INPUTS_MAX);
+        assert!(sender.offer(Input::PeerMessages(Vec::new())).is_ok());
+        assert_eq!(inbox.waiting().count(), CLIENT_INPUTS_MAX + 1);
+        assert!(sender.offer(inspect()).is_ok());
+    }
+
+    #[test]
+    fn frames_count_by_what_is_in_them() {
+        let (sender, inbox) = inbox();
+        let frame = |operations: usize| Input::Frame {
+            stream: super::super::StreamKey {
+                session: holdfast_core::SessionId(1),
+                stream: holdfast_core::StreamId(1),
+            },
+            group: super::super::FIRST_GROUP,
+            operations: vec![
+                (holdfast_core::RequestId(1), holdfast_core::Command::Tick);
+                operations
+            ],
+        };
+        assert!(sender.offer(frame(CLIENT_OPERATIONS_MAX + 5)).is_ok());
+        assert!(sender.offer(frame(1)).is_err());
+        assert_eq!(inbox.waiting().count(), 1);
+        assert!(sender.offer(frame(1)).is_ok());
+    }
+}
