@@ -111,6 +111,10 @@ impl Leases {
     /// The hold certainly lives until then; `None` if there is no such hold.
     pub fn valid_until(&self, hold: HoldId) -> Option<LocalTime> {
         let session_end = self.session_valid_until();
+        #[cfg(feature = "planted")]
+        if crate::planted::Bug::HoldDeadlineIgnored.is_active() {
+            return self.holds.contains_key(&hold).then_some(session_end);
+        }
         Some(match self.holds.get(&hold)? {
             Some(deadline) => session_end.min(self.best_sample.safe_end_of(*deadline)),
             None => session_end,
@@ -137,6 +141,10 @@ impl Sample {
 
 /// A span of logical time that began after `sent_at` is certainly not over before then.
 pub(crate) fn safe_end(sent_at: LocalTime, span: Duration) -> LocalTime {
+    #[cfg(feature = "planted")]
+    if crate::planted::Bug::NoMargin.is_active() {
+        return LocalTime(sent_at.0 + span);
+    }
     let safe_span = span.mul_f64((100 - MARGIN_PERCENT) as f64 / 100.0);
     LocalTime(sent_at.0 + safe_span.saturating_sub(SLACK))
 }

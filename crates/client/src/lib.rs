@@ -47,6 +47,8 @@ mod guard;
 mod in_flight;
 pub mod lease;
 mod lock;
+#[cfg(feature = "planted")]
+pub mod planted;
 mod session;
 pub mod unary;
 

@@ -34,6 +34,8 @@ mod id;
 mod limits;
 mod name;
 mod outcome;
+#[cfg(feature = "planted")]
+pub mod planted;
 mod table;
 mod time;
 

@@ -143,9 +143,13 @@ impl LockTable {
     }
 
     /// The session was heard of. One that has ended stays so.
-    fn touch(&mut self, id: SessionId) {
+    pub(crate) fn touch(&mut self, id: SessionId) {
         let Some(session) = self.sessions.get_mut(&id) else { return };
         let deadline = self.now.after(session.ttl);
+        #[cfg(feature = "planted")]
+        if crate::planted::Bug::TouchNotIndexed.is_active() {
+            session.deadline = deadline;
+        }
         self.deadlines.replace(session.deadline, deadline, Due::Session(id));
         session.deadline = deadline;
         session.graced = false;

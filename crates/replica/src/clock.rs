@@ -55,6 +55,12 @@ impl Clock {
         self.epoch = Some(Epoch { base, counted_at_start: self.counted });
     }
 
+    /// What this node's clock shows.
+    #[cfg(feature = "planted")]
+    pub(crate) fn reading(&self) -> LogicalTime {
+        LogicalTime::from_ms(self.last_seen.map_or(0, |seen| seen.as_millis() as u64))
+    }
+
     pub(crate) fn end_epoch(&mut self) {
         self.epoch = None;
     }

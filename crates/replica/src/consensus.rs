@@ -284,6 +284,10 @@ impl Consensus {
             entries: ready.entries().iter().map(from_raft_entry).collect(),
             hard_state: None,
         };
+        #[cfg(feature = "planted")]
+        if crate::planted::Bug::SentBeforeDurable.is_active() {
+            turn.messages.extend(outgoing(ready.take_persisted_messages()));
+        }
         if ready.must_sync() {
             turn.hard_state = self.unwritten.take();
         }

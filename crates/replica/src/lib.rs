@@ -26,6 +26,8 @@ mod effect;
 mod id;
 mod log_store;
 mod pending;
+#[cfg(feature = "planted")]
+pub mod planted;
 mod reads;
 mod replica;
 mod snapshot_body;

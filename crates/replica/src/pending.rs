@@ -25,6 +25,12 @@ impl Pending {
 
     /// The tickets of the entry that is being applied; empty if it was proposed by another leader.
     pub(crate) fn take(&mut self, index: u64, term: u64) -> Vec<Option<Ticket>> {
+        #[cfg(feature = "planted")]
+        if crate::planted::Bug::AnswersOfAnotherTerm.is_active() {
+            self.batches.retain(|batch| batch.index >= index);
+            let taken = self.batches.pop_front_if(|batch| batch.index == index);
+            return taken.map(|batch| batch.tickets).unwrap_or_default();
+        }
         match self.batches.front() {
             Some(front) if front.index == index && front.term == term => {
                 self.batches.pop_front().map(|batch| batch.tickets).unwrap_or_default()

@@ -163,6 +163,10 @@ impl Replica {
 
     /// A linearizable read. `Effect::Read` says when the table may be looked at.
     pub fn handle_read(&mut self, ticket: Ticket) {
+        #[cfg(feature = "planted")]
+        if crate::planted::Bug::ReadWithoutQuorum.is_active() && self.consensus.is_leader() {
+            return self.effects.push(Effect::Read { ticket });
+        }
         if self.consensus.is_leader() {
             self.reads.push(ticket);
         } else {
@@ -315,6 +319,10 @@ impl Replica {
     fn leave_office(&mut self) {
         self.clock.end_epoch();
         let reason = Unavailable::LeadershipLost { leader: self.consensus.leader() };
+        #[cfg(feature = "planted")]
+        if crate::planted::Bug::AnswersOfAnotherTerm.is_active() {
+            return self.refuse_waiting();
+        }
         self.effects.extend(self.pending.drain().map(|ticket| Effect::Failed { ticket, reason }));
         self.refuse_waiting();
         self.consensus.withdraw_snapshot();
@@ -333,6 +341,14 @@ impl Replica {
     /// Continues the time of the leaders before, and gives the sessions a grace.
     fn take_office(&mut self) {
         self.clock.begin_epoch(self.highest_stamp());
+        #[cfg(feature = "planted")]
+        if crate::planted::Bug::TimeRestartsAtZero.is_active() {
+            self.clock.begin_epoch(LogicalTime::ZERO);
+        }
+        #[cfg(feature = "planted")]
+        if crate::planted::Bug::TimeFromOwnClock.is_active() {
+            self.clock.begin_epoch(self.clock.reading());
+        }
         self.expire_not_before = LogicalTime::ZERO;
         self.tick_under_way = false;
         self.queued.insert(0, (None, Command::BeginTerm { grace: self.config.grace }));
@@ -353,6 +369,13 @@ impl Replica {
         let Some(at) = self.clock.stamp() else {
             return;
         };
+        #[cfg(feature = "planted")]
+        if crate::planted::Bug::ExpiryOutsideTheLog.is_active() && self.is_expiry_due(at) {
+            let (index, mut events) = (LogIndex(self.applied_index), Vec::new());
+            self.table.apply(index, at, Command::Tick, &mut events);
+            let happened = events.into_iter().map(|event| Effect::Happened { index, at, event });
+            self.effects.extend(happened);
+        }
         if self.is_expiry_due(at) {
             // Last of the turn: whoever was heard of in it stays alive.
             self.queued.push((None, Command::Tick));
@@ -363,11 +386,38 @@ impl Replica {
             let (tickets, commands): (Vec<_>, Vec<_>) =
                 queued.by_ref().take(COMMANDS_PER_ENTRY_MAX).unzip();
             let batch = Batch { at, commands };
+            #[cfg(feature = "planted")]
+            let tickets = self.answer_too_early(&batch, tickets);
             match self.consensus.propose(batch.encode()) {
                 Ok((index, term)) => self.pending.push(index, term, tickets),
                 Err(reason) => self.not_proposed(tickets, batch.commands, reason),
             }
         }
+    }
+
+    /// Answers with what the table would say now. Gives the tickets that are left.
+    #[cfg(feature = "planted")]
+    fn answer_too_early(
+        &mut self,
+        batch: &Batch,
+        tickets: Vec<Option<Ticket>>,
+    ) -> Vec<Option<Ticket>> {
+        let mut table = self.table.clone();
+        let mut left = Vec::new();
+        for (ticket, command) in tickets.into_iter().zip(batch.commands.iter().cloned()) {
+            let is_early = crate::planted::Bug::AnswerBeforeCommit.is_active()
+                || (crate::planted::Bug::HeartbeatBeforeCommit.is_active()
+                    && matches!(command, Command::Touch { .. }));
+            let outcome = table.apply(LogIndex(0), batch.at, command, &mut Vec::new());
+            match ticket {
+                Some(ticket) if is_early => {
+                    self.effects.push(Effect::Answer { ticket, at: batch.at, outcome });
+                    left.push(None);
+                }
+                ticket => left.push(ticket),
+            }
+        }
+        left
     }
 
     /// Callers are told; what the leader wants for itself, nobody would ask for again.
@@ -453,6 +503,13 @@ impl Replica {
         }
         match incoming.into_iter().find(|(index, _)| *index == installed) {
             Some((index, table)) => {
+                #[cfg(feature = "planted")]
+                let table = match table {
+                    _ if crate::planted::Bug::InstalledSnapshotIgnored.is_active() => {
+                        self.table.clone()
+                    }
+                    table => table,
+                };
                 self.table = table;
                 self.applied_index = index;
                 self.applied_term = self.consensus.log().term(index).unwrap_or_default();

@@ -28,6 +28,8 @@ mod message;
 mod network;
 mod node;
 mod plan;
+#[cfg(feature = "planted")]
+pub mod planted;
 mod recorder;
 mod rng;
 mod run;

@@ -24,6 +24,9 @@ enum Verb {
     Coverage(cli::coverage::CoverageOf),
     /// Run each seed twice; both must be the same to the last bit.
     Meta(cli::meta::Meta),
+    /// Plant bugs, one after the other, and show that each is found.
+    #[cfg(feature = "planted")]
+    Mutants(cli::mutants::Mutants),
 }
 
 fn main() -> io::Result<ExitCode> {
@@ -32,5 +35,7 @@ fn main() -> io::Result<ExitCode> {
         Verb::Replay(replay) => replay.execute(),
         Verb::Coverage(coverage) => coverage.execute(),
         Verb::Meta(meta) => meta.execute(),
+        #[cfg(feature = "planted")]
+        Verb::Mutants(mutants) => mutants.execute(),
     }
 }

@@ -40,6 +40,8 @@ mod block;
 mod disk;
 mod error;
 mod name;
+#[cfg(feature = "planted")]
+pub mod planted;
 mod record;
 mod recover;
 mod replay;

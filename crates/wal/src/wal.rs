@@ -174,6 +174,14 @@ impl<D: Disk> Wal<D> {
 
     /// Buffers a hard state. Its commit index must be in the group's log by the end of the turn.
     pub fn set_hard_state(&mut self, group: u32, hard_state: HardState) {
+        #[cfg(feature = "planted")]
+        let hard_state = match hard_state {
+            _ if crate::planted::Bug::HardStateNotWritten.is_active() => HardState::default(),
+            state if crate::planted::Bug::VoteNotWritten.is_active() => {
+                HardState { vote: 0, ..state }
+            }
+            state => state,
+        };
         self.groups.entry(group).or_default().hard_state = hard_state;
         record::put(&mut self.payload, group, &Record::HardState(hard_state));
     }
@@ -248,6 +256,11 @@ impl<D: Disk> Wal<D> {
             return Err(SnapshotError::BeforeCommit { group, index, commit });
         }
         let void_through = self.next_turn.previous();
+        #[cfg(feature = "planted")]
+        let void_through = match void_through {
+            _ if crate::planted::Bug::InstalledSnapshotVoidsNothing.is_active() => Turn::default(),
+            turn => turn,
+        };
         let _durable = snapshot::write(&self.store, group, snapshot, void_through)?;
 
         let mark = SnapshotMark { index, term };
@@ -330,7 +343,12 @@ impl<D: Disk> Wal<D> {
             .file
             .write_at(active.next_block.offset(), &self.blocks)
             .map_err(|error| poison.no_space_or_fatal("write", &active.name, &error))?;
-        active.file.sync_data().map_err(|error| poison.fatal("sync", &active.name, &error))?;
+        let sync = |file: &D::File| file.sync_data();
+        #[cfg(feature = "planted")]
+        let sync = |file: &D::File| {
+            if crate::planted::Bug::NoSync.is_active() { Ok(()) } else { sync(file) }
+        };
+        sync(&active.file).map_err(|error| poison.fatal("sync", &active.name, &error))?;
         active.next_block = active.next_block.plus((self.blocks.len() / BLOCK_BYTES) as u64);
         self.next_turn = self.next_turn.next();
         self.in_flight = false;
@@ -396,6 +414,12 @@ impl<D: Disk> Wal<D> {
     fn pinning<'a>(&'a self, segment: &'a SegmentSummary) -> impl Iterator<Item = u32> + 'a {
         segment.index_max.iter().filter_map(|(group, index_max)| {
             let covered = self.groups.get(group).map_or(0, |state| state.snapshot.index);
+            #[cfg(feature = "planted")]
+            let covered = if crate::planted::Bug::SegmentDeletedTooSoon.is_active() {
+                *index_max
+            } else {
+                covered
+            };
             (*index_max > covered).then_some(*group)
         })
     }

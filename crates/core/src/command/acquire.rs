@@ -31,6 +31,14 @@ impl LockTable {
             Err(rejection) => return Outcome::Rejected(rejection),
         };
         let (holds, waits) = (session.holds.len(), session.waits.len());
+        #[cfg(feature = "planted")]
+        if crate::planted::Bug::OwnHoldSatisfiesAcquire.is_active()
+            && let Some((own, _)) = session.holds.iter().find(|(_, held)| **held == name)
+            && let own = *own
+            && let Some(grant) = self.grant_of(&call, own)
+        {
+            return Outcome::Granted(grant);
+        }
         if holds >= self.limits.holds_per_session_max {
             return self.answer(&call, question, Reply::TooManyHolds);
         }
@@ -61,6 +69,14 @@ impl LockTable {
             Entry::Occupied(mut taken) => {
                 // The text that the table has already, not another copy of it.
                 let name = taken.key().clone();
+                #[cfg(feature = "planted")]
+                let wait = match wait {
+                    _ if crate::planted::Bug::WaitWithoutEnd.is_active() => Span::from_secs(86_400),
+                    wait if crate::planted::Bug::WaitEndsEarly.is_active() => {
+                        Span::from_ms(wait.as_ms() / 2)
+                    }
+                    wait => wait,
+                };
                 let deadline = self.now.after(wait);
                 let queue = taken.get_mut().queue.get_or_insert_with(Box::default);
                 let ticket = queue.push(Waiter { claim, queued_at: self.now, deadline });

@@ -29,9 +29,17 @@ impl LockTable {
             Err(rejection) => return Outcome::Rejected(rejection),
         };
         let reply = if session.waits.contains_key(&target) {
+            #[cfg(feature = "planted")]
+            if crate::planted::Bug::CancelLeavesWaiter.is_active() {
+                return self.answer(&call, question, Reply::CancelDone);
+            }
             self.end_wait(call.session, target, Reply::Cancelled, events);
             Reply::CancelDone
         } else if session.holds.contains_key(&target) {
+            #[cfg(feature = "planted")]
+            if crate::planted::Bug::CancelOfHoldSaysDone.is_active() {
+                return self.answer(&call, question, Reply::CancelDone);
+            }
             Reply::CancelTooLate
         } else if session.answers.get(target).is_some() || target <= session.answers.acked_through()
         {
@@ -39,6 +47,10 @@ impl LockTable {
         } else if session.answers.len() + 2 > answers_max {
             return Outcome::Rejected(Rejection::TooManyUnacknowledged);
         } else {
+            #[cfg(feature = "planted")]
+            if crate::planted::Bug::EarlyCancelForgotten.is_active() {
+                return self.answer(&call, question, Reply::CancelDone);
+            }
             session.answers.keep(target, Question::AcquireToCome, Reply::Cancelled);
             Reply::CancelDone
         };

@@ -14,6 +14,7 @@ use crate::id::FenceToken;
 use crate::name::LockName;
 use crate::outcome::{Outcome, ReleaseAnswer};
 use crate::table::answers::{Question, Reply};
+use crate::table::resource::Hold;
 use crate::table::{Left, LockTable};
 
 impl LockTable {
@@ -28,7 +29,15 @@ impl LockTable {
         if let Some(outcome) = self.recall(&call, &question) {
             return outcome;
         }
-        let Some((hold, left)) = self.take_hold(&name, |hold| hold.is(call.session, token)) else {
+        let is_meant = |hold: &Hold| hold.is(call.session, token);
+        #[cfg(feature = "planted")]
+        let is_meant = |hold: &Hold| {
+            is_meant(hold)
+                || crate::planted::Bug::ReleaseIgnoresToken.is_active()
+                    && hold.session == call.session
+                || crate::planted::Bug::ReleaseIgnoresSession.is_active()
+        };
+        let Some((hold, left)) = self.take_hold(&name, is_meant) else {
             let answer = self.release_of_nothing(&call, &name, token);
             return self.answer(&call, question, Reply::Release(answer));
         };

@@ -30,6 +30,13 @@ impl LockTable {
             .and_then(|resource| resource.hold.as_mut())
             .filter(|hold| hold.is(call.session, token));
         let Some(hold) = held else {
+            #[cfg(feature = "planted")]
+            if crate::planted::Bug::RenewOfLostHold.is_active()
+                && self.sessions.get(&call.session).is_some_and(|session| session.lost(token))
+            {
+                let deadline = Some(self.now.after(ttl.unwrap_or(Span::from_secs(30))));
+                return self.answer(&call, question, Reply::Renewed { deadline });
+            }
             return self.answer(&call, question, Reply::NotHeld);
         };
         let due = Due::Hold(hold.session, hold.request);

@@ -61,6 +61,11 @@ impl LockTable {
     /// each other must not keep a dead owner's locks for ever. A max-hold is not moved: no renewal
     /// could have.
     pub(crate) fn begin_term(&mut self, grace: Span) -> Outcome {
+        #[cfg(feature = "planted")]
+        if crate::planted::Bug::TermRestartsTtl.is_active() {
+            let all: Vec<SessionId> = self.sessions.keys().copied().collect();
+            all.into_iter().for_each(|id| self.touch(id));
+        }
         let until = self.now.after(grace);
         let soon: Vec<Due> = self.deadlines.before(until).collect();
         for due in soon {

@@ -38,6 +38,10 @@ impl LockTable {
         } else {
             (resource.get_mut().hold.take()?, Left::Waiters)
         };
+        #[cfg(feature = "planted")]
+        if crate::planted::Bug::HoldDeadlineLeftBehind.is_active() {
+            return Some((hold, left));
+        }
         if let Some(deadline) = hold.deadline() {
             self.deadlines.remove(deadline, Due::Hold(hold.session, hold.request));
         }
@@ -102,6 +106,8 @@ impl LockTable {
         events: &mut Vec<Event>,
     ) {
         let Some(session) = self.sessions.remove(&id) else { return };
+        #[cfg(feature = "planted")]
+        let session = session.with_parts_left_behind();
         self.deadlines.remove(session.deadline, Due::Session(id));
         self.public_ids.remove(&(session.public, id));
         for (request, wait) in session.waits {

@@ -31,6 +31,12 @@ impl LockTable {
                 Outcome::Rejected(Rejection::RequestIdReused)
             });
         }
+        #[cfg(feature = "planted")]
+        if crate::planted::Bug::AcquireNotOnce.is_active()
+            && matches!(question, Question::Acquire { .. })
+        {
+            return None;
+        }
         if request <= session.answers.acked_through() {
             let held = match question {
                 Question::Acquire { name } => session.holds.get(&request) == Some(name),
@@ -69,6 +75,10 @@ impl LockTable {
     /// Keeps the answer to a request and tells it.
     pub(crate) fn answer(&mut self, call: &Call, question: Question, reply: Reply) -> Outcome {
         let outcome = self.tell(call, &question, reply);
+        #[cfg(feature = "planted")]
+        if crate::planted::Bug::RefusalNotOnce.is_active() && reply == Reply::Busy {
+            return outcome;
+        }
         if let Some(session) = self.sessions.get_mut(&call.session) {
             session.answers.keep(call.request, question, reply);
         }
@@ -108,7 +118,7 @@ impl LockTable {
     }
 
     /// What the caller's session holds by that acquire.
-    fn grant_of(&self, call: &Call, acquire: RequestId) -> Option<Grant> {
+    pub(crate) fn grant_of(&self, call: &Call, acquire: RequestId) -> Option<Grant> {
         let session = self.sessions.get(&call.session)?;
         let name = session.holds.get(&acquire)?;
         let hold = self.resources.get(name)?.hold.as_ref()?;

@@ -55,6 +55,12 @@ impl LockTable {
                 return;
             };
             let (session_id, request) = (waiter.claim.session, waiter.claim.request);
+            #[cfg(feature = "planted")]
+            if crate::planted::Bug::GrantToEndedSession.is_active()
+                && !self.sessions.contains_key(&session_id)
+            {
+                return self.grant_first(name, events);
+            }
             let next = match self.sessions.get(&session_id) {
                 _ if waiter.deadline <= self.now => Next::EndWait(Reply::TimedOut),
                 Some(session)
@@ -71,7 +77,17 @@ impl LockTable {
             match (next, &mut freed_by_due_sessions) {
                 (Next::EndSession, Some(freed)) => self.expire_session(session_id, freed, events),
                 (Next::EndWait(reply), _) => self.end_wait(session_id, request, reply, events),
-                _ => return self.grant_first(name, events),
+                _ => {
+                    #[cfg(feature = "planted")]
+                    if crate::planted::Bug::PromotesTwo.is_active() {
+                        self.grant_first(name, events);
+                    }
+                    return self.grant_first(name, events);
+                }
+            }
+            #[cfg(feature = "planted")]
+            if crate::planted::Bug::PassedOverWaiterStalls.is_active() {
+                return;
             }
         }
     }

@@ -63,6 +63,10 @@ impl WaitQueue {
     }
 
     pub(crate) fn first(&self) -> Option<(Ticket, &Waiter)> {
+        #[cfg(feature = "planted")]
+        if crate::planted::Bug::LastInFirstOut.is_active() {
+            return self.iter().last();
+        }
         let (_, block) = self.blocks.first_key_value()?;
         block.first_key_value().map(|(ticket, waiter)| (*ticket, waiter))
     }

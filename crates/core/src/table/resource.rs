@@ -124,6 +124,10 @@ impl Hold {
         let extras = self.extras.get_or_insert_default();
         extras.ttl = Some(ttl);
         extras.deadline = earlier(Some(now.after(ttl)), extras.max_hold_end);
+        #[cfg(feature = "planted")]
+        if crate::planted::Bug::RenewPastMaxHold.is_active() {
+            extras.deadline = Some(now.after(ttl));
+        }
         extras.graced = false;
         extras.deadline
     }

@@ -96,6 +96,18 @@ impl Session {
         &self.losses
     }
 
+    /// What is missing here does not end with the session.
+    #[cfg(feature = "planted")]
+    pub(crate) fn with_parts_left_behind(mut self) -> Session {
+        if crate::planted::Bug::GrantToEndedSession.is_active() {
+            self.waits.clear();
+        }
+        if crate::planted::Bug::EndedSessionKeepsHolds.is_active() {
+            self.holds.clear();
+        }
+        self
+    }
+
     pub(crate) fn expiry_reason(&self) -> EndReason {
         if self.lingering { EndReason::Disconnected } else { EndReason::Ttl }
     }

@@ -69,7 +69,39 @@ impl LockTable {
         table.read(&mut reader)?;
         reader.end()?;
         table.check().map_err(DecodeError::Inconsistent)?;
+        #[cfg(feature = "planted")]
+        table.forget_parts();
         Ok(table)
+    }
+
+    /// As if they were not in the snapshot.
+    #[cfg(feature = "planted")]
+    fn forget_parts(&mut self) {
+        if crate::planted::Bug::TokensNotInSnapshot.is_active() {
+            let held = self.resources.values().filter_map(|resource| resource.hold.as_ref());
+            self.last_token = held.map(|hold| hold.token.0).max().unwrap_or(0);
+        }
+        if crate::planted::Bug::AnswersNotInSnapshot.is_active() {
+            for session in self.sessions.values_mut() {
+                session.answers = Answers::restored(session.answers.acked_through());
+            }
+        }
+        if crate::planted::Bug::WaitersNotInSnapshot.is_active() {
+            for session in self.sessions.values_mut() {
+                for wait in core::mem::take(&mut session.waits).into_values() {
+                    let resource = self.resources.get_mut(&wait.name);
+                    let queue = resource.and_then(|resource| resource.queue.take());
+                    for (_, waiter) in queue.iter().flat_map(|queue| queue.iter()) {
+                        let due = Due::Wait(waiter.claim.session, waiter.claim.request);
+                        self.deadlines.remove(waiter.deadline, due);
+                    }
+                }
+            }
+            self.waiter_count = 0;
+        }
+        if crate::planted::Bug::DeadlinesNotRebuilt.is_active() {
+            self.deadlines = Default::default();
+        }
     }
 
     fn write(&self, sink: &mut impl Sink) {

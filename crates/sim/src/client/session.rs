@@ -48,6 +48,19 @@ pub(super) struct Pending {
     pub(super) attempt: u32,
 }
 
+impl Pending {
+    /// It is taken for sent at another time than it was.
+    #[cfg(feature = "planted")]
+    pub(super) fn counted_wrongly(self, received: LocalTime, last_sent: LocalTime) -> Pending {
+        let first_sent = match self.first_sent {
+            _ if crate::planted::Bug::LeaseFromReceipt.is_active() => received,
+            _ if crate::planted::Bug::LeaseFromLastSending.is_active() => last_sent,
+            first_sent => first_sent,
+        };
+        Pending { first_sent, ..self }
+    }
+}
+
 impl Session {
     pub(super) fn next_request(&mut self) -> RequestId {
         self.last_request.0 += 1;

@@ -1,0 +1,43 @@
+//! Bugs that are planted on purpose, to show that the simulation finds them. They exist only with the
+//! feature `planted`, which only the simulation turns on; one at a time is active, in the whole process.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+
+/// A mistake that a replica could make.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Bug {
+    /// A new leader counts from zero.
+    TimeRestartsAtZero,
+    /// A new leader stamps with the reading of its own clock.
+    TimeFromOwnClock,
+    /// A leader ends what is due in its own table, without an entry in the log.
+    ExpiryOutsideTheLog,
+    /// A command is answered when it is proposed.
+    AnswerBeforeCommit,
+    /// A heartbeat is answered when it is proposed.
+    HeartbeatBeforeCommit,
+    /// A leader serves reads without asking whether it still leads.
+    ReadWithoutQuorum,
+    /// Votes and acknowledgements leave before the turn is on disk.
+    SentBeforeDurable,
+    /// The table stays as it is when a snapshot is installed.
+    InstalledSnapshotIgnored,
+    /// A deposed leader answers its callers with what others wrote at their index.
+    AnswersOfAnotherTerm,
+}
+
+const NONE: u8 = u8::MAX;
+
+static ACTIVE: AtomicU8 = AtomicU8::new(NONE);
+
+/// This bug is active from now on, and no other of this crate.
+pub fn activate(bug: Option<Bug>) {
+    ACTIVE.store(bug.map_or(NONE, |bug| bug as u8), Ordering::Relaxed);
+}
+
+impl Bug {
+    pub(crate) fn is_active(self) -> bool {
+        ACTIVE.load(Ordering::Relaxed) == self as u8
+    }
+}

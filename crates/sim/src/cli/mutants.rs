@@ -1,0 +1,91 @@
+//! `mutants`: plants one bug after the other, and shows that each is found.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use holdfast_sim::planted::{ALL, Mutant};
+use holdfast_sim::{Options, run_with};
+
+#[derive(Debug, Args)]
+pub(crate) struct Mutants {
+    /// Plant only this one.
+    #[arg(long)]
+    bug: Option<String>,
+    /// Seeds from 1 on within which a bug must be found.
+    #[arg(long, default_value_t = 200)]
+    seeds: u64,
+    /// How long things go wrong in each, in simulated minutes.
+    #[arg(long, default_value_t = 5)]
+    minutes: u64,
+}
+
+/// How a bug was found.
+struct Finding {
+    seed: u64,
+    checker: &'static str,
+    what: String,
+}
+
+impl Mutants {
+    pub(crate) fn execute(self) -> io::Result<ExitCode> {
+        let chosen: Vec<&Mutant> = match &self.bug {
+            None => ALL.iter().collect(),
+            Some(name) => Mutant::named(name).into_iter().collect(),
+        };
+        let mut out = io::stdout();
+        if chosen.is_empty() {
+            writeln!(out, "no such bug; there are:")?;
+            for mutant in ALL {
+                writeln!(out, "  {}", mutant.name)?;
+            }
+            return Ok(ExitCode::FAILURE);
+        }
+        // A bug may make a replica panic; that is found too, and needs no words of its own.
+        std::panic::set_hook(Box::new(|_| {}));
+        let (mut escaped, mut last_seed) = (0, 1);
+        let mut caught_by: BTreeMap<&str, u64> = BTreeMap::new();
+        writeln!(out, "| bug | planted in | caught by | seeds |\n|---|---|---|---|")?;
+        for mutant in &chosen {
+            let started = Instant::now();
+            let (by, seeds) = match self.find(mutant) {
+                Some(finding) => {
+                    *caught_by.entry(finding.checker).or_default() += 1;
+                    last_seed = last_seed.max(finding.seed);
+                    if self.bug.is_some() {
+                        writeln!(io::stderr(), "{}", finding.what)?;
+                    }
+                    (finding.checker, finding.seed.to_string())
+                }
+                None => {
+                    escaped += 1;
+                    last_seed = self.seeds;
+                    ("**nobody**", format!("> {}", self.seeds))
+                }
+            };
+            writeln!(out, "| {} | `{}` | {by} | {seeds} |", mutant.name, mutant.place)?;
+            writeln!(io::stderr(), "{}: {:.1?}", mutant.name, started.elapsed())?;
+        }
+        let found = chosen.len() - escaped;
+        writeln!(out, "\n{found} of {} bugs found; by {caught_by:?}", chosen.len())?;
+        let clean = (1..=last_seed).all(|seed| self.violation(seed).is_none());
+        let verdict = if clean { "no violation" } else { "VIOLATIONS" };
+        writeln!(out, "without a bug, seeds 1 to {last_seed}: {verdict}")?;
+        Ok(if escaped == 0 && clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+
+    fn find(&self, mutant: &Mutant) -> Option<Finding> {
+        let _activated = mutant.activate();
+        (1..=self.seeds).find_map(|seed| self.violation(seed))
+    }
+
+    /// The first violation of a run.
+    fn violation(&self, seed: u64) -> Option<Finding> {
+        let length = Duration::from_secs(self.minutes * 60);
+        let report = run_with(seed, Options { length, ..Options::default() });
+        let first = report.violations.into_iter().next()?;
+        Some(Finding { seed, checker: first.checker, what: first.what })
+    }
+}

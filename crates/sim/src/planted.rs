@@ -1,0 +1,229 @@
+//! Bugs that are planted on purpose: [`ALL`] of them, each with the place where it is planted. A harness
+//! that never caught a bug has shown nothing; these show what it catches.
+
+mod here;
+
+use holdfast_client::planted as client;
+use holdfast_core::planted as core;
+use holdfast_replica::planted as replica;
+use holdfast_wal::planted as wal;
+
+pub(crate) use here::Bug;
+
+/// A bug, and where it is.
+#[derive(Clone, Copy, Debug)]
+pub struct Mutant {
+    pub name: &'static str,
+    /// The file, below `crates/`.
+    pub place: &'static str,
+    bug: Planted,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Planted {
+    Core(core::Bug),
+    Replica(replica::Bug),
+    Wal(wal::Bug),
+    Client(client::Bug),
+    Here(Bug),
+}
+
+/// As long as this lives, the bug is in the program. One at a time.
+#[derive(Debug)]
+pub struct Activated(());
+
+impl Mutant {
+    pub fn named(name: &str) -> Option<&'static Mutant> {
+        ALL.iter().find(|mutant| mutant.name == name)
+    }
+
+    pub fn activate(&self) -> Activated {
+        let activated = Activated(());
+        match self.bug {
+            Planted::Core(bug) => core::activate(Some(bug)),
+            Planted::Replica(bug) => replica::activate(Some(bug)),
+            Planted::Wal(bug) => wal::activate(Some(bug)),
+            Planted::Client(bug) => client::activate(Some(bug)),
+            Planted::Here(bug) => here::activate(Some(bug)),
+        }
+        activated
+    }
+}
+
+impl Drop for Activated {
+    fn drop(&mut self) {
+        core::activate(None);
+        replica::activate(None);
+        wal::activate(None);
+        client::activate(None);
+        here::activate(None);
+    }
+}
+
+const fn mutant(name: &'static str, place: &'static str, bug: Planted) -> Mutant {
+    Mutant { name, place, bug }
+}
+
+/// Every bug that is planted.
+pub const ALL: &[Mutant] = &[
+    mutant(
+        "grant-to-ended-session",
+        "core/table/ending.rs",
+        Planted::Core(core::Bug::GrantToEndedSession),
+    ),
+    mutant(
+        "ended-session-keeps-holds",
+        "core/table/ending.rs",
+        Planted::Core(core::Bug::EndedSessionKeepsHolds),
+    ),
+    mutant(
+        "renew-of-lost-hold",
+        "core/command/renew.rs",
+        Planted::Core(core::Bug::RenewOfLostHold),
+    ),
+    mutant(
+        "renew-past-max-hold",
+        "core/table/resource.rs",
+        Planted::Core(core::Bug::RenewPastMaxHold),
+    ),
+    mutant(
+        "cancel-leaves-waiter",
+        "core/command/cancel.rs",
+        Planted::Core(core::Bug::CancelLeavesWaiter),
+    ),
+    mutant(
+        "early-cancel-forgotten",
+        "core/command/cancel.rs",
+        Planted::Core(core::Bug::EarlyCancelForgotten),
+    ),
+    mutant(
+        "cancel-of-hold-says-done",
+        "core/command/cancel.rs",
+        Planted::Core(core::Bug::CancelOfHoldSaysDone),
+    ),
+    mutant(
+        "own-hold-satisfies-acquire",
+        "core/command/acquire.rs",
+        Planted::Core(core::Bug::OwnHoldSatisfiesAcquire),
+    ),
+    mutant("acquire-not-once", "core/table/once.rs", Planted::Core(core::Bug::AcquireNotOnce)),
+    mutant("refusal-not-once", "core/table/once.rs", Planted::Core(core::Bug::RefusalNotOnce)),
+    mutant(
+        "release-ignores-token",
+        "core/command/release.rs",
+        Planted::Core(core::Bug::ReleaseIgnoresToken),
+    ),
+    mutant(
+        "release-ignores-session",
+        "core/command/release.rs",
+        Planted::Core(core::Bug::ReleaseIgnoresSession),
+    ),
+    mutant(
+        "passed-over-waiter-stalls",
+        "core/table/promotion.rs",
+        Planted::Core(core::Bug::PassedOverWaiterStalls),
+    ),
+    mutant("promotes-two", "core/table/promotion.rs", Planted::Core(core::Bug::PromotesTwo)),
+    mutant("last-in-first-out", "core/table/queue.rs", Planted::Core(core::Bug::LastInFirstOut)),
+    mutant("wait-without-end", "core/command/acquire.rs", Planted::Core(core::Bug::WaitWithoutEnd)),
+    mutant("wait-ends-early", "core/command/acquire.rs", Planted::Core(core::Bug::WaitEndsEarly)),
+    mutant("touch-not-indexed", "core/table.rs", Planted::Core(core::Bug::TouchNotIndexed)),
+    mutant(
+        "hold-deadline-left-behind",
+        "core/table/ending.rs",
+        Planted::Core(core::Bug::HoldDeadlineLeftBehind),
+    ),
+    mutant("term-restarts-ttl", "core/command/tick.rs", Planted::Core(core::Bug::TermRestartsTtl)),
+    mutant(
+        "tokens-not-in-snapshot",
+        "core/table/snapshot.rs",
+        Planted::Core(core::Bug::TokensNotInSnapshot),
+    ),
+    mutant(
+        "answers-not-in-snapshot",
+        "core/table/snapshot.rs",
+        Planted::Core(core::Bug::AnswersNotInSnapshot),
+    ),
+    mutant(
+        "waiters-not-in-snapshot",
+        "core/table/snapshot.rs",
+        Planted::Core(core::Bug::WaitersNotInSnapshot),
+    ),
+    mutant(
+        "deadlines-not-rebuilt",
+        "core/table/snapshot.rs",
+        Planted::Core(core::Bug::DeadlinesNotRebuilt),
+    ),
+    mutant(
+        "time-restarts-at-zero",
+        "replica/replica.rs",
+        Planted::Replica(replica::Bug::TimeRestartsAtZero),
+    ),
+    mutant(
+        "time-from-own-clock",
+        "replica/replica.rs",
+        Planted::Replica(replica::Bug::TimeFromOwnClock),
+    ),
+    mutant(
+        "expiry-outside-the-log",
+        "replica/replica.rs",
+        Planted::Replica(replica::Bug::ExpiryOutsideTheLog),
+    ),
+    mutant(
+        "answer-before-commit",
+        "replica/replica.rs",
+        Planted::Replica(replica::Bug::AnswerBeforeCommit),
+    ),
+    mutant(
+        "heartbeat-before-commit",
+        "replica/replica.rs",
+        Planted::Replica(replica::Bug::HeartbeatBeforeCommit),
+    ),
+    mutant(
+        "read-without-quorum",
+        "replica/replica.rs",
+        Planted::Replica(replica::Bug::ReadWithoutQuorum),
+    ),
+    mutant(
+        "sent-before-durable",
+        "replica/consensus.rs",
+        Planted::Replica(replica::Bug::SentBeforeDurable),
+    ),
+    mutant(
+        "installed-snapshot-ignored",
+        "replica/replica.rs",
+        Planted::Replica(replica::Bug::InstalledSnapshotIgnored),
+    ),
+    mutant(
+        "answers-of-another-term",
+        "replica/pending.rs",
+        Planted::Replica(replica::Bug::AnswersOfAnotherTerm),
+    ),
+    mutant("no-sync", "wal/wal.rs", Planted::Wal(wal::Bug::NoSync)),
+    mutant("hard-state-not-written", "wal/wal.rs", Planted::Wal(wal::Bug::HardStateNotWritten)),
+    mutant("vote-not-written", "wal/wal.rs", Planted::Wal(wal::Bug::VoteNotWritten)),
+    mutant(
+        "truncation-not-replayed",
+        "wal/replay.rs",
+        Planted::Wal(wal::Bug::TruncationNotReplayed),
+    ),
+    mutant("segment-deleted-too-soon", "wal/wal.rs", Planted::Wal(wal::Bug::SegmentDeletedTooSoon)),
+    mutant("checksum-ignored", "wal/block.rs", Planted::Wal(wal::Bug::ChecksumIgnored)),
+    mutant(
+        "installed-snapshot-voids-nothing",
+        "wal/wal.rs",
+        Planted::Wal(wal::Bug::InstalledSnapshotVoidsNothing),
+    ),
+    mutant("no-margin", "client/lease.rs", Planted::Client(client::Bug::NoMargin)),
+    mutant(
+        "hold-deadline-ignored",
+        "client/lease.rs",
+        Planted::Client(client::Bug::HoldDeadlineIgnored),
+    ),
+    mutant("lease-from-receipt", "sim/client/session.rs", Planted::Here(Bug::LeaseFromReceipt)),
+    mutant(
+        "lease-from-last-sending",
+        "sim/client/session.rs",
+        Planted::Here(Bug::LeaseFromLastSending),
+    ),
+];

@@ -1,0 +1,28 @@
+//! Bugs of what the simulation has a twin of: how the client's session feeds its leases.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+
+/// A mistake that a client's session could make.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Bug {
+    /// A lease counts from when its answer came.
+    LeaseFromReceipt,
+    /// A lease counts from the last sending of a request, and the answer may be to the first.
+    LeaseFromLastSending,
+}
+
+const NONE: u8 = u8::MAX;
+
+static ACTIVE: AtomicU8 = AtomicU8::new(NONE);
+
+/// This bug is active from now on, and no other of this kind.
+pub(super) fn activate(bug: Option<Bug>) {
+    ACTIVE.store(bug.map_or(NONE, |bug| bug as u8), Ordering::Relaxed);
+}
+
+impl Bug {
+    pub(crate) fn is_active(self) -> bool {
+        ACTIVE.load(Ordering::Relaxed) == self as u8
+    }
+}
