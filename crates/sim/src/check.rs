@@ -18,6 +18,7 @@ pub mod replicas;
 mod story;
 pub mod tokens;
 pub mod validity;
+pub mod waits;
 mod words;
 
 pub use promises::{ExpiryBound, Promises};
@@ -37,6 +38,7 @@ pub fn check_with(history: &History, promises: &Promises) -> Vec<Violation> {
     violations.extend(validity::check(history));
     violations.extend(once::check(history));
     violations.extend(expiry::check(history, promises));
+    violations.extend(waits::check(history, promises));
     violations.extend(fence::check(history));
     violations.extend(linearizability::check(history, promises));
     violations

@@ -19,7 +19,7 @@ use self::choose::Choice;
 use self::session::{Pending, Session};
 use crate::clock::LocalClock;
 use crate::history::RealTime;
-use crate::message::{BrokenStream, ReplyTo, Request, session_of};
+use crate::message::{Body, BrokenStream, ReplyTo, Request, session_of};
 use crate::recorder::Recorder;
 use crate::rng::Rng;
 
@@ -129,7 +129,17 @@ impl Client {
                 self.session = Some(session);
             }
         }
-        1_000 + self.rng.around(pace_us)
+        self.pause_us(local, pace_us)
+    }
+
+    /// Until it thinks again: some time, or just as long as a lease lasts.
+    fn pause_us(&mut self, local: LocalTime, pace_us: u64) -> u64 {
+        let pause_us = 1_000 + self.rng.around(pace_us);
+        let last_moment = self.session.as_ref().and_then(|session| session.last_moment(local));
+        match last_moment {
+            Some(left) if self.rng.percent(50) => pause_us.min(self.clock.real_us_of(left)),
+            _ => pause_us,
+        }
     }
 
     /// No answer came to a sending: the same again, to another node.
@@ -261,7 +271,12 @@ impl Client {
         let reply_to =
             ReplyTo { client: self.index, session: session.id, request, sent: now, via: None };
         let body = pending.ask.body(session.id, request, acked_through);
-        outputs.push(Output::Send { to: self.leader, request: Request { reply_to, body } });
+        // Whoever reads may come by a node that has not heard that it leads no more.
+        let to = match body {
+            Body::Status(_) if self.rng.percent(50) => self.rng.index(self.nodes),
+            _ => self.leader,
+        };
+        outputs.push(Output::Send { to, request: Request { reply_to, body } });
         let timer = Timer { session: session.id, request, attempt: pending.attempt };
         outputs.push(Output::Timer { after_us: self.rng.between(1_000_000, 3_000_000), timer });
     }

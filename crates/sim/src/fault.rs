@@ -14,6 +14,8 @@ pub enum FaultKind {
     Minority,
     /// A majority is cut off from the leader's side.
     Majority,
+    /// The leader is cut off with a minority, and some clients are with it.
+    SplitClients,
     /// Each node hears only its neighbours.
     Ring,
     /// Two halves, and one node that hears both.
@@ -50,10 +52,11 @@ pub enum FaultKind {
 }
 
 impl FaultKind {
-    pub const ALL: [FaultKind; 24] = [
+    pub const ALL: [FaultKind; 25] = [
         FaultKind::IsolatedNode,
         FaultKind::Minority,
         FaultKind::Majority,
+        FaultKind::SplitClients,
         FaultKind::Ring,
         FaultKind::Bridge,
         FaultKind::OneWay,
@@ -82,6 +85,7 @@ impl FaultKind {
             FaultKind::IsolatedNode => "isolated-node",
             FaultKind::Minority => "minority",
             FaultKind::Majority => "majority",
+            FaultKind::SplitClients => "split-clients",
             FaultKind::Ring => "ring",
             FaultKind::Bridge => "bridge",
             FaultKind::OneWay => "one-way",

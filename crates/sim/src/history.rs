@@ -6,6 +6,8 @@
 //!   run have it.
 //! * [`Replicated`]: what the lock tables did, entry by entry. Only the simulation sees it.
 
+use std::collections::BTreeMap;
+
 use holdfast_core::{EndReason, Event, LogIndex, LogicalTime, Outcome, SessionId};
 use holdfast_core::{FenceToken, LockName, RequestId};
 use holdfast_replica::NodeId;
@@ -21,6 +23,9 @@ pub struct History {
     pub writes: Vec<StoreWrite>,
     pub replicated: Vec<Replicated>,
     pub leaders: Vec<LeaderSpan>,
+    /// When a leader wrote a command of the session into its log, be it lost or not. Empty if that was not
+    /// recorded.
+    pub heard: BTreeMap<SessionId, Vec<RealTime>>,
     pub end: RealTime,
     /// Some clock ran faster or slower than is trusted. Then only the tokens protect: nothing is promised
     /// about when a session ends, nor about how long a client may believe in its lock.

@@ -1,6 +1,6 @@
 //! Writes the history of a run.
 
-use holdfast_core::{LogIndex, LogicalTime, RequestId, SessionId};
+use holdfast_core::{Batch, Command, LogIndex, LogicalTime, RequestId, SessionId};
 use holdfast_replica::NodeId;
 
 use crate::history::{
@@ -84,6 +84,14 @@ impl Recorder {
                 self.open_spans.drain(..).partition(|span| at.0 - span.to.0 > QUIET_MAX_US);
             self.history.leaders.extend(old);
             self.open_spans = open;
+        }
+    }
+
+    /// A leader has written an entry into its log.
+    pub(crate) fn proposed(&mut self, at: RealTime, entry: &[u8]) {
+        let commands = Batch::decode(entry).map(|batch| batch.commands).unwrap_or_default();
+        for session in commands.iter().filter_map(Command::session) {
+            self.history.heard.entry(session).or_default().push(at);
         }
     }
 

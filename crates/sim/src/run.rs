@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use crate::check;
+use crate::check::{self, ExpiryBound, Promises};
 use crate::coverage::Coverage;
 use crate::fault::FaultKind;
 use crate::history::{History, RealTime, Violation};
@@ -60,7 +60,7 @@ pub fn run_with(seed: u64, options: Options) -> RunReport {
     }
     world.recorder.finish(world.now);
     let mut violations = std::mem::take(&mut world.recorder.violations);
-    violations.extend(check::check(&world.recorder.history));
+    violations.extend(check::check_with(&world.recorder.history, &promises(&world)));
     RunReport {
         seed,
         simulated: Duration::from_micros(world.now.0),
@@ -72,4 +72,17 @@ pub fn run_with(seed: u64, options: Options) -> RunReport {
         coverage: world.coverage,
         history: world.recorder.history,
     }
+}
+
+/// What this cluster promises, with its settings.
+fn promises(world: &World) -> Promises {
+    let settings = &world.plan.settings;
+    let bound = ExpiryBound {
+        // A new leader grants it once, and a leader that stalled once more.
+        grace_ms: 2 * settings.grace.as_ms(),
+        tick_ms: settings.tick.as_millis() as u64,
+        // What leaders hear is recorded.
+        delivery_ms: 0,
+    };
+    Promises { expiry_bound: Some(bound), ..Promises::default() }
 }

@@ -423,6 +423,7 @@ impl World {
             }
             node::Output::Committed { term } => self.recorder.committed(now, id, term),
             node::Output::Proposed(entry) => {
+                self.recorder.proposed(now, &entry);
                 if let Some(coverage) = &mut self.coverage {
                     coverage.proposed(&entry, &self.active);
                 }

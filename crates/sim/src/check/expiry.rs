@@ -219,9 +219,12 @@ impl Known<'_> {
         let could_be_heard = |operation: &&&ClientOperation| {
             operation.invoked <= at && !matches!(operation.input, Input::Status { .. })
         };
-        let mut sent = RealTime(0);
-        let mut heard = RealTime(0);
-        for operation in self.operations.iter().filter(could_be_heard) {
+        let recorded = history.heard.get(&session).map(|heard| &heard[..]).unwrap_or_default();
+        let last = recorded.iter().copied().rfind(|heard| *heard <= at);
+        let mut sent = last.unwrap_or_default();
+        let mut heard = sent;
+        let unrecorded = if last.is_some() { &[][..] } else { &self.operations[..] };
+        for operation in unrecorded.iter().filter(could_be_heard) {
             sent = sent.max(operation.last_sent.min(at));
             // A copy of it may have been under way even after its answer came.
             heard = heard.max(RealTime(operation.last_sent.0 + bound.delivery_ms * 1_000));
@@ -245,7 +248,7 @@ impl Known<'_> {
 }
 
 /// How long nobody led between two moments.
-fn leaderless_us(history: &History, from: RealTime, to: RealTime) -> u64 {
+pub(super) fn leaderless_us(history: &History, from: RealTime, to: RealTime) -> u64 {
     let mut spans: Vec<(u64, u64)> = history
         .leaders
         .iter()

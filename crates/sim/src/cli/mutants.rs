@@ -25,7 +25,8 @@ pub(crate) struct Mutants {
 /// How a bug was found.
 struct Finding {
     seed: u64,
-    checker: &'static str,
+    /// All checkers that found something in this seed.
+    checkers: Vec<&'static str>,
     what: String,
 }
 
@@ -52,17 +53,19 @@ impl Mutants {
             let started = Instant::now();
             let (by, seeds) = match self.find(mutant) {
                 Some(finding) => {
-                    *caught_by.entry(finding.checker).or_default() += 1;
+                    for checker in &finding.checkers {
+                        *caught_by.entry(checker).or_default() += 1;
+                    }
                     last_seed = last_seed.max(finding.seed);
                     if self.bug.is_some() {
                         writeln!(io::stderr(), "{}", finding.what)?;
                     }
-                    (finding.checker, finding.seed.to_string())
+                    (finding.checkers.join(", "), finding.seed.to_string())
                 }
                 None => {
                     escaped += 1;
                     last_seed = self.seeds;
-                    ("**nobody**", format!("> {}", self.seeds))
+                    ("**nobody**".to_owned(), format!("> {}", self.seeds))
                 }
             };
             writeln!(out, "| {} | `{}` | {by} | {seeds} |", mutant.name, mutant.place)?;
@@ -81,11 +84,14 @@ impl Mutants {
         (1..=self.seeds).find_map(|seed| self.violation(seed))
     }
 
-    /// The first violation of a run.
+    /// What is found in one run.
     fn violation(&self, seed: u64) -> Option<Finding> {
         let length = Duration::from_secs(self.minutes * 60);
         let report = run_with(seed, Options { length, ..Options::default() });
-        let first = report.violations.into_iter().next()?;
-        Some(Finding { seed, checker: first.checker, what: first.what })
+        let mut checkers: Vec<_> = report.violations.iter().map(|found| found.checker).collect();
+        checkers.sort_unstable();
+        checkers.dedup();
+        let what = report.violations.into_iter().next()?.what;
+        Some(Finding { seed, checkers, what })
     }
 }

@@ -44,8 +44,7 @@ impl Client {
             Told::Outcome { at, outcome } => match session.pending.remove(&reply_to.request) {
                 Some(pending) => {
                     #[cfg(feature = "planted")]
-                    let pending =
-                        pending.counted_wrongly(self.local(now), self.local(reply_to.sent));
+                    let pending = pending.counted_wrongly(now, |at| self.local(at));
                     let output = Returned::Outcome(as_recorded(&pending.ask, outcome.clone()));
                     recorder.returned(pending.operation, now, reply_to.sent, output);
                     let logical = LogicalTime(at.as_ms());

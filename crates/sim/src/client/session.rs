@@ -2,12 +2,16 @@
 //! trust its locks.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use holdfast_client::lease::{HoldId, Leases, LocalTime};
 use holdfast_core::{FenceToken, LockName, PublicSessionId, RequestId, SessionId, Span, StreamId};
 
 use super::ask::Ask;
 use crate::history::RealTime;
+
+/// So short before the end of a lease that it makes no difference.
+const MOMENT: Duration = Duration::from_millis(1);
 
 #[derive(Debug)]
 pub(super) struct Session {
@@ -51,10 +55,14 @@ pub(super) struct Pending {
 impl Pending {
     /// It is taken for sent at another time than it was.
     #[cfg(feature = "planted")]
-    pub(super) fn counted_wrongly(self, received: LocalTime, last_sent: LocalTime) -> Pending {
+    pub(super) fn counted_wrongly(
+        self,
+        received: RealTime,
+        local: impl Fn(RealTime) -> LocalTime,
+    ) -> Pending {
         let first_sent = match self.first_sent {
-            _ if crate::planted::Bug::LeaseFromReceipt.is_active() => received,
-            _ if crate::planted::Bug::LeaseFromLastSending.is_active() => last_sent,
+            _ if crate::planted::Bug::LeaseFromReceipt.is_active() => local(received),
+            _ if crate::planted::Bug::LeaseFromLastSending.is_active() => local(self.last_sent),
             first_sent => first_sent,
         };
         Pending { first_sent, ..self }
@@ -83,6 +91,14 @@ impl Session {
         let valid_until =
             self.leases.as_ref().and_then(|leases| leases.valid_until(HoldId(hold.0)));
         valid_until.is_some_and(|until| now < until)
+    }
+
+    /// How long until the last moment at which it may believe in one of its locks.
+    pub(super) fn last_moment(&self, now: LocalTime) -> Option<Duration> {
+        let leases = self.leases.as_ref()?;
+        let ends = self.holds.keys().filter_map(|hold| leases.valid_until(HoldId(hold.0)));
+        let left = ends.map(|end| end.saturating_since(now).saturating_sub(MOMENT));
+        left.filter(|left| *left > MOMENT).min()
     }
 
     pub(super) fn heartbeat_due(&self, now: LocalTime) -> bool {

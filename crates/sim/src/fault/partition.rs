@@ -35,6 +35,23 @@ pub(super) fn minority(member: usize, inside: bool, count: usize, rng: &mut Rng)
     between(&small, &others)
 }
 
+/// A minority with the member in it, and a few clients that reach nobody else; the rest of the clients
+/// reach only the rest of the nodes.
+pub(super) fn with_clients(member: usize, count: usize, clients: usize, rng: &mut Rng) -> Vec<Cut> {
+    let mut those = nodes(count);
+    those.swap_remove(member);
+    rng.shuffle(&mut those);
+    let mut these = those.split_off(those.len() + 1 - (count - 1) / 2);
+    these.push(Place::Node(member));
+    let mut with_those: Vec<Place> = (0..clients).map(Place::Client).collect();
+    rng.shuffle(&mut with_those);
+    let with_these = with_those.split_off(clients / 2);
+    let mut cuts = between(&these, &those);
+    cuts.extend(between(&these, &with_those));
+    cuts.extend(between(&those, &with_these));
+    cuts
+}
+
 /// Each node hears only the two beside it. With three nodes all would, so there one link is cut.
 pub(super) fn ring(count: usize, rng: &mut Rng) -> Vec<Cut> {
     let mut order = nodes(count);
@@ -94,6 +111,8 @@ mod tests {
                 assert_eq!(cut_off(true), count - small);
                 assert_eq!(cut_off(false), small);
             }
+            // 2 x 3 links between nodes, 2 x 4 and 3 x 4 to clients; each in both directions.
+            assert_eq!(with_clients(3, 5, 8, &mut rng).len(), 2 * (6 + 8 + 12));
             assert_eq!(ring(5, &mut rng).len(), 10);
             assert_eq!(bridge(5, &mut rng).len(), 8);
         }

@@ -48,6 +48,12 @@ impl World {
                 let cuts = partition::minority(node, true, count, rng);
                 self.cut(cuts)
             }
+            FaultKind::SplitClients => {
+                let clients = self.clients.len();
+                let leader = self.leader().unwrap_or(node);
+                let cuts = partition::with_clients(leader, count, clients, &mut self.fault_rng);
+                self.cut(cuts)
+            }
             FaultKind::Ring => {
                 let cuts = partition::ring(count, rng);
                 self.cut(cuts)
