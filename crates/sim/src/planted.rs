@@ -201,7 +201,6 @@ pub const ALL: &[Mutant] = &[
     ),
     mutant("no-sync", "wal/wal.rs", Planted::Wal(wal::Bug::NoSync)),
     mutant("hard-state-not-written", "wal/wal.rs", Planted::Wal(wal::Bug::HardStateNotWritten)),
-    mutant("vote-not-written", "wal/wal.rs", Planted::Wal(wal::Bug::VoteNotWritten)),
     mutant(
         "truncation-not-replayed",
         "wal/replay.rs",
@@ -209,11 +208,6 @@ pub const ALL: &[Mutant] = &[
     ),
     mutant("segment-deleted-too-soon", "wal/wal.rs", Planted::Wal(wal::Bug::SegmentDeletedTooSoon)),
     mutant("checksum-ignored", "wal/block.rs", Planted::Wal(wal::Bug::ChecksumIgnored)),
-    mutant(
-        "installed-snapshot-voids-nothing",
-        "wal/wal.rs",
-        Planted::Wal(wal::Bug::InstalledSnapshotVoidsNothing),
-    ),
     mutant("no-margin", "client/lease.rs", Planted::Client(client::Bug::NoMargin)),
     mutant(
         "hold-deadline-ignored",

@@ -11,16 +11,12 @@ pub enum Bug {
     NoSync,
     /// Term, vote and commit index are not written.
     HardStateNotWritten,
-    /// The vote is not written.
-    VoteNotWritten,
     /// An entry that replaces others does not do so when the log is read again.
     TruncationNotReplayed,
     /// Segments are deleted although a group still needs them.
     SegmentDeletedTooSoon,
     /// Blocks are taken as they are.
     ChecksumIgnored,
-    /// A snapshot that was received does not make the older entries void.
-    InstalledSnapshotVoidsNothing,
 }
 
 const NONE: u8 = u8::MAX;

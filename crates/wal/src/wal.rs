@@ -177,9 +177,6 @@ impl<D: Disk> Wal<D> {
         #[cfg(feature = "planted")]
         let hard_state = match hard_state {
             _ if crate::planted::Bug::HardStateNotWritten.is_active() => HardState::default(),
-            state if crate::planted::Bug::VoteNotWritten.is_active() => {
-                HardState { vote: 0, ..state }
-            }
             state => state,
         };
         self.groups.entry(group).or_default().hard_state = hard_state;
@@ -256,11 +253,6 @@ impl<D: Disk> Wal<D> {
             return Err(SnapshotError::BeforeCommit { group, index, commit });
         }
         let void_through = self.next_turn.previous();
-        #[cfg(feature = "planted")]
-        let void_through = match void_through {
-            _ if crate::planted::Bug::InstalledSnapshotVoidsNothing.is_active() => Turn::default(),
-            turn => turn,
-        };
         let _durable = snapshot::write(&self.store, group, snapshot, void_through)?;
 
         let mark = SnapshotMark { index, term };

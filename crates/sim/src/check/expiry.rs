@@ -249,6 +249,10 @@ impl Known<'_> {
 
 /// How long nobody led between two moments.
 pub(super) fn leaderless_us(history: &History, from: RealTime, to: RealTime) -> u64 {
+    // Where replicas disagree, the later entry can be the one that was applied first.
+    if to <= from {
+        return 0;
+    }
     let mut spans: Vec<(u64, u64)> = history
         .leaders
         .iter()
