@@ -28,7 +28,8 @@ impl Pending {
         #[cfg(feature = "planted")]
         if crate::planted::Bug::AnswersOfAnotherTerm.is_active() {
             self.batches.retain(|batch| batch.index >= index);
-            let taken = self.batches.pop_front_if(|batch| batch.index == index);
+            let taken = self.batches.iter().position(|batch| batch.index == index);
+            let taken = taken.and_then(|place| self.batches.remove(place));
             return taken.map(|batch| batch.tickets).unwrap_or_default();
         }
         match self.batches.front() {
