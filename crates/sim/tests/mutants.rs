@@ -13,11 +13,11 @@ fn first_bad_seed(seeds_max: u64) -> Option<u64> {
 
 #[test]
 fn planted_bugs_are_found_and_their_absence_is_clean() {
-    for name in ["promotes-two", "read-without-quorum", "last-in-first-out"] {
+    for name in ["last-in-first-out", "answer-before-commit", "no-sync"] {
         let mutant = Mutant::named(name).unwrap();
         let activated = mutant.activate();
-        assert!(first_bad_seed(20).is_some(), "{name} was not found");
+        assert!(first_bad_seed(5).is_some(), "{name} was not found");
         drop(activated);
     }
-    assert_eq!(first_bad_seed(10), None);
+    assert_eq!(first_bad_seed(5), None);
 }
