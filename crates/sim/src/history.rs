@@ -44,15 +44,33 @@ pub struct ClientOperation {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
-    OpenSession { ttl_ms: u64 },
+    OpenSession {
+        ttl_ms: u64,
+    },
     Touch,
     CloseSession,
-    Acquire { name: LockName, wait_ms: u64, ttl_ms: Option<u64>, max_hold_ms: Option<u64> },
-    Cancel { target: RequestId },
-    Release { name: LockName, token: FenceToken },
-    Renew { name: LockName, token: FenceToken, ttl_ms: Option<u64> },
+    Acquire {
+        name: LockName,
+        wait_ms: u64,
+        ttl_ms: Option<u64>,
+        max_hold_ms: Option<u64>,
+    },
+    Cancel {
+        target: RequestId,
+    },
+    Release {
+        name: LockName,
+        token: FenceToken,
+    },
+    Renew {
+        name: LockName,
+        token: FenceToken,
+        ttl_ms: Option<u64>,
+    },
     /// A linearizable read.
-    Status { name: LockName },
+    Status {
+        name: LockName,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -45,7 +45,8 @@ impl<'a> Effects<'a> {
                         }
                     }
                     Event::Released { name, session, token } => {
-                        if !effects.released.insert((*session, *token)) {
+                        let is_first = effects.released.insert((*session, *token));
+                        if !is_first {
                             findings.add(format!(
                                 "{} released {name} under {token} twice, again at index {index}",
                                 Who(*session)

@@ -113,9 +113,8 @@ fn is_linearizable(history: &History) -> bool {
 
 /// Everything that is not an opening.
 fn played(history: &History) -> impl Iterator<Item = usize> + '_ {
-    let is_played = |number: &usize| {
-        !matches!(history.operations[*number].input, Input::OpenSession { .. })
-    };
+    let is_played =
+        |number: &usize| !matches!(history.operations[*number].input, Input::OpenSession { .. });
     (0..history.operations.len()).filter(is_played)
 }
 
