@@ -3,7 +3,7 @@
 //! Breadth first from a small beginning, up to a depth. A state is what the table encodes to, the time, and what
 //! clients could repeat; each is visited once. After every move:
 //! * the table agrees with itself ([`LockTable::check`]) and with a plain account kept from its events: one
-//!   holder, rising tokens, first come first served, nothing for the dead, nobody ended early;
+//!   holder, rising tokens, first come first served, nothing for the dead or the cancelled, nobody ended early;
 //! * the same command again changes nothing and is answered alike;
 //! * the table's bytes decode to a table with the same bytes.
 //!

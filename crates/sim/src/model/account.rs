@@ -1,7 +1,7 @@
 //! A plain account of who holds and who waits, kept from the table's events. Whatever it cannot explain is a
 //! broken promise.
 
-use holdfast_core::{Command, EndReason, Event, LockTable, RequestId, SessionId};
+use holdfast_core::{Command, EndReason, Event, LockTable, Outcome, RequestId, SessionId};
 
 use super::moves::{LINGER_MS, Names, TTL_MS, session_number};
 use super::{NAMES_MAX, SESSIONS_MAX};
@@ -25,6 +25,8 @@ pub(super) struct Account {
     holders: [Option<Holder>; NAMES_MAX],
     /// Session and request.
     queues: [Vec<(u8, u8)>; NAMES_MAX],
+    /// Acquires, by session and request, that will not be granted: their cancellation was confirmed.
+    cancelled: Vec<(u8, u8)>,
     highest_token: u64,
 }
 
@@ -51,9 +53,13 @@ impl Account {
         &mut self,
         command: &Command,
         now_ms: u64,
+        outcome: &Outcome,
         events: &[Event],
         names: &Names,
     ) -> Result<(), String> {
+        if let (Command::Cancel { call, target }, Outcome::CancelDone) = (command, outcome) {
+            self.cancelled.push(waiter(call.session, *target));
+        }
         if let Some(session) = command.session()
             && let Some(life) = &mut self.lives[usize::from(session_number(session))]
         {
@@ -97,6 +103,7 @@ impl Account {
             Event::Granted { name, session, request, token, .. } => {
                 let (name, who) = (place(name)?, waiter(*session, *request));
                 ensure!(self.lives[usize::from(who.0)].is_some(), "a grant to the dead");
+                ensure!(!self.cancelled.contains(&who), "a grant to {who:?}, which was cancelled");
                 ensure!(token.0 > self.highest_token, "token {token} went back");
                 self.highest_token = token.0;
                 let first = self.queues[name].first();
@@ -105,9 +112,10 @@ impl Account {
                 ensure!(self.holders[name].replace(holder).is_none(), "two holders at once");
             }
             Event::Queued { name, session, request, .. } => {
-                let name = place(name)?;
+                let (name, who) = (place(name)?, waiter(*session, *request));
                 ensure!(self.holders[name].is_some(), "a queue before a free lock");
-                self.queues[name].push(waiter(*session, *request));
+                ensure!(!self.cancelled.contains(&who), "{who:?} waits, and it was cancelled");
+                self.queues[name].push(who);
             }
             Event::WaitEnded { name, session, request, .. } => {
                 let queue = &mut self.queues[place(name)?];

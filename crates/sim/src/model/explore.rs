@@ -177,7 +177,7 @@ fn judge(
     let mut events: Vec<Event> = Vec::new();
     let outcome = table.apply(index, at, command.clone(), &mut events);
     table.check()?;
-    account.take(&command, at.as_ms(), &events, names)?;
+    account.take(&command, at.as_ms(), &outcome, &events, names)?;
     account.compare(table, names)?;
     if matches!(step, Move::Repeat { .. }) && !events.is_empty() {
         return Err(format!("a request that came again did something: {events:?}"));
