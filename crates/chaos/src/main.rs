@@ -50,6 +50,9 @@ struct Arguments {
     /// The `holdfast` binary to run.
     #[arg(long)]
     holdfast: PathBuf,
+    /// Keep data, logs and history also if nothing is wrong.
+    #[arg(long)]
+    keep: bool,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -100,11 +103,11 @@ async fn chaos(arguments: &Arguments) -> Result<bool, Failure> {
         }
     };
     println!("{report}");
-    if report.violations.is_empty() {
-        return Ok(true);
+    let is_sound = report.violations.is_empty();
+    if arguments.keep || !is_sound {
+        keep_with(dir, &report)?;
     }
-    keep_with(dir, &report)?;
-    Ok(false)
+    Ok(is_sound)
 }
 
 fn keep_with(dir: TempDir, report: &Report) -> io::Result<()> {

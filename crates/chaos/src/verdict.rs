@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use holdfast_sim::history::Violation;
+use holdfast_core::{Outcome, SessionId};
+use holdfast_sim::check::{Promises, check_with};
+use holdfast_sim::history::{History, Input, Output, Violation};
 
 use crate::clients::{Answer, Calls, Kept};
 use crate::cluster::Cluster;
@@ -64,4 +66,32 @@ pub(crate) async fn kept_locks(calls: &mut Calls, kept: &[Kept]) -> Vec<Violatio
         }
     }
     violations
+}
+
+/// What the checkers say. A name that they cannot decide is a violation: silence about it would pass for
+/// an acquittal.
+pub(crate) fn judge(history: &History) -> Vec<Violation> {
+    check_with(history, &Promises { giving_up_is_a_violation: true, ..Promises::default() })
+}
+
+/// Would the checkers have seen it? Shows them the history with one grant given to a second session as
+/// well; a history without grants, or checkers that find nothing new, prove nothing.
+pub(crate) fn blindness(history: &History) -> Option<Violation> {
+    let mut spoiled = history.clone();
+    let granted = spoiled.operations.iter().find(|operation| {
+        matches!(operation.input, Input::Acquire { .. })
+            && matches!(operation.returned, Some((_, Output::Outcome(Outcome::Granted(_)))))
+    });
+    let words = match granted.cloned() {
+        None => "no lock was ever granted: there is nothing to judge",
+        Some(mut twin) => {
+            twin.session = SessionId(twin.session.0 ^ 1);
+            spoiled.operations.push(twin);
+            if judge(&spoiled).len() > judge(history).len() {
+                return None;
+            }
+            "the checkers do not see one lock granted twice under one token"
+        }
+    };
+    Some(Violation { checker: "blindness", what: words.to_owned() })
 }

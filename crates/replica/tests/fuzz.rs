@@ -33,7 +33,7 @@ const MESSAGES: Target =
 fn at_moment(moment: u64) -> Cluster {
     let mut cluster = Cluster::with_snapshots_every(3, 8);
     cluster.run_for(Duration::from_millis(10 * (moment % 60)));
-    if moment % 4 != 0 {
+    if !moment.is_multiple_of(4) {
         cluster.run_until_leader();
         for number in 1..=moment % 12 {
             let session = SessionId(u128::from(number));

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[allow(dead_code, reason = "the fuzz tests use the rest")]
 mod cluster;
 
 use std::time::Duration;

@@ -25,6 +25,7 @@ mod coverage;
 mod fault;
 pub mod history;
 mod message;
+pub mod model;
 mod network;
 mod node;
 mod plan;

@@ -20,8 +20,11 @@ pub(crate) struct Lie {
     request_snapshot: Option<Number>,
     context: Option<Vec<u8>>,
     snapshot: Option<(Number, Number, bool)>,
-    entries: Option<Vec<(Number, Number, u8, Vec<u8>)>>,
+    entries: Option<Vec<FalseEntry>>,
 }
+
+/// Index, term, kind and data.
+type FalseEntry = (Number, Number, u8, Vec<u8>);
 
 /// A number near the true one, or an extreme one.
 #[derive(Clone, Copy, Debug)]

@@ -4,10 +4,10 @@
 //! Locks compose: a history is linearizable if it is for each name alone. So the search runs name by name
 //! (closing a session counts under each name that the session used).
 //!
-//! * [`model`]: the plain lock.
-//! * [`steps`]: what clients asked and were told, as steps of that lock.
-//! * [`lifetimes`]: when a hold can have ended without anybody asking.
-//! * [`search`]: the search for an order.
+//! * `model`: the plain lock.
+//! * `steps`: what clients asked and were told, as steps of that lock.
+//! * `lifetimes`: when a hold can have ended without anybody asking.
+//! * `search`: the search for an order.
 //!
 //! Where the history has the replicated part, expiries and the tokens of unanswered acquires are taken from
 //! there, and the search has little left to guess.

@@ -3,14 +3,15 @@
 //! A *configuration* is the set of steps that have been placed and the lock after them. From one, any step can
 //! come next that was invoked before the earliest return among those not placed. Three things keep the
 //! search short:
-//! * a configuration is tried once (sets are told apart by 128-bit hashes);
+//! * a configuration is tried once (sets are told apart by 128-bit hashes), and not at all if one was tried that
+//!   differs only in having spent fewer of the steps that may be left out;
 //! * a step that leaves the lock as it is is placed as soon as it can be: to wait could only hurt;
 //! * grants whose tokens are known come in the order of their tokens.
 //!
 //! Steps without a return may be placed or left out. A hold may end on its own from the moment on that is
 //! given with the step that began it.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write as _;
 
 use holdfast_core::{FenceToken, SessionId};
@@ -58,6 +59,8 @@ struct Branch {
     choices: Vec<Choice>,
 }
 
+type Bits = Vec<u64>;
+
 struct Search<'a> {
     steps: &'a [Step],
     /// Steps not placed, in order of invocation, as a doubly linked ring; the last place is its head.
@@ -66,15 +69,19 @@ struct Search<'a> {
     is_placed: Vec<bool>,
     /// In order of placing.
     placed: Vec<usize>,
+    /// Of those that must be placed.
     placed_hash: u128,
     mandatory_left: usize,
+    /// The bit of each step that may be left out, and those that are placed.
+    spendable: Vec<Option<usize>>,
+    spent: Bits,
     known_tokens: BTreeSet<FenceToken>,
     /// Mandatory grants in order of their tokens, and how many of them are placed.
     grants_in_order: Vec<usize>,
     grants_placed: usize,
     grants_of: BTreeMap<SessionId, Vec<usize>>,
     closings_of: BTreeMap<SessionId, Vec<usize>>,
-    tried: HashSet<(u128, Lock)>,
+    tried: HashMap<(u128, Lock), Vec<Bits>>,
     furthest: Option<(usize, Lock, Vec<usize>)>,
 }
 
@@ -110,6 +117,9 @@ impl<'a> Search<'a> {
             }
         }
         grants.sort_unstable();
+        let mut bits = 0..;
+        let spendable: Vec<Option<usize>> =
+            steps.iter().map(|step| if is_spendable(step) { bits.next() } else { None }).collect();
         Search {
             steps,
             next,
@@ -118,12 +128,14 @@ impl<'a> Search<'a> {
             placed: Vec::with_capacity(count),
             placed_hash: 0,
             mandatory_left: steps.iter().filter(|step| step.returned.is_some()).count(),
+            spent: vec![0; bits.start.div_ceil(64)],
+            spendable,
             known_tokens: grants.iter().map(|(token, _)| *token).collect(),
             grants_in_order: grants.into_iter().map(|(_, number)| number).collect(),
             grants_placed: 0,
             grants_of,
             closings_of,
-            tried: HashSet::new(),
+            tried: HashMap::new(),
             furthest: None,
         }
     }
@@ -138,7 +150,7 @@ impl<'a> Search<'a> {
                 if self.mandatory_left == 0 {
                     return Verdict::Linearizable;
                 }
-                if self.tried.insert((self.placed_hash, lock)) {
+                if self.is_worth_trying(lock) {
                     visited += 1;
                     if visited > configurations_max {
                         return Verdict::GaveUp { visited: configurations_max };
@@ -166,6 +178,18 @@ impl<'a> Search<'a> {
                 }
             }
         }
+    }
+
+    /// Notes the configuration, unless it leads to nothing that a known one does not lead to.
+    fn is_worth_trying(&mut self, lock: Lock) -> bool {
+        let known = self.tried.entry((self.placed_hash, lock)).or_default();
+        let within = |few: &Bits, many: &Bits| few.iter().zip(many).all(|(a, b)| a & !b == 0);
+        if known.iter().any(|spent| within(spent, &self.spent)) {
+            return false;
+        }
+        known.retain(|spent| !within(&self.spent, spent));
+        known.push(self.spent.clone());
+        true
     }
 
     /// Places all steps that leave the lock as it is. Returns the ways on from there, the likeliest last.
@@ -300,9 +324,12 @@ impl<'a> Search<'a> {
 
     fn mark(&mut self, number: usize, placed: bool) {
         self.is_placed[number] = placed;
-        self.placed_hash ^= random_bits(number);
+        if let Some(bit) = self.spendable[number] {
+            self.spent[bit / 64] ^= 1 << (bit % 64);
+        }
         let step = &self.steps[number];
         if step.returned.is_some() {
+            self.placed_hash ^= random_bits(number);
             if placed {
                 self.mandatory_left -= 1;
             } else {
@@ -348,6 +375,12 @@ impl<'a> Search<'a> {
         }
         why
     }
+}
+
+/// May the step be left out, and is something lost when it is not? A release can be placed only while its token is
+/// held, so when that is over it is worth nothing either way.
+fn is_spendable(step: &Step) -> bool {
+    step.returned.is_none() && !matches!(step.action, Action::Release { .. })
 }
 
 /// A fixed random number for each step, so that a set of steps has a hash that is easy to change.
