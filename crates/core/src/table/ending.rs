@@ -104,6 +104,7 @@ impl LockTable {
         let Some(session) = self.sessions.remove(&id) else { return };
         self.deadlines.remove(session.deadline, Due::Session(id));
         self.public_ids.remove(&(session.public, id));
+        self.ended.remember(id, self.limits.ended_sessions_max);
         for (request, wait) in session.waits {
             self.leave_queue(&wait.name, wait.ticket);
             let outcome = Outcome::Rejected(Rejection::UnknownSession);

@@ -82,6 +82,10 @@ impl LockTable {
             id.encode(sink);
             write_session(session, sink);
         }
+        sink.count(self.ended.len());
+        for id in self.ended.iter() {
+            id.encode(sink);
+        }
         sink.count(self.resources.len());
         for (name, resource) in &self.resources {
             sink.bytes(name.as_bytes());
@@ -108,6 +112,14 @@ impl LockTable {
             self.deadlines.insert(session.deadline, Due::Session(id));
             self.public_ids.insert((session.public, id));
             self.sessions.insert(id, session);
+        }
+        for _ in 0..reader.count()? {
+            let id = SessionId::decode(reader)?;
+            if self.ended.contains(id) {
+                let what = String::from("a session has ended twice");
+                return Err(DecodeError::Inconsistent(what));
+            }
+            self.ended.remember(id, usize::MAX);
         }
         for _ in 0..reader.count()? {
             let name = reader.name()?;
