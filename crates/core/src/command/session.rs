@@ -26,7 +26,7 @@ impl LockTable {
             }
             return session.opened();
         }
-        if self.ended.contains(id) {
+        if self.ended.get(id).is_some() {
             return Outcome::Rejected(Rejection::SessionExists);
         }
         if self.sessions.len() >= self.limits.sessions_max {

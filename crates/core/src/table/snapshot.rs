@@ -13,6 +13,7 @@ use core::fmt;
 use super::LockTable;
 use super::answers::{Answers, Question, Reply};
 use super::deadlines::Due;
+use super::ended::End;
 use super::queue::{Ticket, WaitQueue, Waiter};
 use super::resource::{Bounds, Claim, Hold, Resource};
 use super::session::{Session, Wait};
@@ -83,8 +84,9 @@ impl LockTable {
             write_session(session, sink);
         }
         sink.count(self.ended.len());
-        for id in self.ended.iter() {
+        for (id, end) in self.ended.iter() {
             id.encode(sink);
+            sink.u8(u8::from(end == End::Closed));
         }
         sink.count(self.resources.len());
         for (name, resource) in &self.resources {
@@ -115,11 +117,13 @@ impl LockTable {
         }
         for _ in 0..reader.count()? {
             let id = SessionId::decode(reader)?;
-            if self.ended.contains(id) {
+            let closed = reader.bool("ended session")?;
+            if self.ended.get(id).is_some() {
                 let what = String::from("a session has ended twice");
                 return Err(DecodeError::Inconsistent(what));
             }
-            self.ended.remember(id, usize::MAX);
+            let end = if closed { End::Closed } else { End::Expired };
+            self.ended.remember(id, end, usize::MAX);
         }
         for _ in 0..reader.count()? {
             let name = reader.name()?;
