@@ -117,6 +117,12 @@ impl Leases {
         })
     }
 
+    /// Whether the hold has a deadline of its own that comes before the end of its session.
+    pub fn ends_before_session(&self, hold: HoldId) -> bool {
+        matches!(self.holds.get(&hold), Some(Some(deadline))
+            if self.best_sample.safe_end_of(*deadline) < self.session_valid_until())
+    }
+
     /// When to send the next heartbeat, if nothing else is answered before.
     pub fn heartbeat_due(&self) -> LocalTime {
         LocalTime(self.last_answered_sent_at.0 + self.ttl / 3)

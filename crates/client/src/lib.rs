@@ -48,6 +48,7 @@ mod in_flight;
 pub mod lease;
 mod lock;
 mod session;
+mod trouble;
 pub mod unary;
 
 pub use builder::ClientBuilder;
@@ -55,7 +56,7 @@ pub use client::{Client, host_name};
 pub use endpoints::InvalidEndpoints;
 pub use error::{
     AcquireError, CloseError, ConnectError, LossReason, Lost, Rejection, ReleaseError, RenewError,
-    Unavailable,
+    Unavailable, UnavailableCause,
 };
 pub use guard::{Guard, ReleaseOutcome};
 pub use holdfast_proto::v1::Owner;

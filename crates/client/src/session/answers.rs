@@ -366,7 +366,7 @@ mod tests {
             let handle = Handle {
                 commands,
                 request_timeout: ttl,
-                last_trouble: Trouble::default(),
+                trouble: Trouble::default(),
                 tickets: Arc::default(),
             };
             Bench { session, backoff: Backoff::new(), handle, inbox }
