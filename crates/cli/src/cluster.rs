@@ -1,7 +1,9 @@
 //! `holdfast cluster status`: the nodes, who leads, how far each replica is.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
+use holdfast_client::{Unavailable, UnavailableCause};
 use holdfast_proto::v1;
 use serde::Serialize;
 
@@ -9,6 +11,9 @@ use crate::cli::Global;
 use crate::exit::Problem;
 use crate::one_shot;
 use crate::output::{self, Show, table};
+
+/// Whoever has waited in vain does not wait long to hear why.
+const SECOND_LOOK_PATIENCE: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Serialize)]
 struct Cluster {
@@ -169,6 +174,18 @@ impl Group {
             self.sessions.to_string(),
         ]
     }
+}
+
+/// A node without a leader keeps a stream waiting, and says why only to somebody who asks.
+pub(crate) async fn why_unavailable(mut unavailable: Unavailable, global: &Global) -> Problem {
+    if unavailable.cause == UnavailableCause::Other
+        && let Ok(calls) = one_shot::calls(global)
+        && let Ok(answer) = calls.timeout(SECOND_LOOK_PATIENCE).cluster_status().await
+        && answer.groups.iter().any(|group| group.leader == 0)
+    {
+        unavailable.cause = UnavailableCause::NoLeader;
+    }
+    Problem::from(&unavailable)
 }
 
 pub(crate) async fn status(global: &Global) -> Result<ExitCode, Problem> {

@@ -5,12 +5,13 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use holdfast_client::{AcquireError, Client, Guard, LossReason};
+use holdfast_client::{AcquireError, Client, ConnectError, Guard, LossReason};
 use nix::sys::signal::Signal;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::timeout;
 
 use crate::cli::Global;
+use crate::cluster;
 use crate::duration;
 use crate::exit::{Code, Problem};
 use crate::one_shot;
@@ -64,12 +65,19 @@ pub(crate) struct LockArgs {
 }
 
 pub(crate) async fn run(args: LockArgs, global: &Global) -> Result<ExitCode, Problem> {
-    let client = Client::builder()
+    let connected = Client::builder()
         .ttl(args.ttl)
         .linger(LINGER)
         .note(note_of(&args.command))
         .connect(&global.endpoints)
-        .await?;
+        .await;
+    let client = match connected {
+        Ok(client) => client,
+        Err(ConnectError::Unavailable(unavailable)) => {
+            return Err(cluster::why_unavailable(unavailable, global).await);
+        }
+        Err(error) => return Err(error.into()),
+    };
     let outcome = hold_and_run(&client, &args, global).await;
     // Whatever is left of the session goes now and not when its linger time is over.
     let _ = timeout(RELEASE_PATIENCE, client.close()).await;
@@ -95,6 +103,9 @@ async fn hold_and_run(
         }
         Err(AcquireError::TimedOut) => {
             return Err(status::busy(&one_shot::calls(global)?, &args.name, Some(args.wait)).await);
+        }
+        Err(AcquireError::Unavailable(unavailable)) => {
+            return Err(cluster::why_unavailable(unavailable, global).await);
         }
         Err(error) => return Err(error.into()),
     };
