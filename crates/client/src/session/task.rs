@@ -21,6 +21,7 @@ use crate::clock;
 use crate::endpoints::Endpoints;
 use crate::error::{ConnectError, LossReason, Lost, Rejection};
 use crate::guard::ReleaseOutcome;
+use crate::lease::RenewalId;
 use crate::trouble::Contact;
 
 /// So that a frame stays far below the servers' message limit, whatever the operations hold.
@@ -260,6 +261,11 @@ impl Task {
                 operations.push(request.to_operation(id));
                 request.note_sent();
                 let answer_due = now + request.own_wait() + session.answer_patience;
+                if let Request::Renew { hold, ttl: Some(ttl), .. } = request
+                    && let Some(mut leases) = session.leases()
+                {
+                    leases.renewal_sent(hold.id, RenewalId(id), local_now, *ttl);
+                }
                 session.requests.mark_sent(id, local_now, answer_due);
             }
             let acked_through = session.requests.acked_through();
