@@ -14,6 +14,7 @@ use crate::duration;
 use crate::exit::{Code, Problem};
 use crate::one_shot::{self, ACQUIRE_REQUEST_ID};
 use crate::output::{self, Show};
+use crate::status;
 
 /// Takes a lock and leaves it held, without heartbeats.
 ///
@@ -23,7 +24,7 @@ use crate::output::{self, Show};
 #[command(after_help = "Exit codes: 0 held; 75 somebody else holds it, or the wait is over.
 
 Examples:
-  eval \"$(holdfast acquire deploy --ttl 5m)\"
+  out=$(holdfast acquire deploy --ttl 5m) || exit; eval \"$out\"
   ./deploy.sh --fence \"$fence\"
   holdfast release deploy --session \"$session\" --token \"$token\"
 
@@ -33,7 +34,7 @@ pub(crate) struct AcquireArgs {
     name: String,
     /// How long the lock is held unless it is renewed.
     #[arg(long, value_name = "D", default_value = "60s", allow_hyphen_values = true,
-          value_parser = duration::parse_above_zero)]
+          value_parser = duration::parse_ttl)]
     ttl: Duration,
     /// How long to wait for it; 0s tries once.
     #[arg(long, value_name = "D", default_value = "0s", allow_hyphen_values = true,
@@ -69,7 +70,7 @@ pub(crate) async fn run(args: AcquireArgs, global: &Global) -> Result<ExitCode, 
         Ok(Acquired::Granted(grant)) => grant,
         other => {
             one_shot::close_session(&calls, session).await;
-            return Err(why_not(other));
+            return Err(why_not(other, &calls, &args).await);
         }
     };
     let held = Held {
@@ -119,10 +120,14 @@ async fn acquire(
     Ok(acquired)
 }
 
-fn why_not(acquired: Result<Acquired, CallError>) -> Problem {
+async fn why_not(
+    acquired: Result<Acquired, CallError>,
+    calls: &Unary,
+    args: &AcquireArgs,
+) -> Problem {
     match acquired {
-        Ok(Acquired::Busy) => Problem::new(Code::Busy, "the lock is held by somebody else"),
-        Ok(_) => Problem::new(Code::Busy, "the lock did not become free within the wait"),
+        Ok(Acquired::Busy) => status::busy(calls, &args.name, None).await,
+        Ok(_) => status::busy(calls, &args.name, Some(args.wait)).await,
         Err(error) => error.into(),
     }
 }

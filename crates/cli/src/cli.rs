@@ -1,6 +1,6 @@
 //! The arguments that all verbs share, and the list of verbs.
 
-use clap::{Args, ColorChoice, Parser, Subcommand, ValueEnum};
+use clap::{Args, ColorChoice, CommandFactory, Parser, Subcommand, ValueEnum};
 
 use crate::{acquire, dev, exec_child, kill_group, lock, ls, release, renew, server, status};
 
@@ -17,6 +17,15 @@ Examples:
   holdfast ls billing/ --output json
   holdfast --endpoints 10.0.0.1:7420,10.0.0.2:7420 cluster status";
 
+const GLOBAL_OPTIONS: &str = "Global options";
+
+/// Options of all verbs that mean nothing to these: they are taken, and not shown.
+const HIDDEN: [(&str, &[&str]); 3] = [
+    ("dev", &["endpoints", "output"]),
+    ("server", &["endpoints", "output"]),
+    ("lock", &["output"]),
+];
+
 /// Locks that hold, fast: a distributed lock service.
 #[derive(Debug, Parser)]
 #[command(name = "holdfast", version, color = ColorChoice::Never, after_help = EXIT_CODES)]
@@ -27,6 +36,18 @@ pub(crate) struct Cli {
     pub(crate) verb: Verb,
 }
 
+/// What [`Cli`] is parsed with.
+pub(crate) fn command() -> clap::Command {
+    let shown = Cli::command();
+    HIDDEN.into_iter().fold(shown.clone(), |command, (verb, ids)| {
+        let hidden = shown
+            .get_arguments()
+            .filter(|arg| ids.contains(&arg.get_id().as_str()))
+            .map(|arg| arg.clone().hide(true));
+        command.mut_subcommand(verb, |verb| verb.args(hidden))
+    })
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct Global {
     /// Nodes of the cluster, host:port, separated by commas; any of them will do.
@@ -35,11 +56,19 @@ pub(crate) struct Global {
         global = true,
         env = "HOLDFAST_ENDPOINTS",
         default_value = "127.0.0.1:7420",
-        value_name = "LIST"
+        value_name = "LIST",
+        help_heading = GLOBAL_OPTIONS
     )]
     pub(crate) endpoints: String,
     /// How data is written to stdout.
-    #[arg(long, global = true, value_enum, default_value_t = Format::Table, value_name = "FORMAT")]
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        default_value_t = Format::Table,
+        value_name = "FORMAT",
+        help_heading = GLOBAL_OPTIONS
+    )]
     pub(crate) output: Format,
 }
 
@@ -90,13 +119,28 @@ pub(crate) enum ClusterVerb {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
+    use clap::FromArgMatches;
 
     use super::*;
 
     #[test]
     fn the_arguments_fit_together() {
-        Cli::command().debug_assert();
+        command().debug_assert();
+    }
+
+    #[test]
+    fn an_option_that_is_hidden_is_still_taken_in_both_places() {
+        for line in ["holdfast --output json lock a -- b", "holdfast lock a --output json -- b"] {
+            let matches = command().try_get_matches_from(line.split(' ')).unwrap();
+            let cli = Cli::from_arg_matches(&matches).unwrap();
+            assert_eq!(cli.global.output, Format::Json, "{line}");
+        }
+        let mut command = command();
+        command.build();
+        for (verb, has_endpoints) in [("dev", false), ("lock", true), ("ls", true)] {
+            let help = command.find_subcommand_mut(verb).unwrap().render_help().to_string();
+            assert_eq!(help.contains("--endpoints"), has_endpoints, "{help}");
+        }
     }
 
     #[test]
@@ -109,6 +153,6 @@ mod tests {
             assert!(help.contains("Examples:"), "{}", command.get_name());
             command.get_subcommands().for_each(check);
         }
-        check(&Cli::command());
+        check(&command());
     }
 }

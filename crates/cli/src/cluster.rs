@@ -1,7 +1,9 @@
 //! `holdfast cluster status`: the nodes, who leads, how far each replica is.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
+use holdfast_client::{Unavailable, UnavailableCause};
 use holdfast_proto::v1;
 use serde::Serialize;
 
@@ -9,6 +11,9 @@ use crate::cli::Global;
 use crate::exit::Problem;
 use crate::one_shot;
 use crate::output::{self, Show, table};
+
+/// Whoever has waited in vain does not wait long to hear why.
+const SECOND_LOOK_PATIENCE: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Serialize)]
 struct Cluster {
@@ -95,7 +100,8 @@ impl From<v1::GroupStatus> for Group {
 
 impl Show for Cluster {
     fn to_table(&self) -> String {
-        let mut text = format!(
+        let mut text = self.no_leader().unwrap_or_default();
+        text += &format!(
             "cluster {}, version {}, as node {} sees it\n\n",
             self.cluster, self.version, self.answered_by
         );
@@ -108,21 +114,49 @@ impl Show for Cluster {
 }
 
 impl Cluster {
-    fn node_row(&self, node: &Node) -> Vec<String> {
+    /// The line that whoever looks after the cluster has to see first.
+    fn no_leader(&self) -> Option<String> {
+        if self.groups.iter().all(|group| group.leader.is_some()) {
+            return None;
+        }
+        let all = self.nodes.len();
+        let reachable = self.nodes.iter().filter(|node| self.is_reachable(node)).count();
+        let needed = all / 2 + 1;
+        let then = if reachable < needed {
+            "no lock can be granted"
+        } else {
+            "no lock can be granted until one is elected"
+        };
+        Some(format!(
+            "NO LEADER: {reachable} of {all} nodes reachable, {needed} needed; {then}\n\n"
+        ))
+    }
+
+    fn is_reachable(&self, node: &Node) -> bool {
+        node.reachable || node.id == self.answered_by
+    }
+
+    fn role_of(&self, node: &Node) -> String {
         let led = self.groups.iter().filter(|group| group.leader == Some(node.id));
         let leads: Vec<String> = led.map(|group| group.group.to_string()).collect();
+        if !leads.is_empty() {
+            format!("leader of group {}", leads.join(","))
+        } else if self.is_reachable(node) {
+            "follower".to_owned()
+        } else {
+            "unknown".to_owned()
+        }
+    }
+
+    fn node_row(&self, node: &Node) -> Vec<String> {
         let replicas = self.groups.iter().flat_map(|group| &group.replicas);
         let lag = replicas.filter(|replica| replica.node == node.id).map(|replica| replica.lag);
         vec![
             node.id.to_string(),
             node.client_address.clone(),
             node.peer_address.clone(),
-            if node.reachable || node.id == self.answered_by { "yes" } else { "no" }.to_owned(),
-            if leads.is_empty() {
-                "follower".to_owned()
-            } else {
-                format!("leader of group {}", leads.join(","))
-            },
+            if self.is_reachable(node) { "yes" } else { "no" }.to_owned(),
+            self.role_of(node),
             lag.max().map_or("-".to_owned(), |lag| lag.to_string()),
         ]
     }
@@ -142,7 +176,55 @@ impl Group {
     }
 }
 
+/// A node without a leader keeps a stream waiting, and says why only to somebody who asks.
+pub(crate) async fn why_unavailable(mut unavailable: Unavailable, global: &Global) -> Problem {
+    if unavailable.cause == UnavailableCause::Other
+        && let Ok(calls) = one_shot::calls(global)
+        && let Ok(answer) = calls.timeout(SECOND_LOOK_PATIENCE).cluster_status().await
+        && answer.groups.iter().any(|group| group.leader == 0)
+    {
+        unavailable.cause = UnavailableCause::NoLeader;
+    }
+    Problem::from(&unavailable)
+}
+
 pub(crate) async fn status(global: &Global) -> Result<ExitCode, Problem> {
     let answer = one_shot::calls(global)?.cluster_status().await?;
     output::show(global.output, &Cluster::from(answer))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cluster(leader: u64, reachable: [bool; 3]) -> Cluster {
+        let node = |id: u64| v1::NodeStatus {
+            id,
+            reachable: reachable[id as usize - 1],
+            ..Default::default()
+        };
+        Cluster::from(v1::ClusterStatusResponse {
+            answered_by: 1,
+            nodes: (1..=3).map(node).collect(),
+            groups: vec![v1::GroupStatus { leader, ..Default::default() }],
+            ..Default::default()
+        })
+    }
+
+    #[test]
+    fn a_cluster_without_a_leader_says_so_first() {
+        let alone = cluster(0, [false; 3]).to_table();
+        assert!(alone.starts_with("NO LEADER: 1 of 3 nodes reachable, 2 needed"), "{alone}");
+        assert!(alone.contains("none"), "{alone}");
+        let electing = cluster(0, [false, true, true]).to_table();
+        assert!(electing.contains("until one is elected"), "{electing}");
+        assert!(!cluster(2, [false, true, true]).to_table().contains("NO LEADER"));
+    }
+
+    #[test]
+    fn the_role_of_a_node_that_cannot_be_reached_is_unknown() {
+        let cluster = cluster(2, [false, true, false]);
+        let roles: Vec<_> = cluster.nodes.iter().map(|node| cluster.role_of(node)).collect();
+        assert_eq!(roles, ["follower", "leader of group 0", "unknown"]);
+    }
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use holdfast_server::{Node, NodeConfig, StopReason};
+use holdfast_server::{Node, NodeConfig, StartError, StopReason};
 use tempfile::TempDir;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -25,7 +25,7 @@ use crate::stop_signal::StopSignal;
   holdfast dev --port 8420")]
 pub(crate) struct DevArgs {
     /// How many nodes; an odd number is best.
-    #[arg(long, value_name = "N", default_value_t = 3)]
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = node_count)]
     nodes: usize,
     /// Where the nodes keep their data; without it they forget everything at the end.
     #[arg(long, value_name = "D")]
@@ -33,6 +33,13 @@ pub(crate) struct DevArgs {
     /// The first node's client port; its peers use the next, the next node the port 10 higher.
     #[arg(long, value_name = "PORT", default_value_t = 7420)]
     port: u16,
+}
+
+fn node_count(text: &str) -> Result<usize, &'static str> {
+    match text.parse() {
+        Ok(count @ 1..=7) => Ok(count),
+        _ => Err("must be 1 to 7, e.g. 3"),
+    }
 }
 
 /// Removed when it is dropped, unless the user named it.
@@ -48,6 +55,17 @@ impl DataDir {
             DataDir::Temporary(dir) => dir.path(),
         }
     }
+
+    /// Says what became of the data.
+    fn end(self) -> String {
+        match self {
+            DataDir::Named(path) => format!("stopped; the data stays in {}", path.display()),
+            DataDir::Temporary(dir) => match dir.close() {
+                Ok(()) => "stopped; temporary data removed".to_owned(),
+                Err(error) => format!("stopped; cannot remove the temporary data: {error}"),
+            },
+        }
+    }
 }
 
 pub(crate) async fn run(args: DevArgs) -> Result<ExitCode, Problem> {
@@ -58,11 +76,12 @@ pub(crate) async fn run(args: DevArgs) -> Result<ExitCode, Problem> {
             Problem::new(Code::Unavailable, format!("no temporary directory: {error}"))
         })?),
     };
+    check_ports(args.port, args.nodes)?;
     let configs = NodeConfig::dev_cluster(args.nodes, data_dir.path(), args.port)
         .map_err(|error| Problem::new(Code::Usage, error.to_string()))?;
     let mut nodes = Vec::new();
     for config in configs {
-        nodes.push(Node::start(config).await.map_err(server::cannot_start)?);
+        nodes.push(Node::start(config).await.map_err(cannot_start)?);
     }
 
     output::data_to_stdout(&welcome(&nodes, &data_dir))?;
@@ -70,7 +89,33 @@ pub(crate) async fn run(args: DevArgs) -> Result<ExitCode, Problem> {
         () = all_serving(&nodes) => output::data_to_stdout("ready\n")?,
         () = stop.received() => {}
     }
-    run_until_stopped(nodes, stop).await
+    let outcome = run_until_stopped(nodes, stop).await;
+    output::say(&data_dir.end());
+    outcome
+}
+
+/// The last node needs two ports, 10 for each of the others below them.
+fn check_ports(first: u16, nodes: usize) -> Result<(), Problem> {
+    let highest_first = usize::from(u16::MAX) - 10 * (nodes - 1) - 1;
+    if usize::from(first) <= highest_first {
+        return Ok(());
+    }
+    let words = format!("--port must be at most {highest_first} to leave room for {nodes} nodes");
+    Err(Problem::new(Code::Usage, words))
+}
+
+/// There is no configuration file to change here.
+fn cannot_start(error: StartError) -> Problem {
+    match error {
+        StartError::AddressInUse { address, .. } => Problem::new(
+            Code::Unavailable,
+            format!(
+                "{address} is in use; another node or program runs there: stop it, or choose other \
+                 ports with --port"
+            ),
+        ),
+        error => server::cannot_start(error),
+    }
 }
 
 async fn all_serving(nodes: &[Node]) {

@@ -1,10 +1,10 @@
-//! Durations as people write them: a whole number and a unit, `500ms`, `10s`, `2m`, `1h`.
+//! Durations as people write them: a whole number and a unit, `500ms`, `10s`, `2m`, `1h`, `1d`.
 //!
 //! A bare number is refused: half of its writers mean seconds, the other half milliseconds.
 
 use std::time::Duration;
 
-const UNITS: &str = "use ms, s, m or h, for example 500ms, 10s, 2m or 1h";
+const UNITS: &str = "use ms, s, m, h or d, for example 500ms, 10s, 2m or 1h";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum DurationError {
@@ -15,6 +15,7 @@ pub(crate) enum DurationError {
     Negative,
     Zero,
     TooLong,
+    NotATtl,
 }
 
 impl std::fmt::Display for DurationError {
@@ -31,6 +32,7 @@ impl std::fmt::Display for DurationError {
             DurationError::Negative => write!(f, "a duration cannot be negative"),
             DurationError::Zero => write!(f, "must be more than zero"),
             DurationError::TooLong => write!(f, "too long"),
+            DurationError::NotATtl => write!(f, "must be 100ms to 24h"),
         }
     }
 }
@@ -56,6 +58,7 @@ pub(crate) fn parse(text: &str) -> Result<Duration, DurationError> {
         "s" => 1_000,
         "m" => 60_000,
         "h" => 3_600_000,
+        "d" => 86_400_000,
         _ => return Err(DurationError::UnknownUnit(unit.to_owned())),
     };
     let count: u64 = digits.parse().map_err(|_| DurationError::TooLong)?;
@@ -67,6 +70,21 @@ pub(crate) fn parse_above_zero(text: &str) -> Result<Duration, DurationError> {
         Duration::ZERO => Err(DurationError::Zero),
         duration => Ok(duration),
     })
+}
+
+/// Within what the cluster takes, so that the mistake is told with the name of the flag.
+pub(crate) fn parse_ttl(text: &str) -> Result<Duration, DurationError> {
+    let allowed = Duration::from_millis(100)..=Duration::from_secs(24 * 3600);
+    let ttl = parse(text)?;
+    if allowed.contains(&ttl) { Ok(ttl) } else { Err(DurationError::NotATtl) }
+}
+
+/// As it would be written on the command line.
+pub(crate) fn as_written(duration: Duration) -> String {
+    let ms = duration.as_millis();
+    let units = [("h", 3_600_000), ("m", 60_000), ("s", 1_000)];
+    let fitting = units.iter().find(|(_, unit_ms)| ms > 0 && ms.is_multiple_of(*unit_ms));
+    fitting.map_or_else(|| format!("{ms}ms"), |(unit, unit_ms)| format!("{}{unit}", ms / unit_ms))
 }
 
 /// For tables: one or two units are precise enough.
@@ -86,9 +104,14 @@ mod tests {
 
     #[test]
     fn whole_numbers_with_a_unit_are_taken() {
-        for (text, ms) in
-            [("500ms", 500), ("10s", 10_000), ("2m", 120_000), ("1h", 3_600_000), ("0s", 0)]
-        {
+        for (text, ms) in [
+            ("500ms", 500),
+            ("10s", 10_000),
+            ("2m", 120_000),
+            ("1h", 3_600_000),
+            ("1d", 86_400_000),
+            ("0s", 0),
+        ] {
             assert_eq!(parse(text), Ok(Duration::from_millis(ms)), "{text}");
         }
     }
@@ -113,6 +136,20 @@ mod tests {
         assert_eq!(parse_above_zero("0ms"), Err(Zero));
         let hint = parse("10").unwrap_err().to_string();
         assert!(hint.contains("10s") && hint.contains("10ms"), "{hint}");
+    }
+
+    #[test]
+    fn a_ttl_is_100ms_to_24h() {
+        for (text, is_ttl) in [("99ms", false), ("100ms", true), ("1d", true), ("86401s", false)] {
+            assert_eq!(parse_ttl(text).is_ok(), is_ttl, "{text}");
+        }
+    }
+
+    #[test]
+    fn durations_are_told_as_they_were_written() {
+        for text in ["1s", "1500ms", "90s", "2m", "25h", "0ms"] {
+            assert_eq!(as_written(parse(text).unwrap()), text);
+        }
     }
 
     #[test]

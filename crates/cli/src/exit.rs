@@ -1,10 +1,16 @@
 //! How the program ends: exit codes that scripts can rely on, and words for people.
 
+use std::io::Write;
 use std::process::ExitCode;
 
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use holdfast_client::unary::CallError;
-use holdfast_client::{AcquireError, ConnectError, InvalidEndpoints, Rejection};
+use holdfast_client::{
+    AcquireError, ConnectError, InvalidEndpoints, Rejection, Unavailable, UnavailableCause,
+};
 use holdfast_proto::v1::Reason;
+
+use crate::output;
 
 /// The exit codes that are ours; `lock` passes on those of its command otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,7 +46,29 @@ impl From<Code> for ExitCode {
 pub(crate) fn of_arguments(error: &clap::Error) -> ExitCode {
     // Nobody to tell if even stderr is closed.
     let _ = error.print();
+    if let Some(tip) = tip_for(error, &std::env::args().collect::<Vec<_>>()) {
+        let _ = writeln!(std::io::stderr(), "\n  tip: {tip}");
+    }
     if error.use_stderr() { Code::Usage.into() } else { ExitCode::SUCCESS }
+}
+
+/// People who know `sudo` or `flock` write the command right behind the name.
+fn tip_for(error: &clap::Error, args: &[String]) -> Option<String> {
+    let verb_at = args.iter().position(|arg| arg == "lock")?;
+    if error.kind() != ErrorKind::UnknownArgument || args.iter().any(|arg| arg == "--") {
+        return None;
+    }
+    let Some(ContextValue::String(unknown)) = error.get(ContextKind::InvalidArg) else {
+        return None;
+    };
+    let command_at = args.iter().skip(verb_at + 1).position(|arg| arg == unknown)? + verb_at + 1;
+    if unknown.starts_with('-') {
+        return None;
+    }
+    let quoted =
+        |args: &[String]| args.iter().map(|arg| output::quoted(arg)).collect::<Vec<_>>().join(" ");
+    let (ours, command) = (quoted(&args[1..command_at]), quoted(&args[command_at..]));
+    Some(format!("put the command after `--`: holdfast {ours} -- {command}"))
 }
 
 impl From<InvalidEndpoints> for Problem {
@@ -54,6 +82,7 @@ impl From<ConnectError> for Problem {
         let code = match &error {
             ConnectError::InvalidEndpoints(_) => Code::Usage,
             ConnectError::Rejected(rejection) => code_of(rejection),
+            ConnectError::Unavailable(unavailable) => return unavailable.into(),
             _ => Code::Unavailable,
         };
         Problem::new(code, error.to_string())
@@ -66,6 +95,7 @@ impl From<AcquireError> for Problem {
             AcquireError::Busy | AcquireError::TimedOut => Code::Busy,
             AcquireError::Lost(_) => Code::LockLost,
             AcquireError::Rejected(rejection) => code_of(rejection),
+            AcquireError::Unavailable(unavailable) => return unavailable.into(),
             _ => Code::Unavailable,
         };
         Problem::new(code, error.to_string())
@@ -76,9 +106,29 @@ impl From<CallError> for Problem {
     fn from(error: CallError) -> Problem {
         let code = match &error {
             CallError::Rejected(rejection) => code_of(rejection),
+            CallError::Unavailable(unavailable) => return unavailable.into(),
             _ => Code::Unavailable,
         };
         Problem::new(code, error.to_string())
+    }
+}
+
+/// With the next step for whoever reads it.
+impl From<&Unavailable> for Problem {
+    fn from(unavailable: &Unavailable) -> Problem {
+        let Unavailable { message, cause, .. } = unavailable;
+        let words = match cause {
+            UnavailableCause::NotReached => format!(
+                "no node can be reached: {message}\n  is a node running there? `holdfast dev` \
+                 starts a cluster; --endpoints or HOLDFAST_ENDPOINTS says where it is"
+            ),
+            UnavailableCause::NoLeader => format!(
+                "the cluster has no leader: {message}\n  a node answered but there is no leader; \
+                 see `holdfast cluster status`"
+            ),
+            _ => unavailable.to_string(),
+        };
+        Problem::new(Code::Unavailable, words)
     }
 }
 
@@ -104,5 +154,25 @@ fn code_of(rejection: &Rejection) -> Code {
         | Reason::QueueFull
         | Reason::TooManyUnacknowledged => Code::Busy,
         _ => Code::Unavailable,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tip(line: &str) -> Option<String> {
+        let args: Vec<String> = line.split(' ').map(str::to_owned).collect();
+        let error = crate::cli::command().try_get_matches_from(&args).unwrap_err();
+        tip_for(&error, &args)
+    }
+
+    #[test]
+    fn a_command_without_the_dashes_is_told_where_they_belong() {
+        let words = tip("holdfast lock x --ttl 5s echo -n hi").unwrap();
+        assert!(words.ends_with("holdfast lock x --ttl 5s -- echo -n hi"), "{words}");
+        for other in ["holdfast lock x --no-such -- echo", "holdfast lock", "holdfast status a b"] {
+            assert_eq!(tip(other), None, "{other}");
+        }
     }
 }

@@ -5,16 +5,19 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use holdfast_client::{Client, Guard, LossReason};
+use holdfast_client::{AcquireError, Client, ConnectError, Guard, LossReason};
 use nix::sys::signal::Signal;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::timeout;
 
 use crate::cli::Global;
+use crate::cluster;
 use crate::duration;
 use crate::exit::{Code, Problem};
+use crate::one_shot;
 use crate::output;
 use crate::running::{Ended, Running};
+use crate::status;
 
 /// A session whose program was killed should not hold others up for its TTL.
 const LINGER: Duration = Duration::from_millis(500);
@@ -23,7 +26,7 @@ const RELEASE_PATIENCE: Duration = Duration::from_secs(2);
 /// Runs a command while holding a lock.
 ///
 /// The command finds the lock's name in HOLDFAST_LOCK, the fencing token in HOLDFAST_TOKEN and its
-/// full form, which fence checkers take, in HOLDFAST_FENCE. SIGTERM, SIGINT and SIGHUP are passed on
+/// full form in HOLDFAST_FENCE. SIGTERM, SIGINT and SIGHUP are passed on
 /// to it. If the lock is lost the command's whole process group gets SIGTERM and, after the grace,
 /// SIGKILL. If this program is killed, the command is killed too.
 #[derive(Debug, Args)]
@@ -46,7 +49,7 @@ pub(crate) struct LockArgs {
     wait: Duration,
     /// How long the lock outlives the last sign of life of this program.
     #[arg(long, value_name = "D", default_value = "30s", allow_hyphen_values = true,
-          value_parser = duration::parse_above_zero)]
+          value_parser = duration::parse_ttl)]
     ttl: Duration,
     /// The lock ends after this time even if the command still runs.
     #[arg(long, value_name = "D", allow_hyphen_values = true,
@@ -62,19 +65,30 @@ pub(crate) struct LockArgs {
 }
 
 pub(crate) async fn run(args: LockArgs, global: &Global) -> Result<ExitCode, Problem> {
-    let client = Client::builder()
+    let connected = Client::builder()
         .ttl(args.ttl)
         .linger(LINGER)
         .note(note_of(&args.command))
         .connect(&global.endpoints)
-        .await?;
-    let outcome = hold_and_run(&client, &args).await;
+        .await;
+    let client = match connected {
+        Ok(client) => client,
+        Err(ConnectError::Unavailable(unavailable)) => {
+            return Err(cluster::why_unavailable(unavailable, global).await);
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let outcome = hold_and_run(&client, &args, global).await;
     // Whatever is left of the session goes now and not when its linger time is over.
     let _ = timeout(RELEASE_PATIENCE, client.close()).await;
     outcome
 }
 
-async fn hold_and_run(client: &Client, args: &LockArgs) -> Result<ExitCode, Problem> {
+async fn hold_and_run(
+    client: &Client,
+    args: &LockArgs,
+    global: &Global,
+) -> Result<ExitCode, Problem> {
     let mut request = client.lock(&args.name).wait(args.wait).on_queued({
         let name = args.name.clone();
         move |position| output::say_to_terminal(&format!("waiting for {name}, position {position}"))
@@ -82,15 +96,30 @@ async fn hold_and_run(client: &Client, args: &LockArgs) -> Result<ExitCode, Prob
     if let Some(max_hold) = args.max_hold {
         request = request.max_hold(max_hold);
     }
-    let guard = request.acquire().await?;
-    let lost = |error: holdfast_client::Lost| Problem::new(Code::LockLost, error.to_string());
+    let guard = match request.acquire().await {
+        Ok(guard) => guard,
+        Err(AcquireError::Busy) => {
+            return Err(status::busy(&one_shot::calls(global)?, &args.name, None).await);
+        }
+        Err(AcquireError::TimedOut) => {
+            return Err(status::busy(&one_shot::calls(global)?, &args.name, Some(args.wait)).await);
+        }
+        Err(AcquireError::Unavailable(unavailable)) => {
+            return Err(cluster::why_unavailable(unavailable, global).await);
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let lost = |lost: holdfast_client::Lost| {
+        let why = why_lost(lost.reason, args);
+        Problem::new(Code::LockLost, format!("lost the lock {}: {why}", args.name))
+    };
     let environment = [
         ("HOLDFAST_LOCK", args.name.clone()),
         ("HOLDFAST_TOKEN", guard.token().map_err(lost)?.to_string()),
         ("HOLDFAST_FENCE", guard.fence().map_err(lost)?),
     ];
     let mut running = Running::start(&args.command, &environment).map_err(cannot_start)?;
-    let outcome = supervise(&mut running, &guard, args.grace).await.map_err(cannot_start);
+    let outcome = supervise(&mut running, &guard, args).await.map_err(cannot_start);
     drop(running);
     if guard.token().is_err() {
         // Nothing to give back, and perhaps nobody to hear it.
@@ -108,7 +137,7 @@ async fn hold_and_run(client: &Client, args: &LockArgs) -> Result<ExitCode, Prob
 async fn supervise(
     running: &mut Running,
     guard: &Guard,
-    grace: Duration,
+    args: &LockArgs,
 ) -> std::io::Result<ExitCode> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -117,7 +146,7 @@ async fn supervise(
         tokio::select! {
             ended = running.ended() => return ended.map(|ended| ExitCode::from(ended.exit_code())),
             reason = guard.lost() => {
-                end_after_loss(running, guard.name(), reason, grace).await?;
+                end_after_loss(running, reason, args).await?;
                 return Ok(Code::LockLost.into());
             }
             _ = terminate.recv() => running.send(Signal::SIGTERM),
@@ -130,19 +159,34 @@ async fn supervise(
 /// The command itself may end in good time; what it leaves behind in its group does not outlive it.
 async fn end_after_loss(
     running: &mut Running,
-    name: &str,
     reason: LossReason,
-    grace: Duration,
+    args: &LockArgs,
 ) -> std::io::Result<Option<Ended>> {
-    output::say(&format!("lost the lock {name}: {reason}; ending the command"));
+    let why = why_lost(reason, args);
+    output::say(&format!("lost the lock {}: {why}; ending the command", args.name));
     running.send(Signal::SIGTERM);
     // One that was stopped could not even see the signal.
     running.send(Signal::SIGCONT);
-    let ended = timeout(grace, running.ended()).await;
+    let ended = timeout(args.grace, running.ended()).await;
     running.send(Signal::SIGKILL);
     match ended {
         Ok(ended) => ended.map(Some),
         Err(_) => running.ended().await.map(Some),
+    }
+}
+
+/// In terms of the arguments, where it was one of them that ended the lock.
+fn why_lost(reason: LossReason, args: &LockArgs) -> String {
+    match (reason, args.max_hold) {
+        // A maximum is the only time of its own that this hold can have.
+        (LossReason::OwnTimeOver | LossReason::MaxHold, Some(max_hold)) => {
+            format!("the --max-hold of {} is over", duration::as_written(max_hold))
+        }
+        (LossReason::Expired | LossReason::SessionExpired, _) => format!(
+            "the cluster heard nothing from us, or we from it, for the --ttl of {}",
+            duration::as_written(args.ttl)
+        ),
+        _ => reason.to_string(),
     }
 }
 

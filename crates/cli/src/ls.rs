@@ -57,6 +57,9 @@ impl From<v1::LockSummary> for Lock {
 
 impl Show for Locks {
     fn to_table(&self) -> String {
+        if self.locks.is_empty() {
+            return "no locks are held\n".to_owned();
+        }
         let rows: Vec<Vec<String>> = self.locks.iter().map(Lock::to_row).collect();
         table(&["NAME", "TOKEN", "HOLDER", "OWNER", "HELD FOR", "WAITING"], &rows)
     }

@@ -26,14 +26,16 @@ mod stop_signal;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::FromArgMatches;
 use tokio::runtime::Builder;
 
 use crate::cli::{Cli, ClusterVerb, Verb};
 use crate::exit::{Code, Problem};
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let parsed =
+        cli::command().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
+    let cli = match parsed {
         Ok(cli) => cli,
         Err(error) => return exit::of_arguments(&error),
     };

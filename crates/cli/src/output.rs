@@ -47,6 +47,15 @@ pub(crate) fn say_to_terminal(words: &str) {
     }
 }
 
+/// As one word for a shell, for commands that are told to people.
+pub(crate) fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_alphanumeric() || "-_./:=,@%+".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', "'\\''"))
+}
+
 /// Columns as wide as their widest cell, two spaces apart, nothing at the end of a line.
 pub(crate) fn table(headers: &[&str], rows: &[Vec<String>]) -> String {
     let width_of = |column: usize| {
@@ -69,6 +78,13 @@ pub(crate) fn table(headers: &[&str], rows: &[Vec<String>]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn words_are_quoted_only_where_a_shell_would_take_them_apart() {
+        assert_eq!(quoted("billing/eu:1"), "billing/eu:1");
+        assert_eq!(quoted("it's"), r"'it'\''s'");
+        assert_eq!(quoted(""), "''");
+    }
 
     #[test]
     fn columns_are_aligned_and_lines_have_no_trailing_spaces() {

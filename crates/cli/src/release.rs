@@ -18,8 +18,8 @@ use crate::output::{self, Show};
 /// The session belongs to this one lock: whatever else was taken with it is freed too.
 #[derive(Debug, Args)]
 #[command(after_help = "Prints released, already_released, not_owner or expired.
-Exit codes: 0 released, or already released; 77 not_owner: the token is not this session's, and the
-session is left as it is; 79 expired: the lock had ended before, or its session had.
+Exit codes: 0 released, or already released; 77 not_owner: the token is not this session's; 79
+expired: the lock had ended before, or its session had. The session is closed only by `released`.
 
 Examples:
   holdfast release deploy --session \"$session\" --token \"$token\"")]
@@ -50,20 +50,42 @@ impl Show for Outcome {
 pub(crate) async fn run(args: ReleaseArgs, global: &Global) -> Result<ExitCode, Problem> {
     let calls = one_shot::calls(global)?;
     let id = one_shot::next_call_id();
-    let (outcome, code) = match calls.release(args.session, id, &args.name, args.token).await {
-        Ok(ReleaseOutcome::Released) => ("released", ExitCode::SUCCESS),
-        Ok(ReleaseOutcome::AlreadyReleased) => ("already_released", ExitCode::SUCCESS),
-        Ok(ReleaseOutcome::NotOwner) => ("not_owner", Code::Denied.into()),
-        Ok(_) => ("expired", Code::LockLost.into()),
+    let ReleaseArgs { name, session, token } = args;
+    let (outcome, code) = match calls.release(session, id, &name, token).await {
+        Ok(ReleaseOutcome::Released) => {
+            one_shot::close_session(&calls, session).await;
+            ("released", ExitCode::SUCCESS)
+        }
+        Ok(ReleaseOutcome::AlreadyReleased) => {
+            output::say(&format!(
+                "{name} is not held by this session under token {token} any more; nothing was done"
+            ));
+            ("already_released", ExitCode::SUCCESS)
+        }
+        Ok(ReleaseOutcome::NotOwner) => {
+            output::say(&format!(
+                "token {token} of {name} is not this session's; nothing was done. Are the name, \
+                 the session and the token those of one `holdfast acquire`?"
+            ));
+            ("not_owner", Code::Denied.into())
+        }
+        Ok(_) => {
+            output::say(&format!(
+                "{name} had ended before, because its time was over; somebody else may have held \
+                 it since"
+            ));
+            ("expired", Code::LockLost.into())
+        }
         // Whatever it held was freed when it ended.
         Err(CallError::Rejected(rejection)) if rejection.reason == Reason::UnknownSession => {
+            output::say(
+                "the cluster does not know this session: it ended long ago, or never was; it \
+                 holds no lock",
+            );
             ("expired", Code::LockLost.into())
         }
         Err(error) => return Err(error.into()),
     };
-    if outcome != "not_owner" {
-        one_shot::close_session(&calls, args.session).await;
-    }
-    output::show(global.output, &Outcome { name: args.name, token: args.token, outcome })?;
+    output::show(global.output, &Outcome { name, token, outcome })?;
     Ok(code)
 }

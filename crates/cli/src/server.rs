@@ -2,9 +2,11 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Args;
 use holdfast_server::{Node, NodeConfig, StartError, StopReason};
+use tokio::time::timeout;
 
 use crate::exit::{Code, Problem};
 use crate::output;
@@ -12,7 +14,7 @@ use crate::stop_signal::StopSignal;
 
 /// Runs one node of a cluster.
 ///
-/// SIGTERM or Ctrl-C hands leadership over and stops it.
+/// Says `serving` on stderr once it can serve. SIGTERM or Ctrl-C hands leadership over and stops it.
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 #[command(after_help = "Logs go to stderr; HOLDFAST_LOG says which, for example debug.
@@ -38,12 +40,26 @@ pub(crate) async fn run(args: ServerArgs) -> Result<ExitCode, Problem> {
     // Before the start, which may take a while: a signal then must not cut it off half way.
     let mut stop = StopSignal::listen()?;
     let mut node = Node::start(config).await.map_err(cannot_start)?;
-    let failure = tokio::select! {
-        reason = node.stopped() => Some(reason),
-        () = stop.received() => None,
+    let told_to_stop = tokio::select! {
+        () = node.serving() => false,
+        () = stop.received() => true,
     };
+    let failure = if told_to_stop { None } else { serve(&mut node, &mut stop).await };
     node.shutdown().await;
     failure.map_or(Ok(ExitCode::SUCCESS), |reason| Err(stopped_by_itself(&reason)))
+}
+
+/// Until it fails, or is told to stop.
+async fn serve(node: &mut Node, stop: &mut StopSignal) -> Option<StopReason> {
+    // A node that has failed does not wait to serve any longer either.
+    if let Ok(reason) = timeout(Duration::ZERO, node.stopped()).await {
+        return Some(reason);
+    }
+    output::say(&format!("serving clients on {}", node.client_address()));
+    tokio::select! {
+        reason = node.stopped() => Some(reason),
+        () = stop.received() => None,
+    }
 }
 
 pub(crate) fn cannot_start(error: StartError) -> Problem {

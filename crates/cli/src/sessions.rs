@@ -46,6 +46,9 @@ impl From<v1::SessionInfo> for Session {
 
 impl Show for Sessions {
     fn to_table(&self) -> String {
+        if self.sessions.is_empty() {
+            return "no sessions\n".to_owned();
+        }
         let rows: Vec<Vec<String>> = self.sessions.iter().map(Session::to_row).collect();
         let headers = ["SESSION", "OWNER", "AGE", "TTL", "ENDS IN", "HOLDS", "WAITS", "CONNECTED"];
         table(&headers, &rows)

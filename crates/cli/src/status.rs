@@ -1,16 +1,21 @@
 //! `holdfast status`: who holds one lock, and who waits for it.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Args;
+use holdfast_client::unary::Unary;
 use holdfast_proto::v1;
 use serde::Serialize;
 
 use crate::cli::Global;
-use crate::duration::in_words;
-use crate::exit::Problem;
+use crate::duration::{as_written, in_words};
+use crate::exit::{Code, Problem};
 use crate::one_shot;
 use crate::output::{self, Show, table};
+
+/// Whoever is told that a lock is busy does not wait long to hear who has it.
+const BUSY_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Shows who holds a lock, and who waits for it.
 #[derive(Debug, Args)]
@@ -170,6 +175,26 @@ impl Waiter {
             in_words(self.remaining_ms),
         ]
     }
+}
+
+/// For whoever did not get the lock, at once or within the wait. The holder is named if the cluster
+/// tells it quickly; it may have changed since.
+pub(crate) async fn busy(calls: &Unary, name: &str, waited: Option<Duration>) -> Problem {
+    let status = calls.clone().timeout(BUSY_PATIENCE).status(name).await.ok();
+    let holder = status.map(|status| status.holders.into_iter().next().map(Holder::from));
+    let words = match waited {
+        None => name.to_owned(),
+        Some(wait) => format!("{name} did not become free within {}; it", as_written(wait)),
+    };
+    let words = match holder {
+        Some(Some(Holder { owner, token, .. })) => {
+            format!("{words} is held by {} under token {token}", owner.in_words())
+        }
+        Some(None) => format!("{words} was held by somebody else until a moment ago"),
+        None => format!("{words} is held by somebody else"),
+    };
+    let hint = format!("see `holdfast status {}`", output::quoted(name));
+    Problem::new(Code::Busy, format!("{words}; {hint}"))
 }
 
 pub(crate) async fn run(args: StatusArgs, global: &Global) -> Result<ExitCode, Problem> {

@@ -81,6 +81,10 @@ impl Endpoints {
         self.unreachable = None;
     }
 
+    pub(crate) fn count(&self) -> usize {
+        self.addresses.len()
+    }
+
     /// Nodes that the cluster told about are asked after the configured ones.
     pub(crate) fn learn(&mut self, addresses: &[String]) {
         for address in addresses {

@@ -10,8 +10,11 @@ use crate::endpoints::InvalidEndpoints;
 #[non_exhaustive]
 pub enum LossReason {
     /// The local clock says so; no message was needed for it.
-    #[error("the time up to which the lock was certain has passed")]
+    #[error("no heartbeat was answered within the session's TTL, so the lock may have ended")]
     Expired,
+    /// The local clock says so too: the hold's own TTL or its maximum time is over.
+    #[error("the hold's own time, its TTL or its maximum, is over")]
+    OwnTimeOver,
     #[error("the hold's own TTL passed without a renewal")]
     HoldTtl,
     #[error("the hold reached its maximum time")]
@@ -47,8 +50,21 @@ pub struct Rejection {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("no answer from the cluster in time: {message}")]
 pub struct Unavailable {
+    /// Which nodes were tried, and what each of them said.
     pub message: String,
+    pub cause: UnavailableCause,
     pub may_have_happened: bool,
+}
+
+/// What somebody who wants an answer has to look after.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum UnavailableCause {
+    /// There was no connection to any node.
+    NotReached,
+    /// A node answered, and there is no leader.
+    NoLeader,
+    Other,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -4,7 +4,7 @@
 //! lost it stays lost, even if a late heartbeat would show that it could have gone on, because the
 //! caller may have acted on the loss.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use holdfast_proto::v1;
@@ -181,7 +181,8 @@ impl Hold {
 
     /// Whether the cluster itself said that the hold ended, so that there is nothing to release.
     pub(crate) fn is_known_to_have_ended(&self) -> bool {
-        self.loss.borrow().is_some_and(|reason| reason != LossReason::Expired)
+        let by_local_clock = [LossReason::Expired, LossReason::OwnTimeOver];
+        self.loss.borrow().is_some_and(|reason| !by_local_clock.contains(&reason))
     }
 
     pub(crate) fn loss_or_closed(&self) -> LossReason {
@@ -191,7 +192,8 @@ impl Hold {
     fn check(&self) -> Result<(), Lost> {
         let certain = self.valid_until().is_some_and(|end| clock::now() < end);
         if !certain {
-            self.lose(LossReason::Expired);
+            let own = self.leases().ends_before_session(self.id);
+            self.lose(if own { LossReason::OwnTimeOver } else { LossReason::Expired });
         }
         match *self.loss.borrow() {
             Some(reason) => Err(Lost { reason }),
@@ -200,6 +202,10 @@ impl Hold {
     }
 
     fn valid_until(&self) -> Option<LocalTime> {
-        self.leases.lock().unwrap_or_else(PoisonError::into_inner).valid_until(self.id)
+        self.leases().valid_until(self.id)
+    }
+
+    fn leases(&self) -> MutexGuard<'_, Leases> {
+        self.leases.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

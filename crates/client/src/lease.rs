@@ -48,6 +48,10 @@ pub struct LogicalTime(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HoldId(pub u64);
 
+/// A renewal within its session: its request id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RenewalId(pub u64);
+
 /// An answered request: sent at this local time, answered with this logical time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Sample {
@@ -57,15 +61,23 @@ struct Sample {
 
 /// The leases of one session and of its holds.
 ///
-/// Inputs: [`Leases::answered`], [`Leases::granted`], [`Leases::renewed`], [`Leases::ended`].
+/// Inputs: [`Leases::answered`], [`Leases::granted`], [`Leases::renewal_sent`], [`Leases::renewed`],
+/// [`Leases::renewal_refused`], [`Leases::ended`].
 /// Outputs: [`Leases::session_valid_until`], [`Leases::valid_until`], [`Leases::heartbeat_due`].
 #[derive(Debug, Clone)]
 pub struct Leases {
     ttl: Duration,
     best_sample: Sample,
     last_answered_sent_at: LocalTime,
-    /// For each hold, the deadline of its own, if it has one.
-    holds: BTreeMap<HoldId, Option<LogicalTime>>,
+    holds: BTreeMap<HoldId, HoldLease>,
+}
+
+#[derive(Debug, Clone, Default)]
+struct HoldLease {
+    own_deadline: Option<LogicalTime>,
+    /// A renewal can *shorten* a hold, and takes effect when it is applied, not when its answer comes.
+    /// So until there is one, the hold is not trusted past what the renewal leaves of it.
+    unanswered_renewals: BTreeMap<RenewalId, LocalTime>,
 }
 
 impl Leases {
@@ -90,12 +102,34 @@ impl Leases {
     }
 
     pub fn granted(&mut self, hold: HoldId, own_deadline: Option<LogicalTime>) {
-        self.holds.insert(hold, own_deadline);
+        self.holds.insert(hold, HoldLease { own_deadline, ..HoldLease::default() });
     }
 
-    pub fn renewed(&mut self, hold: HoldId, own_deadline: Option<LogicalTime>) {
-        if let Some(deadline) = self.holds.get_mut(&hold) {
-            *deadline = own_deadline;
+    /// A renewal that gives the hold this TTL goes out. Of several sendings the first counts. One that
+    /// is never answered bounds the hold for good: it may have taken effect.
+    pub fn renewal_sent(
+        &mut self,
+        hold: HoldId,
+        renewal: RenewalId,
+        sent_at: LocalTime,
+        ttl: Duration,
+    ) {
+        if let Some(lease) = self.holds.get_mut(&hold) {
+            lease.unanswered_renewals.entry(renewal).or_insert(safe_end(sent_at, ttl));
+        }
+    }
+
+    pub fn renewed(&mut self, hold: HoldId, renewal: RenewalId, own_deadline: Option<LogicalTime>) {
+        if let Some(lease) = self.holds.get_mut(&hold) {
+            lease.own_deadline = own_deadline;
+            lease.unanswered_renewals.remove(&renewal);
+        }
+    }
+
+    /// The renewal did not take effect, and will not.
+    pub fn renewal_refused(&mut self, hold: HoldId, renewal: RenewalId) {
+        if let Some(lease) = self.holds.get_mut(&hold) {
+            lease.unanswered_renewals.remove(&renewal);
         }
     }
 
@@ -110,15 +144,25 @@ impl Leases {
 
     /// The hold certainly lives until then; `None` if there is no such hold.
     pub fn valid_until(&self, hold: HoldId) -> Option<LocalTime> {
-        let session_end = self.session_valid_until();
+        let lease = self.holds.get(&hold)?;
         #[cfg(feature = "planted")]
         if crate::planted::Bug::HoldDeadlineIgnored.is_active() {
-            return self.holds.contains_key(&hold).then_some(session_end);
+            return Some(self.session_valid_until());
         }
-        Some(match self.holds.get(&hold)? {
-            Some(deadline) => session_end.min(self.best_sample.safe_end_of(*deadline)),
-            None => session_end,
-        })
+        let own_end = self.own_end(lease);
+        Some(own_end.into_iter().fold(self.session_valid_until(), LocalTime::min))
+    }
+
+    /// Whether the hold has a deadline of its own that comes before the end of its session.
+    pub fn ends_before_session(&self, hold: HoldId) -> bool {
+        let own_end = self.holds.get(&hold).and_then(|lease| self.own_end(lease));
+        own_end.is_some_and(|end| end < self.session_valid_until())
+    }
+
+    /// What bounds the hold besides its session.
+    fn own_end(&self, lease: &HoldLease) -> Option<LocalTime> {
+        let deadline = lease.own_deadline.map(|deadline| self.best_sample.safe_end_of(deadline));
+        deadline.into_iter().chain(lease.unanswered_renewals.values().copied()).min()
     }
 
     /// When to send the next heartbeat, if nothing else is answered before.
@@ -200,8 +244,25 @@ mod tests {
         let mut leases = leases_with_ttl_30_s();
         leases.granted(HOLD, Some(LogicalTime(505_000)));
         assert_eq!(leases.valid_until(HOLD), Some(local_ms(1_000 + 4_900 - 2)));
-        leases.renewed(HOLD, Some(LogicalTime(510_000)));
+        leases.renewed(HOLD, RenewalId(8), Some(LogicalTime(510_000)));
         assert_eq!(leases.valid_until(HOLD), Some(local_ms(1_000 + 9_800 - 2)));
+    }
+
+    #[test]
+    fn a_renewal_that_shortens_a_hold_counts_from_its_sending_and_not_from_its_answer() {
+        let mut leases = leases_with_ttl_30_s();
+        leases.granted(HOLD, None);
+        leases.renewal_sent(HOLD, RenewalId(8), local_ms(2_000), Duration::from_secs(5));
+        assert_eq!(leases.valid_until(HOLD), Some(local_ms(2_000 + 4_900 - 2)));
+        assert!(leases.ends_before_session(HOLD));
+        // Sent again, it may still be the first that took effect.
+        leases.renewal_sent(HOLD, RenewalId(8), local_ms(4_000), Duration::from_secs(5));
+        assert_eq!(leases.valid_until(HOLD), Some(local_ms(2_000 + 4_900 - 2)));
+        leases.renewed(HOLD, RenewalId(8), Some(LogicalTime(509_000)));
+        assert_eq!(leases.valid_until(HOLD), Some(local_ms(1_000 + 8_820 - 2)));
+        leases.renewal_sent(HOLD, RenewalId(9), local_ms(3_000), Duration::from_millis(200));
+        leases.renewal_refused(HOLD, RenewalId(9));
+        assert_eq!(leases.valid_until(HOLD), Some(local_ms(1_000 + 8_820 - 2)));
     }
 
     #[test]

@@ -50,6 +50,7 @@ mod lock;
 #[cfg(feature = "planted")]
 pub mod planted;
 mod session;
+mod trouble;
 pub mod unary;
 
 pub use builder::ClientBuilder;
@@ -57,7 +58,7 @@ pub use client::{Client, host_name};
 pub use endpoints::InvalidEndpoints;
 pub use error::{
     AcquireError, CloseError, ConnectError, LossReason, Lost, Rejection, ReleaseError, RenewError,
-    Unavailable,
+    Unavailable, UnavailableCause,
 };
 pub use guard::{Guard, ReleaseOutcome};
 pub use holdfast_proto::v1::Owner;

@@ -21,10 +21,13 @@ use crate::endpoints::{Endpoints, InvalidEndpoints};
 use crate::error::{Rejection, Unavailable};
 use crate::guard::ReleaseOutcome;
 use crate::session::{whole_ms, words_of};
+use crate::trouble::{Contact, Troubles};
 
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
 /// A node that is silent for this long, beyond the call's own wait, is left for the next.
 const ATTEMPT_PATIENCE: Duration = Duration::from_secs(2);
+/// A cluster all of whose nodes refuse the connection is not there, and will hardly come.
+const REFUSED_PATIENCE: Duration = Duration::from_secs(1);
 const PAGE_SIZE: u32 = 1000;
 
 /// Single calls to a cluster.
@@ -86,7 +89,8 @@ impl Unary {
         Ok(Unary { endpoints: endpoints.parse()?, timeout: DEFAULT_TIMEOUT })
     }
 
-    /// How long a call may take, beyond its own wait; 5 s by default.
+    /// How long a call may take, beyond its own wait; 5 s by default. If all that the nodes ever do is
+    /// to refuse the connection it takes a second at most.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Unary {
         self.timeout = timeout;
@@ -253,19 +257,25 @@ impl Unary {
         own_wait: Duration,
         ask: impl AsyncFn(LockServiceClient<Channel>) -> Result<Response<T>, Status>,
     ) -> Result<T, CallError> {
-        let deadline = Instant::now() + own_wait + self.timeout;
+        let start = Instant::now();
+        let deadline = start + own_wait + self.timeout;
+        let refused_deadline = deadline.min(start + REFUSED_PATIENCE);
         let mut endpoints = self.endpoints.clone();
         let mut backoff = Backoff::new();
         let mut may_have_happened = false;
+        let mut troubles = Troubles::default();
+        let mut only_refused = true;
         loop {
             let address = endpoints.next_address();
             let patience = (own_wait + ATTEMPT_PATIENCE).min(deadline - Instant::now());
-            let failure = match attempt(&address, patience, &ask).await {
+            let (contact, failure) = match attempt(&address, patience, &ask).await {
                 Ok(answer) => return Ok(answer),
-                Err(failure) => failure,
+                Err(failed) => failed,
             };
+            troubles.note(&address, contact, &failure);
+            only_refused &= contact == Contact::Refused;
             may_have_happened |= failure.may_have_happened;
-            if !failure.may_have_happened && failure.reason() == Reason::Unspecified {
+            if contact != Contact::Made {
                 endpoints.could_not_reach(&address);
             }
             if !failure.retryable {
@@ -273,9 +283,10 @@ impl Unary {
             }
             endpoints.follow_leader(&failure.leader);
             let pause = backoff.next_delay();
-            if Instant::now() + pause >= deadline {
-                let message = failure.message;
-                return Err(CallError::Unavailable(Unavailable { message, may_have_happened }));
+            let nobody_there = only_refused && troubles.count() >= endpoints.count();
+            let give_up_at = if nobody_there { refused_deadline } else { deadline };
+            if Instant::now() + pause >= give_up_at {
+                return Err(CallError::Unavailable(troubles.to_unavailable(may_have_happened)));
             }
             tokio::time::sleep(pause).await;
         }
@@ -286,21 +297,28 @@ async fn attempt<T>(
     address: &str,
     patience: Duration,
     ask: impl AsyncFn(LockServiceClient<Channel>) -> Result<Response<T>, Status>,
-) -> Result<T, Failure> {
-    let node = connection::connect(address)
-        .await
-        .map_err(|error| unreachable(address, &words_of(&error), false))?;
+) -> Result<T, (Contact, Failure)> {
+    let node = connection::connect(address).await.map_err(|error| {
+        let contact = if is_refusal(&error) { Contact::Refused } else { Contact::NotMade };
+        (contact, unreachable(&words_of(&error), false))
+    })?;
     match timeout(patience, ask(node)).await {
         Ok(Ok(answer)) => Ok(answer.into_inner()),
-        Ok(Err(status)) => Err(Failure::from_status(&status)),
-        Err(_) => Err(unreachable(address, "no answer in time", true)),
+        Ok(Err(status)) => Err((Contact::Made, Failure::from_status(&status))),
+        Err(_) => Err((Contact::Made, unreachable("no answer in time", true))),
     }
 }
 
-fn unreachable(address: &str, words: &str, may_have_happened: bool) -> Failure {
+fn is_refusal(error: &(dyn std::error::Error + 'static)) -> bool {
+    std::iter::successors(Some(error), |error| error.source())
+        .filter_map(|error| error.downcast_ref::<std::io::Error>())
+        .any(|error| error.kind() == std::io::ErrorKind::ConnectionRefused)
+}
+
+fn unreachable(words: &str, may_have_happened: bool) -> Failure {
     Failure {
         reason: Reason::Unspecified.into(),
-        message: format!("{address}: {words}"),
+        message: words.to_owned(),
         retryable: true,
         may_have_happened,
         leader: String::new(),

@@ -17,6 +17,8 @@ pub struct Limits {
     pub unacknowledged_answers_max: usize,
     /// Ended holds that a session remembers, to tell `expired` from `already_released`.
     pub remembered_losses_max: usize,
+    /// Ended sessions that are remembered, so that none is opened a second time.
+    pub ended_sessions_max: usize,
     pub metadata_bytes_max: usize,
     /// Of each text in an owner's description.
     pub owner_text_bytes_max: usize,
@@ -39,6 +41,7 @@ impl Default for Limits {
             waiters_per_resource_max: 200_000,
             unacknowledged_answers_max: 8_192,
             remembered_losses_max: 1_024,
+            ended_sessions_max: 10_000,
             metadata_bytes_max: 1_024,
             owner_text_bytes_max: 256,
             ttl_min: Span::from_ms(100),

@@ -78,7 +78,7 @@ pub enum ReleaseAnswer {
 pub enum Rejection {
     /// Never opened, closed, or expired: its locks are free.
     UnknownSession,
-    /// `OpenSession` for an id that is in use with other settings.
+    /// `OpenSession` for an id that is in use with other settings, or whose session has ended.
     SessionExists,
     /// `Renew` of something that the session does not hold under this token.
     NotHeld,
@@ -108,7 +108,8 @@ impl fmt::Display for Rejection {
                  locks are free; open a new one"
             }
             Rejection::SessionExists => {
-                "the session id is in use with other settings; choose a random one"
+                "the session id is in use with other settings, or was in use before; choose a \
+                 random one"
             }
             Rejection::NotHeld => "the session does not hold the lock under this token",
             Rejection::TooManySessions => "the cluster has as many sessions as it can; close some",

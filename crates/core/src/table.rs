@@ -18,6 +18,7 @@ use crate::time::LogicalTime;
 pub(crate) mod answers;
 mod check;
 pub(crate) mod deadlines;
+pub(crate) mod ended;
 mod ending;
 mod once;
 mod promotion;
@@ -33,6 +34,7 @@ pub(crate) use ending::Left;
 pub(crate) use promotion::next_token;
 
 use deadlines::{Deadlines, Due};
+use ended::EndedSessions;
 use resource::Resource;
 use session::Session;
 
@@ -47,6 +49,7 @@ pub struct LockTable {
     applied_index: LogIndex,
     pub(crate) last_token: u64,
     pub(crate) sessions: BTreeMap<SessionId, Session>,
+    pub(crate) ended: EndedSessions,
     pub(crate) resources: BTreeMap<LockName, Resource>,
     // What follows can be computed from the above, and is not in the snapshot.
     pub(crate) deadlines: Deadlines,
@@ -63,6 +66,7 @@ impl LockTable {
             applied_index: LogIndex(0),
             last_token: 0,
             sessions: BTreeMap::new(),
+            ended: EndedSessions::default(),
             resources: BTreeMap::new(),
             deadlines: Deadlines::default(),
             public_ids: BTreeSet::new(),

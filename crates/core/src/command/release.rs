@@ -1,6 +1,7 @@
 //! `Release`: give a resource back.
 //!
-//! It matches session *and* token, so a late copy of a release can never free a newer hold.
+//! It matches session *and* token, so a late copy of a release can never free a newer hold. One that
+//! comes after its session has ended is told whether that was closed or expired.
 //!
 //! Caveat: the table does not remember every token. A token that was another session's, was granted
 //! after this session opened, and is not held any more, is told `AlreadyReleased` instead of
@@ -25,6 +26,9 @@ impl LockTable {
         token: FenceToken,
         events: &mut Vec<Event>,
     ) -> Outcome {
+        if let Some(end) = self.ended.get(call.session) {
+            return Outcome::Release(end.of_a_release());
+        }
         let question = Question::Release { name: name.clone(), token };
         if let Some(outcome) = self.recall(&call, &question) {
             return outcome;

@@ -13,7 +13,8 @@ use crate::table::deadlines::Due;
 use crate::table::session::Session;
 
 impl LockTable {
-    /// The same again is a retry. The same id with other settings is somebody else's mistake.
+    /// The same again is a retry. The same id with other settings is somebody else's mistake, and one
+    /// that has ended stays so.
     pub(crate) fn open_session(&mut self, open: OpenSession, events: &mut Vec<Event>) -> Outcome {
         let id = open.session;
         if let Some(session) = self.sessions.get_mut(&id) {
@@ -24,6 +25,9 @@ impl LockTable {
                 session.attach(stream);
             }
             return session.opened();
+        }
+        if self.ended.get(id).is_some() {
+            return Outcome::Rejected(Rejection::SessionExists);
         }
         if self.sessions.len() >= self.limits.sessions_max {
             return Outcome::Rejected(Rejection::TooManySessions);

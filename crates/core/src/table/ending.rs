@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use super::LockTable;
 use super::answers::{Question, Reply};
 use super::deadlines::Due;
+use super::ended::End;
 use super::queue::{Ticket, Waiter};
 use super::resource::Hold;
 use crate::event::{EndReason, Event};
@@ -110,6 +111,8 @@ impl LockTable {
         let session = session.with_parts_left_behind();
         self.deadlines.remove(session.deadline, Due::Session(id));
         self.public_ids.remove(&(session.public, id));
+        let end = if reason == EndReason::Closed { End::Closed } else { End::Expired };
+        self.ended.remember(id, end, self.limits.ended_sessions_max);
         for (request, wait) in session.waits {
             self.leave_queue(&wait.name, wait.ticket);
             let outcome = Outcome::Rejected(Rejection::UnknownSession);

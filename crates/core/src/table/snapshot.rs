@@ -13,6 +13,7 @@ use core::fmt;
 use super::LockTable;
 use super::answers::{Answers, Question, Reply};
 use super::deadlines::Due;
+use super::ended::End;
 use super::queue::{Ticket, WaitQueue, Waiter};
 use super::resource::{Bounds, Claim, Hold, Resource};
 use super::session::{Session, Wait};
@@ -114,6 +115,11 @@ impl LockTable {
             id.encode(sink);
             write_session(session, sink);
         }
+        sink.count(self.ended.len());
+        for (id, end) in self.ended.iter() {
+            id.encode(sink);
+            sink.u8(u8::from(end == End::Closed));
+        }
         sink.count(self.resources.len());
         for (name, resource) in &self.resources {
             sink.bytes(name.as_bytes());
@@ -140,6 +146,16 @@ impl LockTable {
             self.deadlines.insert(session.deadline, Due::Session(id));
             self.public_ids.insert((session.public, id));
             self.sessions.insert(id, session);
+        }
+        for _ in 0..reader.count()? {
+            let id = SessionId::decode(reader)?;
+            let closed = reader.bool("ended session")?;
+            if self.ended.get(id).is_some() {
+                let what = String::from("a session has ended twice");
+                return Err(DecodeError::Inconsistent(what));
+            }
+            let end = if closed { End::Closed } else { End::Expired };
+            self.ended.remember(id, end, usize::MAX);
         }
         for _ in 0..reader.count()? {
             let name = reader.name()?;

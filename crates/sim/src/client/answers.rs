@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use holdfast_client::lease::{HoldId, Leases, LogicalTime};
+use holdfast_client::lease::{HoldId, Leases, LogicalTime, RenewalId};
 use holdfast_core::{Grant, Outcome, Rejection, RequestId, SessionId};
 
 use super::ask::Ask;
@@ -122,7 +122,8 @@ impl Client {
             (Ask::Acquire { .. }, Outcome::Granted(grant)) => take_hold(session, request, grant),
             (Ask::Renew { hold, .. }, Outcome::Renewed { deadline, .. }) => {
                 if let Some(leases) = &mut session.leases {
-                    leases.renewed(HoldId(hold.0), deadline.map(|at| LogicalTime(at.as_ms())));
+                    let deadline = deadline.map(|at| LogicalTime(at.as_ms()));
+                    leases.renewed(HoldId(hold.0), RenewalId(request.0), deadline);
                 }
             }
             (Ask::Renew { hold, .. }, Outcome::Rejected(_)) => session.end_hold(hold),

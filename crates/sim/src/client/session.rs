@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use holdfast_client::lease::{HoldId, Leases, LocalTime};
+use holdfast_client::lease::{HoldId, Leases, LocalTime, RenewalId};
 use holdfast_core::{FenceToken, LockName, PublicSessionId, RequestId, SessionId, Span, StreamId};
 
 use super::ask::Ask;
@@ -135,6 +135,17 @@ impl Session {
             .filter(|(_, pending)| matches!(pending.ask, Ask::Acquire { .. }))
             .map(|(request, _)| *request)
             .collect()
+    }
+
+    /// A renewal may shorten the hold as soon as it is out.
+    pub(super) fn renewal_goes_out(&mut self, request: RequestId, pending: &Pending) {
+        if let (Some(leases), Ask::Renew { hold, ttl: Some(ttl), .. }) =
+            (&mut self.leases, &pending.ask)
+        {
+            let ttl = Duration::from_millis(ttl.as_ms());
+            let (hold, renewal) = (HoldId(hold.0), RenewalId(request.0));
+            leases.renewal_sent(hold, renewal, pending.first_sent, ttl);
+        }
     }
 
     pub(super) fn is_being_renewed(&self, hold: &Held) -> bool {

@@ -60,7 +60,8 @@ impl Node {
             let is_resumed = resumed.is_some();
             let next = resumed.take().or_else(|| running.begin_turn(outputs));
             let is_last = next.is_none();
-            let snapshot = next.as_ref().is_some_and(|half| half.turn.snapshot.is_some());
+            let snapshot = next.as_ref().and_then(|half| half.turn.snapshot.as_ref());
+            let snapshot = snapshot.map(|snapshot| LogIndex(snapshot.index));
             match self.persist(running, next, is_resumed, now, outputs) {
                 Persisted::Done => {}
                 Persisted::Later => return true,
@@ -228,7 +229,7 @@ impl Running {
     }
 
     /// Applies what is committed and carries out what comes of it. False if the node has to stop.
-    fn finish_turn(&mut self, installed_snapshot: bool, outputs: &mut Vec<Output>) -> bool {
+    fn finish_turn(&mut self, installed: Option<LogIndex>, outputs: &mut Vec<Output>) -> bool {
         let applied_before = self.replica.applied_index();
         let mut effects = Vec::new();
         if let Err(fatal) = self.replica.finish_turn(&mut effects) {
@@ -236,9 +237,14 @@ impl Running {
             outputs.push(Output::Stopped { why: fatal.to_string() });
             return false;
         }
-        let (index, at) = (self.replica.applied_index(), self.replica.table().now());
-        if installed_snapshot {
-            outputs.push(Output::Restored { index: LogIndex(index), at });
+        let (index, now) = (self.replica.applied_index(), self.replica.table().now());
+        if let Some(index) = installed {
+            // Entries after the snapshot may have been applied in the same turn.
+            let first = effects.iter().find_map(|effect| match effect {
+                Effect::Happened { at, .. } => Some(*at),
+                _ => None,
+            });
+            outputs.push(Output::Restored { index, at: first.unwrap_or(now) });
         }
         for effect in effects {
             self.carry_out(effect, outputs);
@@ -249,7 +255,7 @@ impl Running {
         if index.is_multiple_of(DIGEST_EVERY) && index != self.digested_at {
             self.digested_at = index;
             let digest = self.replica.table().digest().0;
-            outputs.push(Output::Digest { index: LogIndex(index), at, digest });
+            outputs.push(Output::Digest { index: LogIndex(index), at: now, digest });
         }
         true
     }
