@@ -1,7 +1,8 @@
 //! `Release`: give a resource back.
 //!
 //! It matches session *and* token, so a late copy of a release can never free a newer hold. One that
-//! comes after its session has ended is told whether that was closed or expired.
+//! comes after its session was closed is told that everything has been given back. After one that
+//! expired nobody knows whether an earlier copy had done it: that is an unknown session.
 //!
 //! Caveat: the table does not remember every token. A token that was another session's, was granted
 //! after this session opened, and is not held any more, is told `AlreadyReleased` instead of
@@ -15,6 +16,7 @@ use crate::id::FenceToken;
 use crate::name::LockName;
 use crate::outcome::{Outcome, ReleaseAnswer};
 use crate::table::answers::{Question, Reply};
+use crate::table::ended::End;
 use crate::table::resource::Hold;
 use crate::table::{Left, LockTable};
 
@@ -26,8 +28,8 @@ impl LockTable {
         token: FenceToken,
         events: &mut Vec<Event>,
     ) -> Outcome {
-        if let Some(end) = self.ended.get(call.session) {
-            return Outcome::Release(end.of_a_release());
+        if self.ended.get(call.session) == Some(End::Closed) {
+            return Outcome::Release(ReleaseAnswer::AlreadyReleased);
         }
         let question = Question::Release { name: name.clone(), token };
         if let Some(outcome) = self.recall(&call, &question) {

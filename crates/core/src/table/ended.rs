@@ -1,13 +1,12 @@
 //! Sessions that have ended, the latest of them, and how.
 //!
 //! Their answers are gone with them, so a straggling copy of their opening must not bring them back: a
-//! straggling acquire would then be granted a second time, to nobody. And a release that comes late can
-//! still be told why there is nothing to release.
+//! straggling acquire would then be granted a second time, to nobody. And a release that comes after its
+//! session was closed can be told that everything has been given back.
 
 use alloc::collections::{BTreeMap, VecDeque};
 
 use crate::id::SessionId;
-use crate::outcome::ReleaseAnswer;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct EndedSessions {
@@ -23,16 +22,6 @@ pub(crate) enum End {
     Closed,
     /// It was not heard of any more.
     Expired,
-}
-
-impl End {
-    /// What a release by that session is told.
-    pub(crate) fn of_a_release(self) -> ReleaseAnswer {
-        match self {
-            End::Closed => ReleaseAnswer::AlreadyReleased,
-            End::Expired => ReleaseAnswer::Expired,
-        }
-    }
 }
 
 impl EndedSessions {
