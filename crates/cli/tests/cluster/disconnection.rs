@@ -160,10 +160,15 @@ async fn a_lock_command_outlives_kill_9_of_the_leader_and_of_the_node_that_forwa
         let token = cluster.client().status("work").await.holders[0].token;
         cluster.kill(id);
         cluster.leader().await;
-        // Longer than its linger time, so that a session that was given up would be gone.
-        tokio::time::sleep(Duration::from_secs(2)).await;
-        let holders = cluster.client().status("work").await.holders;
-        assert_eq!(holders.first().map(|holder| holder.token), Some(token));
+        let held_for = cluster.client().status("work").await.holders[0].held_for_ms;
+        // The table's own time moves on by more than the linger time: a session that was given up
+        // would be gone.
+        eventually("time has passed", Duration::from_secs(20), || async {
+            let holders = cluster.client().status("work").await.holders;
+            assert_eq!(holders.first().map(|holder| holder.token), Some(token));
+            (holders[0].held_for_ms > held_for + 1_500).then_some(())
+        })
+        .await;
         let status = tokio::task::spawn_blocking(move || process.wait()).await.unwrap().unwrap();
         assert_eq!(status.code(), Some(0), "the command was not let finish");
         await_held(&cluster, "work", false).await;
