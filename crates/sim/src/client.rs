@@ -48,7 +48,7 @@ pub(crate) struct Client {
 pub(crate) enum Output {
     Send {
         to: usize,
-        request: Request,
+        request: Box<Request>,
     },
     /// Call [`Client::timer`] after this much real time.
     Timer {
@@ -277,7 +277,7 @@ impl Client {
             Body::Status(_) if self.rng.percent(50) => self.rng.index(self.nodes),
             _ => self.leader,
         };
-        outputs.push(Output::Send { to, request: Request { reply_to, body } });
+        outputs.push(Output::Send { to, request: Box::new(Request { reply_to, body }) });
         let timer = Timer { session: session.id, request, attempt: pending.attempt };
         outputs.push(Output::Timer { after_us: self.rng.between(1_000_000, 3_000_000), timer });
     }

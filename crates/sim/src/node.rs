@@ -91,7 +91,7 @@ pub(crate) enum Incoming {
         to: NodeId,
         delivered: bool,
     },
-    Request(Request),
+    Request(Box<Request>),
     /// The background work on a snapshot gets its turn.
     SnapshotDue(SnapshotFile),
     StreamBroke(BrokenStream),
@@ -102,10 +102,10 @@ pub(crate) enum Incoming {
 #[derive(Debug)]
 pub(crate) enum Output {
     Send(Outgoing),
-    Answer(Answer),
+    Answer(Box<Answer>),
     Forward {
         to: NodeId,
-        request: Request,
+        request: Box<Request>,
     },
     Notice {
         client: usize,

@@ -58,7 +58,6 @@ pub(crate) struct World {
 pub(crate) enum Due {
     Deliver { from: Place, to: Place, message: Message },
     Tell { node: usize, incoming: Incoming },
-    Wake(usize),
     Think(usize),
     Timer(usize, Timer),
     Write(usize, Write),
@@ -138,13 +137,32 @@ impl World {
 
     /// Lets everything happen that is due until then.
     pub(crate) fn run_until(&mut self, end: RealTime) {
-        while let Some(due) = self.agenda.next_due().filter(|due| *due <= end) {
-            self.now = due;
-            if let Some(what) = self.agenda.next() {
-                self.happen(what);
+        loop {
+            let planned = self.agenda.next_due();
+            let turn = self.next_turn();
+            match (planned, turn) {
+                // What arrives at the moment of a turn arrives before it.
+                (Some(due), turn) if due <= end && turn.is_none_or(|(at, _)| due <= at) => {
+                    self.now = due;
+                    if let Some(what) = self.agenda.next() {
+                        self.happen(what);
+                    }
+                }
+                (_, Some((at, node))) if at <= end => {
+                    self.now = at;
+                    self.wakes[node] = None;
+                    self.turn(node);
+                }
+                _ => break,
             }
         }
         self.now = end;
+    }
+
+    /// Which loop turns next, and when.
+    fn next_turn(&self) -> Option<(RealTime, usize)> {
+        let planned = self.wakes.iter().enumerate();
+        planned.filter_map(|(node, at)| Some(((*at)?, node))).min()
     }
 
     fn happen(&mut self, what: Due) {
@@ -153,12 +171,6 @@ impl World {
             Due::Tell { node, incoming } => {
                 self.nodes[node].receive(incoming);
                 self.wake(node, self.now);
-            }
-            Due::Wake(node) => {
-                if self.wakes[node] == Some(self.now) {
-                    self.wakes[node] = None;
-                    self.turn(node);
-                }
             }
             Due::Think(client) => {
                 if self.may_act(client, Due::Think(client)) {
@@ -355,9 +367,8 @@ impl World {
     pub(crate) fn wake(&mut self, node: usize, at: RealTime) {
         let ready = RealTime(self.turned[node].0 + TURN_US).max(self.nodes[node].busy_until);
         let at = at.max(ready);
-        if self.wakes[node].is_none_or(|planned| planned > at || planned < self.now) {
+        if self.wakes[node].is_none_or(|planned| planned > at) {
             self.wakes[node] = Some(at);
-            self.agenda.plan(at, Due::Wake(node));
         }
     }
 

@@ -9,21 +9,21 @@ use std::collections::BTreeMap;
 
 use holdfast_core::{EndReason, Event, FenceToken, LockName, Outcome, Rejection, SessionId};
 
-use super::log::merged;
+use super::evidence::Evidence;
 use super::promises::{ExpiryBound, Promises};
 use super::words::{At, Findings, Who};
 use crate::history::{ClientOperation, History, Input, Output, RealTime, Violation};
 
-pub fn check(history: &History, promises: &Promises) -> Vec<Violation> {
+pub fn check(history: &Evidence<'_>, promises: &Promises) -> Vec<Violation> {
     let mut findings = Findings::of("expiry");
     if history.replicated.is_empty() || history.rates_broken {
         return findings.into_violations();
     }
     let sessions = sessions(history);
     let mut open: BTreeMap<SessionId, ()> = BTreeMap::new();
-    for entry in merged(history) {
+    for entry in history.log() {
         let at = entry.first_applied;
-        for event in entry.events {
+        for event in &entry.events {
             match event {
                 Event::SessionOpened { session, .. } => drop(open.insert(*session, ())),
                 Event::SessionEnded { session, reason, .. } => {
@@ -295,11 +295,11 @@ mod tests {
     fn bounded(story: &Story) -> Vec<Violation> {
         let bound = ExpiryBound { grace_ms: 300, tick_ms: 50, delivery_ms: 100 };
         let promises = Promises { expiry_bound: Some(bound), ..Promises::default() };
-        check(&story.history, &promises)
+        check(&story.evidence(), &promises)
     }
 
     fn early(story: &Story) -> usize {
-        check(&story.history, &Promises::default()).len()
+        check(&story.evidence(), &Promises::default()).len()
     }
 
     #[test]

@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 
 use holdfast_core::{Event, FenceToken, LockName, SessionId};
 
-use super::log::merged;
+use super::evidence::Evidence;
 use super::words::{At, Findings, Who};
 use crate::history::{History, RealTime, Violation};
 
-pub fn check(history: &History) -> Vec<Violation> {
+pub fn check(history: &Evidence<'_>) -> Vec<Violation> {
     let mut findings = Findings::of("fence");
     check_store(history, &mut findings);
     if !history.replicated.is_empty() {
@@ -46,10 +46,10 @@ struct Hold {
     ended: Option<RealTime>,
 }
 
-fn check_leases(history: &History, findings: &mut Findings) {
+fn check_leases(history: &Evidence<'_>, findings: &mut Findings) {
     let mut holds: BTreeMap<(&LockName, FenceToken), Hold> = BTreeMap::new();
-    for entry in merged(history) {
-        for event in entry.events {
+    for entry in history.log() {
+        for event in &entry.events {
             match event {
                 Event::Granted { name, session, token, .. } => {
                     holds.insert((name, *token), Hold { session: *session, ended: None });
@@ -104,7 +104,7 @@ mod tests {
     }
 
     fn found(story: &Story) -> usize {
-        check(&story.history).len()
+        check(&story.evidence()).len()
     }
 
     #[test]

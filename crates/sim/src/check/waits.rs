@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use holdfast_core::{Event, LockName, Outcome, RequestId, SessionId};
 
+use super::evidence::Evidence;
 use super::expiry::leaderless_us;
-use super::log::merged;
 use super::promises::{ExpiryBound, Promises};
 use super::words::{At, Findings, Which};
 use crate::history::{ClientOperation, History, Input, RealTime, Violation};
 
-pub fn check(history: &History, promises: &Promises) -> Vec<Violation> {
+pub fn check(history: &Evidence<'_>, promises: &Promises) -> Vec<Violation> {
     let mut findings = Findings::of("waits");
     if history.replicated.is_empty() || history.rates_broken {
         return findings.into_violations();
@@ -22,9 +22,9 @@ pub fn check(history: &History, promises: &Promises) -> Vec<Violation> {
         .map(|operation| ((operation.session, operation.request), operation))
         .collect();
     let mut waiting: BTreeMap<(SessionId, RequestId), Wait<'_>> = BTreeMap::new();
-    for entry in merged(history) {
+    for entry in history.log() {
         let at = entry.first_applied;
-        for event in entry.events {
+        for event in &entry.events {
             match event {
                 Event::Queued { name, session, request, .. } => {
                     let key = (*session, *request);
@@ -117,7 +117,7 @@ mod tests {
         story.history.leaders.push(span);
         let bound = ExpiryBound { grace_ms: 300, tick_ms: 50, delivery_ms: 0 };
         let promises = Promises { expiry_bound: Some(bound), ..Promises::default() };
-        check(&story.history, &promises).len()
+        check(&story.evidence(), &promises).len()
     }
 
     #[test]

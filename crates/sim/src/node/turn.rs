@@ -178,16 +178,21 @@ impl Node {
     }
 
     /// The leader takes it in; another node passes it on, one hop, or says who leads.
-    fn request(&mut self, running: &mut Running, request: Request, outputs: &mut Vec<Output>) {
+    fn request(
+        &mut self,
+        running: &mut Running,
+        mut request: Box<Request>,
+        outputs: &mut Vec<Output>,
+    ) {
         let leader = running.leadership.leader.filter(|leader| *leader != self.id);
-        let Request { mut reply_to, body } = request;
-        if let (false, Some(to), None) = (running.leadership.is_here, leader, reply_to.via)
+        if let (false, Some(to), None) = (running.leadership.is_here, leader, request.reply_to.via)
             && self.rng.percent(50)
         {
-            reply_to.via = Some(self.id.0 as usize - 1);
-            outputs.push(Output::Forward { to, request: Request { reply_to, body } });
+            request.reply_to.via = Some(self.id.0 as usize - 1);
+            outputs.push(Output::Forward { to, request });
             return;
         }
+        let Request { reply_to, body } = *request;
         if running.leadership.is_here {
             running.streams.insert(reply_to.session, reply_to.client);
         }
@@ -206,9 +211,10 @@ impl Node {
     fn refuse_for_want_of_space(&mut self, running: &mut Running, outputs: &mut Vec<Output>) {
         while let Some(incoming) = self.inbox.pop_front() {
             match incoming {
-                Incoming::Request(Request { reply_to, .. }) => {
+                Incoming::Request(request) => {
+                    let reply_to = request.reply_to;
                     let what = Told::Refused(Refusal::OutOfSpace);
-                    outputs.push(Output::Answer(Answer { reply_to, what }));
+                    outputs.push(Output::Answer(Box::new(Answer { reply_to, what })));
                 }
                 Incoming::SnapshotDue(_) => running.replica.handle_snapshot_failed(),
                 _ => {}
@@ -294,7 +300,7 @@ impl Running {
         let holder =
             status.holders.first().map(|holder| (session_of(holder.session), holder.token));
         let what = Told::Status { holder, waiters: status.waiter_count as u64 };
-        outputs.push(Output::Answer(Answer { reply_to, what }));
+        outputs.push(Output::Answer(Box::new(Answer { reply_to, what })));
     }
 
     fn tell_those_concerned(

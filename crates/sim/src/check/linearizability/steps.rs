@@ -13,12 +13,15 @@ use holdfast_core::{
 use super::lifetimes::Lifetimes;
 use super::model::Action;
 use super::search::Step;
-use crate::check::log::merged;
+use crate::check::evidence::Evidence;
 use crate::check::promises::Promises;
 use crate::check::words::{Which, Who};
 use crate::history::{ClientOperation, History, Input, Output, RealTime};
 
-pub(super) fn by_name(history: &History, promises: &Promises) -> BTreeMap<LockName, Vec<Step>> {
+pub(super) fn by_name(
+    history: &Evidence<'_>,
+    promises: &Promises,
+) -> BTreeMap<LockName, Vec<Step>> {
     let log = Log::of(history);
     let mut translation = Translation {
         lifetimes: Lifetimes::of(history, promises),
@@ -88,13 +91,13 @@ struct Log<'a> {
 
 impl Log<'_> {
     /// None if the log was not recorded.
-    fn of(history: &History) -> Option<Log<'_>> {
+    fn of<'a>(history: &'a Evidence<'_>) -> Option<Log<'a>> {
         if history.replicated.is_empty() {
             return None;
         }
         let mut log = Log { granted: BTreeMap::new(), ended: Vec::new() };
-        for entry in merged(history) {
-            for event in entry.events {
+        for entry in history.log() {
+            for event in &entry.events {
                 match event {
                     Event::Granted { session, request, token, .. } => {
                         let grant = (*token, entry.first_applied);

@@ -8,11 +8,11 @@ use crate::check::story::{Asked, Story, granted, grants, hold_ended, name};
 use crate::history::Input;
 
 fn found(story: &Story) -> usize {
-    check(&story.history, &Promises::default()).len()
+    check(&story.evidence(), &Promises::default()).len()
 }
 
 fn assert_fine(story: &Story) {
-    assert_eq!(check(&story.history, &Promises::default()), []);
+    assert_eq!(check(&story.evidence(), &Promises::default()), []);
 }
 
 fn released() -> Outcome {
@@ -251,9 +251,9 @@ fn a_search_that_is_given_no_time_gives_up() {
     let mut story = three_sessions();
     story.acquire("a", 1, 1).from(1).until(2, grants("a", 1));
     let promises = Promises { linearization_steps_max: 0, ..Promises::default() };
-    assert_eq!(check(&story.history, &promises), []);
+    assert_eq!(check(&story.evidence(), &promises), []);
     let strict = Promises { giving_up_is_a_violation: true, ..promises };
-    assert_eq!(check(&story.history, &strict).len(), 1);
+    assert_eq!(check(&story.evidence(), &strict).len(), 1);
 }
 
 #[test]
@@ -261,7 +261,7 @@ fn a_violation_says_where_to_look() {
     let mut story = three_sessions();
     story.acquire("a", 1, 1).from(1).until(2, grants("a", 1));
     status(&mut story).from(3).saw(4, None);
-    let what = &check(&story.history, &Promises::default())[0].what;
+    let what = &check(&story.evidence(), &Promises::default())[0].what;
     assert!(
         what.contains("held by session 1 since: request 1 of session 1: try -> granted 1"),
         "{what}"
