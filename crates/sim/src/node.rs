@@ -14,7 +14,9 @@ use std::io;
 use std::time::Duration;
 
 use holdfast_core::{Event, Limits, LogIndex, LogicalTime, SessionId, Span};
-use holdfast_replica::{Leadership, NodeId, Outgoing, Replica, ReplicaConfig, SnapshotFile};
+use holdfast_replica::{
+    Effect, Leadership, NodeId, Outgoing, Replica, ReplicaConfig, SnapshotFile,
+};
 use holdfast_wal::{Operation, SimDisk};
 
 use self::callers::Callers;
@@ -68,6 +70,8 @@ struct Running {
     /// The turn whose disk work is not done.
     half: Option<HalfTurn>,
     out_of_space: bool,
+    /// Empty between turns; kept for its room.
+    effects: Vec<Effect>,
     digested_at: u64,
     /// The process ended in the middle of its work.
     gone: bool,
@@ -210,6 +214,7 @@ impl Node {
             leadership: Leadership::default(),
             half: None,
             out_of_space: false,
+            effects: Vec::new(),
             digested_at: 0,
             gone: false,
         }));

@@ -12,6 +12,7 @@
 //! Where the history has the replicated part, expiries and the tokens of unanswered acquires are taken from
 //! there, and the search has little left to guess.
 
+mod label;
 mod lifetimes;
 mod model;
 #[cfg(test)]

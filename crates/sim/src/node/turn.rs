@@ -237,7 +237,7 @@ impl Running {
     /// Applies what is committed and carries out what comes of it. False if the node has to stop.
     fn finish_turn(&mut self, installed: Option<LogIndex>, outputs: &mut Vec<Output>) -> bool {
         let applied_before = self.replica.applied_index();
-        let mut effects = Vec::new();
+        let mut effects = std::mem::take(&mut self.effects);
         if let Err(fatal) = self.replica.finish_turn(&mut effects) {
             outputs.push(Output::Broken { what: fatal.to_string() });
             outputs.push(Output::Stopped { why: fatal.to_string() });
@@ -252,9 +252,10 @@ impl Running {
             });
             outputs.push(Output::Restored { index, at: first.unwrap_or(now) });
         }
-        for effect in effects {
+        for effect in effects.drain(..) {
             self.carry_out(effect, outputs);
         }
+        self.effects = effects;
         if index > applied_before && self.leadership.is_here {
             outputs.push(Output::Committed { term: self.leadership.term });
         }

@@ -10,6 +10,7 @@ use holdfast_core::{
     Event, FenceToken, LockName, Outcome, Rejection, ReleaseAnswer, RequestId, SessionId,
 };
 
+use super::label::Label;
 use super::lifetimes::Lifetimes;
 use super::model::Action;
 use super::search::Step;
@@ -18,10 +19,10 @@ use crate::check::promises::Promises;
 use crate::check::words::{Which, Who};
 use crate::history::{ClientOperation, History, Input, Output, RealTime};
 
-pub(super) fn by_name(
-    history: &Evidence<'_>,
-    promises: &Promises,
-) -> BTreeMap<LockName, Vec<Step>> {
+pub(super) fn by_name<'a>(
+    history: &'a Evidence<'_>,
+    promises: &'a Promises,
+) -> BTreeMap<LockName, Vec<Step<'a>>> {
     let log = Log::of(history);
     let mut translation = Translation {
         lifetimes: Lifetimes::of(history, promises),
@@ -141,15 +142,15 @@ impl Cancelled {
     }
 }
 
-struct Translation<'a> {
+struct Translation<'a, 'log> {
     lifetimes: Lifetimes<'a>,
     cancelled: Cancelled,
-    log: Option<&'a Log<'a>>,
-    steps: BTreeMap<LockName, Vec<Step>>,
+    log: Option<&'log Log<'a>>,
+    steps: BTreeMap<LockName, Vec<Step<'a>>>,
 }
 
-impl Translation<'_> {
-    fn add(&mut self, operation: &ClientOperation) {
+impl<'a> Translation<'a, '_> {
+    fn add(&mut self, operation: &'a ClientOperation) {
         let session = operation.session;
         let answer = operation.returned.as_ref();
         let returned = answer.map(|(returned, _)| *returned);
@@ -195,7 +196,7 @@ impl Translation<'_> {
 
     fn add_acquire(
         &mut self,
-        operation: &ClientOperation,
+        operation: &'a ClientOperation,
         name: &LockName,
         outcome: Option<&Outcome>,
     ) {
@@ -230,7 +231,7 @@ impl Translation<'_> {
 
     fn push_grant(
         &mut self,
-        operation: &ClientOperation,
+        operation: &'a ClientOperation,
         name: &LockName,
         token: Option<FenceToken>,
         returned: Option<RealTime>,
@@ -248,13 +249,13 @@ impl Translation<'_> {
     }
 
     /// Closing counts under every name at which the session may have been granted something.
-    fn add_closing(&mut self, operation: &ClientOperation) {
+    fn add_closing(&mut self, operation: &'a ClientOperation) {
         let session = operation.session;
         let returned = match &operation.returned {
             Some((returned, Output::Outcome(Outcome::SessionClosed))) => Some(*returned),
             _ => None,
         };
-        let was_granted = |step: &Step| match step.action {
+        let was_granted = |step: &Step<'_>| match step.action {
             Action::Grant { session: other, .. } => other == session,
             _ => false,
         };
@@ -265,7 +266,7 @@ impl Translation<'_> {
                     invoked: operation.invoked,
                     returned,
                     may_end_from: None,
-                    label: format!("{} closes", Who(session)),
+                    label: Label::Closes(session),
                 });
             }
         }
@@ -278,25 +279,24 @@ impl Translation<'_> {
                 invoked: *applied,
                 returned: Some(*applied),
                 may_end_from: None,
-                label: format!("the log ends the hold of {} under {token}", Who(*session)),
+                label: Label::Ends(*session, *token),
             });
         }
     }
 
     fn push(
         &mut self,
-        operation: &ClientOperation,
+        operation: &'a ClientOperation,
         name: &LockName,
         action: Action,
         returned: Option<RealTime>,
     ) {
-        let label = format!("{}: {}", Which(operation.session, operation.request), said(operation));
         self.steps.entry(name.clone()).or_default().push(Step {
             action,
             invoked: operation.invoked,
             returned,
             may_end_from: None,
-            label,
+            label: Label::Asked(operation),
         });
     }
 }
@@ -314,28 +314,4 @@ fn did_nothing(rejection: Rejection) -> bool {
             | Rejection::InvalidMetadata
             | Rejection::InvalidOwner
     )
-}
-
-fn said(operation: &ClientOperation) -> String {
-    let question = match &operation.input {
-        Input::OpenSession { .. } => String::from("open"),
-        Input::Touch => String::from("touch"),
-        Input::CloseSession => String::from("close"),
-        Input::Acquire { wait_ms: 0, .. } => String::from("try"),
-        Input::Acquire { wait_ms, .. } => format!("acquire, waiting up to {wait_ms} ms"),
-        Input::Cancel { target } => format!("cancel {}", target.0),
-        Input::Release { token, .. } => format!("release {token}"),
-        Input::Renew { token, .. } => format!("renew {token}"),
-        Input::Status { .. } => String::from("status"),
-    };
-    let answer = match &operation.returned {
-        None => String::from("no answer"),
-        Some((_, Output::Outcome(Outcome::Granted(grant)))) => format!("granted {}", grant.token),
-        Some((_, Output::Outcome(outcome))) => format!("{outcome:?}"),
-        Some((_, Output::Status { holder: None, .. })) => String::from("free"),
-        Some((_, Output::Status { holder: Some((session, token)), .. })) => {
-            format!("held by {} under {token}", Who(*session))
-        }
-    };
-    format!("{question} -> {answer}")
 }
