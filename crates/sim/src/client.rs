@@ -80,6 +80,7 @@ pub(crate) struct Write {
     pub(crate) session: SessionId,
     pub(crate) name: LockName,
     pub(crate) token: FenceToken,
+    pub(crate) clock_stood_still: bool,
 }
 
 impl Client {
@@ -121,7 +122,7 @@ impl Client {
             None => self.open(now, recorder, outputs),
             Some(mut session) => {
                 self.write_under_locks(&session, now, local, outputs);
-                let choice = match self.choose(&session, now, local) {
+                let choice = match self.choose(&session, local) {
                     Choice::Nothing if self.draining => self.choose_last(&session),
                     choice => choice,
                 };
@@ -157,6 +158,21 @@ impl Client {
         self.session = Some(session);
     }
 
+    pub(crate) fn stop_clock(&mut self, now: RealTime) {
+        self.clock.stop(now);
+        if let Some(session) = &mut self.session {
+            session.clock_stood_still = true;
+        }
+    }
+
+    pub(crate) fn start_clock(&mut self, now: RealTime) {
+        self.clock.go_on(now);
+    }
+
+    pub(crate) fn leap_clock(&mut self, ahead_us: u64) {
+        self.clock.leap(ahead_us);
+    }
+
     /// The process ends without a word.
     pub(crate) fn die(&mut self) {
         self.dead = true;
@@ -190,13 +206,13 @@ impl Client {
             linger: if self.rng.percent(20) { short } else { ttl },
             stream: self.next_stream(),
             stream_node: self.leader,
-            began: now,
             leases: None,
             holds: Default::default(),
             pending: Default::default(),
             last_request: RequestId(0),
             closing: false,
             given_back: None,
+            clock_stood_still: self.clock.is_stopped(),
         };
         let (stream, linger) = (session.stream, session.linger);
         let open = Ask::Open { public: session.public, stream, ttl, linger };

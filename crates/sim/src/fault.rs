@@ -47,12 +47,16 @@ pub enum FaultKind {
     /// A client stops for ever; another takes its place.
     DeadClient,
     LeaderTransfer,
+    /// The clock of a node or of a client stands still, and then goes on from there.
+    StoppedClock,
+    /// The clock of a node or of a client is ahead all at once.
+    LeapingClock,
     /// A node's clock runs faster or slower than is trusted; for the whole run.
     WildClock,
 }
 
 impl FaultKind {
-    pub const ALL: [FaultKind; 25] = [
+    pub const ALL: [FaultKind; 27] = [
         FaultKind::IsolatedNode,
         FaultKind::Minority,
         FaultKind::Majority,
@@ -77,6 +81,8 @@ impl FaultKind {
         FaultKind::PausedClient,
         FaultKind::DeadClient,
         FaultKind::LeaderTransfer,
+        FaultKind::StoppedClock,
+        FaultKind::LeapingClock,
         FaultKind::WildClock,
     ];
 
@@ -106,6 +112,8 @@ impl FaultKind {
             FaultKind::PausedClient => "paused-client",
             FaultKind::DeadClient => "dead-client",
             FaultKind::LeaderTransfer => "leader-transfer",
+            FaultKind::StoppedClock => "stopped-clock",
+            FaultKind::LeapingClock => "leaping-clock",
             FaultKind::WildClock => "wild-clock",
         }
     }
@@ -133,7 +141,16 @@ pub(crate) enum Undo {
     Restart(Vec<usize>),
     MakeRoom(usize),
     HealDisk(usize),
-    ResumeNode(usize),
-    ResumeClient(usize),
+    /// If it was the whole machine that stood still, its clock goes on too.
+    ResumeNode {
+        node: usize,
+        with_clock: bool,
+    },
+    ResumeClient {
+        client: usize,
+        with_clock: bool,
+    },
+    StartNodeClock(usize),
+    StartClientClock(usize),
     ReplaceClient(usize),
 }

@@ -27,9 +27,34 @@ pub struct History {
     /// recorded.
     pub heard: BTreeMap<SessionId, Vec<RealTime>>,
     pub end: RealTime,
+    /// What nodes' clocks did besides running.
+    pub clocks: ClockFaults,
     /// Some clock ran faster or slower than is trusted. Then only the tokens protect: nothing is promised
     /// about when a session ends, nor about how long a client may believe in its lock.
     pub rates_broken: bool,
+}
+
+/// Clocks of nodes that stood still or leapt ahead, within a run whose rates are trusted otherwise. The service
+/// bounds the harm: while a clock stands still nothing is promised to end, and a leap ends things early by
+/// no more than the longest turn that a leader counts.
+#[derive(Clone, Debug, Default)]
+pub struct ClockFaults {
+    pub stops: Vec<(RealTime, RealTime)>,
+    pub leaps: Vec<RealTime>,
+}
+
+impl ClockFaults {
+    /// For how long clocks stood still between two moments, those of different nodes added up.
+    pub(crate) fn stopped_us(&self, from: RealTime, to: RealTime) -> u64 {
+        let within =
+            |(stop, go): &(RealTime, RealTime)| go.0.min(to.0).saturating_sub(stop.0.max(from.0));
+        self.stops.iter().map(within).sum()
+    }
+
+    /// How many leaps there were between two moments.
+    pub(crate) fn leaps(&self, from: RealTime, to: RealTime) -> u64 {
+        self.leaps.iter().filter(|leap| (from..=to).contains(leap)).count() as u64
+    }
 }
 
 /// One request of a client, retries included: they share one request id and count as one operation.
@@ -95,6 +120,8 @@ pub struct StoreWrite {
     pub session: SessionId,
     pub name: LockName,
     pub token: FenceToken,
+    /// Its own clock has stood still since its session began, so that it may have believed for too long.
+    pub clock_stood_still: bool,
     /// The resource compares with the highest token that it has seen.
     pub accepted: bool,
 }

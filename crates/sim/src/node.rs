@@ -43,7 +43,7 @@ pub(crate) struct Settings {
 pub(crate) struct Node {
     pub(crate) id: NodeId,
     settings: Settings,
-    clock: LocalClock,
+    pub(crate) clock: LocalClock,
     rng: Rng,
     disk: SimDisk,
     running: Option<Box<Running>>,
@@ -139,10 +139,6 @@ pub(crate) enum Output {
     /// The leader proposed this entry.
     Proposed(bytes::Bytes),
     Leadership(Leadership),
-    /// The replica would not take a message.
-    Refused {
-        why: String,
-    },
     Stopped {
         why: String,
     },
@@ -241,8 +237,16 @@ impl Node {
     pub(crate) fn corrupt(&mut self) -> bool {
         let disk = self.disk.crashed(|_| false);
         let names = holdfast_wal::Disk::list(&disk).unwrap_or_default();
-        let ours: Vec<String> = names.into_iter().filter(|name| name.starts_with("log-")).collect();
-        let Some(name) = self.rng.pick(&ours) else { return false };
+        // Snapshots come in the order of their index, and the last one replaces those before.
+        let (logs, snapshots): (Vec<_>, Vec<_>) = names
+            .into_iter()
+            .filter(|name| name.starts_with("log-") || name.starts_with("snap-"))
+            .partition(|name| name.starts_with("log-"));
+        let of = match snapshots.last() {
+            Some(newest) if self.rng.percent(40) => Some(newest),
+            _ => self.rng.pick(&logs),
+        };
+        let Some(name) = of else { return false };
         // Only blocks that were written: what lies behind them is not the log's yet.
         let content = disk.content(name).unwrap_or_default();
         let written = content.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
@@ -307,6 +311,12 @@ impl Node {
 
     pub(crate) fn replica(&self) -> Option<&Replica> {
         self.running.as_ref().map(|running| &running.replica)
+    }
+
+    /// What one leap of this node's clock can count for.
+    pub(crate) fn leap_max(&self) -> Duration {
+        let ticks = (self.settings.election_ticks.1 / 2).max(1) as u32;
+        self.settings.tick * ticks
     }
 
     /// When the loop turns at the latest, from now on.

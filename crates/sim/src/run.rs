@@ -84,5 +84,6 @@ fn promises(world: &World) -> Promises {
         // What leaders hear is recorded.
         delivery_ms: 0,
     };
-    Promises { expiry_bound: Some(bound), ..Promises::default() }
+    let leap_ms = world.nodes.first().map_or(0, |node| node.leap_max().as_millis() as u64);
+    Promises { expiry_bound: Some(bound), leap_ms, ..Promises::default() }
 }

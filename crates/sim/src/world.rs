@@ -256,14 +256,22 @@ impl World {
     }
 
     fn write(&mut self, client: usize, write: Write) {
-        let Write { believed, session, name, token } = write;
+        let Write { believed, session, name, token, clock_stood_still } = write;
         let accepted = self.store.write(&name, token);
         self.trace.number(token.0 << 1 | u64::from(accepted));
         self.trace.line(self.now, || {
             format!("client {client} writes under {name} with token {token}: accepted {accepted}")
         });
         let at = self.now;
-        self.recorder.wrote(StoreWrite { at, believed, session, name, token, accepted });
+        self.recorder.wrote(StoreWrite {
+            at,
+            believed,
+            session,
+            name,
+            token,
+            clock_stood_still,
+            accepted,
+        });
     }
 
     fn send(&mut self, from: Place, to: Place, message: Message) {
@@ -272,8 +280,7 @@ impl World {
             self.snapshot_sent(from, to, false);
         }
         let [first, second] = arrivals;
-        // A late copy of an opening could open a session anew that has ended since.
-        if let (Some(after_us), false) = (second, opens_session(&message)) {
+        if let Some(after_us) = second {
             let message = message.clone();
             let due = RealTime(self.now.0 + after_us);
             self.agenda.plan(due, Due::Deliver { from, to, message });
@@ -305,8 +312,7 @@ impl World {
                 }
             }
             (Place::Node(node), Message::Request(request)) => {
-                let fits = !opens(&request.body) || self.nodes[node].listens(self.now);
-                if passes && fits {
+                if passes {
                     self.nodes[node].receive(Incoming::Request(request));
                     self.wake(node, self.now);
                 }
@@ -442,9 +448,6 @@ impl World {
             node::Output::Leadership(leadership) => {
                 self.trace.line(now, || format!("node {id}: {leadership:?}"));
             }
-            node::Output::Refused { why } => {
-                self.trace.line(now, || format!("node {id} refuses a message: {why}"));
-            }
             node::Output::Stopped { why } => {
                 self.trace.line(now, || format!("node {id} stops: {why}"));
                 self.power_off_or_not(node);
@@ -504,12 +507,4 @@ impl World {
 
 fn place_of(node: NodeId) -> Place {
     Place::Node(node.0 as usize - 1)
-}
-
-fn opens_session(message: &Message) -> bool {
-    matches!(message, Message::Request(request) if opens(&request.body))
-}
-
-fn opens(body: &Body) -> bool {
-    matches!(body, Body::Command(holdfast_core::Command::OpenSession(_)))
 }

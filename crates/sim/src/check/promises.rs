@@ -3,12 +3,14 @@
 //!
 //! [`History::rates_broken`]: crate::history::History::rates_broken
 
-use crate::history::RealTime;
+use crate::history::{History, RealTime};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Promises {
     /// By how much each clock's rate may differ from real time.
     pub clock_error_percent: u64,
+    /// What a leap of a node's clock counts for at most: a leader cuts what is longer.
+    pub leap_ms: u64,
     /// How soon a silent session must end; `None` does not judge it.
     pub expiry_bound: Option<ExpiryBound>,
     /// How many configurations the search for a linearization may visit for each name.
@@ -33,6 +35,7 @@ impl Default for Promises {
     fn default() -> Self {
         Promises {
             clock_error_percent: 1,
+            leap_ms: 0,
             expiry_bound: None,
             linearization_steps_max: 1_000_000,
             giving_up_is_a_violation: false,
@@ -46,6 +49,22 @@ impl Promises {
     pub(super) fn earliest(&self, from: RealTime, span_ms: u64) -> RealTime {
         let percent = 100_u64.saturating_sub(2 * self.clock_error_percent);
         RealTime(from.0.saturating_add(span_ms.saturating_mul(10 * percent)))
+    }
+
+    /// Did something end at `at` before the span that began at `from` had passed?
+    pub(super) fn is_early(
+        &self,
+        history: &History,
+        from: RealTime,
+        span_ms: u64,
+        at: RealTime,
+    ) -> bool {
+        RealTime(at.0 + self.leapt_us(history, from, at)) < self.earliest(from, span_ms)
+    }
+
+    /// What the leaps of clocks between two moments can have counted for.
+    pub(super) fn leapt_us(&self, history: &History, from: RealTime, to: RealTime) -> u64 {
+        history.clocks.leaps(from, to) * self.leap_ms * 1_000
     }
 
     /// The real length, in microseconds, that such a span has at most.

@@ -106,6 +106,7 @@ impl Story {
             session: SessionId(session),
             name: name(lock),
             token: FenceToken(token),
+            clock_stood_still: false,
             accepted,
         });
     }

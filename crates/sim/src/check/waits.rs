@@ -39,7 +39,7 @@ pub fn check(history: &Evidence<'_>, promises: &Promises) -> Vec<Violation> {
                     let Some(wait) = waiting.remove(&(*session, *request)) else { continue };
                     let which = Which(*session, *request);
                     if *outcome == Outcome::TimedOut {
-                        wait.not_early(&which, at, promises, &mut findings);
+                        wait.not_early(&which, at, history, promises, &mut findings);
                     }
                     wait.not_late(&which, at, history, promises, &mut findings);
                 }
@@ -61,8 +61,15 @@ struct Wait<'a> {
 }
 
 impl Wait<'_> {
-    fn not_early(&self, which: &Which, at: RealTime, promises: &Promises, findings: &mut Findings) {
-        if at < promises.earliest(self.invoked, self.wait_ms) {
+    fn not_early(
+        &self,
+        which: &Which,
+        at: RealTime,
+        history: &History,
+        promises: &Promises,
+        findings: &mut Findings,
+    ) {
+        if promises.is_early(history, self.invoked, self.wait_ms, at) {
             findings.add(format!(
                 "{which} was to wait for {} for {} ms from {} on, and was timed out at {}",
                 self.name,

@@ -10,8 +10,6 @@ use crate::history::RealTime;
 
 /// Requests without an answer that a client has at most.
 const IN_FLIGHT_MAX: usize = 5;
-/// A session is not closed sooner: a late copy of its opening must find it open, or gone for good.
-const SESSION_AGE_MIN_US: u64 = 20_000_000;
 
 /// What was chosen.
 pub(super) enum Choice {
@@ -26,7 +24,7 @@ pub(super) enum Choice {
 }
 
 impl Client {
-    pub(super) fn choose(&mut self, session: &Session, now: RealTime, local: LocalTime) -> Choice {
+    pub(super) fn choose(&mut self, session: &Session, local: LocalTime) -> Choice {
         if session.leases.is_none() || session.closing {
             return Choice::Nothing;
         }
@@ -50,7 +48,7 @@ impl Client {
                 Choice::AcquireAndCancel(self.acquire(wait))
             }
             85..95 => Choice::Ask(Ask::Status { name: self.any_name() }),
-            95..96 if now.0 - session.began.0 >= SESSION_AGE_MIN_US => Choice::Ask(Ask::Close),
+            95..96 => Choice::Ask(Ask::Close),
             96..98 => Choice::BreakStream { comes_back: self.rng.percent(70) },
             _ => Choice::Nothing,
         }
@@ -119,7 +117,7 @@ impl Client {
         local: LocalTime,
         outputs: &mut Vec<Output>,
     ) {
-        if !session.trusts_lease() {
+        if session.closing {
             return;
         }
         for (request, hold) in &session.holds {
@@ -131,6 +129,7 @@ impl Client {
                         session: session.id,
                         name: hold.name.clone(),
                         token: hold.token,
+                        clock_stood_still: session.clock_stood_still,
                     },
                 });
             }

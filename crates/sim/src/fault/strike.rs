@@ -112,12 +112,20 @@ impl World {
             }
             FaultKind::Corruption => self.corrupt(node)?,
             FaultKind::PausedNode => {
+                let with_clock = rng.percent(40);
                 self.up(node)?.pause();
-                Undo::ResumeNode(node)
+                if with_clock {
+                    self.nodes[node].clock.stop(self.now);
+                }
+                Undo::ResumeNode { node, with_clock }
             }
             FaultKind::PausedClient => {
+                let with_clock = rng.percent(40);
                 self.clients[client].paused += 1;
-                Undo::ResumeClient(client)
+                if with_clock {
+                    self.clients[client].stop_clock(self.now);
+                }
+                Undo::ResumeClient { client, with_clock }
             }
             FaultKind::DeadClient => {
                 if self.clients[client].dead {
@@ -129,6 +137,25 @@ impl World {
             FaultKind::LeaderTransfer => {
                 let leader = self.leader()?;
                 self.tell(leader, Incoming::TransferLeadership, 0);
+                Undo::Nothing
+            }
+            FaultKind::StoppedClock if rng.percent(30) => {
+                self.clients[client].stop_clock(self.now);
+                Undo::StartClientClock(client)
+            }
+            FaultKind::StoppedClock => {
+                self.nodes[node].clock.stop(self.now);
+                Undo::StartNodeClock(node)
+            }
+            FaultKind::LeapingClock => {
+                let furthest = [3 * SECOND_US, 60 * SECOND_US, 3_600 * SECOND_US][rng.index(3)];
+                let ahead_us = rng.between(SECOND_US, furthest);
+                if rng.percent(30) {
+                    self.clients[client].leap_clock(ahead_us);
+                } else {
+                    self.nodes[node].clock.leap(ahead_us);
+                    self.recorder.history.clocks.leaps.push(self.now);
+                }
                 Undo::Nothing
             }
             // It began with the run, or it does not come.
@@ -215,11 +242,19 @@ impl World {
                 self.restart(node);
             }
             Undo::HealDisk(node) => self.nodes[node].slow_disk_us = None,
-            Undo::ResumeNode(node) => {
+            Undo::ResumeNode { node, with_clock } => {
+                if with_clock {
+                    self.start_clock(node);
+                }
                 self.nodes[node].resume();
                 self.wake(node, self.now);
             }
-            Undo::ResumeClient(client) => {
+            Undo::StartNodeClock(node) => self.start_clock(node),
+            Undo::StartClientClock(client) => self.clients[client].start_clock(self.now),
+            Undo::ResumeClient { client, with_clock } => {
+                if with_clock {
+                    self.clients[client].start_clock(self.now);
+                }
                 self.clients[client].paused = self.clients[client].paused.saturating_sub(1);
                 self.catch_up(client);
             }
@@ -227,6 +262,12 @@ impl World {
                 self.clients[client].dead = false;
                 self.agenda.plan(self.now, Due::Think(client));
             }
+        }
+    }
+
+    fn start_clock(&mut self, node: usize) {
+        if let Some(since) = self.nodes[node].clock.go_on(self.now) {
+            self.recorder.history.clocks.stops.push((since, self.now));
         }
     }
 

@@ -136,8 +136,9 @@ impl Node {
             match incoming {
                 Incoming::Consensus(bytes) => {
                     if let Err(error) = running.replica.handle_message(&bytes) {
-                        // A late one can contradict what a crash has lost here since, honestly.
-                        outputs.push(Output::Refused { why: error.to_string() });
+                        // Honest members send nothing that a replica has to refuse, however late it comes.
+                        let what = format!("refuses a message of a peer: {error}");
+                        outputs.push(Output::Broken { what });
                     }
                 }
                 Incoming::PeerUnreachable(node) => running.replica.handle_peer_unreachable(node),
