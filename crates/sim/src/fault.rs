@@ -40,6 +40,10 @@ pub enum FaultKind {
     SyncError,
     DiskFull,
     SlowDisk,
+    /// A node goes down again and again, soon after it came up.
+    CrashLoop,
+    /// All that a node knew is gone: its peers must not talk to it any more.
+    WipedDisk,
     /// A bit of what was synced flips: the node must refuse to start.
     Corruption,
     PausedNode,
@@ -56,7 +60,7 @@ pub enum FaultKind {
 }
 
 impl FaultKind {
-    pub const ALL: [FaultKind; 27] = [
+    pub const ALL: [FaultKind; 29] = [
         FaultKind::IsolatedNode,
         FaultKind::Minority,
         FaultKind::Majority,
@@ -76,6 +80,8 @@ impl FaultKind {
         FaultKind::SyncError,
         FaultKind::DiskFull,
         FaultKind::SlowDisk,
+        FaultKind::CrashLoop,
+        FaultKind::WipedDisk,
         FaultKind::Corruption,
         FaultKind::PausedNode,
         FaultKind::PausedClient,
@@ -107,6 +113,8 @@ impl FaultKind {
             FaultKind::SyncError => "sync-error",
             FaultKind::DiskFull => "disk-full",
             FaultKind::SlowDisk => "slow-disk",
+            FaultKind::CrashLoop => "crash-loop",
+            FaultKind::WipedDisk => "wiped-disk",
             FaultKind::Corruption => "corruption",
             FaultKind::PausedNode => "paused-node",
             FaultKind::PausedClient => "paused-client",
@@ -137,6 +145,10 @@ pub(crate) enum Undo {
         cuts: Vec<Cut>,
         is_cut: bool,
     },
+    /// Until then it is crashed again whenever it has come up.
+    StopCrashing(usize),
+    /// Until then the leader is sent away again and again.
+    StopTransfers,
     ImproveNetwork,
     Restart(Vec<usize>),
     MakeRoom(usize),

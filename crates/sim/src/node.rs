@@ -225,6 +225,12 @@ impl Node {
         self.stop();
     }
 
+    /// The machine is gone, and all that it knew.
+    pub(crate) fn wipe(&mut self) {
+        self.disk = SimDisk::new();
+        self.stop();
+    }
+
     /// The process ends; the disk stays as the operating system sees it.
     pub(crate) fn stop(&mut self) {
         self.running = None;

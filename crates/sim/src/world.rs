@@ -64,7 +64,7 @@ pub(crate) enum Due {
     Restart(usize),
     Fault,
     FaultOver(u64),
-    Flap(u64),
+    Repeat(u64),
 }
 
 impl World {
@@ -195,7 +195,7 @@ impl World {
             Due::Fault if self.settling => {}
             Due::Fault => self.strike(),
             Due::FaultOver(number) => self.end_fault(number),
-            Due::Flap(number) => self.flap(number),
+            Due::Repeat(number) => self.repeat(number),
         }
     }
 

@@ -17,9 +17,6 @@ use super::promises::Promises;
 use super::words::{At, Findings, Who};
 use crate::history::{History, Output, RealTime, Violation};
 
-/// No lease is longer than the longest TTL here, margins included.
-const LEASE_MAX_US: u64 = 61_000_000;
-
 pub fn check(history: &Evidence<'_>, promises: &Promises) -> Vec<Violation> {
     let mut findings = Findings::of("fence");
     check_store(history, &mut findings);
@@ -54,6 +51,14 @@ struct Hold {
     ended: Option<RealTime>,
 }
 
+fn openings(history: &History) -> BTreeMap<SessionId, RealTime> {
+    let mut openings = BTreeMap::new();
+    for operation in &history.operations {
+        openings.entry(operation.session).or_insert(operation.invoked);
+    }
+    openings
+}
+
 /// Sessions that end with their stream, before their lease does.
 fn with_short_linger(history: &History) -> BTreeSet<SessionId> {
     let opened = history.operations.iter().filter_map(|operation| match &operation.returned {
@@ -67,6 +72,9 @@ fn with_short_linger(history: &History) -> BTreeSet<SessionId> {
 
 fn check_leases(history: &Evidence<'_>, promises: &Promises, findings: &mut Findings) {
     let short_linger = with_short_linger(history);
+    // A lease is reckoned from the best answer since the session was opened, however old that is.
+    let openings = openings(history);
+    let opened = |session| openings.get(&session).copied().unwrap_or_default();
     let mut disconnected = BTreeSet::new();
     let mut holds: BTreeMap<(&LockName, FenceToken), Hold> = BTreeMap::new();
     for entry in history.log() {
@@ -103,7 +111,7 @@ fn check_leases(history: &Evidence<'_>, promises: &Promises, findings: &mut Find
             && !write.clock_stood_still
             && !(short_linger.contains(&hold.session) && disconnected.contains(&hold.session));
         if let Some(ended) = hold.ended.filter(|_| is_promised)
-            && ended.0 + promises.leapt_us(history, before(ended), ended) < write.believed.0
+            && ended.0 + promises.leapt_us(history, opened(hold.session), ended) < write.believed.0
         {
             findings.add(format!(
                 "{} believed in its lease of {} under {} at {}; the hold had ended at {}",
@@ -115,10 +123,6 @@ fn check_leases(history: &Evidence<'_>, promises: &Promises, findings: &mut Find
             ));
         }
     }
-}
-
-fn before(end: RealTime) -> RealTime {
-    RealTime(end.0.saturating_sub(LEASE_MAX_US))
 }
 
 #[cfg(test)]

@@ -8,6 +8,8 @@
 //! A slow disk stops the loop before the write; a full one after it was refused. In both cases the node
 //! is busy, and the same turn goes on from there when it is woken.
 
+use std::collections::VecDeque;
+
 use holdfast_core::{Command, Event, LogIndex};
 use holdfast_replica::{Effect, Ticket, Turn, Unavailable};
 
@@ -208,8 +210,10 @@ impl Node {
         }
     }
 
-    /// Consensus stands still between the halves of a turn; callers are told, peers repeat themselves.
+    /// Consensus stands still between the halves of a turn; callers are told, peers repeat themselves. What
+    /// will not be said again is heard when the turn is done.
     fn refuse_for_want_of_space(&mut self, running: &mut Running, outputs: &mut Vec<Output>) {
+        let mut deferred = VecDeque::new();
         while let Some(incoming) = self.inbox.pop_front() {
             match incoming {
                 Incoming::Request(request) => {
@@ -218,9 +222,14 @@ impl Node {
                     outputs.push(Output::Answer(Box::new(Answer { reply_to, what })));
                 }
                 Incoming::SnapshotDue(_) => running.replica.handle_snapshot_failed(),
-                _ => {}
+                Incoming::Consensus(_) => {}
+                Incoming::SnapshotSent { .. }
+                | Incoming::PeerUnreachable(_)
+                | Incoming::StreamBroke(_)
+                | Incoming::TransferLeadership => deferred.push_back(incoming),
             }
         }
+        self.inbox = deferred;
     }
 }
 
@@ -262,6 +271,10 @@ impl Running {
         }
         if index.is_multiple_of(DIGEST_EVERY) && index != self.digested_at {
             self.digested_at = index;
+            if let Err(contradiction) = self.replica.table().check() {
+                let what = format!("its table contradicts itself: {contradiction}");
+                outputs.push(Output::Broken { what });
+            }
             let digest = self.replica.table().digest().0;
             outputs.push(Output::Digest { index: LogIndex(index), at: now, digest });
         }

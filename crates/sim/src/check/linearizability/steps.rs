@@ -27,6 +27,7 @@ pub(super) fn by_name<'a>(
     let mut translation = Translation {
         lifetimes: Lifetimes::of(history, promises),
         cancelled: Cancelled::of(history),
+        closings: closings(history),
         log: log.as_ref(),
         steps: BTreeMap::new(),
     };
@@ -42,6 +43,15 @@ pub(super) fn by_name<'a>(
         translation.add_ends(log);
     }
     translation.steps
+}
+
+/// When each session was first asked to close.
+fn closings(history: &History) -> BTreeMap<SessionId, RealTime> {
+    let mut closings = BTreeMap::new();
+    for operation in history.operations.iter().filter(|it| it.input == Input::CloseSession) {
+        closings.entry(operation.session).or_insert(operation.invoked);
+    }
+    closings
 }
 
 /// What contradicts itself in any order.
@@ -145,6 +155,7 @@ impl Cancelled {
 struct Translation<'a, 'log> {
     lifetimes: Lifetimes<'a>,
     cancelled: Cancelled,
+    closings: BTreeMap<SessionId, RealTime>,
     log: Option<&'log Log<'a>>,
     steps: BTreeMap<LockName, Vec<Step<'a>>>,
 }
@@ -166,7 +177,15 @@ impl<'a> Translation<'a, '_> {
                     Some(Outcome::Release(ReleaseAnswer::Released)) => {
                         self.push(operation, name, Action::Release { session, token }, returned);
                     }
-                    Some(Outcome::Release(_)) => {
+                    Some(Outcome::Release(answer)) => {
+                        // Closing gives everything back and forgets the answers: then a copy of the very
+                        // release that did it is told so too.
+                        let is_closed = self.closings.get(&session).is_some_and(|closing| {
+                            returned.is_some_and(|returned| *closing <= returned)
+                        });
+                        if is_closed && *answer == ReleaseAnswer::AlreadyReleased {
+                            self.push(operation, name, Action::Release { session, token }, None);
+                        }
                         self.push(operation, name, Action::HoldsNot { session, token }, returned);
                     }
                     Some(Outcome::Rejected(rejection)) if did_nothing(*rejection) => {}

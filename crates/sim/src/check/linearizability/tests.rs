@@ -19,6 +19,10 @@ fn released() -> Outcome {
     Outcome::Release(ReleaseAnswer::Released)
 }
 
+fn given_back() -> Outcome {
+    Outcome::Release(ReleaseAnswer::AlreadyReleased)
+}
+
 fn status(story: &mut Story) -> Asked<'_> {
     story.ask(9, 0, Input::Status { name: name("a") })
 }
@@ -54,6 +58,21 @@ fn what_overlaps_may_come_in_any_order() {
     status(&mut story).from(1).saw(10, None);
     status(&mut story).from(1).saw(10, Some((2, 1)));
     assert_fine(&story);
+}
+
+/// Its first copy gave the lock back, at 4; the second came when the session was closed.
+#[test]
+fn a_copy_of_a_release_may_be_answered_by_the_closing() {
+    for (closed, violations) in [(true, 0), (false, 1)] {
+        let mut story = three_sessions();
+        story.acquire("a", 1, 1).from(1).until(2, grants("a", 1));
+        story.release("a", 1, 2, 1).from(3).until(9, given_back());
+        story.acquire("a", 2, 1).from(4).until(5, grants("a", 2));
+        if closed {
+            story.ask(1, 0, Input::CloseSession).from(6).until(8, Outcome::SessionClosed);
+        }
+        assert_eq!(found(&story), violations);
+    }
 }
 
 #[test]
