@@ -42,7 +42,7 @@ pub fn check_with(history: &History, promises: &Promises) -> Vec<Violation> {
     violations.extend(once::check(&evidence));
     violations.extend(expiry::check(&evidence, promises));
     violations.extend(waits::check(&evidence, promises));
-    violations.extend(fence::check(&evidence, promises));
+    violations.extend(fence::check(&evidence));
     violations.extend(linearizability::check(&evidence, promises));
     violations
 }

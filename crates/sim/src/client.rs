@@ -126,8 +126,10 @@ impl Client {
                     Choice::Nothing if self.draining => self.choose_last(&session),
                     choice => choice,
                 };
-                self.act(&mut session, choice, now, recorder, outputs);
-                self.session = Some(session);
+                if !matches!(choice, Choice::Abandon) {
+                    self.act(&mut session, choice, now, recorder, outputs);
+                    self.session = Some(session);
+                }
             }
         }
         self.pause_us(local, pace_us)
@@ -229,7 +231,7 @@ impl Client {
         outputs: &mut Vec<Output>,
     ) {
         match choice {
-            Choice::Nothing => {}
+            Choice::Nothing | Choice::Abandon => {}
             Choice::Ask(ask) => {
                 self.ask(session, ask, now, recorder, outputs);
             }

@@ -40,7 +40,8 @@ pub struct History {
 #[derive(Clone, Debug, Default)]
 pub struct ClockFaults {
     pub stops: Vec<(RealTime, RealTime)>,
-    pub leaps: Vec<RealTime>,
+    /// When, and for how many microseconds it can have counted.
+    pub leaps: Vec<(RealTime, u64)>,
 }
 
 impl ClockFaults {
@@ -51,9 +52,10 @@ impl ClockFaults {
         self.stops.iter().map(within).sum()
     }
 
-    /// How many leaps there were between two moments.
-    pub(crate) fn leaps(&self, from: RealTime, to: RealTime) -> u64 {
-        self.leaps.iter().filter(|leap| (from..=to).contains(leap)).count() as u64
+    /// What the leaps between two moments can have counted for.
+    pub(crate) fn leapt_us(&self, from: RealTime, to: RealTime) -> u64 {
+        let within = self.leaps.iter().filter(|(leap, _)| (from..=to).contains(leap));
+        within.map(|(_, counted_us)| counted_us).sum()
     }
 }
 

@@ -70,6 +70,8 @@ struct Running {
     /// The turn whose disk work is not done.
     half: Option<HalfTurn>,
     out_of_space: bool,
+    /// A turn that took longer counts as this long.
+    stall_max: Duration,
     /// Empty between turns; kept for its room.
     effects: Vec<Effect>,
     digested_at: u64,
@@ -197,6 +199,7 @@ impl Node {
             keep_bytes: u64::MAX,
             limits: Limits::default(),
         };
+        let stall_max = config.stall_max();
         let replica = Replica::new(config, durable)
             .map_err(|error| StartFailure::Replica(error.to_string()))?;
         let (index, at) = (LogIndex(replica.applied_index()), replica.table().now());
@@ -210,6 +213,7 @@ impl Node {
             leadership: Leadership::default(),
             half: None,
             out_of_space: false,
+            stall_max,
             effects: Vec::new(),
             digested_at: 0,
             gone: false,
@@ -239,8 +243,22 @@ impl Node {
         self.disk.set_capacity_bytes(None);
     }
 
-    /// Inverts one bit of what was synced. False if there is nothing yet.
-    pub(crate) fn corrupt(&mut self) -> bool {
+    /// Inverts one bit of what was synced, and stops. Gives the file; none if there is nothing yet.
+    pub(crate) fn corrupt(&mut self) -> Option<String> {
+        let (disk, file) = self.corrupted()?;
+        self.disk = disk;
+        self.stop();
+        Some(file)
+    }
+
+    /// Would the log open if a bit had flipped that it must miss? Then which file's. Nothing is changed.
+    pub(crate) fn overlooks_corruption(&mut self) -> Option<String> {
+        let (disk, file) = self.corrupted()?;
+        Log::open(&disk, self.settings.segment_bytes).is_ok().then_some(file)
+    }
+
+    /// What a crash leaves, with one bit inverted; and the file in which it is.
+    fn corrupted(&mut self) -> Option<(SimDisk, String)> {
         let disk = self.disk.crashed(|_| false);
         let names = holdfast_wal::Disk::list(&disk).unwrap_or_default();
         // Snapshots come in the order of their index, and the last one replaces those before.
@@ -248,18 +266,15 @@ impl Node {
             .into_iter()
             .filter(|name| name.starts_with("log-") || name.starts_with("snap-"))
             .partition(|name| name.starts_with("log-"));
-        let of = match snapshots.last() {
-            Some(newest) if self.rng.percent(40) => Some(newest),
-            _ => self.rng.pick(&logs),
+        let file = match snapshots.last() {
+            Some(newest) if self.rng.percent(40) => newest.clone(),
+            _ => self.rng.pick(&logs)?.clone(),
         };
-        let Some(name) = of else { return false };
         // Only blocks that were written: what lies behind them is not the log's yet.
-        let content = disk.content(name).unwrap_or_default();
+        let content = disk.content(&file).unwrap_or_default();
         let written = content.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
         let bit = self.rng.below(written as u64 * 8);
-        self.disk = disk;
-        self.stop();
-        written > 0 && self.disk.flip_bit(name, bit)
+        (written > 0 && disk.flip_bit(&file, bit)).then_some((disk, file))
     }
 
     pub(crate) fn pause(&mut self) {
@@ -319,10 +334,12 @@ impl Node {
         self.running.as_ref().map(|running| &running.replica)
     }
 
-    /// What one leap of this node's clock can count for.
-    pub(crate) fn leap_max(&self) -> Duration {
-        let ticks = (self.settings.election_ticks.1 / 2).max(1) as u32;
-        self.settings.tick * ticks
+    /// Its clock is ahead all at once. Gives for how much that can count here: a leader cuts what is longer, and
+    /// a process that is not running does not notice.
+    pub(crate) fn leap_clock(&mut self, ahead_us: u64) -> u64 {
+        self.clock.leap(ahead_us);
+        let stall_max = self.running.as_ref().map_or(Duration::ZERO, |running| running.stall_max);
+        ahead_us.min(stall_max.as_micros() as u64)
     }
 
     /// When the loop turns at the latest, from now on.

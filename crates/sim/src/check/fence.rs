@@ -13,15 +13,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use holdfast_core::{EndReason, Event, FenceToken, LockName, Outcome, SessionId};
 
 use super::evidence::Evidence;
-use super::promises::Promises;
 use super::words::{At, Findings, Who};
 use crate::history::{History, Output, RealTime, Violation};
 
-pub fn check(history: &Evidence<'_>, promises: &Promises) -> Vec<Violation> {
+pub fn check(history: &Evidence<'_>) -> Vec<Violation> {
     let mut findings = Findings::of("fence");
     check_store(history, &mut findings);
     if !history.replicated.is_empty() {
-        check_leases(history, promises, &mut findings);
+        check_leases(history, &mut findings);
     }
     findings.into_violations()
 }
@@ -70,7 +69,7 @@ fn with_short_linger(history: &History) -> BTreeSet<SessionId> {
     opened.collect()
 }
 
-fn check_leases(history: &Evidence<'_>, promises: &Promises, findings: &mut Findings) {
+fn check_leases(history: &Evidence<'_>, findings: &mut Findings) {
     let short_linger = with_short_linger(history);
     // A lease is reckoned from the best answer since the session was opened, however old that is.
     let openings = openings(history);
@@ -111,7 +110,7 @@ fn check_leases(history: &Evidence<'_>, promises: &Promises, findings: &mut Find
             && !write.clock_stood_still
             && !(short_linger.contains(&hold.session) && disconnected.contains(&hold.session));
         if let Some(ended) = hold.ended.filter(|_| is_promised)
-            && ended.0 + promises.leapt_us(history, opened(hold.session), ended) < write.believed.0
+            && ended.0 + history.clocks.leapt_us(opened(hold.session), ended) < write.believed.0
         {
             findings.add(format!(
                 "{} believed in its lease of {} under {} at {}; the hold had ended at {}",
@@ -128,7 +127,6 @@ fn check_leases(history: &Evidence<'_>, promises: &Promises, findings: &mut Find
 #[cfg(test)]
 mod tests {
     use super::check;
-    use crate::check::Promises;
     use crate::check::story::{Story, ended, granted, hold_ended, ms};
     use holdfast_core::EndReason;
 
@@ -140,7 +138,7 @@ mod tests {
     }
 
     fn found(story: &Story) -> usize {
-        check(&story.evidence(), &Promises::default()).len()
+        check(&story.evidence()).len()
     }
 
     #[test]
@@ -173,14 +171,12 @@ mod tests {
 
     #[test]
     fn a_leap_excuses_as_much_as_it_may_count_for() {
-        let mut story = two_holds_in_a_row();
-        story.write("a", 1, 1, 26, true);
-        story.history.clocks.leaps.push(ms(15));
-        let found = |leap_ms| {
-            let promises = Promises { leap_ms, ..Promises::default() };
-            check(&story.evidence(), &promises).len()
-        };
-        assert_eq!((found(5), found(6)), (1, 0));
+        for (counted_us, violations) in [(5_000, 1), (6_000, 0)] {
+            let mut story = two_holds_in_a_row();
+            story.write("a", 1, 1, 26, true);
+            story.history.clocks.leaps.push((ms(15), counted_us));
+            assert_eq!(found(&story), violations);
+        }
     }
 
     #[test]

@@ -9,8 +9,6 @@ use crate::history::{History, RealTime};
 pub struct Promises {
     /// By how much each clock's rate may differ from real time.
     pub clock_error_percent: u64,
-    /// What a leap of a node's clock counts for at most: a leader cuts what is longer.
-    pub leap_ms: u64,
     /// How soon a silent session must end; `None` does not judge it.
     pub expiry_bound: Option<ExpiryBound>,
     /// How many configurations the search for a linearization may visit for each name.
@@ -35,7 +33,6 @@ impl Default for Promises {
     fn default() -> Self {
         Promises {
             clock_error_percent: 1,
-            leap_ms: 0,
             expiry_bound: None,
             linearization_steps_max: 1_000_000,
             giving_up_is_a_violation: false,
@@ -59,12 +56,7 @@ impl Promises {
         span_ms: u64,
         at: RealTime,
     ) -> bool {
-        RealTime(at.0 + self.leapt_us(history, from, at)) < self.earliest(from, span_ms)
-    }
-
-    /// What the leaps of clocks between two moments can have counted for.
-    pub(super) fn leapt_us(&self, history: &History, from: RealTime, to: RealTime) -> u64 {
-        history.clocks.leaps(from, to) * self.leap_ms * 1_000
+        RealTime(at.0 + history.clocks.leapt_us(from, at)) < self.earliest(from, span_ms)
     }
 
     /// The real length, in microseconds, that such a span has at most.

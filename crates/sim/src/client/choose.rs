@@ -20,6 +20,8 @@ pub(super) enum Choice {
     BreakStream {
         comes_back: bool,
     },
+    /// The session is forgotten, with all that it holds and waits for.
+    Abandon,
     Nothing,
 }
 
@@ -49,6 +51,8 @@ impl Client {
             }
             85..95 => Choice::Ask(Ask::Status { name: self.any_name() }),
             95..96 => Choice::Ask(Ask::Close),
+            // Its process was started anew and knows nothing of it.
+            98..99 if self.rng.percent(70) => Choice::Abandon,
             96..98 => Choice::BreakStream { comes_back: self.rng.percent(70) },
             _ => Choice::Nothing,
         }

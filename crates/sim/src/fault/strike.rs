@@ -7,6 +7,8 @@ use crate::node::{CrashPoint, Incoming};
 use crate::world::{Due, World};
 
 const SECOND_US: u64 = 1_000_000;
+/// Before one node in a while is lost to a flipped bit, so many are tried on copies of its disk.
+const CORRUPTIONS_TRIED: usize = 6;
 
 impl World {
     /// Something goes wrong; and the next thing is planned.
@@ -153,13 +155,14 @@ impl World {
                 Undo::StartNodeClock(node)
             }
             FaultKind::LeapingClock => {
-                let furthest = [3 * SECOND_US, 60 * SECOND_US, 3_600 * SECOND_US][rng.index(3)];
+                // One that is longer than an election timeout costs a leader its office at once.
+                let furthest = [3 * SECOND_US, 6 * SECOND_US, 3_600 * SECOND_US][rng.index(3)];
                 let ahead_us = rng.between(SECOND_US, furthest);
                 if rng.percent(30) {
                     self.clients[client].leap_clock(ahead_us);
                 } else {
-                    self.nodes[node].clock.leap(ahead_us);
-                    self.recorder.history.clocks.leaps.push(self.now);
+                    let counted_us = self.nodes[node].leap_clock(ahead_us);
+                    self.recorder.history.clocks.leaps.push((self.now, counted_us));
                 }
                 Undo::Nothing
             }
@@ -207,14 +210,14 @@ impl World {
     }
 
     /// At most a minority is lost for ever, and that seldom.
-    fn may_ruin(&mut self) -> bool {
+    fn may_ruin(&mut self, percent: u64) -> bool {
         let ruined = self.nodes.iter().filter(|node| node.ruined).count();
-        ruined < (self.nodes.len() - 1) / 2 && self.fault_rng.percent(15)
+        ruined < (self.nodes.len() - 1) / 2 && self.fault_rng.percent(percent)
     }
 
     /// The node comes back as another one or not at all. That its peers see to that is not simulated.
     fn wipe(&mut self, node: usize) -> Option<Undo> {
-        if !self.may_ruin() {
+        if !self.may_ruin(40) {
             return None;
         }
         self.up(node)?.wipe();
@@ -228,13 +231,20 @@ impl World {
     }
 
     fn corrupt(&mut self, node: usize) -> Option<Undo> {
-        if !self.may_ruin() || !self.up(node)?.corrupt() {
+        for _ in 0..CORRUPTIONS_TRIED {
+            if let Some(file) = self.up(node)?.overlooks_corruption() {
+                let what = format!("the log of node {node} opens although a bit of {file} flipped");
+                self.recorder.violation("disk", what);
+            }
+        }
+        if !self.may_ruin(20) {
             return None;
         }
+        let file = self.up(node)?.corrupt()?;
         self.nodes[node].ruined = true;
         let refused = self.nodes[node].start(&mut Vec::new()).is_err();
         if !refused {
-            let what = format!("node {node} started although a bit on its disk had flipped");
+            let what = format!("node {node} started although a bit of {file} had flipped");
             self.recorder.violation("disk", what);
             self.nodes[node].stop();
         }

@@ -67,7 +67,7 @@ impl<'a> Lifetimes<'a> {
                 _ => {}
             }
         }
-        let leapt_us = promises.leapt_us(history, RealTime(0), history.end);
+        let leapt_us = history.clocks.leapt_us(RealTime(0), history.end);
         Lifetimes { promises, rates_broken: history.rates_broken, leapt_us, sessions, renewals }
     }
 
