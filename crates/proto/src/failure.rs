@@ -47,7 +47,9 @@ impl Reason {
             | Reason::TooManyNames
             | Reason::DuplicateName
             | Reason::InvalidFreeze
+            | Reason::InvalidPrefix
             | Reason::InvalidIntervention => Code::InvalidArgument,
+            Reason::Compacted => Code::OutOfRange,
             Reason::UnknownSession | Reason::NoSuchSession | Reason::NoSuchWaiter => Code::NotFound,
             Reason::NotHeld
             | Reason::GrantEnded
@@ -68,6 +70,7 @@ impl Reason {
             | Reason::TooManyPermitsSet
             | Reason::TooManyFreezes
             | Reason::TooManyReentries
+            | Reason::SlowReader
             | Reason::Overloaded => Code::ResourceExhausted,
             Reason::NotLeader | Reason::NoQuorum | Reason::ShuttingDown | Reason::OutOfSpace => {
                 Code::Unavailable
@@ -160,7 +163,7 @@ mod tests {
 
     #[test]
     fn every_failure_survives_the_way_through_a_status() {
-        assert_eq!(every_reason().len(), 46);
+        assert_eq!(every_reason().len(), 49);
         for reason in every_reason() {
             for (retryable, may_have_happened) in
                 [(false, false), (false, true), (true, false), (true, true)]

@@ -97,11 +97,11 @@ impl Callers {
         &mut self,
         wait: Wait,
         at: LogicalTime,
-        outcome: Outcome,
+        outcome: &Outcome,
         streams: &mut Streams,
     ) {
         if let Some(reply) = self.parked.remove(&wait) {
-            reply.answer(Answer { at, result: Ok(outcome) }, streams);
+            reply.answer(Answer { at, result: Ok(outcome.clone()) }, streams);
         }
     }
 

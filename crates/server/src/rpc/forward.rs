@@ -9,6 +9,7 @@ use holdfast_proto::failure::REASON_KEY;
 use holdfast_proto::v1::Failure;
 use holdfast_proto::v1::lock_service_client::LockServiceClient;
 use holdfast_proto::v1::operator_service_client::OperatorServiceClient;
+use holdfast_proto::v1::watch_service_client::WatchServiceClient;
 use holdfast_replica::NodeId;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{ConnectError, Status};
@@ -39,6 +40,7 @@ pub(super) struct Leader {
     pub(super) address: String,
     pub(super) client: LockServiceClient<Channel>,
     pub(super) operator: OperatorServiceClient<Channel>,
+    pub(super) watch: WatchServiceClient<Channel>,
 }
 
 impl Leaders {
@@ -54,10 +56,12 @@ impl Leaders {
             .or_insert_with(|| Connections { channels: Vec::new(), next: 0 });
         let channel = connections.next(&address)?;
         let operator = OperatorServiceClient::new(channel.clone());
+        let watch =
+            WatchServiceClient::new(channel.clone()).max_decoding_message_size(RESPONSE_BYTES_MAX);
         let client = LockServiceClient::new(channel)
             .max_encoding_message_size(REQUEST_BYTES_MAX)
             .max_decoding_message_size(RESPONSE_BYTES_MAX);
-        Ok(Leader { address, client, operator })
+        Ok(Leader { address, client, operator, watch })
     }
 }
 
@@ -118,7 +122,8 @@ mod tests {
 
     fn leader_at(address: String, channel: Channel) -> Leader {
         let operator = OperatorServiceClient::new(channel.clone());
-        Leader { address, client: LockServiceClient::new(channel), operator }
+        let watch = WatchServiceClient::new(channel.clone());
+        Leader { address, client: LockServiceClient::new(channel), operator, watch }
     }
 
     #[tokio::test]
