@@ -31,6 +31,7 @@ pub(crate) mod query;
 pub(crate) mod queue;
 pub(crate) mod resource;
 pub(crate) mod session;
+mod shelf;
 mod snapshot;
 pub(crate) mod wait;
 mod waiting;
@@ -43,6 +44,8 @@ use freeze::Freezes;
 use hold::Hold;
 use resource::Resource;
 use session::Session;
+use shelf::Shelf;
+use snapshot::Unfinished;
 use waiting::Waiting;
 
 /// The replicated state: sessions, locks, queues.
@@ -55,9 +58,9 @@ pub struct LockTable {
     pub(crate) now: LogicalTime,
     applied_index: LogIndex,
     pub(crate) last_token: u64,
-    pub(crate) sessions: BTreeMap<SessionId, Session>,
+    pub(crate) sessions: Shelf<SessionId, Session>,
     pub(crate) ended: EndedSessions,
-    pub(crate) resources: BTreeMap<LockName, Resource>,
+    pub(crate) resources: Shelf<LockName, Resource>,
     /// Numbers of permits that operators have set.
     pub(crate) permits: BTreeMap<LockName, u32>,
     pub(crate) freezes: Freezes,
@@ -69,6 +72,8 @@ pub struct LockTable {
     pub(crate) closed: BTreeSet<(LogicalTime, LockName)>,
     /// Actors that wait.
     pub(crate) waiting: BTreeSet<Waiting>,
+    /// A snapshot that is being written.
+    unfinished: Option<Unfinished>,
     /// What the present command has freed, or made easier to get. Empty between two commands.
     pub(crate) freed: Vec<LockName>,
 }
@@ -81,9 +86,9 @@ impl LockTable {
             now: LogicalTime::ZERO,
             applied_index: LogIndex(0),
             last_token: 0,
-            sessions: BTreeMap::new(),
+            sessions: Shelf::default(),
             ended: EndedSessions::default(),
-            resources: BTreeMap::new(),
+            resources: Shelf::default(),
             permits: BTreeMap::new(),
             freezes: Freezes::default(),
             deadlines: Deadlines::default(),
@@ -91,6 +96,7 @@ impl LockTable {
             waiter_count: 0,
             closed: BTreeSet::new(),
             waiting: BTreeSet::new(),
+            unfinished: None,
             freed: Vec::new(),
         }
     }

@@ -34,7 +34,7 @@ impl LockTable {
         let mut deadlines = Deadlines::default();
         let mut waiting = BTreeSet::new();
         let (mut hold_count, mut place_count) = (0, 0);
-        for (id, session) in &self.sessions {
+        for (id, session) in self.sessions.iter() {
             self.check_session(session)?;
             deadlines.insert(session.deadline, Due::Session(*id));
             hold_count += session.hold_count();
@@ -48,7 +48,7 @@ impl LockTable {
         let mut waiters = 0;
         let mut holders = 0;
         let mut closed = BTreeSet::new();
-        for (name, resource) in &self.resources {
+        for (name, resource) in self.resources.iter() {
             ensure!(!resource.is_unused(), "{name} is in the table for nothing");
             self.check_holders(name, resource, &mut tokens, &mut deadlines)?;
             self.check_queue(name, resource)?;

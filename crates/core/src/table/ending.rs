@@ -82,7 +82,7 @@ impl LockTable {
 
     fn close_after(&mut self, name: &LockName, hold: &Hold) {
         let Some(delay) = hold.lock_delay() else { return };
-        let resource = self.resources.entry(name.clone()).or_default();
+        let resource = self.resources.get_or_default(name);
         let until = resource.closed_until().max(Some(self.now.after(delay)));
         if let Some(before) = resource.closed_until() {
             self.closed.remove(&(before, name.clone()));

@@ -36,7 +36,7 @@ impl LockTable {
                 Some((name, _)) => name.clone(),
                 None => name.clone(),
             };
-            let queue = self.resources.entry(name.clone()).or_default().queue_mut();
+            let queue = self.resources.get_or_default(&name).queue_mut();
             let ticket = match converts {
                 Some(_) => queue.push_front(waiter(mode)),
                 None => queue.push(waiter(mode)),
