@@ -13,8 +13,9 @@ const CORRUPTIONS_TRIED: usize = 6;
 impl World {
     /// Something goes wrong; and the next thing is planned.
     pub(crate) fn strike(&mut self) {
-        let kind = FaultKind::ALL[self.fault_rng.index(FaultKind::ALL.len())];
-        self.begin_fault(kind);
+        if let Some(kind) = self.fault_rng.pick(self.fault_kinds) {
+            self.begin_fault(*kind);
+        }
         let pause = SECOND_US + self.fault_rng.around(self.plan.fault_pace_us);
         self.agenda.plan(RealTime(self.now.0 + pause), Due::Fault);
     }
