@@ -58,8 +58,17 @@ pub(crate) struct World {
 /// Something to happen.
 #[derive(Debug)]
 pub(crate) enum Due {
-    Deliver { from: Place, to: Place, message: Message },
-    Tell { node: usize, incoming: Incoming },
+    Deliver {
+        from: Place,
+        to: Place,
+        message: Message,
+    },
+    /// For this process of the node, and not for one that comes after it.
+    Tell {
+        node: usize,
+        process: u64,
+        incoming: Incoming,
+    },
     Think(usize),
     Timer(usize, Timer),
     Write(usize, Write),
@@ -171,9 +180,11 @@ impl World {
     fn happen(&mut self, what: Due) {
         match what {
             Due::Deliver { from, to, message } => self.deliver(from, to, message),
-            Due::Tell { node, incoming } => {
-                self.nodes[node].receive(incoming);
-                self.wake(node, self.now);
+            Due::Tell { node, process, incoming } => {
+                if self.nodes[node].starts == process {
+                    self.nodes[node].receive(incoming);
+                    self.wake(node, self.now);
+                }
             }
             Due::Think(client) => {
                 if self.may_act(client, Due::Think(client)) {
@@ -369,7 +380,8 @@ impl World {
     }
 
     pub(crate) fn tell(&mut self, node: usize, incoming: Incoming, after_us: u64) {
-        self.agenda.plan(RealTime(self.now.0 + after_us), Due::Tell { node, incoming });
+        let process = self.nodes[node].starts;
+        self.agenda.plan(RealTime(self.now.0 + after_us), Due::Tell { node, process, incoming });
     }
 
     /// The node's loop turns at that time, or sooner if it was going to.
