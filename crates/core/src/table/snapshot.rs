@@ -104,8 +104,8 @@ impl LockTable {
             for id in self.sessions.keys().copied().collect::<Vec<crate::SessionId>>() {
                 let session = self.sessions.get_mut(&id);
                 let waits = session.map(|session| core::mem::take(&mut session.waits));
-                for (request, wait) in waits.into_iter().flatten() {
-                    self.leave_queues(id, request, &wait);
+                for (request, wait) in waits.iter().flat_map(|waits| waits.iter()) {
+                    self.leave_queues(id, request, wait);
                 }
             }
             self.resources.in_place().retain(|_, resource| !resource.is_unused());
