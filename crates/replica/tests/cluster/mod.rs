@@ -171,6 +171,10 @@ impl Cluster {
         self.disks[&node].snapshot.is_some()
     }
 
+    pub(crate) fn snapshot_on_disk(&self, node: NodeId) -> Option<&SnapshotFile> {
+        self.disks[&node].snapshot.as_ref()
+    }
+
     /// The leader with the highest term.
     pub(crate) fn leader(&self) -> Option<NodeId> {
         self.replicas
