@@ -7,6 +7,7 @@
 //! * It panics on some impossible messages; [`Consensus::step`] refuses those first.
 
 mod convert;
+mod members;
 mod refuse;
 mod store;
 
@@ -14,16 +15,21 @@ use std::cell::Cell;
 
 use bytes::Bytes;
 use protobuf::Message as _;
-use raft::eraftpb::{ConfState, Message, MessageType, Snapshot};
+use raft::eraftpb::{Message, MessageType, Snapshot};
 use raft::{RawNode, Ready, SnapshotStatus, StateRole};
 use thiserror::Error;
 
-use self::convert::{committed, from_raft_entry, from_raft_snapshot, from_raft_state, outgoing};
+use self::convert::{
+    NOTE_MARK, from_conf_state, from_raft_entry, from_raft_snapshot, from_raft_state, outgoing,
+    to_conf_state,
+};
+pub(crate) use self::members::Step;
 use self::store::Store;
 use crate::config::ReplicaConfig;
 use crate::effect::{Outgoing, Turn, Unavailable};
 use crate::id::NodeId;
 use crate::log_store::{HardState, LogStore, SnapshotFile};
+use crate::membership::Configuration;
 
 const MESSAGE_BYTES_MAX: u64 = 1 << 20;
 const MESSAGES_IN_FLIGHT_MAX: usize = 256;
@@ -37,7 +43,7 @@ pub enum MessageError {
     Undecodable(String),
     #[error("a consensus message for node {to} reached node {here}")]
     Misdirected { to: u64, here: NodeId },
-    #[error("a consensus message from node {from}, which is not a member")]
+    #[error("a consensus message from node {from}, which cannot be a member")]
     Stranger { from: u64 },
     #[error("a consensus message of kind {kind} is not taken from peers")]
     Unwanted { kind: String },
@@ -54,8 +60,24 @@ pub enum MessageError {
 pub(crate) struct Committed {
     pub(crate) index: u64,
     pub(crate) term: u64,
-    pub(crate) kind: u8,
-    pub(crate) data: Bytes,
+    pub(crate) content: Content,
+}
+
+#[derive(Debug)]
+pub(crate) enum Content {
+    /// A batch of commands; empty in a new leader's first entry.
+    Commands(Bytes),
+    /// What a leader wrote down about members.
+    Note(Bytes),
+    /// The membership changed; consensus goes by it already.
+    Change { configuration: Configuration, context: Bytes },
+}
+
+/// A committed change of the membership that no leader would have proposed.
+#[derive(Debug)]
+pub(crate) struct ImpossibleChange {
+    pub(crate) index: u64,
+    pub(crate) words: String,
 }
 
 /// What came of a turn once it was durable.
@@ -85,7 +107,7 @@ impl std::fmt::Debug for Consensus {
 impl Consensus {
     pub(crate) fn new(
         config: &ReplicaConfig,
-        voters: &[NodeId],
+        members: &Configuration,
         log: LogStore,
         applied: u64,
     ) -> Result<Consensus, String> {
@@ -106,10 +128,7 @@ impl Consensus {
             ..raft::Config::default()
         };
         raft_config.validate().map_err(|error| error.to_string())?;
-        let members = ConfState {
-            voters: voters.iter().map(|voter| voter.0).collect(),
-            ..ConfState::default()
-        };
+        let members = to_conf_state(members);
         let store = Store { log, members, offered: None, snapshot_wanted: Cell::new(false) };
         let logger = slog::Logger::root(slog::Discard, slog::o!());
         let raft = RawNode::new(&raft_config, store, &logger).map_err(|error| error.to_string())?;
@@ -134,7 +153,7 @@ impl Consensus {
         if message.to != self.here.0 {
             return Err(MessageError::Misdirected { to: message.to, here: self.here });
         }
-        if message.from == self.here.0 || !self.is_member(NodeId(message.from)) {
+        if message.from == self.here.0 || message.from == raft::INVALID_ID {
             return Err(MessageError::Stranger { from: message.from });
         }
         match message.get_msg_type() {
@@ -155,30 +174,24 @@ impl Consensus {
 
     /// Appends to the log of a leader. Gives the entry's index and term.
     pub(crate) fn propose(&mut self, data: Vec<u8>) -> Result<(u64, u64), Unavailable> {
-        if !self.is_leader() || self.raft.raft.lead_transferee.is_some() {
+        self.append(Vec::new(), data)
+    }
+
+    /// As [`Consensus::propose`], for what a leader has to say about members.
+    pub(crate) fn propose_note(&mut self, data: Vec<u8>) -> Result<(u64, u64), Unavailable> {
+        self.append(NOTE_MARK.to_vec(), data)
+    }
+
+    fn append(&mut self, mark: Vec<u8>, data: Vec<u8>) -> Result<(u64, u64), Unavailable> {
+        if !self.is_leader() || self.is_handing_over() {
             return Err(Unavailable::NotLeader { leader: None });
         }
-        self.raft.propose(Vec::new(), data).map_err(|_| Unavailable::Overloaded)?;
+        self.raft.propose(mark, data).map_err(|_| Unavailable::Overloaded)?;
         Ok((self.last_index(), self.term()))
     }
 
     pub(crate) fn request_read(&mut self, context: u64) {
         self.raft.read_index(context.to_le_bytes().to_vec());
-    }
-
-    /// Hands leadership to the member with the longest log of those that were heard of lately, unless
-    /// that is under way already.
-    pub(crate) fn transfer_leadership(&mut self) {
-        let raft = &self.raft.raft;
-        if raft.lead_transferee.is_some() {
-            return;
-        }
-        let others = raft.prs().iter().filter(|(id, _)| **id != self.here.0);
-        let heard_of = others.filter(|(_, progress)| progress.recent_active);
-        let best = heard_of.map(|(id, progress)| (progress.matched, *id)).max();
-        if let Some((_, successor)) = best {
-            self.raft.transfer_leader(successor);
-        }
     }
 
     pub(crate) fn report_unreachable(&mut self, node: NodeId) {
@@ -216,11 +229,12 @@ impl Consensus {
         Some(turn)
     }
 
-    /// Closes the turn: everything that `begin` gave is durable.
-    pub(crate) fn finish(&mut self) -> Finished {
+    /// Closes the turn: everything that `begin` gave is durable. Fails if a committed change of the
+    /// membership cannot be.
+    pub(crate) fn finish(&mut self) -> Result<Finished, ImpossibleChange> {
         let mut finished = Finished::default();
         let Some(mut ready) = self.ready.take() else {
-            return finished;
+            return Ok(finished);
         };
         self.remember(&ready);
         finished.messages = outgoing(ready.take_persisted_messages());
@@ -232,18 +246,22 @@ impl Consensus {
                 Some((u64::from_le_bytes(context), state.index))
             })
             .collect();
-        finished.committed.extend(ready.take_committed_entries().into_iter().map(committed));
+        let mut entries = ready.take_committed_entries();
 
-        let mut light = self.raft.advance(ready);
+        let mut light = self.raft.advance_append(ready);
         if let Some(commit) = light.commit_index() {
             let log = &mut self.raft.mut_store().log;
             log.hard_state.commit = commit;
             self.unwritten = Some(log.hard_state);
         }
         finished.messages.extend(outgoing(light.take_messages()));
-        finished.committed.extend(light.take_committed_entries().into_iter().map(committed));
+        entries.extend(light.take_committed_entries());
+        for entry in entries {
+            // Changes of the membership count before the library hears that they are applied.
+            finished.committed.push(self.committed(entry)?);
+        }
         self.raft.advance_apply();
-        finished
+        Ok(finished)
     }
 
     /// Copies what is durable into the log that consensus reads.
@@ -321,14 +339,6 @@ impl Consensus {
         &self.raft.store().log
     }
 
-    pub(crate) fn members(&self) -> Vec<NodeId> {
-        self.raft.store().members.voters.iter().map(|id| NodeId(*id)).collect()
-    }
-
-    fn is_member(&self, node: NodeId) -> bool {
-        self.raft.store().members.voters.contains(&node.0)
-    }
-
     /// How far the log of each member is known to match; empty unless this replica leads.
     pub(crate) fn matched(&self) -> Vec<(NodeId, u64)> {
         if !self.is_leader() {
@@ -350,6 +360,15 @@ impl Consensus {
 pub(crate) struct IncomingMessage(Message);
 
 impl IncomingMessage {
+    pub(crate) fn from(&self) -> NodeId {
+        NodeId(self.0.from)
+    }
+
+    /// Who the snapshot that it carries says the members are.
+    pub(crate) fn snapshot_members(&self) -> Configuration {
+        from_conf_state(self.0.get_snapshot().get_metadata().get_conf_state())
+    }
+
     /// The snapshot that it carries.
     pub(crate) fn snapshot(&self) -> Option<SnapshotFile> {
         (self.0.get_msg_type() == MessageType::MsgSnapshot)

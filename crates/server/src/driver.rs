@@ -125,10 +125,10 @@ impl Driver {
     /// A node that is told to stop does so once it leads nothing, or cannot get rid of it in time.
     fn may_stop(&self) -> bool {
         self.stop_by.is_some_and(|stop_by| {
-            let leads = self
-                .replicas
-                .values()
-                .any(|replica| replica.leadership().is_here && replica.members().len() > 1);
+            let leads = self.replicas.values().any(|replica| {
+                let voters = &replica.membership().configuration.voters;
+                replica.leadership().is_here && voters.len() > 1
+            });
             !leads || Instant::now() >= stop_by
         })
     }

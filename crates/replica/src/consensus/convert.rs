@@ -1,12 +1,27 @@
 //! Between the library's types and ours.
 
-use protobuf::Message as _;
-use raft::eraftpb::{Entry, EntryType, HardState as RaftHardState, Message, MessageType, Snapshot};
+use std::collections::BTreeSet;
 
-use super::Committed;
+use protobuf::Message as _;
+use raft::eraftpb::{
+    ConfState, Entry, EntryType, HardState as RaftHardState, Message, MessageType, Snapshot,
+};
+
 use crate::effect::Outgoing;
 use crate::id::NodeId;
 use crate::log_store::{HardState, LogEntry, SnapshotFile};
+use crate::membership::Configuration;
+
+/// The library's context of an entry that is a note about members, and no batch of commands.
+pub(super) const NOTE_MARK: &[u8] = b"members";
+
+/// How entries are told apart on disk.
+mod kind {
+    pub(super) const COMMANDS: u8 = 0;
+    pub(super) const CHANGE_OF_ONE: u8 = 1;
+    pub(super) const CHANGE: u8 = 2;
+    pub(super) const NOTE: u8 = 3;
+}
 
 pub(super) fn outgoing(messages: Vec<Message>) -> Vec<Outgoing> {
     messages
@@ -20,16 +35,11 @@ pub(super) fn outgoing(messages: Vec<Message>) -> Vec<Outgoing> {
         .collect()
 }
 
-pub(super) fn committed(entry: Entry) -> Committed {
-    let kind = kind_number(entry.get_entry_type());
-    Committed { index: entry.index, term: entry.term, kind, data: entry.data }
-}
-
 pub(super) fn from_raft_entry(entry: &Entry) -> LogEntry {
     LogEntry {
         index: entry.index,
         term: entry.term,
-        kind: kind_number(entry.get_entry_type()),
+        kind: kind_of(entry),
         data: entry.data.clone(),
     }
 }
@@ -37,9 +47,13 @@ pub(super) fn from_raft_entry(entry: &Entry) -> LogEntry {
 pub(super) fn to_raft_entry(entry: &LogEntry) -> Entry {
     Entry {
         entry_type: match entry.kind {
-            1 => EntryType::EntryConfChange,
-            2 => EntryType::EntryConfChangeV2,
+            kind::CHANGE_OF_ONE => EntryType::EntryConfChange,
+            kind::CHANGE => EntryType::EntryConfChangeV2,
             _ => EntryType::EntryNormal,
+        },
+        context: match entry.kind {
+            kind::NOTE => NOTE_MARK.into(),
+            _ => Default::default(),
         },
         index: entry.index,
         term: entry.term,
@@ -48,11 +62,12 @@ pub(super) fn to_raft_entry(entry: &LogEntry) -> Entry {
     }
 }
 
-fn kind_number(kind: EntryType) -> u8 {
-    match kind {
-        EntryType::EntryNormal => 0,
-        EntryType::EntryConfChange => 1,
-        EntryType::EntryConfChangeV2 => 2,
+fn kind_of(entry: &Entry) -> u8 {
+    match entry.get_entry_type() {
+        EntryType::EntryNormal if entry.context == NOTE_MARK => kind::NOTE,
+        EntryType::EntryNormal => kind::COMMANDS,
+        EntryType::EntryConfChange => kind::CHANGE_OF_ONE,
+        EntryType::EntryConfChangeV2 => kind::CHANGE,
     }
 }
 
@@ -74,4 +89,24 @@ pub(super) fn from_raft_snapshot(snapshot: &Snapshot) -> Option<SnapshotFile> {
         let metadata = snapshot.get_metadata();
         SnapshotFile { index: metadata.index, term: metadata.term, data: snapshot.data.clone() }
     })
+}
+
+pub(super) fn from_conf_state(state: &ConfState) -> Configuration {
+    let set = |ids: &[u64]| ids.iter().copied().map(NodeId).collect::<BTreeSet<_>>();
+    Configuration {
+        voters: set(&state.voters),
+        outgoing: set(&state.voters_outgoing),
+        learners: set(&state.learners),
+    }
+}
+
+/// The joint state is left by us and not by the library; see `members`.
+pub(super) fn to_conf_state(configuration: &Configuration) -> ConfState {
+    let list = |set: &BTreeSet<NodeId>| set.iter().map(|node| node.0).collect::<Vec<u64>>();
+    ConfState {
+        voters: list(&configuration.voters),
+        voters_outgoing: list(&configuration.outgoing),
+        learners: list(&configuration.learners),
+        ..ConfState::default()
+    }
 }

@@ -1,8 +1,14 @@
 //! Messages that are not taken in: what an honest member never sends, and what the library would panic on.
 
-use raft::eraftpb::{ConfState, EntryType, Message, MessageType};
+use protobuf::Message as _;
+use raft::eraftpb::{
+    ConfChangeTransition, ConfChangeType, ConfChangeV2, ConfState, Entry, EntryType, Message,
+    MessageType,
+};
 
+use super::convert::{NOTE_MARK, from_conf_state, to_conf_state};
 use super::{Consensus, MessageError};
+use crate::membership::{Note, decode_addition};
 
 /// No term, index or commit gets here in the life of a cluster; and one can be added to it.
 const NUMBER_MAX: u64 = 1 << 62;
@@ -57,8 +63,8 @@ impl Consensus {
             if entry.term == 0 || entry.term < previous_term || entry.term > message.term {
                 return Err(Contradiction("the terms of its entries are not in order"));
             }
-            if entry.get_entry_type() != EntryType::EntryNormal {
-                return Err(Contradiction("it changes the membership, which never changes"));
+            if !is_possible(entry) {
+                return Err(Contradiction("it changes the membership in a way that cannot be"));
             }
             (previous, previous_term) = (entry.index, entry.term);
             let known = log.term(entry.index);
@@ -78,8 +84,8 @@ impl Consensus {
         if metadata.index == 0 || metadata.term == 0 || metadata.term > message.term {
             return Err(Contradiction("its snapshot is of no entry, or of a later term"));
         }
-        if !is_same_membership(metadata.get_conf_state(), &self.raft.store().members) {
-            return Err(Contradiction("its snapshot is of a group with other members"));
+        if !is_sound(metadata.get_conf_state()) {
+            return Err(Contradiction("its snapshot is of a group with members that cannot be"));
         }
         let known = log.term(metadata.index);
         if metadata.index == log.committed && known.is_ok_and(|known| known != metadata.term) {
@@ -105,16 +111,52 @@ fn numbers(message: &Message) -> impl Iterator<Item = u64> {
     fields.into_iter().chain(message.entries.iter().flat_map(|entry| [entry.term, entry.index]))
 }
 
-/// Whether both have the same voters, in any order, and nobody else.
-fn is_same_membership(claimed: &ConfState, known: &ConfState) -> bool {
-    let sorted = |voters: &[u64]| {
-        let mut voters = voters.to_vec();
-        voters.sort_unstable();
-        voters
+/// What a leader of this group could have proposed.
+fn is_possible(entry: &Entry) -> bool {
+    match entry.get_entry_type() {
+        EntryType::EntryNormal if entry.context == NOTE_MARK => Note::decode(&entry.data).is_ok(),
+        EntryType::EntryNormal => entry.context.is_empty(),
+        EntryType::EntryConfChange => false,
+        EntryType::EntryConfChangeV2 => ConfChangeV2::parse_from_bytes(&entry.data)
+            .is_ok_and(|change| is_possible_change(&change)),
+    }
+}
+
+fn is_possible_change(change: &ConfChangeV2) -> bool {
+    let kinds: Vec<ConfChangeType> =
+        change.changes.iter().map(|one| one.get_change_type()).collect();
+    match kinds[..] {
+        // It leaves the joint state.
+        [] => change.get_transition() == ConfChangeTransition::Auto && change.context.is_empty(),
+        [ConfChangeType::AddLearnerNode] => decode_addition(&change.context)
+            .is_ok_and(|(node, _)| node.0 != 0 && node.0 == change.changes[0].node_id),
+        [ConfChangeType::RemoveNode]
+        | [ConfChangeType::AddNode]
+        | [ConfChangeType::AddNode, ConfChangeType::RemoveNode] => {
+            change.context.is_empty()
+                && change.get_transition() != ConfChangeTransition::Implicit
+                && change.changes.iter().all(|one| one.node_id != 0)
+        }
+        _ => false,
+    }
+}
+
+/// It has nothing that we would not write, and nothing twice.
+fn is_sound(state: &ConfState) -> bool {
+    let configuration = from_conf_state(state);
+    let ours = to_conf_state(&configuration);
+    configuration.is_sound() && is_same(&ours, state)
+}
+
+fn is_same(ours: &ConfState, theirs: &ConfState) -> bool {
+    let sorted = |ids: &[u64]| {
+        let mut ids = ids.to_vec();
+        ids.sort_unstable();
+        ids
     };
-    sorted(&claimed.voters) == sorted(&known.voters)
-        && claimed.learners.is_empty()
-        && claimed.voters_outgoing.is_empty()
-        && claimed.learners_next.is_empty()
-        && !claimed.auto_leave
+    ours.voters == sorted(&theirs.voters)
+        && ours.voters_outgoing == sorted(&theirs.voters_outgoing)
+        && ours.learners == sorted(&theirs.learners)
+        && theirs.learners_next.is_empty()
+        && !theirs.auto_leave
 }

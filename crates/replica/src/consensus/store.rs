@@ -5,7 +5,8 @@ use std::cell::Cell;
 use raft::eraftpb::{ConfState, Entry, Snapshot};
 use raft::{GetEntriesContext, RaftState, StorageError};
 
-use super::convert::{to_raft_entry, to_raft_state};
+use super::convert::{from_conf_state, to_raft_entry, to_raft_state};
+use crate::id::NodeId;
 use crate::log_store::{LogStore, Missing};
 
 pub(super) struct Store {
@@ -43,10 +44,14 @@ impl raft::Storage for Store {
         Ok(self.log.last_index())
     }
 
-    fn snapshot(&self, request_index: u64, _to: u64) -> raft::Result<Snapshot> {
+    fn snapshot(&self, request_index: u64, to: u64) -> raft::Result<Snapshot> {
         let usable = |offered: &&Snapshot| {
-            let index = offered.get_metadata().index;
-            index >= request_index && index + 1 >= self.log.first_index()
+            let metadata = offered.get_metadata();
+            let (index, members) = (metadata.index, metadata.get_conf_state());
+            // Of a snapshot from before it was a member a node can make nothing.
+            index >= request_index
+                && index + 1 >= self.log.first_index()
+                && from_conf_state(members).role(NodeId(to)).is_some()
         };
         match self.offered.as_ref().filter(usable) {
             Some(snapshot) => Ok(snapshot.clone()),

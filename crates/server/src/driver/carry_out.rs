@@ -22,6 +22,7 @@ impl Driver {
             Effect::Read { ticket } => self.serve_read(group, ticket),
             Effect::Happened { at, event, .. } => self.tell_those_concerned(group, at, event),
             Effect::LeadershipChanged(leadership) => self.leadership_changed(group, leadership),
+            Effect::ChangeEnded { .. } | Effect::MembershipChanged(_) => {}
             Effect::SaveSnapshot(file) => self.log.save(group, file),
         }
     }
