@@ -40,8 +40,17 @@ impl Reason {
             | Reason::InvalidMetadata
             | Reason::InvalidOwner
             | Reason::InvalidPage
-            | Reason::InvalidFrame => Code::InvalidArgument,
-            Reason::UnknownSession => Code::NotFound,
+            | Reason::InvalidFrame
+            | Reason::InvalidNodeId
+            | Reason::InvalidAddress => Code::InvalidArgument,
+            Reason::UnknownSession | Reason::UnknownNode => Code::NotFound,
+            Reason::NodeIdInUse | Reason::AddressInUse => Code::AlreadyExists,
+            Reason::NotAVoter
+            | Reason::LastVoter
+            | Reason::ChangeUnderWay
+            | Reason::NoQuorumLeft
+            | Reason::NotCaughtUp
+            | Reason::TooManyNodes => Code::FailedPrecondition,
             Reason::NotHeld
             | Reason::GrantEnded
             | Reason::SessionExists
@@ -144,7 +153,7 @@ mod tests {
 
     #[test]
     fn every_failure_survives_the_way_through_a_status() {
-        assert_eq!(every_reason().len(), 28);
+        assert_eq!(every_reason().len(), 39);
         for reason in every_reason() {
             for (retryable, may_have_happened) in
                 [(false, false), (false, true), (true, false), (true, true)]

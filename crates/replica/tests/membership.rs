@@ -336,6 +336,31 @@ fn a_second_change_is_refused_while_one_is_in_the_log() {
 }
 
 #[test]
+fn a_new_leader_does_not_take_what_it_has_not_applied_yet_for_another_change() {
+    let mut cluster = Cluster::new(5);
+    cluster.commit(open(ALICE, 60_000));
+    let first = cluster.leader().unwrap();
+    // It dies when the others have an entry of which they do not know that it is committed.
+    cluster.acquire_soon(first, ALICE, "in the log");
+    cluster.step();
+    cluster.step();
+    cluster.kill(first);
+    let mut asked = Vec::new();
+    for _ in 0..300 {
+        cluster.step();
+        if let Some(leader) = cluster.leader() {
+            cluster.acquire_soon(leader, ALICE, &format!("lock-{}", asked.len()));
+            asked.push(cluster.change(leader, remove(9)));
+        }
+    }
+    let unknown = Ended::Changed(Err(ChangeRefusal::UnknownNode { node: NodeId(9) }));
+    assert!(asked.len() > 100);
+    for ticket in asked {
+        assert_eq!(cluster.run_until_ended(ticket), unknown);
+    }
+}
+
+#[test]
 fn a_node_that_was_away_while_everybody_else_was_replaced_finds_its_way() {
     let mut cluster = three();
     cluster.kill(NodeId(3));

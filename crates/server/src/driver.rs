@@ -19,12 +19,14 @@ mod carry_out;
 mod full_disk;
 mod inbox;
 mod log;
+mod members;
 mod queue;
 mod start;
 mod streams;
 mod take_in;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
@@ -38,11 +40,13 @@ pub(crate) use self::inbox::{
     Unavailable,
 };
 use self::log::{Log, LogError};
+use self::members::Introductions;
 pub(crate) use self::queue::{DriverHandle, Inbox, inbox};
 pub use self::start::DriverError;
 pub(crate) use self::start::{Channels, start};
 use self::streams::Streams;
 use self::take_in::Digests;
+use crate::membership::Membership;
 use crate::peers::PeerLinks;
 
 const INPUTS_PER_TURN_MAX: usize = 4_096;
@@ -56,6 +60,11 @@ pub enum StopReason {
     Disk(String),
     #[error("{0}")]
     Broken(#[from] Fatal),
+    #[error(
+        "it was removed from the cluster: an id is used once, so it does not come back under this one; \
+         `holdfast cluster add` brings in a new node, with an empty data directory"
+    )]
+    Removed,
     #[error("of a bug: the driver panicked")]
     Panicked,
 }
@@ -67,6 +76,10 @@ struct Driver {
     links: PeerLinks,
     callers: Callers,
     streams: Streams,
+    membership: Arc<Membership>,
+    introductions: Introductions,
+    /// This node is no member any more.
+    removed: bool,
     leadership: watch::Sender<Leadership>,
     /// Messages of this half turn, one batch per peer.
     outgoing: BTreeMap<NodeId, Vec<(GroupId, Vec<u8>)>>,
@@ -96,6 +109,11 @@ impl Driver {
                 return reason;
             }
             self.streams.flush();
+            if self.removed {
+                tracing::error!("this node was removed from the cluster, and stops");
+                self.streams.end_all(|| Delivery::LeaderMoved { leader: None });
+                return StopReason::Removed;
+            }
             if self.may_stop() {
                 self.streams.end_all(|| Delivery::LeaderMoved { leader: None });
                 return StopReason::Told;

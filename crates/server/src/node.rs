@@ -89,12 +89,14 @@ impl Node {
         let (inbox_sender, inbox) = driver::inbox();
         let leadership = watch::Sender::new(Leadership::default());
         let driver = DriverHandle::new(inbox_sender.clone(), leadership.subscribe());
+        let data_dir = identity.data_dir.into();
         let handshake = Arc::new(Handshake::new(identity, Arc::clone(&membership), known_peers));
         let mut tasks = JoinSet::new();
         let links = PeerLinks::start(&handshake, &driver, &mut tasks);
 
         let driver_end = {
-            let channels = Channels { inbox, inbox_sender, leadership };
+            let membership = Arc::clone(&membership);
+            let channels = Channels { inbox, inbox_sender, leadership, membership, data_dir };
             let links = links.clone();
             // Reads the whole log.
             tokio::task::spawn_blocking(move || driver::start(&config, channels, links)).await??
@@ -113,7 +115,7 @@ impl Node {
         ));
 
         let mut servers = JoinSet::new();
-        let peer_port = PeerPort::new(handshake, driver.clone(), stop.watch());
+        let peer_port = PeerPort::new(handshake, driver.clone(), links.clone(), stop.watch());
         let incoming = keep_alive(TcpIncoming::from(peer_listener).with_nodelay(Some(true)));
         servers.spawn(async move {
             if let Err(error) = peer_port.serve(incoming).await {

@@ -39,8 +39,6 @@ pub enum ChangeRefusal {
     UnknownNode { node: NodeId },
     #[error("node {node} is not a voter")]
     NotAVoter { node: NodeId },
-    #[error("node {node} is not a learner")]
-    NotALearner { node: NodeId },
     #[error("node {node} is the last voter; a cluster without voters cannot decide anything")]
     LastVoter { node: NodeId },
     #[error(

@@ -163,15 +163,14 @@ impl Replica {
         self.care.noting = self.consensus.propose_note(note.encode()).ok();
     }
 
+    /// What is in the log is applied first: it decides what may be asked for.
     fn propose_what_is_asked(&mut self) {
-        while let Some((ticket, change)) = self.care.queued.pop_front() {
-            let judged = match self.consensus.has_unapplied_change() {
-                true => Err(ChangeRefusal::UnderWay { what: "it is in the log".to_owned() }),
-                false => self.membership.judge(&change),
-            };
-            let verdict = judged.and_then(|verdict| {
-                self.judge_with_what_is_live(&change)?;
-                Ok(verdict)
+        while !self.consensus.has_unapplied_change()
+            && let Some((ticket, change)) = self.care.queued.pop_front()
+        {
+            let verdict = self.membership.judge(&change).and_then(|verdict| match verdict {
+                ChangeVerdict::Already => Ok(verdict),
+                ChangeVerdict::Propose => self.judge_with_what_is_live(&change).map(|()| verdict),
             });
             match verdict {
                 Ok(ChangeVerdict::Already) => self.change_ended(ticket, Ok(())),

@@ -387,6 +387,12 @@ impl Cluster {
         RequestId(self.last_request)
     }
 
+    /// An acquire that nobody waits for.
+    pub(crate) fn acquire_soon(&mut self, node: NodeId, session: SessionId, name: &str) {
+        let command = acquire(session, self.request(), name);
+        self.call(node, command);
+    }
+
     pub(crate) fn acquire(&mut self, session: SessionId, name: &str) -> (LogicalTime, FenceToken) {
         let command = acquire(session, self.request(), name);
         match self.commit(command) {

@@ -22,7 +22,8 @@ impl Driver {
             Effect::Read { ticket } => self.serve_read(group, ticket),
             Effect::Happened { at, event, .. } => self.tell_those_concerned(group, at, event),
             Effect::LeadershipChanged(leadership) => self.leadership_changed(group, leadership),
-            Effect::ChangeEnded { .. } | Effect::MembershipChanged(_) => {}
+            Effect::ChangeEnded { ticket, result } => self.callers.change_ended(ticket, result),
+            Effect::MembershipChanged(members) => self.members_changed(members),
             Effect::SaveSnapshot(file) => self.log.save(group, file),
         }
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use holdfast_proto::failure::REASON_KEY;
 use holdfast_proto::v1::Failure;
+use holdfast_proto::v1::cluster_service_client::ClusterServiceClient;
 use holdfast_proto::v1::lock_service_client::LockServiceClient;
 use holdfast_replica::NodeId;
 use tonic::transport::{Channel, Endpoint};
@@ -28,6 +29,7 @@ pub(super) struct Leaders {
 
 #[derive(Debug)]
 struct Connections {
+    address: String,
     channels: Vec<Channel>,
     next: usize,
 }
@@ -37,6 +39,7 @@ struct Connections {
 pub(super) struct Leader {
     pub(super) address: String,
     pub(super) client: LockServiceClient<Channel>,
+    pub(super) cluster: ClusterServiceClient<Channel>,
 }
 
 impl Leaders {
@@ -47,22 +50,29 @@ impl Leaders {
     pub(super) fn client_of(&self, node: NodeId) -> Result<Leader, Failure> {
         let address = self.membership.client_address(Some(node));
         let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
-        let connections = connections
-            .entry(node)
-            .or_insert_with(|| Connections { channels: Vec::new(), next: 0 });
-        let client = LockServiceClient::new(connections.next(&address)?)
+        if connections.get(&node).is_none_or(|known| known.address != address) {
+            let now = self.membership.now();
+            connections.retain(|node, _| now.is_member(*node));
+            let address = address.clone();
+            connections.insert(node, Connections { address, channels: Vec::new(), next: 0 });
+        }
+        let connections =
+            connections.get_mut(&node).ok_or_else(|| bug("a connection was not kept"))?;
+        let channel = connections.next()?;
+        let cluster = ClusterServiceClient::new(channel.clone());
+        let client = LockServiceClient::new(channel)
             .max_encoding_message_size(REQUEST_BYTES_MAX)
             .max_decoding_message_size(RESPONSE_BYTES_MAX);
-        Ok(Leader { address, client })
+        Ok(Leader { address, client, cluster })
     }
 }
 
 impl Connections {
-    fn next(&mut self, address: &str) -> Result<Channel, Failure> {
+    fn next(&mut self) -> Result<Channel, Failure> {
         let at = self.next % CONNECTIONS_PER_NODE;
         self.next = at + 1;
         if at == self.channels.len() {
-            self.channels.push(endpoint(address)?.connect_lazy());
+            self.channels.push(endpoint(&self.address)?.connect_lazy());
         }
         self.channels.get(at).cloned().ok_or_else(|| bug("a connection was not kept"))
     }
@@ -112,13 +122,18 @@ mod tests {
 
     use super::*;
 
+    fn leader_at(address: String, channel: Channel) -> Leader {
+        let cluster = ClusterServiceClient::new(channel.clone());
+        Leader { address, client: LockServiceClient::new(channel), cluster }
+    }
+
     #[tokio::test]
     async fn a_leader_that_cannot_be_reached_never_had_the_request() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         drop(listener);
         let channel = endpoint(&address).unwrap().connect_lazy();
-        let mut leader = Leader { address, client: LockServiceClient::new(channel) };
+        let mut leader = leader_at(address, channel);
         let status = leader.client.status(StatusRequest::default()).await.unwrap_err();
         let failure = leader.failure(&status);
         assert!(!failure.may_have_happened && failure.retryable, "{failure:?} {status:?}");
@@ -134,7 +149,7 @@ mod tests {
             }
         });
         let channel = endpoint(&address).unwrap().connect_lazy();
-        let mut leader = Leader { address, client: LockServiceClient::new(channel) };
+        let mut leader = leader_at(address, channel);
         let status = leader.client.status(StatusRequest::default()).await.unwrap_err();
         assert!(leader.failure(&status).may_have_happened, "{status:?}");
     }
