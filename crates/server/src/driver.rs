@@ -178,6 +178,7 @@ impl Driver {
         for (group, turn) in turns {
             if let Some(snapshot) = &turn.snapshot {
                 self.insist(|log| log.install(*group, snapshot))?;
+                tracing::info!(%group, index = snapshot.index, "the leader's snapshot is installed");
             }
             self.log.buffer(*group, turn).map_err(disk_failed)?;
         }

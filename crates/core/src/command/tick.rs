@@ -81,6 +81,10 @@ impl LockTable {
     fn grace_session(&mut self, id: SessionId, grace: Span) {
         let until = self.now.after(grace);
         let Some(session) = self.sessions.get_mut(&id) else { return };
+        #[cfg(feature = "planted")]
+        if crate::planted::Bug::GraceWithoutBound.is_active() {
+            session.graced = false;
+        }
         if !session.graced {
             self.deadlines.replace(session.deadline, until, Due::Session(id));
             session.deadline = until;

@@ -51,6 +51,10 @@ impl LockTable {
                 return;
             }
             let Some((_, waiter)) = resource.queue.as_ref().and_then(|queue| queue.first()) else {
+                #[cfg(feature = "planted")]
+                if crate::planted::Bug::FreeNameKept.is_active() {
+                    return;
+                }
                 self.resources.remove(name);
                 return;
             };

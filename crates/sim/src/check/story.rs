@@ -6,6 +6,7 @@ use holdfast_core::{
 };
 use holdfast_replica::NodeId;
 
+use super::evidence::Evidence;
 use crate::history::{
     ClientOperation, Happening, History, Input, Output, RealTime, Replicated, StoreWrite,
 };
@@ -19,6 +20,10 @@ pub(super) struct Story {
 pub(super) struct Asked<'a>(&'a mut ClientOperation);
 
 impl Story {
+    pub(super) fn evidence(&self) -> Evidence<'_> {
+        Evidence::of(&self.history)
+    }
+
     /// On every node; the index is the time as well.
     pub(super) fn log(&mut self, index: u64, events: impl IntoIterator<Item = Event>) {
         self.applied(1, index, events);
@@ -101,6 +106,7 @@ impl Story {
             session: SessionId(session),
             name: name(lock),
             token: FenceToken(token),
+            clock_stood_still: false,
             accepted,
         });
     }
