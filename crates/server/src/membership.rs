@@ -25,7 +25,7 @@ pub(crate) struct Membership {
 
 impl Membership {
     /// A node that is to join knows nobody, not even itself as a member.
-    pub(crate) fn of(config: &NodeConfig) -> Membership {
+    pub(crate) fn of(config: &NodeConfig, founders: &[NodeId]) -> Membership {
         let me = config.node_id();
         let mut listening = Member::default();
         let mut configured = BTreeMap::new();
@@ -40,14 +40,15 @@ impl Membership {
             }
             configured.insert(NodeId(node.id), member(dialled));
         }
-        let mut founders = Replicated::default();
-        if !config.join {
-            founders.configuration.voters = configured.keys().copied().collect();
-            founders.members = configured.clone();
-            founders.highest = configured.keys().copied().max().unwrap_or_default();
-        }
-        let current = watch::Sender::new(Arc::new(founders));
-        Membership { cluster: config.cluster.clone(), me, listening, configured, current }
+        let mut first = Replicated::default();
+        first.configuration.voters = founders.iter().copied().collect();
+        first.members = founders.iter().map(|node| (*node, Member::default())).collect();
+        first.highest = founders.iter().copied().max().unwrap_or_default();
+        let cluster = config.cluster.clone();
+        let current = watch::Sender::new(Arc::default());
+        let membership = Membership { cluster, me, listening, configured, current };
+        membership.publish(first);
+        membership
     }
 
     /// What the log says now.
@@ -136,7 +137,8 @@ mod tests {
     #[test]
     fn the_log_counts_and_the_configuration_fills_in_what_it_does_not_say() {
         let config = NodeConfig::dev_cluster(3, Path::new("/tmp/dev"), 7420).unwrap().remove(0);
-        let membership = Membership::of(&config);
+        let membership = Membership::of(&config, &[1, 2, 3].map(NodeId));
+        assert_eq!(membership.client_addresses().len(), 3);
         let mut said = Replicated::default();
         let elsewhere = Member { client_address: "elsewhere:1".into(), ..Member::default() };
         said.members.insert(NodeId(2), elsewhere);
@@ -151,7 +153,7 @@ mod tests {
     #[test]
     fn whoever_joins_knows_nobody() {
         let config = NodeConfig::dev_cluster(1, Path::new("/tmp/dev"), 7420).unwrap().remove(0);
-        let membership = Membership::of(&NodeConfig { join: true, ..config });
+        let membership = Membership::of(&NodeConfig { join: true, ..config }, &[]);
         assert!(membership.now().members.is_empty());
         assert_eq!(membership.own().peer_address, "127.0.0.1:7421");
     }
@@ -160,7 +162,7 @@ mod tests {
     fn an_address_to_listen_on_only_is_not_told_to_others() {
         let mut config = NodeConfig::dev_cluster(1, Path::new("/tmp/dev"), 7420).unwrap().remove(0);
         config.nodes[0].peer = Address::new("0.0.0.0:7421").unwrap();
-        let membership = Membership::of(&config);
+        let membership = Membership::of(&config, &[NodeId(1)]);
         assert_eq!(membership.own().peer_address, "");
         let mut said = Replicated::default();
         let member = Member { peer_address: "node-1:7421".into(), ..Member::default() };

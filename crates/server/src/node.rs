@@ -14,6 +14,7 @@ use tonic::transport::server::TcpIncoming;
 
 use crate::config::{Address, ConfigError, NodeConfig};
 use crate::driver::{self, Channels, DriverError, DriverHandle, Input, StopReason};
+use crate::founders::{self, FoundersError};
 use crate::identity::{Identity, IdentityError};
 use crate::known_peers::{KnownPeers, KnownPeersError};
 use crate::membership::Membership;
@@ -54,6 +55,8 @@ pub enum StartError {
     Identity(#[from] IdentityError),
     #[error(transparent)]
     KnownPeers(#[from] KnownPeersError),
+    #[error(transparent)]
+    Founders(#[from] FoundersError),
     #[error(
         "the {port} address {address} is in use; another node or program runs there: stop it, or \
          choose another address in the configuration"
@@ -78,7 +81,8 @@ impl Node {
         let identity =
             Identity::load_or_create(&config.data_dir, &config.cluster, config.node_id())?;
         let known_peers = KnownPeers::load(&config.data_dir)?;
-        let membership = Arc::new(Membership::of(&config));
+        let founders = founders::load_or_create(&config)?;
+        let membership = Arc::new(Membership::of(&config, &founders));
         let this_node = config.this_node()?;
         let client_listener = listen("client", &this_node.client).await?;
         let peer_listener = listen("peer", &this_node.peer).await?;
@@ -96,7 +100,8 @@ impl Node {
 
         let driver_end = {
             let membership = Arc::clone(&membership);
-            let channels = Channels { inbox, inbox_sender, leadership, membership, data_dir };
+            let channels =
+                Channels { inbox, inbox_sender, leadership, membership, founders, data_dir };
             let links = links.clone();
             // Reads the whole log.
             tokio::task::spawn_blocking(move || driver::start(&config, channels, links)).await??

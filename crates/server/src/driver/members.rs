@@ -84,8 +84,11 @@ impl Driver {
         let roles = members.members.keys().map(|node| (node.0, members.role(*node)));
         tracing::info!(members = ?roles.collect::<Vec<_>>(), "membership");
         self.removed |= members.was_removed(me);
+        let before = self.membership.client_addresses();
         self.membership.publish(members);
-        self.streams.tell_all(|| Delivery::MembersChanged);
+        if self.membership.client_addresses() != before {
+            self.streams.tell_all(|| Delivery::MembersChanged);
+        }
         self.introduce();
     }
 }

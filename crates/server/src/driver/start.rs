@@ -50,6 +50,8 @@ pub(crate) struct Channels {
     pub(crate) leadership: watch::Sender<Leadership>,
     /// Where the driver publishes who the members are.
     pub(crate) membership: Arc<Membership>,
+    /// The first members.
+    pub(crate) founders: Vec<NodeId>,
     /// Of this node.
     pub(crate) data_dir: DirectoryId,
 }
@@ -88,7 +90,8 @@ impl Driver {
         for group in GROUPS {
             let found = recovered.iter().position(|log| log.group == group.0);
             let durable = found.map(|at| log::to_durable(recovered.swap_remove(at)));
-            let replica = Replica::new(replica_config(config, group), durable.unwrap_or_default())?;
+            let config = replica_config(config, group, channels.founders.clone());
+            let replica = Replica::new(config, durable.unwrap_or_default())?;
             replicas.insert(group, replica);
         }
         for replica in replicas.values() {
@@ -127,14 +130,12 @@ impl Driver {
     }
 }
 
-fn replica_config(config: &NodeConfig, group: GroupId) -> ReplicaConfig {
-    let founders = config.nodes.iter().map(|member| NodeId(member.id));
+fn replica_config(config: &NodeConfig, group: GroupId, founders: Vec<NodeId>) -> ReplicaConfig {
     let election_ticks = usize::try_from(config.election_ticks).unwrap_or(usize::MAX);
     ReplicaConfig {
         group,
         node: NodeId(config.node),
-        // Whoever joins is told by the cluster.
-        voters: founders.filter(|_| !config.join).collect(),
+        voters: founders,
         tick: config.tick(),
         heartbeat_ticks: usize::try_from(config.heartbeat_ticks).unwrap_or(usize::MAX),
         election_ticks: (election_ticks, election_ticks.saturating_mul(2)),

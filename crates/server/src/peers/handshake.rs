@@ -243,7 +243,8 @@ pub(super) mod tests {
         let identity =
             Identity::load_or_create(&config.data_dir, &config.cluster, config.node_id()).unwrap();
         let known_peers = KnownPeers::load(&config.data_dir).unwrap();
-        Handshake::new(identity, Arc::new(Membership::of(config)), known_peers)
+        let founders = [1, 2, 3].map(NodeId);
+        Handshake::new(identity, Arc::new(Membership::of(config, &founders)), known_peers)
     }
 
     #[test]

@@ -13,7 +13,7 @@ use holdfast_replica::NodeId;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{ConnectError, Status};
 
-use super::failure::{bug, leader_did_not_answer};
+use super::failure::{bug, leader_did_not_answer, no_leader};
 use super::serve::{REQUEST_BYTES_MAX, RESPONSE_BYTES_MAX};
 use crate::membership::Membership;
 
@@ -49,6 +49,10 @@ impl Leaders {
 
     pub(super) fn client_of(&self, node: NodeId) -> Result<Leader, Failure> {
         let address = self.membership.client_address(Some(node));
+        if address.is_empty() {
+            // A node that has just come knows who leads before it knows where.
+            return Err(no_leader());
+        }
         let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
         if connections.get(&node).is_none_or(|known| known.address != address) {
             let now = self.membership.now();

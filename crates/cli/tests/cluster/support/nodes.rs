@@ -104,6 +104,18 @@ impl Cluster {
         std::fs::write(&self.node(id).config, text).unwrap();
     }
 
+    /// Gives the node other addresses, in its own file alone.
+    pub(crate) fn relocate(&mut self, id: u64) {
+        let ports = free_ports(2);
+        let node = self.node_mut(id);
+        let mut text = std::fs::read_to_string(&node.config).unwrap();
+        for (old, new) in [(&mut node.client_port, ports[0]), (&mut node.peer_port, ports[1])] {
+            text = text.replace(&format!("127.0.0.1:{old}"), &format!("127.0.0.1:{new}"));
+            *old = new;
+        }
+        std::fs::write(&node.config, text).unwrap();
+    }
+
     /// Waits until the node's process has ended by itself. It is no part of the cluster from then on.
     pub(crate) async fn ends(&mut self, id: u64) -> ExitStatus {
         let mut process = self.node_mut(id).process.take().unwrap();

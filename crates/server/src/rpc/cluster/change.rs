@@ -75,15 +75,18 @@ impl ClusterService for Rpc {
         let origin = Origin::of(request.metadata())?;
         authorise_operator(&origin.principal)?;
         let request = request.into_inner();
-        let answer = match self.route(&origin).await? {
-            Route::Here => hand_over(self, request.to).await,
-            Route::There(mut leader) => {
-                let forwarded = origin.forwarded(self.membership.me, request);
-                let answer = leader.cluster.transfer_leadership(forwarded).await;
-                answer.map(Response::into_inner).map_err(|status| leader.failure(&status))
+        let carried_out = timeout(CHANGE_TIMEOUT, async {
+            match self.route(&origin).await? {
+                Route::Here => hand_over(self, request.to).await,
+                Route::There(mut leader) => {
+                    let forwarded = origin.forwarded(self.membership.me, request);
+                    let answer = leader.cluster.transfer_leadership(forwarded).await;
+                    answer.map(Response::into_inner).map_err(|status| leader.failure(&status))
+                }
             }
-        };
-        Ok(Response::new(answer?))
+        });
+        let answer = carried_out.await.unwrap_or_else(|_| Err(took_too_long()))?;
+        Ok(Response::new(answer))
     }
 }
 
