@@ -380,6 +380,27 @@ fn a_node_that_was_away_while_everybody_else_was_replaced_finds_its_way() {
 }
 
 #[test]
+fn a_new_node_is_not_sent_a_snapshot_from_before_it_was_a_member() {
+    let mut cluster = Cluster::with_snapshots_every(3, 20);
+    cluster.commit(open(ALICE, 60_000));
+    cluster.kill(NodeId(3));
+    for n in 0..50 {
+        cluster.acquire(ALICE, &format!("lock-{n}"));
+    }
+    // A snapshot for node 3 is on its way, and stays there.
+    cluster.start(NodeId(3));
+    cluster.run_until("it is sent a snapshot", Cluster::is_snapshot_on_its_way);
+    cluster.pause(NodeId(3));
+    cluster.start_new(NodeId(4));
+    cluster.changed(add(4)).unwrap();
+    cluster.run_until("the new node votes", |cluster| {
+        is_settled(cluster, NodeId(4), &ids([1, 2, 3, 4]))
+    });
+    cluster.resume(NodeId(3));
+    run_until_voters(&mut cluster, &ids([1, 2, 3, 4]));
+}
+
+#[test]
 fn a_directory_that_is_written_down_is_not_replaced_by_that_of_a_wiped_node() {
     let mut cluster = three();
     cluster.run_for(ms(500));

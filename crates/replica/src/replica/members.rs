@@ -134,9 +134,10 @@ impl Replica {
         if !self.consensus.leads_surely() || self.consensus.is_handing_over() {
             return;
         }
-        if self.care.noting.is_none() && !self.consensus.has_unapplied_change() {
+        if self.care.noting.is_none() {
             self.write_down();
         }
+        // What is known is written down before anything is changed.
         if self.care.noting.is_none() {
             self.propose_what_is_asked();
         }

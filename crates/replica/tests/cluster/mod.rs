@@ -183,6 +183,10 @@ impl Cluster {
         self.disks[&node].snapshot.as_ref()
     }
 
+    pub(crate) fn is_snapshot_on_its_way(&self) -> bool {
+        self.wires.iter().any(|(.., is_snapshot)| *is_snapshot)
+    }
+
     /// The leader with the highest term.
     pub(crate) fn leader(&self) -> Option<NodeId> {
         self.replicas
