@@ -115,6 +115,7 @@ fn last_heard(history: &History) -> BTreeMap<SessionId, Option<RealTime>> {
 
 #[cfg(test)]
 mod tests {
+    use holdfast_core::command::Mode;
     use holdfast_core::{FenceToken, Grant, LockName, LogicalTime, RequestId};
 
     use super::*;
@@ -141,6 +142,7 @@ mod tests {
         let grant = Grant {
             name: name.clone(),
             token: FenceToken(1),
+            mode: Mode::Exclusive,
             deadline: None,
             session_deadline: LogicalTime::ZERO,
         };

@@ -13,33 +13,39 @@
 //!   node that does not lead goes no further.
 
 mod acquire;
+mod acquire_all;
 mod authorise;
 mod cancel;
 mod cluster;
+mod convert;
 mod decode;
 mod encode;
 mod failure;
 mod forward;
 mod look;
+mod operator;
 mod origin;
 mod page;
+mod proclaim;
 mod release;
 mod renew;
 mod route;
 mod serve;
 mod sessions;
 mod stream;
+mod transfer;
 mod unary;
 
 use std::sync::Arc;
 
 use holdfast_proto::v1::lock_service_server::LockService;
 use holdfast_proto::v1::{
-    AcquireRequest, AcquireResponse, CancelRequest, CancelResponse, ClientFrame,
+    AcquireAllRequest, AcquireRequest, AcquireResponse, CancelRequest, CancelResponse, ClientFrame,
     CloseSessionRequest, CloseSessionResponse, ClusterStatusRequest, ClusterStatusResponse,
-    Failure, KeepAliveRequest, KeepAliveResponse, ListRequest, ListResponse, ListSessionsRequest,
-    ListSessionsResponse, OpenSessionRequest, OpenSessionResponse, ReleaseRequest, ReleaseResponse,
-    RenewRequest, RenewResponse, StatusRequest, StatusResponse,
+    ConvertRequest, Failure, KeepAliveRequest, KeepAliveResponse, ListRequest, ListResponse,
+    ListSessionsRequest, ListSessionsResponse, OpenSessionRequest, OpenSessionResponse,
+    ProclaimRequest, ProclaimResponse, ReleaseRequest, ReleaseResponse, RenewRequest,
+    RenewResponse, StatusRequest, StatusResponse, TransferRequest, TransferResponse,
 };
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::{Request, Response, Status, Streaming};
@@ -124,6 +130,34 @@ impl LockService for Rpc {
         &self,
         request: Request<AcquireRequest>,
     ) -> Result<Response<AcquireResponse>, Status> {
+        unary::serve(self, request).await
+    }
+
+    async fn acquire_all(
+        &self,
+        request: Request<AcquireAllRequest>,
+    ) -> Result<Response<AcquireResponse>, Status> {
+        unary::serve(self, request).await
+    }
+
+    async fn convert(
+        &self,
+        request: Request<ConvertRequest>,
+    ) -> Result<Response<AcquireResponse>, Status> {
+        unary::serve(self, request).await
+    }
+
+    async fn proclaim(
+        &self,
+        request: Request<ProclaimRequest>,
+    ) -> Result<Response<ProclaimResponse>, Status> {
+        unary::serve(self, request).await
+    }
+
+    async fn transfer(
+        &self,
+        request: Request<TransferRequest>,
+    ) -> Result<Response<TransferResponse>, Status> {
         unary::serve(self, request).await
     }
 

@@ -33,9 +33,8 @@ impl Driver {
         let Some(replica) = self.replicas.get(&group) else { return };
         let table = replica.table();
         let data = match query {
-            Query::Status { name, waiters_max } => {
-                ReadData::Status(table.status(&name, waiters_max))
-            }
+            Query::Status { name, shown_max } => ReadData::Status(table.status(&name, shown_max)),
+            Query::Freezes => ReadData::Freezes(table.freezes()),
             Query::List { prefix, after, limit } => {
                 ReadData::List(table.list(&prefix, after.as_deref(), limit))
             }
@@ -62,7 +61,13 @@ impl Driver {
             Event::SessionOpened { .. }
             | Event::Granted { .. }
             | Event::Queued { .. }
-            | Event::Released { .. } => {}
+            | Event::Refused { .. }
+            | Event::Converted { .. }
+            | Event::Proclaimed { .. }
+            | Event::Released { .. }
+            | Event::Reopened { .. }
+            | Event::Intervened(_)
+            | Event::Thawed { .. } => {}
         }
     }
 

@@ -9,6 +9,7 @@ use holdfast_proto::failure::REASON_KEY;
 use holdfast_proto::v1::Failure;
 use holdfast_proto::v1::cluster_service_client::ClusterServiceClient;
 use holdfast_proto::v1::lock_service_client::LockServiceClient;
+use holdfast_proto::v1::operator_service_client::OperatorServiceClient;
 use holdfast_replica::NodeId;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{ConnectError, Status};
@@ -40,6 +41,7 @@ pub(super) struct Leader {
     pub(super) address: String,
     pub(super) client: LockServiceClient<Channel>,
     pub(super) cluster: ClusterServiceClient<Channel>,
+    pub(super) operator: OperatorServiceClient<Channel>,
 }
 
 impl Leaders {
@@ -64,10 +66,11 @@ impl Leaders {
             connections.get_mut(&node).ok_or_else(|| bug("a connection was not kept"))?;
         let channel = connections.next()?;
         let cluster = ClusterServiceClient::new(channel.clone());
+        let operator = OperatorServiceClient::new(channel.clone());
         let client = LockServiceClient::new(channel)
             .max_encoding_message_size(REQUEST_BYTES_MAX)
             .max_decoding_message_size(RESPONSE_BYTES_MAX);
-        Ok(Leader { address, client, cluster })
+        Ok(Leader { address, client, cluster, operator })
     }
 }
 
@@ -128,7 +131,8 @@ mod tests {
 
     fn leader_at(address: String, channel: Channel) -> Leader {
         let cluster = ClusterServiceClient::new(channel.clone());
-        Leader { address, client: LockServiceClient::new(channel), cluster }
+        let operator = OperatorServiceClient::new(channel.clone());
+        Leader { address, client: LockServiceClient::new(channel), cluster, operator }
     }
 
     #[tokio::test]

@@ -7,6 +7,7 @@
 use holdfast_proto::peer_v1::peer_service_server::PeerServiceServer;
 use holdfast_proto::v1::cluster_service_server::ClusterServiceServer;
 use holdfast_proto::v1::lock_service_server::LockServiceServer;
+use holdfast_proto::v1::operator_service_server::OperatorServiceServer;
 use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 use tonic_health::pb::health_server::{Health, HealthServer};
@@ -50,6 +51,9 @@ pub(crate) async fn serve(
     let cluster_service = ClusterServiceServer::new(rpc.clone())
         .max_decoding_message_size(REQUEST_BYTES_MAX)
         .max_encoding_message_size(RESPONSE_BYTES_MAX);
+    let operator_service = OperatorServiceServer::new(rpc.clone())
+        .max_decoding_message_size(REQUEST_BYTES_MAX)
+        .max_encoding_message_size(RESPONSE_BYTES_MAX);
     let lock_service = LockServiceServer::new(rpc)
         .max_decoding_message_size(REQUEST_BYTES_MAX)
         .max_encoding_message_size(RESPONSE_BYTES_MAX);
@@ -59,6 +63,7 @@ pub(crate) async fn serve(
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .add_service(WatchBody::new(lock_service))
         .add_service(cluster_service)
+        .add_service(operator_service)
         .add_service(health)
         .add_service(reflection)
         .add_service(lost_peers)

@@ -26,7 +26,7 @@ pub fn check(history: &Evidence<'_>) -> Vec<Violation> {
                         ));
                     }
                 }
-                Event::Released { name, session, token }
+                Event::Released { name, session, token, .. }
                 | Event::HoldEnded { name, session, token, .. } => {
                     if holders.get(name) == Some(&(*session, *token)) {
                         holders.remove(name);

@@ -31,14 +31,16 @@ pub fn check(history: &Evidence<'_>) -> Vec<Violation> {
                         ));
                     }
                 }
-                Event::WaitEnded { name, session, request, .. } => {
-                    let queue = queues.entry(name).or_default();
-                    match queue.iter().position(|waiter| *waiter == (*session, *request)) {
-                        Some(place) => drop(queue.remove(place)),
-                        None => findings.add(format!(
-                            "{} ended a wait for {name} at index {index} that it had not begun",
-                            Which(*session, *request),
-                        )),
+                Event::WaitEnded { names, session, request, .. } => {
+                    for name in names.iter() {
+                        let queue = queues.entry(name).or_default();
+                        match queue.iter().position(|waiter| *waiter == (*session, *request)) {
+                            Some(place) => drop(queue.remove(place)),
+                            None => findings.add(format!(
+                                "{} ended a wait for {name} at index {index} that it had not begun",
+                                Which(*session, *request),
+                            )),
+                        }
                     }
                 }
                 _ => {}

@@ -44,7 +44,7 @@ impl<'a> Effects<'a> {
                             ));
                         }
                     }
-                    Event::Released { name, session, token } => {
+                    Event::Released { name, session, token, .. } => {
                         let is_first = effects.released.insert((*session, *token));
                         if !is_first {
                             findings.add(format!(
@@ -152,7 +152,7 @@ fn agree(first: &Outcome, second: &Outcome) -> bool {
         (_, Rejected(Rejection::AnswerDiscarded | Rejection::UnknownSession)) => true,
         (Granted(first), Granted(second)) => first.token == second.token,
         (Granted(_), Rejected(Rejection::GrantEnded)) | (Queued { .. }, _) => true,
-        (CancelTooLate(first), CancelTooLate(second)) => first.token == second.token,
+        (CancelTooLate(first), CancelTooLate(second)) => second.len() <= first.len(),
         (CancelTooLate(_), CancelNothing) => true,
         (Renewed { .. }, Renewed { .. }) => true,
         (first, second) => first == second,

@@ -57,13 +57,24 @@ pub fn check(history: &Evidence<'_>) -> Vec<Violation> {
                     }
                     (session, Change::Begin(What::Wait, name, request.0))
                 }
-                Event::WaitEnded { name, session, request, .. } => {
-                    (session, Change::End(What::Wait, name, request.0))
+                Event::WaitEnded { names, session, request, .. } => {
+                    if let Some(has) = living.get_mut(session) {
+                        for name in names.iter() {
+                            has.remove(&(What::Wait, name, request.0));
+                        }
+                    }
+                    continue;
                 }
-                Event::Released { name, session, token }
+                Event::Released { name, session, token, .. }
                 | Event::HoldEnded { name, session, token, .. } => {
                     (session, Change::End(What::Hold, name, token.0))
                 }
+                Event::Refused { .. }
+                | Event::Converted { .. }
+                | Event::Proclaimed { .. }
+                | Event::Reopened { .. }
+                | Event::Intervened(_)
+                | Event::Thawed { .. } => continue,
             };
             if let Some(has) = living.get_mut(session) {
                 match change {

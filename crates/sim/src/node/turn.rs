@@ -346,7 +346,13 @@ impl Running {
             Event::SessionOpened { .. }
             | Event::Granted { .. }
             | Event::Queued { .. }
-            | Event::Released { .. } => {}
+            | Event::Refused { .. }
+            | Event::Converted { .. }
+            | Event::Proclaimed { .. }
+            | Event::Released { .. }
+            | Event::Reopened { .. }
+            | Event::Intervened(_)
+            | Event::Thawed { .. } => {}
         }
     }
 }

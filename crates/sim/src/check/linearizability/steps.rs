@@ -142,8 +142,10 @@ impl Cancelled {
                 Some((_, Output::Outcome(Outcome::CancelDone))) => {
                     cancelled.for_good.insert(target);
                 }
-                Some((returned, Output::Outcome(Outcome::CancelTooLate(grant)))) => {
-                    cancelled.too_late.insert(target, (grant.token, *returned));
+                Some((returned, Output::Outcome(Outcome::CancelTooLate(grants)))) => {
+                    for grant in grants {
+                        cancelled.too_late.insert(target, (grant.token, *returned));
+                    }
                 }
                 _ => {}
             }
@@ -200,9 +202,11 @@ impl<'a> Translation<'a, '_> {
                 let action = Action::HoldsNot { session, token: *token };
                 self.push(operation, name, action, returned);
             }
-            (Input::Cancel { .. }, Some(Outcome::CancelTooLate(grant))) => {
-                let action = Action::Holds { session, token: grant.token };
-                self.push(operation, &grant.name, action, returned);
+            (Input::Cancel { .. }, Some(Outcome::CancelTooLate(grants))) => {
+                for grant in grants {
+                    let action = Action::Holds { session, token: grant.token };
+                    self.push(operation, &grant.name, action, returned);
+                }
             }
             (Input::Status { name }, _) => {
                 if let Some((_, Output::Status { holder, .. })) = answer {
