@@ -4,6 +4,7 @@ use holdfast_core::{Event, LogIndex, LogicalTime, Outcome};
 
 use crate::id::NodeId;
 use crate::log_store::{HardState, LogEntry, SnapshotFile};
+use crate::membership::{ChangeRefusal, Membership};
 
 /// The driver's name for a call or a read, given back with its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -63,6 +64,13 @@ pub enum Effect {
         event: Event,
     },
     LeadershipChanged(Leadership),
+    /// A change of the membership is complete, or refused with nothing in the log.
+    ChangeEnded {
+        ticket: Ticket,
+        result: Result<(), ChangeRefusal>,
+    },
+    /// Who the members are from here on; on every replica.
+    MembershipChanged(Membership),
     /// Make this durable beside the log, then say `handle_snapshot_saved`.
     SaveSnapshot(SnapshotFile),
 }

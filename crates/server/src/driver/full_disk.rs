@@ -69,6 +69,9 @@ impl Driver {
                     self.streams.flush();
                 }
                 Ok(Input::Read { reply, .. }) => drop(reply.send(Err(reason))),
+                Ok(Input::ChangeMembership { reply, .. }) => drop(reply.send(Err(reason))),
+                // Its caller is told that this node stopped answering, and asks again.
+                Ok(Input::HandOver { reply, .. }) => drop(reply),
                 // Consensus stands still between the halves of a turn; its messages are repeated.
                 Ok(Input::PeerMessages(_)) => {}
                 Ok(Input::Shutdown) | Err(RecvTimeoutError::Disconnected) => {
@@ -82,6 +85,8 @@ impl Driver {
                 Ok(
                     input @ (Input::StreamClosed { .. }
                     | Input::SnapshotSent { .. }
+                    | Input::PeerIntroduced { .. }
+                    | Input::RemovedBy(_)
                     | Input::PeerUnreachable(_)),
                 ) => self.deferred.push(input),
                 Err(RecvTimeoutError::Timeout) => break,
