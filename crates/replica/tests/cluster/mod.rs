@@ -71,6 +71,7 @@ pub(crate) struct Cluster {
     size: u64,
     /// All messages that were sent.
     sent: Vec<Vec<u8>>,
+    snapshots_sent: u64,
     /// Somebody lies: messages may be refused, and nodes may stop.
     lied_to: bool,
     stopped: Vec<(NodeId, Fatal)>,
@@ -96,6 +97,7 @@ impl Cluster {
             snapshot_every,
             size,
             sent: Vec::new(),
+            snapshots_sent: 0,
             lied_to: false,
             stopped: Vec::new(),
         };
@@ -234,12 +236,17 @@ impl Cluster {
 
     fn send(&mut self, wire: (NodeId, NodeId, Vec<u8>, bool)) {
         self.sent.push(wire.2.clone());
+        self.snapshots_sent += u64::from(wire.3);
         self.wires.push_back(wire);
     }
 
     /// All messages that were sent so far.
     pub(crate) fn sent(&self) -> &[Vec<u8>] {
         &self.sent
+    }
+
+    pub(crate) fn snapshots_sent(&self) -> u64 {
+        self.snapshots_sent
     }
 
     /// Hands over a message that nobody sent, and lets the node's loop turn.
