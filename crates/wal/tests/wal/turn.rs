@@ -228,6 +228,52 @@ fn a_restart_that_a_crash_cut_off_is_caught_up_with() {
 }
 
 #[test]
+fn a_log_that_has_said_everything_owes_nothing_when_it_is_opened() {
+    let disk = SimDisk::new();
+    let (mut wal, _) = open(&disk);
+    append(&mut wal, 1, 1, 1, b"old");
+    append(&mut wal, 2, 1, 1, b"own");
+    wal.commit().unwrap();
+    wal.install_snapshot(1, &snapshot(100, 5, b"sent")).unwrap();
+    take_snapshot(&mut wal, 2, 1, 1);
+    wal.commit().unwrap();
+    let (mut wal, _) = open(&disk);
+    disk.start_trace();
+    wal.commit().unwrap();
+    assert!(disk.take_trace().is_empty());
+}
+
+/// The caller broke the contract and then crashed.
+#[test]
+fn a_snapshot_that_is_found_beyond_its_log_restarts_it() {
+    let disk = SimDisk::new();
+    let (mut wal, _) = open(&disk);
+    append(&mut wal, 1, 1, 1, b"old");
+    wal.commit().unwrap();
+    let _beyond = wal.snapshot_writer().write(1, &snapshot(5, 1, b"state")).unwrap();
+    let (mut wal, _) = open(&disk);
+    append(&mut wal, 1, 6, 1, b"new");
+    wal.commit().unwrap();
+    assert_eq!(indexes(&recovered(&disk)[&1]), [6]);
+}
+
+#[test]
+fn entries_that_a_snapshot_dropped_do_not_come_back_with_the_next_one() {
+    let disk = SimDisk::new();
+    let (mut wal, _) = open(&disk);
+    wal.install_snapshot(1, &snapshot(100, 5, b"sent")).unwrap();
+    append(&mut wal, 1, 101, 5, b"dropped");
+    wal.commit().unwrap();
+    wal.install_snapshot(1, &snapshot(100, 5, b"sent again")).unwrap();
+    drop(wal);
+    let (mut wal, _) = open(&disk);
+    append(&mut wal, 2, 1, 1, b"another group");
+    wal.commit().unwrap();
+    take_snapshot(&mut wal, 1, 100, 5);
+    assert_eq!(indexes(&recovered(&disk)[&1]), [0; 0]);
+}
+
+#[test]
 fn a_snapshot_never_undoes_what_is_committed() {
     let (mut wal, _) = open(&SimDisk::new());
     append(&mut wal, 1, 1, 1, b"a");
