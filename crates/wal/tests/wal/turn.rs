@@ -168,6 +168,22 @@ fn a_turn_larger_than_a_segment_gets_a_segment_of_its_size() {
 }
 
 #[test]
+fn a_large_segment_has_the_size_that_was_asked_for() {
+    // Zeroed in several steps, the last of which is smaller.
+    const BYTES: u64 = (2 << 20) + 3 * 512;
+    let disk = SimDisk::new();
+    let (mut wal, _) = Wal::open(disk.clone(), Options { segment_bytes: BYTES }).unwrap();
+    append(&mut wal, 1, 1, 1, b"a");
+    wal.commit().unwrap();
+    assert_eq!(wal.stats().bytes, BYTES);
+    assert_eq!(
+        disk.content("log-0000000000000001.seg").map(|bytes| bytes.len() as u64),
+        Some(BYTES)
+    );
+    assert_eq!(indexes(&recovered(&disk)[&1]), [1]);
+}
+
+#[test]
 fn the_log_continues_after_it_was_reopened_with_another_segment_size() {
     let disk = SimDisk::new();
     for (index, segment_bytes) in (1..=6).zip([512, 4096, 1, 8192, 600, 4096]) {
