@@ -76,15 +76,17 @@ fn a_directory_is_used_by_one_at_a_time() {
 fn a_snapshot_is_written_on_another_thread() {
     let directory = tempfile::tempdir().unwrap();
     let (mut wal, _) = open(&FileDisk::open(directory.path()).unwrap());
-    append(&mut wal, 1, 1, 1, b"a");
+    for index in 1..=3 {
+        append(&mut wal, 7, index, 1, b"a");
+    }
     wal.commit().unwrap();
     let writer = wal.snapshot_writer();
-    let thread = std::thread::spawn(move || writer.write(1, &snapshot(1, 1, b"state")));
+    let thread = std::thread::spawn(move || writer.write(7, &snapshot(3, 1, b"state")));
     let written = thread.join().unwrap().unwrap();
-    assert_eq!((written.group(), written.index()), (1, 1));
+    assert_eq!((written.group(), written.index()), (7, 3));
     wal.snapshot_written(written).unwrap();
     wal.commit().unwrap();
     drop(wal);
     let (_, groups) = open(&FileDisk::open(directory.path()).unwrap());
-    assert_eq!(groups[&1].snapshot, Some(snapshot(1, 1, b"state")));
+    assert_eq!(groups[&7].snapshot, Some(snapshot(3, 1, b"state")));
 }

@@ -1,6 +1,8 @@
 //! What a turn may say, and what is recovered of it.
 
-use holdfast_wal::{AppendError, Options, SimDisk, SnapshotError, Wal, WriteError};
+use holdfast_wal::{
+    AppendError, ENTRY_BYTES_MAX, Options, SimDisk, SnapshotError, Wal, WriteError,
+};
 
 use crate::common::{
     append, entry, hard_state, indexes, open, owned, recovered, snapshot, take_snapshot,
@@ -100,6 +102,17 @@ fn a_gap_is_refused_and_changes_nothing() {
     append(&mut wal, 1, 2, 1, b"b");
     wal.commit().unwrap();
     assert_eq!(indexes(&recovered(&disk)[&1]), [1, 2]);
+}
+
+#[test]
+fn the_largest_entry_is_taken_and_none_larger() {
+    let (mut wal, _) = open(&SimDisk::new());
+    let mut data = vec![0; ENTRY_BYTES_MAX + 1];
+    let refused = wal.append(1, entry(1, 1, &data));
+    let (bytes, bytes_max) = (data.len(), ENTRY_BYTES_MAX);
+    assert_eq!(refused, Err(AppendError::TooLarge { group: 1, index: 1, bytes, bytes_max }));
+    data.pop();
+    append(&mut wal, 1, 1, 1, &data);
 }
 
 #[test]
