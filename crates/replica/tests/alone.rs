@@ -330,6 +330,21 @@ fn more_commands_than_an_entry_takes_are_all_answered_in_order() {
 }
 
 #[test]
+fn all_that_is_committed_at_the_start_is_applied_in_one_turn() {
+    let mut alone = Alone::new(config());
+    for _ in 0..100 {
+        alone.commit(touch());
+    }
+    let durable = alone.durable(None);
+    let commit = durable.hard_state.commit;
+    assert!(commit > 90);
+    let mut again = Replica::new(config(), durable).unwrap();
+    again.begin_turn().unwrap();
+    again.finish_turn(&mut Vec::new()).unwrap();
+    assert_eq!(again.applied_index(), commit);
+}
+
+#[test]
 fn the_time_of_a_leader_goes_on_between_entries() {
     let mut alone = Alone::new(config());
     let (table, now) = (alone.replica.table().now(), alone.replica.now());
