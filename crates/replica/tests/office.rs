@@ -116,6 +116,19 @@ fn who_asks_right_after_the_election_is_proposed_and_told_when_office_is_lost() 
     assert_eq!(failures(&candidate.turn()), [(Ticket(1), lost)]);
 }
 
+#[test]
+fn a_read_right_after_an_election_is_served_as_soon_as_the_term_has_begun() {
+    let mut cluster = Cluster::new(3);
+    let old = cluster.run_until_leader();
+    cluster.commit(open(ALICE, 30_000));
+    cluster.kill(old);
+    let new = cluster.run_until_leader();
+    let (read, asked_at) = (cluster.read(new), cluster.now);
+    assert_eq!(cluster.run_until_ended(read), Ended::Read);
+    let took = cluster.now - asked_at;
+    assert!(took < ms(200), "{took:?}: it was asked too early, and dropped without a word");
+}
+
 /// Starts a hand-over that comes to nothing: the successor never hears of it.
 fn fail_to_hand_over(cluster: &mut Cluster) -> NodeId {
     let leader = cluster.run_until_leader();
@@ -180,9 +193,7 @@ fn the_log_behind_a_snapshot_in_flight_is_kept_until_it_arrives() {
         cluster.acquire(ALICE, &format!("before-{n}"));
     }
     cluster.start(away);
-    while cluster.snapshots_sent() == 0 {
-        cluster.step();
-    }
+    cluster.run_until_snapshot_is_sent();
     // The snapshot is on the wire while the others take several more.
     cluster.pause(away);
     for n in 0..40 {

@@ -280,9 +280,7 @@ fn a_snapshot_that_is_lost_on_its_way_is_sent_again() {
         cluster.acquire(ALICE, &format!("lock-{n}"));
     }
     cluster.start(away);
-    while cluster.snapshots_sent() == 0 {
-        cluster.step();
-    }
+    cluster.run_until_snapshot_is_sent();
     cluster.isolate(away);
     cluster.step();
     cluster.heal();

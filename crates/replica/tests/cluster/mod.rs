@@ -209,6 +209,16 @@ impl Cluster {
         panic!("{ticket:?} has not ended after ten seconds");
     }
 
+    pub(crate) fn run_until_snapshot_is_sent(&mut self) {
+        for _ in 0..1_000 {
+            if self.snapshots_sent > 0 {
+                return;
+            }
+            self.step();
+        }
+        panic!("no snapshot was sent in ten seconds");
+    }
+
     /// One step of time: what is on the wires arrives, and every loop turns once.
     pub(crate) fn step(&mut self) {
         self.now += STEP;
