@@ -12,7 +12,7 @@ use holdfast_core::{
     Command, EndReason, Event, Limits, SessionId, Span, StreamId, command::OpenSession,
 };
 use holdfast_replica::{
-    Durable, Effect, GroupId, NodeId, Replica, ReplicaConfig, Ticket, Unavailable,
+    Durable, Effect, GroupId, HardState, NodeId, Replica, ReplicaConfig, Ticket, Unavailable,
 };
 use protobuf::Message as _;
 use raft::eraftpb::{Message, MessageType};
@@ -38,6 +38,10 @@ struct Candidate {
 
 impl Candidate {
     fn new() -> Candidate {
+        Candidate::from_disk(Durable::default())
+    }
+
+    fn from_disk(durable: Durable) -> Candidate {
         let config = ReplicaConfig {
             group: GroupId(1),
             node: NodeId(1),
@@ -52,7 +56,7 @@ impl Candidate {
             keep_bytes: u64::MAX,
             limits: Limits::default(),
         };
-        Candidate { replica: Replica::new(config, Durable::default()).unwrap(), now: ms(0) }
+        Candidate { replica: Replica::new(config, durable).unwrap(), now: ms(0) }
     }
 
     /// Lets the loop turn until there is nothing to do.
@@ -69,6 +73,24 @@ impl Candidate {
         let mut message = Message { from, to: 1, term, ..Message::default() };
         message.set_msg_type(kind);
         self.replica.handle_message(&message.write_to_bytes().unwrap()).unwrap();
+    }
+
+    /// Asks for its vote. Gives what it wrote before it answered, and whether it is granted.
+    fn ask_for_vote(&mut self, from: u64, term: u64) -> (Option<HardState>, bool) {
+        self.receive(from, MessageType::MsgRequestVote, term);
+        let written = self.replica.begin_turn().and_then(|turn| {
+            assert!(turn.messages.is_empty(), "a vote is durable before it is given");
+            turn.hard_state
+        });
+        let mut effects = Vec::new();
+        self.replica.finish_turn(&mut effects).unwrap();
+        let answer = effects.iter().find_map(|effect| match effect {
+            Effect::Send(sent) => Some(Message::parse_from_bytes(&sent.message).unwrap()),
+            _ => None,
+        });
+        let answer = answer.unwrap();
+        assert_eq!((answer.to, answer.get_msg_type()), (from, MessageType::MsgRequestVoteResponse));
+        (written, !answer.reject)
     }
 
     /// Up to the vote that makes it leader, which waits to be counted in the next turn.
@@ -90,6 +112,18 @@ fn failures(effects: &[Effect]) -> Vec<(Ticket, Unavailable)> {
         _ => None,
     };
     effects.iter().filter_map(failed).collect()
+}
+
+#[test]
+fn a_vote_is_given_once_in_a_term_however_often_the_node_restarts() {
+    let (written, granted) = Candidate::new().ask_for_vote(2, 5);
+    assert!(granted);
+    let hard_state = written.unwrap();
+    assert_eq!(hard_state, HardState { term: 5, vote: 2, commit: 0 });
+    let restarted = || Candidate::from_disk(Durable { hard_state, ..Durable::default() });
+    assert!(!restarted().ask_for_vote(3, 5).1, "it is given away");
+    assert!(restarted().ask_for_vote(2, 5).1, "the same vote again");
+    assert!(restarted().ask_for_vote(3, 6).1, "another term");
 }
 
 #[test]
