@@ -150,6 +150,43 @@ fn who_asks_right_after_the_election_is_proposed_and_told_when_office_is_lost() 
     assert_eq!(failures(&candidate.turn()), [(Ticket(1), lost)]);
 }
 
+/// Peers that answer before they are asked: none does, and it would make no difference.
+#[test]
+fn office_that_was_lost_and_won_again_within_a_turn_is_another_one() {
+    let mut candidate = Candidate::new();
+    candidate.win_election();
+    candidate.turn();
+    candidate.replica.handle_call(Some(Ticket(1)), open(ALICE, 30_000));
+    candidate.turn();
+    let before = candidate.replica.progress().last_index;
+    candidate.receive(3, MessageType::MsgHeartbeat, 2);
+    for _ in 0..12 {
+        candidate.now += ms(50);
+        candidate.replica.handle_time(candidate.now);
+    }
+    candidate.receive(2, MessageType::MsgRequestPreVoteResponse, 3);
+    candidate.receive(2, MessageType::MsgRequestVoteResponse, 3);
+    let effects = candidate.turn();
+    let leadership = candidate.replica.leadership();
+    assert_eq!((leadership.is_here, leadership.term), (true, 3));
+    let lost = Unavailable::LeadershipLost { leader: Some(NodeId(1)) };
+    assert_eq!(failures(&effects), [(Ticket(1), lost)], "the next leader has to answer it");
+    let last = candidate.replica.progress().last_index;
+    assert_eq!(last, before + 2, "the empty entry and the beginning of the term");
+}
+
+#[test]
+fn the_time_of_a_follower_stands_still_between_entries() {
+    let mut cluster = Cluster::new(3);
+    cluster.commit(open(ALICE, 30_000));
+    cluster.run_for(ms(1_000));
+    let leader = cluster.leader().unwrap();
+    for node in (1..=3).map(NodeId) {
+        let replica = cluster.replica(node);
+        assert_eq!(replica.now() > replica.table().now(), node == leader, "node {node}");
+    }
+}
+
 #[test]
 fn a_read_right_after_an_election_is_served_as_soon_as_the_term_has_begun() {
     let mut cluster = Cluster::new(3);
