@@ -404,6 +404,22 @@ fn after_a_stall_what_is_due_waits_for_a_grace_but_for_no_more_than_one() {
 }
 
 #[test]
+fn those_who_are_silent_end_one_after_another_though_nobody_says_anything() {
+    let mut alone = Alone::new(config());
+    for number in 1..=3 {
+        let Command::OpenSession(open) = open(SessionId(number)) else { unreachable!() };
+        let ttl = Span::from_ms(1_000 * number as u64);
+        alone.commit(Command::OpenSession(OpenSession { ttl, ..open }));
+    }
+    for left in [3, 2, 1] {
+        for _ in 0..10 {
+            alone.pass_ms(100);
+        }
+        assert_eq!(alone.replica.table().session_count(), left);
+    }
+}
+
+#[test]
 fn progress_tells_where_the_leader_and_its_members_stand() {
     let alone = Alone::new(config());
     let progress = alone.replica.progress();
