@@ -6,12 +6,17 @@ use std::path::PathBuf;
 use crate::failure::Failure;
 use crate::process;
 
-/// The options are the chaos program's own, and it explains them.
+/// The options are the chaos program's own, and it explains them; but for `--debug`, which takes binaries
+/// without optimisation: where the tests have been run, those are built already.
 pub(crate) fn run(options: &[OsString]) -> Result<(), Failure> {
-    eprintln!("xtask: building the release binaries");
+    let (debug, options): (Vec<_>, Vec<_>) = options.iter().partition(|it| *it == "--debug");
+    let (profile, directory) =
+        if debug.is_empty() { ("release", "release") } else { ("dev", "debug") };
+    eprintln!("xtask: building the {directory} binaries");
     let packages = ["--package=holdfast", "--package=holdfast-chaos"];
-    process::run(process::cargo(["build", "--release", "--locked", "--quiet"]).args(packages))?;
-    let built = target_directory()?.join("release");
+    let build = ["build", "--profile", profile, "--locked", "--quiet"];
+    process::run(process::cargo(build).args(packages))?;
+    let built = target_directory()?.join(directory);
     let holdfast = built.join(format!("holdfast{}", std::env::consts::EXE_SUFFIX));
     let chaos = built.join(format!("holdfast-chaos{}", std::env::consts::EXE_SUFFIX));
     process::run(process::program(chaos).arg("--holdfast").arg(holdfast).args(options))

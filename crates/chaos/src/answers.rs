@@ -1,5 +1,6 @@
 //! What nodes say on the wire, in the words of the lock table.
 
+use holdfast_core::command::Mode;
 use holdfast_core::{FenceToken, LockName, LogicalTime, PublicSessionId, Span};
 use holdfast_core::{Grant, Outcome, Rejection, ReleaseAnswer};
 use holdfast_proto::v1::{self, Reason, acquire_response, cancel_response};
@@ -25,6 +26,12 @@ pub(crate) fn acquired(answer: v1::AcquireResponse) -> Known {
         acquire_response::Outcome::Busy(_) => Some(Outcome::Busy),
         acquire_response::Outcome::TimedOut(_) => Some(Outcome::TimedOut),
         acquire_response::Outcome::Cancelled(_) => Some(Outcome::Cancelled),
+        acquire_response::Outcome::AllGranted(all) => {
+            let grants: Option<Box<[Grant]>> = all.grants.into_iter().map(granted).collect();
+            grants.map(Outcome::GrantedAll)
+        }
+        // Nobody here asks in a way that could be answered so.
+        acquire_response::Outcome::Deadlock(_) | acquire_response::Outcome::Died(_) => None,
     }
 }
 
@@ -32,7 +39,11 @@ pub(crate) fn cancelled(answer: v1::CancelResponse) -> Known {
     match answer.outcome? {
         cancel_response::Outcome::Cancelled(_) => Some(Outcome::CancelDone),
         cancel_response::Outcome::AlreadyGranted(grant) => {
-            granted(grant).map(Outcome::CancelTooLate)
+            granted(grant).map(|grant| Outcome::CancelTooLate([grant].into()))
+        }
+        cancel_response::Outcome::AllAlreadyGranted(all) => {
+            let grants: Option<Box<[Grant]>> = all.grants.into_iter().map(granted).collect();
+            grants.map(Outcome::CancelTooLate)
         }
         cancel_response::Outcome::AlreadyEnded(_) => Some(Outcome::CancelNothing),
     }
@@ -60,6 +71,7 @@ fn granted(grant: v1::Grant) -> Option<Grant> {
     Some(Grant {
         name: LockName::new(&grant.name).ok()?,
         token: FenceToken(grant.token),
+        mode: Mode::Exclusive,
         deadline: grant.deadline_ms.map(LogicalTime::from_ms),
         session_deadline: LogicalTime::from_ms(grant.session_deadline_ms),
     })

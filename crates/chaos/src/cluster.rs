@@ -151,6 +151,11 @@ impl Cluster {
         Ok(())
     }
 
+    /// How often a node took in the leader's snapshot. Ask before the nodes are stopped.
+    pub(crate) fn snapshot_installs(&self) -> Result<u64, ClusterError> {
+        Ok(self.nodes.snapshot_installs()?)
+    }
+
     /// SIGTERM to all.
     pub(crate) async fn stop(&mut self) -> Result<(), ClusterError> {
         for node in self.ids() {

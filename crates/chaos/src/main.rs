@@ -13,6 +13,7 @@ mod clients;
 mod cluster;
 mod fault;
 mod health;
+mod late_expiry;
 mod network;
 mod nodes;
 mod random;

@@ -19,6 +19,9 @@ use crate::wall_clock::WallClocks;
 /// Longer than a node takes to hand over and stop, also on a slow machine.
 const STOP_PATIENCE: Duration = Duration::from_secs(15);
 
+/// What a node says when it has done so.
+const SNAPSHOT_INSTALLED: &str = "the leader's snapshot is installed";
+
 #[derive(Debug)]
 pub(crate) struct Nodes {
     binary: PathBuf,
@@ -67,7 +70,7 @@ impl Nodes {
         let through_wires = network.client_addresses();
         for node in addresses.client.keys() {
             let mut text = format!(
-                "cluster = \"chaos\"\nnode = {node}\ndata_dir = {:?}\nsnapshot_every_entries = 500\n",
+                "cluster = \"chaos\"\nnode = {node}\ndata_dir = {:?}\nsnapshot_every_entries = 100\n",
                 dir.join(format!("data-{node}"))
             );
             for other in addresses.client.keys() {
@@ -92,8 +95,7 @@ impl Nodes {
         if self.processes.contains_key(&node) {
             return Ok(());
         }
-        let log = self.dir.join(format!("node-{node}.log"));
-        let log = File::options().create(true).append(true).open(log)?;
+        let log = File::options().create(true).append(true).open(log_path(&self.dir, node))?;
         let mut command = Command::new(&self.binary);
         command
             .args(["server", "--config"])
@@ -105,6 +107,16 @@ impl Nodes {
         self.clocks.apply(node, &mut command);
         self.processes.insert(node, command.spawn()?);
         Ok(())
+    }
+
+    /// How often a node took in the leader's snapshot, as the nodes' own logs tell.
+    pub(crate) fn snapshot_installs(&self) -> io::Result<u64> {
+        let mut count = 0;
+        for node in self.processes.keys() {
+            let log = std::fs::read_to_string(log_path(&self.dir, *node))?;
+            count += log.lines().filter(|line| line.contains(SNAPSHOT_INSTALLED)).count();
+        }
+        Ok(count as u64)
     }
 
     /// `kill -9` of all these in one moment; those that do not run are left out.
@@ -179,6 +191,10 @@ impl Drop for Nodes {
             let _ = process.wait();
         }
     }
+}
+
+fn log_path(dir: &Path, node: u64) -> PathBuf {
+    dir.join(format!("node-{node}.log"))
 }
 
 fn config_path(dir: &Path, node: u64) -> PathBuf {

@@ -114,7 +114,15 @@ impl Recorder {
         let accepted = token >= *highest;
         *highest = token.max(*highest);
         let (at, name) = (self.now(), name.clone());
-        record.writes.push(StoreWrite { at, session, name, token, accepted, believed: looked });
+        record.writes.push(StoreWrite {
+            at,
+            session,
+            name,
+            token,
+            accepted,
+            believed: looked,
+            clock_stood_still: false,
+        });
         Ok(())
     }
 

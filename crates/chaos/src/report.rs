@@ -18,6 +18,8 @@ pub(crate) struct Report {
     pub(crate) wall_clocks_jumped: bool,
     pub(crate) availability: Availability,
     pub(crate) kept_locks: usize,
+    pub(crate) snapshot_installs: u64,
+    pub(crate) silent_sessions_ended: u64,
     pub(crate) checking: Duration,
     pub(crate) violations: Vec<Violation>,
 }
@@ -43,6 +45,8 @@ impl fmt::Display for Report {
         )?;
         writeln!(f, "store writes   {} ({refused} refused by token)", history.writes.len())?;
         writeln!(f, "kept locks     {}, looked up one by one", self.kept_locks)?;
+        writeln!(f, "silent         {} sessions, seen to end", self.silent_sessions_ended)?;
+        writeln!(f, "snapshots      {} taken in from a leader", self.snapshot_installs)?;
         writeln!(f, "faults         {}", self.faults.values().sum::<u64>())?;
         for (kind, count) in &self.faults {
             writeln!(f, "               {count:3} x {kind}")?;

@@ -10,6 +10,7 @@ use crate::availability::Availability;
 use crate::clients::{Calls, Clients};
 use crate::cluster::{Cluster, ClusterError};
 use crate::fault::Fault;
+use crate::late_expiry;
 use crate::random::Random;
 use crate::recorder::Recorder;
 use crate::report::Report;
@@ -18,6 +19,8 @@ use crate::verdict;
 
 /// Longer than a client insists on one call.
 const CLIENTS_END_WITHIN: Duration = Duration::from_secs(20);
+/// A run of this length has everything in it that is to be seen.
+const LONG_ENOUGH: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
 pub(crate) struct Plan {
@@ -51,6 +54,7 @@ pub(crate) async fn run(plan: &Plan, binary: &Path, dir: &Path) -> Result<Report
     let mut calls = Calls::to(&cluster.client_addresses(), 0, &recorder)?;
     violations.extend(verdict::kept_locks(&mut calls, &kept).await);
     cluster.heal()?;
+    let snapshot_installs = cluster.snapshot_installs()?;
     cluster.stop().await?;
     let surprises = cluster.surprises.drain(..);
     violations.extend(surprises.map(|what| Violation { checker: "processes", what }));
@@ -59,6 +63,11 @@ pub(crate) async fn run(plan: &Plan, binary: &Path, dir: &Path) -> Result<Report
     let checking = Instant::now();
     violations.extend(verdict::judge(&history));
     violations.extend(verdict::blindness(&history));
+    let late_expiry = late_expiry::judge(&history);
+    violations.extend(late_expiry.violations);
+    if plan.length >= LONG_ENOUGH {
+        violations.extend(verdict::unseen(snapshot_installs, late_expiry.ended));
+    }
     Ok(Report {
         seed: plan.seed,
         nodes: plan.nodes,
@@ -67,6 +76,8 @@ pub(crate) async fn run(plan: &Plan, binary: &Path, dir: &Path) -> Result<Report
         checking: checking.elapsed(),
         wall_clocks_jumped: cluster.clocks.can_jump(),
         kept_locks: kept.len(),
+        snapshot_installs,
+        silent_sessions_ended: late_expiry.ended,
         history,
         faults,
         violations,

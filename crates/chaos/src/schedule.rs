@@ -26,6 +26,8 @@ pub(crate) struct Episode {
 #[derive(Clone, Copy)]
 enum Kind {
     KillOne,
+    /// For so long that the others have forgotten the part of the log that it lacks.
+    LongAbsence,
     KillLeader,
     KillMinority,
     KillAll,
@@ -51,8 +53,13 @@ pub(crate) fn plan(random: &Random, nodes: u64, length: Duration) -> Vec<Episode
     let mut episodes = Vec::new();
     let mut begins = QUIET_AT_START;
     // The first ones are not left to chance: a short run, too, has the faults that matter most.
-    let mut first =
-        vec![Kind::ClockJump, Kind::IsolateLeader, Kind::FreezeLeader, Kind::KillLeader];
+    let mut first = vec![
+        Kind::ClockJump,
+        Kind::IsolateLeader,
+        Kind::FreezeLeader,
+        Kind::LongAbsence,
+        Kind::KillLeader,
+    ];
     loop {
         let kind = first.pop().unwrap_or_else(|| any_kind(&mut random));
         let (fault, lasts) = fault_of(kind, nodes, &mut random);
@@ -70,6 +77,7 @@ fn any_kind(random: &mut Random) -> Kind {
     random
         .weighted(&[
             (3, Kind::KillOne),
+            (1, Kind::LongAbsence),
             (4, Kind::KillLeader),
             (3, Kind::KillMinority),
             (1, Kind::KillAll),
@@ -95,7 +103,7 @@ fn fault_of(kind: Kind, nodes: u64, random: &mut Random) -> (Fault, Duration) {
     let minority = (nodes.saturating_sub(1) / 2).max(1);
     let mut some = |count: u64| Target::Nodes(random.some_of(nodes, count));
     let fault = match kind {
-        Kind::KillOne => Fault::Kill(some(1)),
+        Kind::KillOne | Kind::LongAbsence => Fault::Kill(some(1)),
         Kind::KillLeader => Fault::Kill(Target::Leader),
         Kind::KillMinority => Fault::Kill(some(minority)),
         Kind::KillAll => Fault::KillAll,
@@ -125,6 +133,7 @@ fn fault_of(kind: Kind, nodes: u64, random: &mut Random) -> (Fault, Duration) {
         Kind::KillAll | Kind::BreakPeers | Kind::BreakClients => random.within(100..600),
         Kind::NoQuorum => random.within(1_000..4_000),
         Kind::RollingRestart => 500,
+        Kind::LongAbsence => random.within(7_000..10_000),
         _ => random.within(1_000..6_000),
     };
     (fault, Duration::from_millis(lasts_ms))

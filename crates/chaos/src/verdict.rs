@@ -74,6 +74,16 @@ pub(crate) fn judge(history: &History) -> Vec<Violation> {
     check_with(history, &Promises { giving_up_is_a_violation: true, ..Promises::default() })
 }
 
+/// What a run must have seen to say anything about it.
+pub(crate) fn unseen(snapshot_installs: u64, silent_sessions_ended: u64) -> Vec<Violation> {
+    let seen = [
+        (snapshot_installs, "no node came back by a snapshot"),
+        (silent_sessions_ended, "no silent session was seen to end"),
+    ];
+    let unseen = seen.into_iter().filter(|(count, _)| *count == 0);
+    unseen.map(|(_, what)| Violation { checker: "blindness", what: what.to_owned() }).collect()
+}
+
 /// Would the checkers have seen it? Shows them the history with one grant given to a second session as
 /// well; a history without grants, or checkers that find nothing new, prove nothing.
 pub(crate) fn blindness(history: &History) -> Option<Violation> {

@@ -1,6 +1,9 @@
 //! What can go wrong, one narrow type per operation. Each tells whether the same call may succeed
 //! later (`is_retryable`) and whether it may have taken effect (`may_have_happened`).
 
+use std::fmt;
+
+use holdfast_proto::v1;
 use holdfast_proto::v1::{EndReason, Failure, Reason};
 
 use crate::endpoints::InvalidEndpoints;
@@ -25,6 +28,14 @@ pub enum LossReason {
     SessionClosed,
     #[error("the stream broke and did not come back within the linger time")]
     Disconnected,
+    #[error("an older actor took the lock away")]
+    Wounded,
+    #[error("an operator broke the lock")]
+    Broken,
+    #[error("an operator ended the session")]
+    SessionKilled,
+    #[error("the lock was handed to another session")]
+    Transferred,
     /// The cluster said that the hold ended, in words that this version does not know.
     #[error("the lock was ended by the cluster")]
     Ended,
@@ -80,6 +91,48 @@ pub enum ConnectError {
     Unavailable(Unavailable),
 }
 
+/// Who waits for whom: each of these for the next, the last for the first, which is the one who asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cycle(pub Vec<CycleLink>);
+
+/// Somebody in a cycle of waits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CycleLink {
+    pub public_session_id: String,
+    pub actor: u64,
+    /// What it waits for, and the next in the cycle is in the way of.
+    pub waits_for: String,
+}
+
+/// When an actor first asked, in the cluster's logical time. It decides who is older.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Since(pub(crate) u64);
+
+impl Cycle {
+    pub(crate) fn of(deadlock: v1::Deadlock) -> Cycle {
+        let link = |link: v1::CycleLink| CycleLink {
+            public_session_id: link.public_session_id,
+            actor: link.actor,
+            waits_for: link.waits_for,
+        };
+        Cycle(deadlock.cycle.into_iter().map(link).collect())
+    }
+}
+
+impl fmt::Display for Cycle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (number, link) in self.0.iter().enumerate() {
+            let comma = if number == 0 { "" } else { ", " };
+            write!(f, "{comma}session {}", link.public_session_id)?;
+            if link.actor != 0 {
+                write!(f, " (actor {})", link.actor)?;
+            }
+            write!(f, " waits for {}", link.waits_for)?;
+        }
+        Ok(())
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AcquireError {
@@ -87,6 +140,13 @@ pub enum AcquireError {
     Busy,
     #[error("the lock did not become free within the wait")]
     TimedOut,
+    /// To wait would have closed a cycle of waits. Release what you hold, and begin anew.
+    #[error("to wait would be a deadlock: {0}")]
+    Deadlock(Cycle),
+    /// An older actor is in the way, and the request was to wait for younger ones only. Release what
+    /// you hold and ask again with this `since`: then the actor keeps its age.
+    #[error("an older actor is in the way; release what you hold and ask again")]
+    Died { since: Since },
     /// It had been granted, and ended before the caller got it.
     #[error(transparent)]
     Lost(#[from] Lost),
@@ -134,6 +194,10 @@ impl LossReason {
             EndReason::MaxHold => LossReason::MaxHold,
             EndReason::Closed => LossReason::SessionClosed,
             EndReason::Disconnected => LossReason::Disconnected,
+            EndReason::Wounded => LossReason::Wounded,
+            EndReason::Broken => LossReason::Broken,
+            EndReason::Killed => LossReason::SessionKilled,
+            EndReason::Transferred => LossReason::Transferred,
             EndReason::Unspecified => LossReason::Ended,
         }
     }
@@ -191,6 +255,8 @@ impl AcquireError {
         match self {
             AcquireError::Busy
             | AcquireError::TimedOut
+            | AcquireError::Deadlock(_)
+            | AcquireError::Died { .. }
             | AcquireError::Lost(_)
             | AcquireError::SessionLost(_)
             | AcquireError::Unavailable(_) => true,
@@ -202,7 +268,11 @@ impl AcquireError {
     /// The lock may have been granted for a while, or may yet be; the library releases it then.
     pub fn may_have_happened(&self) -> bool {
         match self {
-            AcquireError::Busy | AcquireError::TimedOut | AcquireError::Closed => false,
+            AcquireError::Busy
+            | AcquireError::TimedOut
+            | AcquireError::Deadlock(_)
+            | AcquireError::Died { .. }
+            | AcquireError::Closed => false,
             AcquireError::Lost(_) | AcquireError::SessionLost(_) => true,
             AcquireError::Rejected(rejection) => rejection.may_have_happened,
             AcquireError::Unavailable(unavailable) => unavailable.may_have_happened,

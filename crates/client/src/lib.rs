@@ -57,8 +57,8 @@ pub use builder::ClientBuilder;
 pub use client::{Client, host_name};
 pub use endpoints::InvalidEndpoints;
 pub use error::{
-    AcquireError, CloseError, ConnectError, LossReason, Lost, Rejection, ReleaseError, RenewError,
-    Unavailable, UnavailableCause,
+    AcquireError, CloseError, ConnectError, Cycle, CycleLink, LossReason, Lost, Rejection,
+    ReleaseError, RenewError, Since, Unavailable, UnavailableCause,
 };
 pub use guard::{Guard, ReleaseOutcome};
 pub use holdfast_proto::v1::Owner;

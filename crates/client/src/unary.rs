@@ -18,7 +18,7 @@ use tonic::{Response, Status};
 use crate::backoff::Backoff;
 use crate::connection;
 use crate::endpoints::{Endpoints, InvalidEndpoints};
-use crate::error::{Rejection, Unavailable};
+use crate::error::{Cycle, Rejection, Unavailable};
 use crate::guard::ReleaseOutcome;
 use crate::session::{whole_ms, words_of};
 use crate::trouble::{Contact, Troubles};
@@ -65,6 +65,9 @@ pub enum Acquired {
     Granted(v1::Grant),
     Busy,
     TimedOut,
+    Deadlock(Cycle),
+    /// An older actor is in the way.
+    Died,
 }
 
 impl CallError {
@@ -210,7 +213,9 @@ impl Unary {
             Some(Outcome::Granted(grant)) => Ok(Acquired::Granted(grant)),
             Some(Outcome::Busy(_)) => Ok(Acquired::Busy),
             Some(Outcome::TimedOut(_)) => Ok(Acquired::TimedOut),
-            Some(Outcome::Cancelled(_)) | None => Err(unknown_outcome()),
+            Some(Outcome::Deadlock(deadlock)) => Ok(Acquired::Deadlock(Cycle::of(deadlock))),
+            Some(Outcome::Died(_)) => Ok(Acquired::Died),
+            Some(Outcome::Cancelled(_) | Outcome::AllGranted(_)) | None => Err(unknown_outcome()),
         }
     }
 
@@ -227,6 +232,7 @@ impl Unary {
             acked_through: id.acked_through,
             name: name.to_owned(),
             token,
+            ..Default::default()
         };
         let answer: v1::ReleaseResponse =
             self.call(Duration::ZERO, async |mut node| node.release(request.clone()).await).await?;
@@ -248,6 +254,7 @@ impl Unary {
             name: name.to_owned(),
             token,
             ttl_ms: ttl.map(whole_ms),
+            ..Default::default()
         };
         self.call(Duration::ZERO, async |mut node| node.renew(request.clone()).await).await
     }

@@ -6,7 +6,8 @@ use crate::codec::{DecodeError, Reader, Sink};
 use crate::command::Command;
 use crate::time::LogicalTime;
 
-const VERSION: u8 = 1;
+/// Version 1 is that of 0.1, which had only exclusive locks. It is still read.
+const VERSION: u8 = 2;
 
 /// Room for a usual command, so that a batch is written without growing often.
 const COMMAND_BYTES_USUAL: usize = 64;
@@ -33,13 +34,13 @@ impl Batch {
 
     pub fn decode(bytes: &[u8]) -> Result<Batch, DecodeError> {
         let mut reader = Reader::new(bytes);
-        let at = Batch::decode_header(&mut reader)?;
+        let (version, at) = Batch::decode_header(&mut reader)?;
         let count = reader.count()?;
         // A count is checked against the bytes left, but a command in memory is larger than its
         // shortest encoding: the vector grows with what is really there.
         let mut commands = Vec::with_capacity(count.min(1_024));
         for _ in 0..count {
-            commands.push(Command::decode(&mut reader)?);
+            commands.push(Command::decode(&mut reader, version)?);
         }
         reader.end()?;
         Ok(Batch { at, commands })
@@ -47,11 +48,11 @@ impl Batch {
 
     /// The stamp alone: a new leader looks through its log for the highest.
     pub fn stamp(bytes: &[u8]) -> Result<LogicalTime, DecodeError> {
-        Batch::decode_header(&mut Reader::new(bytes))
+        Batch::decode_header(&mut Reader::new(bytes)).map(|(_, at)| at)
     }
 
-    fn decode_header(reader: &mut Reader<'_>) -> Result<LogicalTime, DecodeError> {
-        reader.version("log entry", VERSION)?;
-        reader.varint().map(LogicalTime::from_ms)
+    fn decode_header(reader: &mut Reader<'_>) -> Result<(u8, LogicalTime), DecodeError> {
+        let version = reader.version("log entry", VERSION)?;
+        Ok((version, LogicalTime::from_ms(reader.varint()?)))
     }
 }

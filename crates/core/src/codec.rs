@@ -50,8 +50,8 @@ impl fmt::Display for DecodeError {
             DecodeError::UnexpectedEnd => f.write_str("the bytes end too early"),
             DecodeError::UnknownVersion { what, found, known } => write!(
                 f,
-                "the {what} has format version {found}, this build of Holdfast reads version \
-                 {known}; use a build that knows it"
+                "the {what} has format version {found}, this build of Holdfast reads versions \
+                 up to {known}; use a build that knows it"
             ),
             DecodeError::UnknownTag { what, tag } => write!(
                 f,
@@ -200,6 +200,10 @@ impl<'a> Reader<'a> {
         }
     }
 
+    pub(crate) fn u32(&mut self) -> Result<u32, DecodeError> {
+        u32::try_from(self.varint()?).map_err(|_| DecodeError::InvalidNumber)
+    }
+
     pub(crate) fn optional(&mut self) -> Result<Option<u64>, DecodeError> {
         match self.bool("optional number")? {
             false => Ok(None),
@@ -234,9 +238,10 @@ impl<'a> Reader<'a> {
         LockName::new(self.text()?).map_err(DecodeError::InvalidName)
     }
 
-    pub(crate) fn version(&mut self, what: &'static str, known: u8) -> Result<(), DecodeError> {
+    /// A version from 1 to the latest that is known.
+    pub(crate) fn version(&mut self, what: &'static str, known: u8) -> Result<u8, DecodeError> {
         match self.u8()? {
-            found if found == known => Ok(()),
+            found if (1..=known).contains(&found) => Ok(found),
             found => Err(DecodeError::UnknownVersion { what, found, known }),
         }
     }

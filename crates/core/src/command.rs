@@ -6,16 +6,20 @@ use alloc::string::String;
 
 use crate::id::{ActorId, FenceToken, PublicSessionId, RequestId, SessionId, StreamId};
 use crate::name::LockName;
-use crate::time::Span;
+use crate::time::{LogicalTime, Span};
 
 mod acquire;
 mod cancel;
 mod check;
+mod convert;
 mod encode;
+mod intervene;
+mod proclaim;
 mod release;
 mod renew;
 mod session;
 mod tick;
+mod transfer;
 
 /// One change of the lock table, as it stands in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,6 +45,17 @@ pub enum Command {
         session: SessionId,
     },
     Acquire(Acquire),
+    /// All of them at one moment, or none.
+    AcquireAll(AcquireAll),
+    /// Another mode for a hold: from exclusive to shared at once, from shared to exclusive when the
+    /// other readers are gone. The hold is never given up in between.
+    Convert {
+        call: Call,
+        hold: HoldRef,
+        to: Mode,
+        wait: Span,
+        policy: Policy,
+    },
     /// Ends the wait of the acquire that was sent as `target`; if that has not arrived yet, it will
     /// find itself cancelled.
     Cancel {
@@ -49,16 +64,28 @@ pub enum Command {
     },
     Release {
         call: Call,
-        name: LockName,
-        token: FenceToken,
+        hold: HoldRef,
     },
     /// A new TTL for one hold, counted from now; without one, the TTL it had.
     Renew {
         call: Call,
-        name: LockName,
-        token: FenceToken,
+        hold: HoldRef,
         ttl: Option<Span>,
     },
+    /// Other metadata for a hold: what its holder wants to be seen with it.
+    Proclaim {
+        call: Call,
+        hold: HoldRef,
+        metadata: Box<[u8]>,
+    },
+    /// The holder hands an exclusive lock to one who waits for it, past all who came before.
+    Transfer {
+        call: Call,
+        hold: HoldRef,
+        to: PublicSessionId,
+    },
+    /// An operator steps in.
+    Intervene(Intervention),
     /// The first command of every leader. Sessions that would end sooner live for `grace` more, so
     /// that their owners can find the new leader; at most once since they were last heard of.
     BeginTerm {
@@ -98,25 +125,124 @@ pub struct Owner {
     pub note: String,
 }
 
+/// Which hold is meant: it must be the sender's. A late copy can never mean a newer hold, because that
+/// has another token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HoldRef {
+    pub name: LockName,
+    pub token: FenceToken,
+    /// The acquire that it answers; zero if the sender does not care. It matters only to a session that
+    /// holds one resource shared several times: these holds have one token.
+    pub acquire: RequestId,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Acquire {
     pub call: Call,
     pub actor: ActorId,
     pub name: LockName,
     pub mode: Mode,
+    pub terms: Terms,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AcquireAll {
+    pub call: Call,
+    pub actor: ActorId,
+    /// Each name once.
+    pub members: Box<[Member]>,
+    pub terms: Terms,
+}
+
+/// One resource of an acquire.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    pub name: LockName,
+    pub mode: Mode,
+}
+
+/// On which terms somebody wants to hold something.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Terms {
     /// How long to stand in the queue; zero means try.
     pub wait: Span,
+    pub policy: Policy,
+    /// When the actor first asked, if this is not its first attempt. Without it an actor is as old as
+    /// its session, or, if it is not the session itself, as this request.
+    pub since: Option<LogicalTime>,
+    /// An older actor that asks by [`Policy::WoundWait`] may take the hold away.
+    pub preemptible: bool,
+    /// If this actor holds the resource already, count one more instead of waiting for oneself.
+    pub reentrant: bool,
     /// The hold's own TTL.
     pub ttl: Option<Span>,
     /// The hold ends after this time, whatever is renewed.
     pub max_hold: Option<Span>,
+    /// If the hold ends without being given back, the resource stays closed for so long.
+    pub lock_delay: Option<Span>,
     pub metadata: Box<[u8]>,
 }
 
-/// How a resource is held. It has a byte to itself even with a single mode, so that "no hold" fits
-/// into the size of a hold.
+/// What to do when somebody else is in the way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Policy {
+    /// Wait, unless that would close a cycle of waits.
+    #[default]
+    Detect,
+    /// Wait, whatever comes of it.
+    Wait,
+    /// Wait for younger actors only; be refused by an older one.
+    WaitDie,
+    /// Take the preemptible holds of younger actors away; wait for the rest.
+    WoundWait,
+}
+
+/// How a resource is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
 pub enum Mode {
     Exclusive,
+    Shared,
+    /// One of `limit` permits; zero stands for the limit that an operator has set.
+    Permit {
+        limit: u32,
+    },
+}
+
+/// What an operator does, with name and reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Intervention {
+    pub by: Box<str>,
+    pub reason: Box<str>,
+    pub action: Action,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Ends the holds of a resource: those under this token, or whatever is held.
+    Break {
+        name: LockName,
+        token: Option<FenceToken>,
+    },
+    /// Hands the exclusive lock that is held under this token to a session that waits for it.
+    Transfer {
+        name: LockName,
+        token: FenceToken,
+        to: PublicSessionId,
+    },
+    /// Nothing under the prefix is granted until then; the rest goes on.
+    Freeze {
+        prefix: Box<str>,
+        ttl: Span,
+    },
+    Thaw {
+        prefix: Box<str>,
+    },
+    /// The number of permits of a resource, from now on; none forgets it.
+    SetPermits {
+        name: LockName,
+        limit: Option<u32>,
+    },
+    KillSession {
+        session: PublicSessionId,
+    },
 }

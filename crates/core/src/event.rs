@@ -1,7 +1,11 @@
 //! What a command did to others than its sender.
 
+use alloc::boxed::Box;
+use alloc::string::String;
+
+use crate::command::{Intervention, Mode};
 use crate::id::{ActorId, FenceToken, PublicSessionId, RequestId, SessionId};
-use crate::name::LockName;
+use crate::name::{LockName, Names};
 use crate::outcome::Outcome;
 
 /// Something that happened in the table. The leader acts on it (answers the parked call, tells the
@@ -23,7 +27,9 @@ pub enum Event {
         session: SessionId,
         request: RequestId,
         actor: ActorId,
+        mode: Mode,
         token: FenceToken,
+        metadata: Box<[u8]>,
     },
     /// A request took its place in the queue.
     Queued {
@@ -31,19 +37,45 @@ pub enum Event {
         session: SessionId,
         request: RequestId,
         actor: ActorId,
+        mode: Mode,
     },
-    /// A queued acquire has its answer: `Granted`, `TimedOut`, `Cancelled`, or rejected because its
-    /// session ended.
-    WaitEnded {
-        name: LockName,
+    /// A request was not carried out, for a reason of the table's: a limit, a freeze, a cycle of
+    /// waits, an older actor. That something is merely busy is not told.
+    Refused {
+        names: Names,
         session: SessionId,
         request: RequestId,
         outcome: Outcome,
+    },
+    /// A queued request has its answer: `Granted`, `TimedOut`, `Cancelled`, or rejected because its
+    /// session or the hold that it was to convert ended.
+    WaitEnded {
+        names: Names,
+        session: SessionId,
+        request: RequestId,
+        outcome: Outcome,
+    },
+    /// A hold has another mode, and under `Exclusive` a new token. `request` is its acquire.
+    Converted {
+        name: LockName,
+        session: SessionId,
+        request: RequestId,
+        mode: Mode,
+        token: FenceToken,
+    },
+    /// A hold has other metadata.
+    Proclaimed {
+        name: LockName,
+        session: SessionId,
+        token: FenceToken,
+        metadata: Box<[u8]>,
     },
     /// The holder gave it back.
     Released {
         name: LockName,
         session: SessionId,
+        /// The acquire of the hold.
+        request: RequestId,
         token: FenceToken,
     },
     /// The hold ended without its holder's doing.
@@ -53,6 +85,16 @@ pub enum Event {
         request: RequestId,
         token: FenceToken,
         reason: EndReason,
+    },
+    /// A lock delay is over.
+    Reopened {
+        name: LockName,
+    },
+    /// An operator stepped in. What follows in the same command came of it.
+    Intervened(Intervention),
+    /// The freeze of a prefix is over.
+    Thawed {
+        prefix: String,
     },
 }
 
@@ -69,4 +111,12 @@ pub enum EndReason {
     Disconnected,
     /// The session to which the hold belonged expired.
     SessionExpired,
+    /// The session was ended by an operator.
+    Killed,
+    /// The hold was ended by an operator.
+    Broken,
+    /// The hold was taken away by an older actor.
+    Wounded,
+    /// The hold was handed to one who waited.
+    Transferred,
 }

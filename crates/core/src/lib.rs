@@ -8,13 +8,16 @@
 //!
 //! # Invariants
 //!
-//! * At any log index a resource has at most one exclusive holder.
+//! * At any log index a resource has one exclusive holder, or shared holders, or at most as many permits
+//!   out as it has (more only when an operator has just lowered their number).
 //! * Tokens come from one counter that only rises; every exclusive grant takes a new one.
-//! * Waiters are served in the order in which the log saw them.
+//! * Waiters are served in the order in which the log saw them: nobody is granted what somebody ahead
+//!   waits for and could not share.
+//! * An acquire-all holds all of its resources or none.
 //! * A request that is applied twice (same session, same [`RequestId`]) has the effect of one.
 //! * Nothing expires except by [`Command::Tick`], and then only what is due at the tick's stamp.
 //! * The same commands give the same bytes: [`LockTable::encode`] is canonical.
-//! * A resource with no holder and no waiter costs no memory.
+//! * A resource with no holder and no waiter costs no memory (unless it is closed by a lock delay).
 //!
 //! # What is deliberately absent
 //!
@@ -45,8 +48,10 @@ pub use command::Command;
 pub use event::{EndReason, Event};
 pub use id::{ActorId, FenceToken, LogIndex, PublicSessionId, RequestId, SessionId, StreamId};
 pub use limits::{Limits, NAME_BYTES_MAX};
-pub use name::{LockName, NameError};
-pub use outcome::{Grant, Outcome, Rejection, ReleaseAnswer};
-pub use table::query::{HolderInfo, LockStatus, LockSummary, SessionSummary, WaiterInfo};
+pub use name::{LockName, NameError, Names};
+pub use outcome::{CycleLink, Grant, Intervened, Outcome, Rejection, ReleaseAnswer};
+pub use table::query::{
+    FreezeInfo, HolderInfo, LockStatus, LockSummary, SessionSummary, WaiterInfo,
+};
 pub use table::{Digest, LockTable};
 pub use time::{LogicalTime, Span};

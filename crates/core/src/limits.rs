@@ -13,6 +13,15 @@ pub struct Limits {
     pub holds_per_session_max: usize,
     pub waits_per_session_max: usize,
     pub waiters_per_resource_max: usize,
+    pub names_per_acquire_max: usize,
+    /// Re-entries of one hold.
+    pub reentries_max: u32,
+    pub permits_max: u32,
+    /// Resources whose number of permits an operator has set.
+    pub stored_permits_max: usize,
+    pub freezes_max: usize,
+    /// Actors that a search for a cycle of waits looks at. Past them the request is queued.
+    pub deadlock_walk_max: usize,
     /// Answers kept for a session until it says that it has them.
     pub unacknowledged_answers_max: usize,
     /// Ended holds that a session remembers, to tell `expired` from `already_released`.
@@ -22,11 +31,15 @@ pub struct Limits {
     pub metadata_bytes_max: usize,
     /// Of each text in an owner's description.
     pub owner_text_bytes_max: usize,
+    /// Of the name and the reason of an operator.
+    pub intervention_text_bytes_max: usize,
     pub ttl_min: Span,
     pub ttl_max: Span,
     pub wait_max: Span,
     pub max_hold_max: Span,
     pub linger_max: Span,
+    pub lock_delay_max: Span,
+    pub freeze_max: Span,
     /// Deadlines that one tick works off. What is left is due at the next tick.
     pub expiries_per_tick_max: usize,
 }
@@ -39,16 +52,25 @@ impl Default for Limits {
             holds_per_session_max: 1_000_000,
             waits_per_session_max: 100_000,
             waiters_per_resource_max: 200_000,
+            names_per_acquire_max: 256,
+            reentries_max: 1_000_000,
+            permits_max: 1_000_000,
+            stored_permits_max: 100_000,
+            freezes_max: 64,
+            deadlock_walk_max: 10_000,
             unacknowledged_answers_max: 8_192,
             remembered_losses_max: 1_024,
             ended_sessions_max: 10_000,
             metadata_bytes_max: 1_024,
             owner_text_bytes_max: 256,
+            intervention_text_bytes_max: 512,
             ttl_min: Span::from_ms(100),
             ttl_max: DAY,
             wait_max: DAY,
             max_hold_max: Span::from_secs(30 * 24 * 60 * 60),
             linger_max: DAY,
+            lock_delay_max: DAY,
+            freeze_max: Span::from_secs(30 * 24 * 60 * 60),
             expiries_per_tick_max: 1_000,
         }
     }

@@ -1,6 +1,8 @@
 //! The name of a resource.
 
+use alloc::boxed::Box;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::borrow::Borrow;
 use core::fmt;
 use core::ops::Deref;
@@ -18,6 +20,40 @@ pub enum NameError {
     Empty,
     TooLong { bytes: usize },
     ControlCharacter { at_byte: usize },
+}
+
+/// The names of one request: nearly always one, which costs no allocation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Names {
+    One(LockName),
+    /// In order.
+    #[allow(clippy::box_collection, reason = "it keeps the usual case at the size of one name")]
+    Many(Box<Vec<LockName>>),
+}
+
+impl Names {
+    pub fn as_slice(&self) -> &[LockName] {
+        match self {
+            Names::One(name) => core::slice::from_ref(name),
+            Names::Many(names) => names,
+        }
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &LockName> {
+        self.as_slice().iter()
+    }
+}
+
+impl FromIterator<LockName> for Names {
+    fn from_iter<I: IntoIterator<Item = LockName>>(names: I) -> Names {
+        let mut names = names.into_iter();
+        match (names.next(), names.next()) {
+            (Some(only), None) => Names::One(only),
+            (first, second) => {
+                Names::Many(Box::new(first.into_iter().chain(second).chain(names).collect()))
+            }
+        }
+    }
 }
 
 impl LockName {

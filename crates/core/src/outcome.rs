@@ -1,8 +1,10 @@
 //! What came of a command, for whoever sent it.
 
+use alloc::boxed::Box;
 use core::fmt;
 
-use crate::id::{FenceToken, PublicSessionId};
+use crate::command::Mode;
+use crate::id::{ActorId, FenceToken, PublicSessionId};
 use crate::name::LockName;
 use crate::time::{LogicalTime, Span};
 
@@ -22,9 +24,12 @@ pub enum Outcome {
     },
     /// Answer to `CloseSession`.
     SessionClosed,
-    /// Answer to `Acquire`, and with [`crate::Event::WaitEnded`] to one that waited.
+    /// Answer to `Acquire` and `Convert`, and with [`crate::Event::WaitEnded`] to one that waited.
     Granted(Grant),
-    /// The acquire waits. Its answer comes later, with an event; `position` 1 is next in line.
+    /// Answer to `AcquireAll`, in the order of the names.
+    GrantedAll(Box<[Grant]>),
+    /// The acquire waits. Its answer comes later, with an event; `position` 1 is next in line. One
+    /// that stands in several queues is told the worst of its positions.
     Queued {
         position: u64,
     },
@@ -34,10 +39,18 @@ pub enum Outcome {
     TimedOut,
     /// The wait was cancelled.
     Cancelled,
+    /// To wait would have closed a cycle: each of these waits for the next, the last for the first,
+    /// which is the one who asked.
+    Deadlock(Box<[CycleLink]>),
+    /// An older actor is in the way, and the request was to wait for younger ones only. Asking again
+    /// with this `since` keeps the age.
+    Died {
+        since: LogicalTime,
+    },
     /// Answer to `Cancel`: the acquire will not be granted.
     CancelDone,
     /// Answer to `Cancel`: too late, it is held.
-    CancelTooLate(Grant),
+    CancelTooLate(Box<[Grant]>),
     /// Answer to `Cancel`: too late, it had ended without a hold.
     CancelNothing,
     /// Answer to `Release`.
@@ -47,6 +60,14 @@ pub enum Outcome {
         deadline: Option<LogicalTime>,
         session_deadline: LogicalTime,
     },
+    /// Answer to `Proclaim`.
+    Proclaimed,
+    /// Answer to `Transfer`: the other holds it, under this token.
+    Transferred {
+        token: FenceToken,
+    },
+    /// Answer to `Intervene`.
+    Intervened(Intervened),
     /// Answer to commands that nobody waits for: `DetachStream`, `BeginTerm`, `Tick`.
     Done,
     Rejected(Rejection),
@@ -56,16 +77,42 @@ pub enum Outcome {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
     pub name: LockName,
+    /// Of a permit, it only names the hold: permits are not fenceable.
     pub token: FenceToken,
+    pub mode: Mode,
     /// When the hold ends on its own (own TTL or max-hold, whichever is earlier).
     pub deadline: Option<LogicalTime>,
     /// When the session ends unless it is heard of again.
     pub session_deadline: LogicalTime,
 }
 
+/// Somebody in a cycle of waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CycleLink {
+    pub session: PublicSessionId,
+    pub actor: ActorId,
+    /// What it waits for, and the next in the cycle is in the way of.
+    pub waits_for: LockName,
+}
+
+/// What an operator's intervention did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Intervened {
+    Broken { holds: u64 },
+    Transferred { token: FenceToken },
+    Frozen { until: LogicalTime },
+    Thawed,
+    PermitsSet,
+    SessionKilled,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReleaseAnswer {
     Released,
+    /// It was entered several times, and is left once less.
+    StillHeld {
+        remaining: u32,
+    },
     /// Held under this token by another session, or never this session's.
     NotOwner,
     AlreadyReleased,
@@ -93,6 +140,34 @@ pub enum Rejection {
     RequestIdReused,
     /// A retried acquire had been granted, and the hold has ended since.
     GrantEnded,
+    /// An operator has frozen the name, and the request was not willing to wait.
+    Frozen,
+    /// The actor of an acquire-all holds one of the names.
+    AlreadyHeld,
+    /// The resource is in use with another number of permits, or an operator has set another.
+    OtherPermits {
+        limit: u32,
+    },
+    /// The acquire left the number of permits to the operator, who has set none.
+    NoPermitsSet,
+    /// The number of permits cannot be forgotten while the resource is in use.
+    PermitsInUse,
+    TooManyPermitsSet,
+    /// `Transfer` to a session that does not wait for this lock alone and exclusively.
+    NoSuchWaiter,
+    /// `KillSession` of a session that is not there.
+    NoSuchSession,
+    /// `Thaw` of a prefix that is not frozen.
+    NotFrozen,
+    TooManyFreezes,
+    TooManyReentries,
+    TooManyNames,
+    DuplicateName,
+    InvalidMode,
+    InvalidPermits,
+    InvalidLockDelay,
+    InvalidFreeze,
+    InvalidIntervention,
     InvalidRequestId,
     InvalidTtl,
     InvalidWait,
@@ -102,7 +177,11 @@ pub enum Rejection {
 
 impl fmt::Display for Rejection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Rejection::OtherPermits { limit } = self {
+            return write!(f, "the semaphore has {limit} permits; ask for that many");
+        }
         f.write_str(match self {
+            Rejection::OtherPermits { .. } => "the semaphore has another number of permits",
             Rejection::UnknownSession => {
                 "the session is unknown: it was never opened, was closed, or has expired, and its \
                  locks are free; open a new one"
@@ -128,6 +207,40 @@ impl fmt::Display for Rejection {
             Rejection::GrantEnded => {
                 "the lock had been granted to this request, and the hold has ended since; ask \
                  again under a new request id"
+            }
+            Rejection::Frozen => "an operator has frozen the lock; wait for it, or ask again later",
+            Rejection::AlreadyHeld => {
+                "the actor holds one of these locks already; release it first, or leave it out"
+            }
+            Rejection::NoPermitsSet => {
+                "no number of permits has been set for this semaphore; state one"
+            }
+            Rejection::PermitsInUse => {
+                "the number of permits cannot be forgotten while the semaphore is in use"
+            }
+            Rejection::TooManyPermitsSet => {
+                "as many numbers of permits are set as can be; forget some"
+            }
+            Rejection::NoSuchWaiter => {
+                "the session does not wait for an exclusive hold of this lock alone"
+            }
+            Rejection::NoSuchSession => "there is no such session",
+            Rejection::NotFrozen => "this prefix is not frozen",
+            Rejection::TooManyFreezes => "as many prefixes are frozen as can be; thaw some",
+            Rejection::TooManyReentries => "the hold was entered as often as one hold can be",
+            Rejection::TooManyNames => "one acquire-all takes 1 to 256 locks",
+            Rejection::DuplicateName => "a lock is named twice in one acquire-all",
+            Rejection::InvalidMode => {
+                "this mode is not possible here: permits are neither converted nor re-entered"
+            }
+            Rejection::InvalidPermits => "a semaphore has 1 to 1,000,000 permits",
+            Rejection::InvalidLockDelay => "the lock delay must be at most 24 h",
+            Rejection::InvalidFreeze => {
+                "a freeze lasts 1 ms to 30 d, and its prefix has at most 512 bytes and no control \
+                 characters"
+            }
+            Rejection::InvalidIntervention => {
+                "an intervention needs a reason; reason and operator have at most 512 bytes each"
             }
             Rejection::InvalidRequestId => "a request id must be above 0",
             Rejection::InvalidTtl => {

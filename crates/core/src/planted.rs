@@ -47,6 +47,10 @@ pub enum Bug {
     HoldDeadlineLeftBehind,
     /// Every election gives every session its whole TTL again.
     TermRestartsTtl,
+    /// Every election gives a grace, however many there were since the session was heard of.
+    GraceWithoutBound,
+    /// A name that nobody holds or waits for stays in the table.
+    FreeNameKept,
     /// The counter of tokens is not in the snapshot.
     TokensNotInSnapshot,
     /// The kept answers are not in the snapshot.

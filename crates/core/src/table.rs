@@ -7,7 +7,7 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-use crate::command::Command;
+use crate::command::{Call, Command, HoldRef};
 use crate::event::Event;
 use crate::id::{LogIndex, PublicSessionId, SessionId};
 use crate::limits::Limits;
@@ -15,28 +15,38 @@ use crate::name::LockName;
 use crate::outcome::{Outcome, Rejection};
 use crate::time::LogicalTime;
 
+mod admission;
+mod ages;
 pub(crate) mod answers;
 mod check;
 pub(crate) mod deadlines;
+pub(crate) mod deadlock;
 pub(crate) mod ended;
 mod ending;
+pub(crate) mod freeze;
+pub(crate) mod hold;
 mod once;
 mod promotion;
 pub(crate) mod query;
 pub(crate) mod queue;
 pub(crate) mod resource;
 pub(crate) mod session;
+mod shelf;
 mod snapshot;
+pub(crate) mod wait;
+mod waiting;
 
 pub use snapshot::Digest;
 
-pub(crate) use ending::Left;
-pub(crate) use promotion::next_token;
-
 use deadlines::{Deadlines, Due};
 use ended::EndedSessions;
+use freeze::Freezes;
+use hold::Hold;
 use resource::Resource;
 use session::Session;
+use shelf::Shelf;
+use snapshot::Unfinished;
+use waiting::Waiting;
 
 /// The replicated state: sessions, locks, queues.
 ///
@@ -48,13 +58,24 @@ pub struct LockTable {
     pub(crate) now: LogicalTime,
     applied_index: LogIndex,
     pub(crate) last_token: u64,
-    pub(crate) sessions: BTreeMap<SessionId, Session>,
+    pub(crate) sessions: Shelf<SessionId, Session>,
     pub(crate) ended: EndedSessions,
-    pub(crate) resources: BTreeMap<LockName, Resource>,
+    pub(crate) resources: Shelf<LockName, Resource>,
+    /// Numbers of permits that operators have set.
+    pub(crate) permits: BTreeMap<LockName, u32>,
+    pub(crate) freezes: Freezes,
     // What follows can be computed from the above, and is not in the snapshot.
     pub(crate) deadlines: Deadlines,
     pub(crate) public_ids: BTreeSet<(PublicSessionId, SessionId)>,
     pub(crate) waiter_count: usize,
+    /// Resources that a lock delay keeps closed, by the end of it.
+    pub(crate) closed: BTreeSet<(LogicalTime, LockName)>,
+    /// Actors that wait.
+    pub(crate) waiting: BTreeSet<Waiting>,
+    /// A snapshot that is being written.
+    unfinished: Option<Unfinished>,
+    /// What the present command has freed, or made easier to get. Empty between two commands.
+    pub(crate) freed: Vec<LockName>,
 }
 
 impl LockTable {
@@ -65,12 +86,18 @@ impl LockTable {
             now: LogicalTime::ZERO,
             applied_index: LogIndex(0),
             last_token: 0,
-            sessions: BTreeMap::new(),
+            sessions: Shelf::default(),
             ended: EndedSessions::default(),
-            resources: BTreeMap::new(),
+            resources: Shelf::default(),
+            permits: BTreeMap::new(),
+            freezes: Freezes::default(),
             deadlines: Deadlines::default(),
             public_ids: BTreeSet::new(),
             waiter_count: 0,
+            closed: BTreeSet::new(),
+            waiting: BTreeSet::new(),
+            unfinished: None,
+            freed: Vec::new(),
         }
     }
 
@@ -97,6 +124,13 @@ impl LockTable {
         if let Err(rejection) = command.check(&self.limits) {
             return Outcome::Rejected(rejection);
         }
+        let in_tick = command == Command::Tick;
+        let outcome = self.carry_out(command, events);
+        self.promote_freed(in_tick, events);
+        outcome
+    }
+
+    fn carry_out(&mut self, command: Command, events: &mut Vec<Event>) -> Outcome {
         match command {
             Command::OpenSession(open) => self.open_session(open, events),
             Command::AttachStream { session, stream } => self.attach_stream(session, stream),
@@ -104,9 +138,18 @@ impl LockTable {
             Command::Touch { session, acked_through } => self.heartbeat(session, acked_through),
             Command::CloseSession { session } => self.close_session(session, events),
             Command::Acquire(acquire) => self.acquire(acquire, events),
+            Command::AcquireAll(acquire) => self.acquire_all(acquire, events),
+            Command::Convert { call, hold, to, wait, policy } => {
+                self.convert(call, hold, to, wait, policy, events)
+            }
             Command::Cancel { call, target } => self.cancel(call, target, events),
-            Command::Release { call, name, token } => self.release(call, name, token, events),
-            Command::Renew { call, name, token, ttl } => self.renew(call, name, token, ttl),
+            Command::Release { call, hold } => self.release(call, hold, events),
+            Command::Renew { call, hold, ttl } => self.renew(call, hold, ttl),
+            Command::Proclaim { call, hold, metadata } => {
+                self.proclaim(call, hold, metadata, events)
+            }
+            Command::Transfer { call, hold, to } => self.transfer(call, hold, to, events),
+            Command::Intervene(intervention) => self.intervene(intervention, events),
             Command::BeginTerm { grace } => self.begin_term(grace),
             Command::Tick => self.tick(events),
         }
@@ -124,7 +167,8 @@ impl LockTable {
 
     /// The earliest of all deadlines: when the leader should write a [`Command::Tick`].
     pub fn next_deadline(&self) -> Option<LogicalTime> {
-        self.deadlines.first()
+        let reopening = self.closed.first().map(|(until, _)| *until);
+        [self.deadlines.first(), reopening, self.freezes.first_end()].into_iter().flatten().min()
     }
 
     /// The highest token granted so far; 0 before the first.
@@ -132,7 +176,8 @@ impl LockTable {
         self.last_token
     }
 
-    /// How many resources are held.
+    /// How many resources are in the table: those that are held, and the few that are free but awaited
+    /// or closed.
     pub fn lock_count(&self) -> usize {
         self.resources.len()
     }
@@ -158,6 +203,13 @@ impl LockTable {
         session.deadline = deadline;
         session.graced = false;
         session.lingering = false;
+    }
+
+    /// The hold that the sender of a request means.
+    pub(crate) fn meant_by(&mut self, call: &Call, meant: &HoldRef) -> Option<&mut Hold> {
+        let resource = self.resources.get_mut(&meant.name)?;
+        let key = resource.meant_by(call.session, meant)?.key();
+        resource.hold_mut(key)
     }
 
     pub(crate) fn session_mut(&mut self, id: SessionId) -> Result<&mut Session, Rejection> {

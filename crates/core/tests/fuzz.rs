@@ -16,6 +16,9 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 use support::{Target, cases};
 
+/// Of log entries and of snapshots. What older versions wrote is read too.
+const VERSION: u8 = 2;
+
 const CASES_USUAL: u32 = 200;
 
 const ENTRIES: Target =
@@ -28,7 +31,9 @@ fn read_entries(input: &[Vec<u8>]) {
     for (index, bytes) in (1..).zip(input) {
         let stamp = Batch::stamp(bytes);
         let Ok(batch) = Batch::decode(bytes) else { continue };
-        assert_eq!(batch.encode(), *bytes, "one value, one encoding");
+        if bytes[0] == VERSION {
+            assert_eq!(batch.encode(), *bytes, "one value, one encoding");
+        }
         assert_eq!(stamp, Ok(batch.at));
         for command in batch.commands {
             table.apply(LogIndex(index), batch.at, command, &mut Vec::new());
@@ -44,7 +49,9 @@ fn read_snapshots(input: &[Vec<u8>]) {
         for bytes in [bytes.clone(), with_digest(body.to_vec())] {
             let Ok(mut table) = LockTable::decode(&bytes, Limits::default()) else { continue };
             assert_eq!(table.check(), Ok(()));
-            assert_eq!(table.encode(), bytes, "one value, one encoding");
+            if bytes[0] == VERSION {
+                assert_eq!(table.encode(), bytes, "one value, one encoding");
+            }
             let end = LogicalTime::from_ms(u64::MAX);
             table.apply(LogIndex(1), end, Command::Tick, &mut Vec::new());
             assert_eq!(table.check(), Ok(()));

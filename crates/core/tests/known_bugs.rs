@@ -116,7 +116,7 @@ fn a_renewal_never_revives_what_has_ended() {
     world.open("alice", 10_000);
     world.open("bob", 60_000);
     let mut acquire = world.acquiring("alice", 1, "wallet", 0);
-    acquire.ttl = Some(Span::from_ms(1_000));
+    acquire.terms.ttl = Some(Span::from_ms(1_000));
     world.apply(Command::Acquire(acquire));
     world.at(1_000).tick();
     let not_held = Outcome::Rejected(Rejection::NotHeld);

@@ -9,6 +9,7 @@ mod arbitrary;
 
 use std::collections::BTreeMap;
 
+use holdfast_core::command::{Action, Mode};
 use holdfast_core::{
     Command, EndReason, Event, FenceToken, Limits, LockName, LockTable, LogIndex, LogicalTime,
     Outcome, Rejection, RequestId, SessionId, Span,
@@ -51,6 +52,10 @@ fn limits() -> impl Strategy<Value = Limits> {
         unacknowledged_answers_max: 5,
         remembered_losses_max: 1,
         expiries_per_tick_max: 1,
+        reentries_max: 1,
+        stored_permits_max: 1,
+        freezes_max: 1,
+        deadlock_walk_max: 2,
         ..Limits::default()
     };
     prop_oneof![2 => Just(Limits::default()), 1 => Just(small)]
@@ -79,16 +84,29 @@ struct Judge {
     index: u64,
     next_request: u64,
     sent: Vec<Sent>,
-    holders: BTreeMap<LockName, Holder>,
-    queues: BTreeMap<LockName, Vec<(SessionId, RequestId)>>,
+    holders: BTreeMap<LockName, Vec<Holder>>,
+    queues: BTreeMap<LockName, Vec<Waiter>>,
+    permits: BTreeMap<LockName, u32>,
+    frozen: BTreeMap<String, LogicalTime>,
     sessions: BTreeMap<SessionId, Life>,
     highest_token: u64,
+    /// What the snapshot that is being written must say.
+    snapshot: Option<Vec<u8>>,
 }
 
+#[derive(Clone, Copy)]
 struct Holder {
     session: SessionId,
     request: RequestId,
     token: FenceToken,
+    mode: Mode,
+}
+
+#[derive(Clone, Copy)]
+struct Waiter {
+    session: SessionId,
+    request: RequestId,
+    mode: Mode,
 }
 
 /// When a session may end.
@@ -115,8 +133,11 @@ impl Judge {
             sent: Vec::new(),
             holders: BTreeMap::new(),
             queues: BTreeMap::new(),
+            permits: BTreeMap::new(),
+            frozen: BTreeMap::new(),
             sessions: BTreeMap::new(),
             highest_token: 0,
+            snapshot: None,
         }
     }
 
@@ -141,22 +162,40 @@ impl Judge {
         self.next_request += 1;
         match &mut command {
             Command::Acquire(acquire) => acquire.call.request = RequestId(self.next_request),
+            Command::AcquireAll(acquire) => acquire.call.request = RequestId(self.next_request),
             Command::Cancel { call, target } => {
                 call.request = RequestId(self.next_request);
                 let mut waits = self.queues.values().flatten();
-                if let Some((session, request)) = waits.next() {
-                    (call.session, *target) = (*session, *request);
+                if let Some(waiter) = waits.next() {
+                    (call.session, *target) = (waiter.session, waiter.request);
                 }
             }
-            Command::Release { call, name, token } | Command::Renew { call, name, token, .. } => {
+            Command::Release { call, hold }
+            | Command::Renew { call, hold, .. }
+            | Command::Convert { call, hold, .. }
+            | Command::Proclaim { call, hold, .. }
+            | Command::Transfer { call, hold, .. } => {
                 call.request = RequestId(self.next_request);
-                if let Some(holder) = self.holders.get(name) {
-                    (call.session, *token) = (holder.session, holder.token);
+                if let Some(holder) = self.last_holder(&hold.name) {
+                    (call.session, hold.token) = (holder.session, holder.token);
+                    hold.acquire = RequestId(0);
+                }
+            }
+            Command::Intervene(intervention) => {
+                if let Action::Break { name, token: Some(token) }
+                | Action::Transfer { name, token, .. } = &mut intervention.action
+                    && let Some(holder) = self.last_holder(name)
+                {
+                    *token = holder.token;
                 }
             }
             _ => {}
         }
         command
+    }
+
+    fn last_holder(&self, name: &LockName) -> Option<Holder> {
+        self.holders.get(name)?.last().copied()
     }
 
     fn send_first(&mut self, command: Command) {
@@ -169,6 +208,10 @@ impl Judge {
     fn send(&mut self, command: Command) -> Outcome {
         self.index += 1;
         self.snapshot_changes_nothing(&command);
+        if self.snapshot.is_none() {
+            self.snapshot = Some(self.table.encode());
+            self.table.begin_snapshot();
+        }
         let mut events = Vec::new();
         let outcome =
             self.table.apply(LogIndex(self.index), self.now, command.clone(), &mut events);
@@ -177,6 +220,7 @@ impl Judge {
             self.follow(event, &command);
         }
         self.compare();
+        self.snapshot_is_of_its_moment();
         self.sent_twice_happens_once(&command, &outcome);
         if matches!(command, Command::Tick) && events.len() < self.limits.expiries_per_tick_max {
             assert!(self.table.next_deadline().is_none_or(|next| next > self.now));
@@ -213,6 +257,14 @@ impl Judge {
         let copied = copy.apply(index, self.now, command.clone(), &mut copied_events);
         assert_eq!((outcome, events), (copied, copied_events));
         assert_eq!(original.encode(), copy.encode());
+    }
+
+    /// However much changes while it is written.
+    fn snapshot_is_of_its_moment(&mut self) {
+        let step = self.index as usize % 3;
+        if let Some(written) = self.table.continue_snapshot(step) {
+            assert_eq!(Some(written), self.snapshot.take(), "a snapshot of another moment");
+        }
     }
 
     fn sent_twice_happens_once(&self, command: &Command, first: &Outcome) {
@@ -257,40 +309,154 @@ impl Judge {
                 self.may_end(&life, *reason, cause);
                 self.sent.retain(|sent| sent.command.session() != Some(*session));
             }
-            Event::Granted { name, session, request, token, .. } => {
-                assert!(token.0 > self.highest_token, "token {token} is not new");
-                self.highest_token = token.0;
-                let first = self.queues.get(name).and_then(|queue| queue.first());
-                assert!(
-                    first.is_none_or(|first| *first == (*session, *request)),
-                    "somebody was overtaken"
-                );
-                let holder = Holder { session: *session, request: *request, token: *token };
-                assert!(self.holders.insert(name.clone(), holder).is_none(), "two holders");
+            Event::Granted { name, session, request, mode, token, .. } => {
+                self.may_be_granted(name, *session, *request, *mode, cause);
+                let run = self.last_holder(name).filter(|_| *mode == Mode::Shared);
+                match run {
+                    Some(reader) => assert_eq!(*token, reader.token, "another token in one run"),
+                    None => self.is_new(*token),
+                }
+                let holder =
+                    Holder { session: *session, request: *request, token: *token, mode: *mode };
+                self.holders.entry(name.clone()).or_default().push(holder);
             }
-            Event::Queued { name, session, request, .. } => {
-                assert!(self.holders.contains_key(name), "waits for what is free");
-                self.queues.entry(name.clone()).or_default().push((*session, *request));
-            }
-            Event::WaitEnded { name, session, request, .. } => {
-                let queue = self.queues.get_mut(name).expect("a queue");
-                let place = queue.iter().position(|waiter| *waiter == (*session, *request));
-                queue.remove(place.expect("a place in the queue"));
-                if queue.is_empty() {
-                    self.queues.remove(name);
+            Event::Queued { name, session, request, mode, .. } => {
+                let waiter = Waiter { session: *session, request: *request, mode: *mode };
+                let queue = self.queues.entry(name.clone()).or_default();
+                match cause {
+                    Command::Convert { .. } => queue.insert(0, waiter),
+                    _ => queue.push(waiter),
                 }
             }
-            Event::Released { name, session, token } => {
-                let holder = self.holders.remove(name).expect("a holder");
-                assert_eq!((holder.session, holder.token), (*session, *token));
+            Event::WaitEnded { names, session, request, .. } => {
+                for name in names.iter() {
+                    let queue = self.queues.get_mut(name).expect("a queue");
+                    let its =
+                        |waiter: &Waiter| (waiter.session, waiter.request) == (*session, *request);
+                    let place = queue.iter().position(its);
+                    queue.remove(place.expect("a place in the queue"));
+                    if queue.is_empty() {
+                        self.queues.remove(name);
+                    }
+                }
             }
-            Event::HoldEnded { name, session, request, token, .. } => {
-                assert!(matches!(cause, Command::Tick), "only a tick takes away");
-                let holder = self.holders.remove(name).expect("a holder");
-                assert_eq!(
-                    (holder.session, holder.request, holder.token),
-                    (*session, *request, *token)
-                );
+            Event::Converted { name, session, request, mode, token } => {
+                let holders = self.holders.get_mut(name).expect("holders");
+                let alone = holders.len() == 1;
+                let its =
+                    |holder: &&mut Holder| (holder.session, holder.request) == (*session, *request);
+                let holder = holders.iter_mut().find(its).expect("a holder");
+                let before = holder.token;
+                (holder.mode, holder.token) = (*mode, *token);
+                match mode {
+                    Mode::Exclusive => {
+                        assert!(alone, "a writer beside readers");
+                        assert!(!self.is_frozen(name), "granted what is frozen");
+                        self.is_new(*token);
+                    }
+                    _ => assert_eq!(before, *token, "a downgrade keeps its token"),
+                }
+            }
+            Event::Released { name, session, request, token } => {
+                let gone = self.remove_holder(name, |holder| {
+                    (holder.session, holder.request, holder.token) == (*session, *request, *token)
+                });
+                assert!(gone.is_some(), "released what was not held");
+            }
+            Event::HoldEnded { name, session, request, token, reason } => {
+                match reason {
+                    EndReason::Ttl | EndReason::MaxHold | EndReason::SessionExpired => {
+                        assert!(matches!(cause, Command::Tick), "only a tick lets expire");
+                    }
+                    EndReason::Wounded => assert!(
+                        matches!(cause, Command::Acquire(_) | Command::AcquireAll(_)),
+                        "only an acquire wounds"
+                    ),
+                    EndReason::Transferred => {
+                        assert!(matches!(cause, Command::Transfer { .. } | Command::Intervene(_)))
+                    }
+                    _ => assert!(matches!(cause, Command::Intervene(_))),
+                }
+                let gone = self.remove_holder(name, |holder| {
+                    (holder.session, holder.request, holder.token) == (*session, *request, *token)
+                });
+                assert!(gone.is_some(), "ended what was not held");
+            }
+            Event::Thawed { prefix } => {
+                let until = self.frozen.remove(prefix).expect("a freeze");
+                let by_tick = matches!(cause, Command::Tick);
+                assert!(!by_tick || until <= self.now, "thawed early");
+            }
+            Event::Intervened(intervention) => match &intervention.action {
+                Action::Freeze { prefix, ttl } => {
+                    self.frozen.insert(prefix.to_string(), self.now.after(*ttl));
+                }
+                Action::SetPermits { name, limit: Some(limit) } => {
+                    self.permits.insert(name.clone(), *limit);
+                }
+                Action::SetPermits { name, limit: None } => {
+                    self.permits.remove(name);
+                }
+                _ => {}
+            },
+            Event::Refused { .. } | Event::Proclaimed { .. } | Event::Reopened { .. } => {}
+        }
+    }
+
+    fn is_new(&mut self, token: FenceToken) {
+        assert!(token.0 > self.highest_token, "token {token} is not new");
+        self.highest_token = token.0;
+    }
+
+    fn is_frozen(&self, name: &LockName) -> bool {
+        self.frozen.keys().any(|prefix| name.starts_with(prefix.as_str()))
+    }
+
+    fn remove_holder(
+        &mut self,
+        name: &LockName,
+        is_meant: impl Fn(&Holder) -> bool,
+    ) -> Option<Holder> {
+        let holders = self.holders.get_mut(name)?;
+        let place = holders.iter().position(is_meant)?;
+        let gone = holders.remove(place);
+        if holders.is_empty() {
+            self.holders.remove(name);
+        }
+        Some(gone)
+    }
+
+    /// Nothing that conflicts holds it, and nobody ahead is overtaken who would conflict.
+    fn may_be_granted(
+        &self,
+        name: &LockName,
+        session: SessionId,
+        request: RequestId,
+        mode: Mode,
+        cause: &Command,
+    ) {
+        assert!(!self.is_frozen(name), "granted what is frozen");
+        let holders = self.holders.get(name).map_or(&[][..], Vec::as_slice);
+        let queue = self.queues.get(name).map_or(&[][..], Vec::as_slice);
+        let its = |waiter: &Waiter| (waiter.session, waiter.request) == (session, request);
+        let ahead = &queue[..queue.iter().position(its).unwrap_or(queue.len())];
+        let handed_over = match cause {
+            Command::Transfer { hold, .. } => hold.name == *name,
+            Command::Intervene(intervention) => {
+                matches!(&intervention.action, Action::Transfer { name: moved, .. } if moved == name)
+            }
+            _ => false,
+        };
+        let held = holders.iter().map(|holder| holder.mode);
+        let awaited = ahead.iter().map(|waiter| waiter.mode).filter(|_| !handed_over);
+        let in_the_way: Vec<Mode> = held.chain(awaited).collect();
+        match mode {
+            Mode::Exclusive => assert!(in_the_way.is_empty(), "not alone: {in_the_way:?}"),
+            Mode::Shared => assert!(in_the_way.iter().all(|other| *other == Mode::Shared)),
+            Mode::Permit { limit } => {
+                let limit = self.permits.get(name).copied().unwrap_or(limit);
+                assert!(in_the_way.iter().all(|other| matches!(other, Mode::Permit { .. })));
+                assert!(in_the_way.len() < limit as usize, "too many permits out");
             }
         }
     }
@@ -299,6 +465,10 @@ impl Judge {
     fn may_end(&self, life: &Life, reason: EndReason, cause: &Command) {
         if reason == EndReason::Closed {
             assert!(matches!(cause, Command::CloseSession { .. }));
+            return;
+        }
+        if reason == EndReason::Killed {
+            assert!(matches!(cause, Command::Intervene(_)));
             return;
         }
         assert!(matches!(cause, Command::Tick), "only a tick ends sessions");
@@ -314,16 +484,26 @@ impl Judge {
     fn compare(&self) {
         self.table.check().expect("consistent");
         assert_eq!(self.table.last_token(), self.highest_token);
-        assert_eq!(self.table.lock_count(), self.holders.len());
         assert_eq!(self.table.session_count(), self.sessions.len());
         for name in arbitrary::NAMES {
             let status = self.table.status(name, usize::MAX);
-            let held = status.holders.iter().map(|holder| holder.token);
-            let expected = self.holders.get(name).map(|holder| holder.token);
-            assert!(held.eq(expected));
-            let waiting = status.waiters.iter().map(|waiter| u64::MAX - waiter.session.0);
+            let mut held: Vec<_> = status
+                .holders
+                .iter()
+                .map(|holder| (holder.token, holder.mode, holder.session))
+                .collect();
+            let holders = self.holders.get(name).into_iter().flatten();
+            let mut expected: Vec<_> = holders
+                .map(|holder| (holder.token, holder.mode, arbitrary::public(holder.session)))
+                .collect();
+            held.sort_by_key(|(token, _, session)| (*token, *session));
+            expected.sort_by_key(|(token, _, session)| (*token, *session));
+            assert_eq!(held, expected);
+            let waiting = status.waiters.iter().map(|waiter| (waiter.session, waiter.mode));
             let queue = self.queues.get(name).into_iter().flatten();
-            assert!(waiting.eq(queue.map(|(session, _)| session.0 as u64)));
+            assert!(
+                waiting.eq(queue.map(|waiter| (arbitrary::public(waiter.session), waiter.mode)))
+            );
         }
     }
 
@@ -334,6 +514,7 @@ impl Judge {
             self.send(Command::Tick);
         }
         assert_eq!(self.table.lock_count(), 0);
+        assert_eq!(self.table.freezes(), []);
         assert_eq!(self.table.waiter_count(), 0);
         assert_eq!(self.table.session_count(), 0);
     }
@@ -344,9 +525,13 @@ fn is_settled(command: &Command, outcome: &Outcome) -> bool {
     let once = matches!(
         command,
         Command::Acquire(_)
+            | Command::AcquireAll(_)
+            | Command::Convert { .. }
             | Command::Cancel { .. }
             | Command::Release { .. }
             | Command::Renew { .. }
+            | Command::Proclaim { .. }
+            | Command::Transfer { .. }
     );
     let unknown = matches!(
         outcome,
@@ -357,20 +542,27 @@ fn is_settled(command: &Command, outcome: &Outcome) -> bool {
                 | Rejection::RequestIdReused
                 | Rejection::InvalidRequestId
                 | Rejection::InvalidTtl
+                | Rejection::InvalidMode
+                | Rejection::DuplicateName
         )
     );
     once && !unknown
 }
 
 fn is_same_answer(first: &Outcome, second: &Outcome) -> bool {
-    use Outcome::{CancelNothing, CancelTooLate, Granted, Queued, Rejected, Renewed};
+    use Outcome::{CancelNothing, CancelTooLate, Granted, GrantedAll, Queued, Rejected, Renewed};
     match (first, second) {
         (_, Rejected(Rejection::AnswerDiscarded)) => true,
-        (Granted(first), Granted(second)) => first.token == second.token,
-        (Granted(_), Rejected(Rejection::GrantEnded)) => true,
+        // A hold that was converted since has a later token.
+        (Granted(first), Granted(second)) => first.token <= second.token,
+        (Granted(_) | GrantedAll(_), Rejected(Rejection::GrantEnded)) => true,
+        // Some may have been given back.
+        (GrantedAll(first), GrantedAll(second)) => second.iter().all(|later| {
+            first.iter().any(|grant| grant.name == later.name && grant.token <= later.token)
+        }),
         // What became of the wait is told by its events.
         (Queued { .. }, _) => true,
-        (CancelTooLate(first), CancelTooLate(second)) => first.token == second.token,
+        (CancelTooLate(first), CancelTooLate(second)) => second.len() <= first.len(),
         (CancelTooLate(_), CancelNothing) => true,
         (Renewed { deadline: first, .. }, Renewed { deadline: second, .. }) => first == second,
         (first, second) => first == second,
@@ -380,9 +572,13 @@ fn is_same_answer(first: &Outcome, second: &Outcome) -> bool {
 fn acked_through(command: &Command) -> RequestId {
     match command {
         Command::Acquire(acquire) => acquire.call.acked_through,
+        Command::AcquireAll(acquire) => acquire.call.acked_through,
         Command::Cancel { call, .. }
+        | Command::Convert { call, .. }
         | Command::Release { call, .. }
-        | Command::Renew { call, .. } => call.acked_through,
+        | Command::Renew { call, .. }
+        | Command::Proclaim { call, .. }
+        | Command::Transfer { call, .. } => call.acked_through,
         other => panic!("no request: {other:?}"),
     }
 }

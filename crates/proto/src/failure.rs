@@ -40,18 +40,37 @@ impl Reason {
             | Reason::InvalidMetadata
             | Reason::InvalidOwner
             | Reason::InvalidPage
-            | Reason::InvalidFrame => Code::InvalidArgument,
-            Reason::UnknownSession => Code::NotFound,
+            | Reason::InvalidFrame
+            | Reason::InvalidPermits
+            | Reason::InvalidPolicy
+            | Reason::InvalidLockDelay
+            | Reason::TooManyNames
+            | Reason::DuplicateName
+            | Reason::InvalidFreeze
+            | Reason::InvalidPrefix
+            | Reason::InvalidIntervention => Code::InvalidArgument,
+            Reason::Compacted => Code::OutOfRange,
+            Reason::UnknownSession | Reason::NoSuchSession | Reason::NoSuchWaiter => Code::NotFound,
             Reason::NotHeld
             | Reason::GrantEnded
             | Reason::SessionExists
             | Reason::RequestIdReused
-            | Reason::AnswerDiscarded => Code::FailedPrecondition,
+            | Reason::AnswerDiscarded
+            | Reason::Frozen
+            | Reason::AlreadyHeld
+            | Reason::OtherPermits
+            | Reason::NoPermitsSet
+            | Reason::PermitsInUse
+            | Reason::NotFrozen => Code::FailedPrecondition,
             Reason::TooManySessions
             | Reason::TooManyHolds
             | Reason::TooManyWaits
             | Reason::QueueFull
             | Reason::TooManyUnacknowledged
+            | Reason::TooManyPermitsSet
+            | Reason::TooManyFreezes
+            | Reason::TooManyReentries
+            | Reason::SlowReader
             | Reason::Overloaded => Code::ResourceExhausted,
             Reason::NotLeader | Reason::NoQuorum | Reason::ShuttingDown | Reason::OutOfSpace => {
                 Code::Unavailable
@@ -144,7 +163,7 @@ mod tests {
 
     #[test]
     fn every_failure_survives_the_way_through_a_status() {
-        assert_eq!(every_reason().len(), 28);
+        assert_eq!(every_reason().len(), 49);
         for reason in every_reason() {
             for (retryable, may_have_happened) in
                 [(false, false), (false, true), (true, false), (true, true)]
@@ -185,8 +204,8 @@ mod tests {
 
     #[test]
     fn a_reason_from_a_newer_node_keeps_its_flags() {
-        let mut status = Status::failed_precondition("frozen");
-        status.metadata_mut().insert(REASON_KEY, "frozen".parse().unwrap());
+        let mut status = Status::failed_precondition("melted");
+        status.metadata_mut().insert(REASON_KEY, "melted".parse().unwrap());
         status.metadata_mut().insert(RETRYABLE_KEY, "false".parse().unwrap());
         status.metadata_mut().insert(MAY_HAVE_HAPPENED_KEY, "false".parse().unwrap());
         let failure = Failure::from_status(&status);

@@ -14,7 +14,7 @@ mod hex;
 mod session_id;
 
 pub use fence::{Fence, Guarantee, ParseFenceError, TOKEN_LIMIT, name_hash};
-pub use session_id::{ParseSessionIdError, PublicSessionId, SessionId};
+pub use session_id::{ParsePublicSessionIdError, ParseSessionIdError, PublicSessionId, SessionId};
 
 /// The client API, package `holdfast.v1`.
 #[allow(

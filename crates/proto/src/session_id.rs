@@ -26,6 +26,10 @@ pub enum ParseSessionIdError {
     AllZero,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a public session id is 16 lower-case hexadecimal digits, as `holdfast sessions` shows it")]
+pub struct ParsePublicSessionIdError;
+
 impl SessionId {
     /// Fails only if the operating system has no randomness to give.
     pub fn random() -> Result<SessionId, getrandom::Error> {
@@ -68,6 +72,14 @@ impl FromStr for SessionId {
     fn from_str(text: &str) -> Result<SessionId, ParseSessionIdError> {
         let bytes = hex::parse_hex(text).ok_or(ParseSessionIdError::InvalidDigits)?;
         SessionId::from_bytes(bytes).ok_or(ParseSessionIdError::AllZero)
+    }
+}
+
+impl FromStr for PublicSessionId {
+    type Err = ParsePublicSessionIdError;
+
+    fn from_str(text: &str) -> Result<PublicSessionId, ParsePublicSessionIdError> {
+        hex::parse_hex(text).map(PublicSessionId).ok_or(ParsePublicSessionIdError)
     }
 }
 

@@ -43,6 +43,10 @@ impl Clock {
         let passed = self.last_seen.map_or(Duration::ZERO, |seen| now.saturating_sub(seen));
         self.last_seen = Some(self.last_seen.map_or(now, |seen| seen.max(now)));
         let stalled = passed > self.stall_max;
+        #[cfg(feature = "planted")]
+        if crate::planted::Bug::StallCountsInFull.is_active() {
+            self.counted += passed.saturating_sub(self.stall_max);
+        }
         self.counted += passed.min(self.stall_max);
         let due = (self.counted.as_nanos() / self.tick.as_nanos().max(1)) as u64;
         let ticks = due - self.ticks_given;

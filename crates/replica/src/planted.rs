@@ -11,6 +11,8 @@ pub enum Bug {
     TimeRestartsAtZero,
     /// A new leader stamps with the reading of its own clock.
     TimeFromOwnClock,
+    /// A leader counts a turn that stalled in full.
+    StallCountsInFull,
     /// A leader ends what is due in its own table, without an entry in the log.
     ExpiryOutsideTheLog,
     /// A command is answered when it is proposed.

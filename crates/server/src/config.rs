@@ -43,6 +43,9 @@ pub struct NodeConfig {
     /// After how many log entries a snapshot is taken.
     #[serde(default = "defaults::snapshot_every_entries")]
     pub snapshot_every_entries: u64,
+    /// How many events are kept for those who watch.
+    #[serde(default = "defaults::events_kept")]
+    pub events_kept: u64,
     #[serde(default = "defaults::segment_bytes")]
     pub segment_bytes: u64,
     pub nodes: Vec<MemberConfig>,
@@ -120,6 +123,7 @@ impl NodeConfig {
                 heartbeat_ticks: defaults::heartbeat_ticks(),
                 grace_ms: defaults::grace_ms(),
                 snapshot_every_entries: defaults::snapshot_every_entries(),
+                events_kept: defaults::events_kept(),
                 segment_bytes: defaults::segment_bytes(),
                 nodes: nodes.clone(),
             })
@@ -164,6 +168,10 @@ mod defaults {
 
     pub(super) fn grace_ms() -> u64 {
         1_000
+    }
+
+    pub(super) fn events_kept() -> u64 {
+        65_536
     }
 
     pub(super) fn snapshot_every_entries() -> u64 {

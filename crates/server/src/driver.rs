@@ -27,9 +27,11 @@ mod take_in;
 mod tests;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::mpsc::RecvTimeoutError;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use holdfast_core::{Event, LogIndex, LogicalTime};
 use holdfast_replica::{Effect, Fatal, GroupId, Leadership, NodeId, Replica, Turn};
 use thiserror::Error;
 use tokio::sync::watch;
@@ -45,6 +47,7 @@ pub use self::start::DriverError;
 pub(crate) use self::start::{Channels, start};
 use self::streams::Streams;
 use self::take_in::Digests;
+use crate::events::EventRing;
 use crate::peers::PeerLinks;
 
 const INPUTS_PER_TURN_MAX: usize = 4_096;
@@ -70,6 +73,9 @@ struct Driver {
     callers: Callers,
     streams: Streams,
     leadership: watch::Sender<Leadership>,
+    events: Arc<EventRing>,
+    /// What the present turn has done.
+    happened: Vec<(LogIndex, LogicalTime, Event)>,
     /// Messages of this half turn, one batch per peer.
     outgoing: BTreeMap<NodeId, Vec<(GroupId, Vec<u8>)>>,
     effects: Vec<Effect>,
@@ -162,6 +168,8 @@ impl Driver {
         for (group, turn) in turns {
             if let Some(snapshot) = &turn.snapshot {
                 self.insist(|log| log.install(*group, snapshot))?;
+                self.events.restart_after(snapshot.index);
+                tracing::info!(%group, index = snapshot.index, "the leader's snapshot is installed");
             }
             self.log.buffer(*group, turn).map_err(disk_failed)?;
         }
@@ -185,6 +193,9 @@ impl Driver {
             }
             self.effects = effects;
         }
+        if !self.happened.is_empty() {
+            self.events.record(&mut self.happened, unix_ms());
+        }
         Ok(())
     }
 
@@ -193,6 +204,12 @@ impl Driver {
             self.links.send(to, messages);
         }
     }
+}
+
+/// For people who look at events. Nothing is decided by it.
+fn unix_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn disk_failed(error: LogError) -> StopReason {

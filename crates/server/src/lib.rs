@@ -16,6 +16,7 @@
 mod config;
 mod driver;
 mod durable_file;
+mod events;
 mod identity;
 mod known_peers;
 mod membership;

@@ -14,6 +14,7 @@ use tonic::transport::server::TcpIncoming;
 
 use crate::config::{Address, ConfigError, NodeConfig};
 use crate::driver::{self, Channels, DriverError, DriverHandle, Input, StopReason};
+use crate::events::EventRing;
 use crate::identity::{Identity, IdentityError};
 use crate::known_peers::{KnownPeers, KnownPeersError};
 use crate::membership::Membership;
@@ -93,8 +94,10 @@ impl Node {
         let mut tasks = JoinSet::new();
         let links = PeerLinks::start(&handshake, &driver, &mut tasks);
 
+        let events = Arc::new(EventRing::new(config.events_kept));
         let driver_end = {
-            let channels = Channels { inbox, inbox_sender, leadership };
+            let events = Arc::clone(&events);
+            let channels = Channels { inbox, inbox_sender, leadership, events };
             let links = links.clone();
             // Reads the whole log.
             tokio::task::spawn_blocking(move || driver::start(&config, channels, links)).await??
@@ -120,7 +123,7 @@ impl Node {
                 tracing::error!(%error, "the peer port is closed");
             }
         });
-        let rpc = Rpc::new(driver.clone(), membership, links, stop.watch());
+        let rpc = Rpc::new(driver.clone(), membership, links, events, stop.watch());
         let incoming = keep_alive(TcpIncoming::from(client_listener).with_nodelay(Some(true)));
         servers.spawn(async move {
             if let Err(error) = rpc::serve(rpc, health, incoming).await {

@@ -13,33 +13,40 @@
 //!   node that does not lead goes no further.
 
 mod acquire;
+mod acquire_all;
 mod authorise;
 mod cancel;
 mod cluster;
+mod convert;
 mod decode;
 mod encode;
 mod failure;
 mod forward;
 mod look;
+mod operator;
 mod origin;
 mod page;
+mod proclaim;
 mod release;
 mod renew;
 mod route;
 mod serve;
 mod sessions;
 mod stream;
+mod transfer;
 mod unary;
+mod watch;
 
 use std::sync::Arc;
 
 use holdfast_proto::v1::lock_service_server::LockService;
 use holdfast_proto::v1::{
-    AcquireRequest, AcquireResponse, CancelRequest, CancelResponse, ClientFrame,
+    AcquireAllRequest, AcquireRequest, AcquireResponse, CancelRequest, CancelResponse, ClientFrame,
     CloseSessionRequest, CloseSessionResponse, ClusterStatusRequest, ClusterStatusResponse,
-    Failure, KeepAliveRequest, KeepAliveResponse, ListRequest, ListResponse, ListSessionsRequest,
-    ListSessionsResponse, OpenSessionRequest, OpenSessionResponse, ReleaseRequest, ReleaseResponse,
-    RenewRequest, RenewResponse, StatusRequest, StatusResponse,
+    ConvertRequest, Failure, KeepAliveRequest, KeepAliveResponse, ListRequest, ListResponse,
+    ListSessionsRequest, ListSessionsResponse, OpenSessionRequest, OpenSessionResponse,
+    ProclaimRequest, ProclaimResponse, ReleaseRequest, ReleaseResponse, RenewRequest,
+    RenewResponse, StatusRequest, StatusResponse, TransferRequest, TransferResponse,
 };
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::{Request, Response, Status, Streaming};
@@ -47,6 +54,7 @@ use tonic::{Request, Response, Status, Streaming};
 use self::forward::Leaders;
 use self::stream::Outgoing;
 use crate::driver::DriverHandle;
+use crate::events::EventRing;
 use crate::membership::Membership;
 use crate::peers::PeerLinks;
 use crate::stopping::Stopping;
@@ -63,6 +71,7 @@ pub(crate) struct Rpc {
     membership: Arc<Membership>,
     links: PeerLinks,
     leaders: Arc<Leaders>,
+    events: Arc<EventRing>,
     stopping: Stopping,
     places: Arc<Semaphore>,
 }
@@ -72,11 +81,12 @@ impl Rpc {
         driver: DriverHandle,
         membership: Arc<Membership>,
         links: PeerLinks,
+        events: Arc<EventRing>,
         stopping: Stopping,
     ) -> Rpc {
         let leaders = Arc::new(Leaders::new(Arc::clone(&membership)));
         let places = Arc::new(Semaphore::new(UNDER_WAY_MAX));
-        Rpc { driver, membership, links, leaders, stopping, places }
+        Rpc { driver, membership, links, leaders, events, stopping, places }
     }
 
     /// A place among the calls under way, for as long as it is held.
@@ -124,6 +134,34 @@ impl LockService for Rpc {
         &self,
         request: Request<AcquireRequest>,
     ) -> Result<Response<AcquireResponse>, Status> {
+        unary::serve(self, request).await
+    }
+
+    async fn acquire_all(
+        &self,
+        request: Request<AcquireAllRequest>,
+    ) -> Result<Response<AcquireResponse>, Status> {
+        unary::serve(self, request).await
+    }
+
+    async fn convert(
+        &self,
+        request: Request<ConvertRequest>,
+    ) -> Result<Response<AcquireResponse>, Status> {
+        unary::serve(self, request).await
+    }
+
+    async fn proclaim(
+        &self,
+        request: Request<ProclaimRequest>,
+    ) -> Result<Response<ProclaimResponse>, Status> {
+        unary::serve(self, request).await
+    }
+
+    async fn transfer(
+        &self,
+        request: Request<TransferRequest>,
+    ) -> Result<Response<TransferResponse>, Status> {
         unary::serve(self, request).await
     }
 

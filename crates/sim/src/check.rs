@@ -5,6 +5,7 @@
 
 use crate::history::{History, Violation};
 
+mod evidence;
 pub mod exclusion;
 pub mod expiry;
 pub mod fence;
@@ -21,6 +22,7 @@ pub mod validity;
 pub mod waits;
 mod words;
 
+pub use evidence::Evidence;
 pub use promises::{ExpiryBound, Promises};
 
 /// Runs every checker, with the usual promises.
@@ -30,16 +32,17 @@ pub fn check(history: &History) -> Vec<Violation> {
 
 /// Runs every checker.
 pub fn check_with(history: &History, promises: &Promises) -> Vec<Violation> {
+    let evidence = Evidence::of(history);
     let mut violations = Vec::new();
-    violations.extend(replicas::check(history));
-    violations.extend(exclusion::check(history));
-    violations.extend(tokens::check(history));
-    violations.extend(fifo::check(history));
-    violations.extend(validity::check(history));
-    violations.extend(once::check(history));
-    violations.extend(expiry::check(history, promises));
-    violations.extend(waits::check(history, promises));
-    violations.extend(fence::check(history));
-    violations.extend(linearizability::check(history, promises));
+    violations.extend(replicas::check(&evidence));
+    violations.extend(exclusion::check(&evidence));
+    violations.extend(tokens::check(&evidence));
+    violations.extend(fifo::check(&evidence));
+    violations.extend(validity::check(&evidence));
+    violations.extend(once::check(&evidence));
+    violations.extend(expiry::check(&evidence, promises));
+    violations.extend(waits::check(&evidence, promises));
+    violations.extend(fence::check(&evidence));
+    violations.extend(linearizability::check(&evidence, promises));
     violations
 }

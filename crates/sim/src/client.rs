@@ -48,7 +48,7 @@ pub(crate) struct Client {
 pub(crate) enum Output {
     Send {
         to: usize,
-        request: Request,
+        request: Box<Request>,
     },
     /// Call [`Client::timer`] after this much real time.
     Timer {
@@ -80,6 +80,7 @@ pub(crate) struct Write {
     pub(crate) session: SessionId,
     pub(crate) name: LockName,
     pub(crate) token: FenceToken,
+    pub(crate) clock_stood_still: bool,
 }
 
 impl Client {
@@ -121,12 +122,14 @@ impl Client {
             None => self.open(now, recorder, outputs),
             Some(mut session) => {
                 self.write_under_locks(&session, now, local, outputs);
-                let choice = match self.choose(&session, now, local) {
+                let choice = match self.choose(&session, local) {
                     Choice::Nothing if self.draining => self.choose_last(&session),
                     choice => choice,
                 };
-                self.act(&mut session, choice, now, recorder, outputs);
-                self.session = Some(session);
+                if !matches!(choice, Choice::Abandon) {
+                    self.act(&mut session, choice, now, recorder, outputs);
+                    self.session = Some(session);
+                }
             }
         }
         self.pause_us(local, pace_us)
@@ -155,6 +158,21 @@ impl Client {
             self.send(&mut session, timer.request, now, outputs);
         }
         self.session = Some(session);
+    }
+
+    pub(crate) fn stop_clock(&mut self, now: RealTime) {
+        self.clock.stop(now);
+        if let Some(session) = &mut self.session {
+            session.clock_stood_still = true;
+        }
+    }
+
+    pub(crate) fn start_clock(&mut self, now: RealTime) {
+        self.clock.go_on(now);
+    }
+
+    pub(crate) fn leap_clock(&mut self, ahead_us: u64) {
+        self.clock.leap(ahead_us);
     }
 
     /// The process ends without a word.
@@ -190,13 +208,13 @@ impl Client {
             linger: if self.rng.percent(20) { short } else { ttl },
             stream: self.next_stream(),
             stream_node: self.leader,
-            began: now,
             leases: None,
             holds: Default::default(),
             pending: Default::default(),
             last_request: RequestId(0),
             closing: false,
             given_back: None,
+            clock_stood_still: self.clock.is_stopped(),
         };
         let (stream, linger) = (session.stream, session.linger);
         let open = Ask::Open { public: session.public, stream, ttl, linger };
@@ -213,7 +231,7 @@ impl Client {
         outputs: &mut Vec<Output>,
     ) {
         match choice {
-            Choice::Nothing => {}
+            Choice::Nothing | Choice::Abandon => {}
             Choice::Ask(ask) => {
                 self.ask(session, ask, now, recorder, outputs);
             }
@@ -277,7 +295,7 @@ impl Client {
             Body::Status(_) if self.rng.percent(50) => self.rng.index(self.nodes),
             _ => self.leader,
         };
-        outputs.push(Output::Send { to, request: Request { reply_to, body } });
+        outputs.push(Output::Send { to, request: Box::new(Request { reply_to, body }) });
         let timer = Timer { session: session.id, request, attempt: pending.attempt };
         outputs.push(Output::Timer { after_us: self.rng.between(1_000_000, 3_000_000), timer });
     }

@@ -1,5 +1,6 @@
 //! Everybody's own monotonic clock. It has an arbitrary start and a rate of its own; nobody inside the
-//! run can read the real time.
+//! run can read the real time. It can stand still, as that of a machine that is paused does; and it can leap
+//! ahead, as the same machine's may when it goes on.
 
 use std::time::Duration;
 
@@ -10,17 +11,48 @@ pub(crate) struct LocalClock {
     start_us: u64,
     /// How much faster than real time it runs, in parts per million.
     drift_ppm: i64,
+    /// Since when it stands still, and how many reasons there are for it.
+    stopped: Option<(RealTime, u32)>,
+    /// For how long it stood still before.
+    stood_us: u64,
+    leapt_us: u64,
 }
 
 impl LocalClock {
     pub(crate) fn new(start_us: u64, drift_ppm: i64) -> LocalClock {
-        LocalClock { start_us, drift_ppm }
+        LocalClock { start_us, drift_ppm, stopped: None, stood_us: 0, leapt_us: 0 }
+    }
+
+    pub(crate) fn stop(&mut self, now: RealTime) {
+        let (since, reasons) = self.stopped.unwrap_or((now, 0));
+        self.stopped = Some((since, reasons + 1));
+    }
+
+    /// Runs again from where it stopped. Gives since when it stood still, if it goes on now.
+    pub(crate) fn go_on(&mut self, now: RealTime) -> Option<RealTime> {
+        let (since, reasons) = self.stopped?;
+        if reasons > 1 {
+            self.stopped = Some((since, reasons - 1));
+            return None;
+        }
+        self.stopped = None;
+        self.stood_us += now.0 - since.0;
+        Some(since)
+    }
+
+    pub(crate) fn leap(&mut self, ahead_us: u64) {
+        self.leapt_us += ahead_us;
+    }
+
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stopped.is_some()
     }
 
     pub(crate) fn at(&self, real: RealTime) -> Duration {
-        let drift = real.0 as i128 * i128::from(self.drift_ppm) / 1_000_000;
-        let passed = (real.0 as i128 + drift).max(0) as u64;
-        Duration::from_micros(self.start_us + passed)
+        let ran_until = self.stopped.map_or(real, |(since, _)| since.min(real));
+        let ran_us = ran_until.0.saturating_sub(self.stood_us) as i128;
+        let drift = ran_us * i128::from(self.drift_ppm) / 1_000_000;
+        Duration::from_micros(self.start_us + self.leapt_us + (ran_us + drift).max(0) as u64)
     }
 
     /// How much real time passes while this clock counts `local`; rounded up.
@@ -39,5 +71,18 @@ mod tests {
         let clock = LocalClock::new(5, 10_000);
         assert_eq!(clock.at(RealTime(1_000_000)), Duration::from_micros(1_010_005));
         assert!(clock.real_us_of(Duration::from_secs(1)) < 1_000_000);
+    }
+
+    #[test]
+    fn a_clock_that_stood_still_goes_on_from_there_once_nothing_holds_it() {
+        let mut clock = LocalClock::new(0, 0);
+        clock.stop(RealTime(10));
+        clock.stop(RealTime(20));
+        assert_eq!(clock.at(RealTime(30)), Duration::from_micros(10));
+        assert_eq!(clock.go_on(RealTime(40)), None);
+        assert_eq!(clock.go_on(RealTime(50)), Some(RealTime(10)));
+        assert_eq!(clock.at(RealTime(60)), Duration::from_micros(20));
+        clock.leap(100);
+        assert_eq!(clock.at(RealTime(60)), Duration::from_micros(120));
     }
 }

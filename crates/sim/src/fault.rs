@@ -40,6 +40,10 @@ pub enum FaultKind {
     SyncError,
     DiskFull,
     SlowDisk,
+    /// A node goes down again and again, soon after it came up.
+    CrashLoop,
+    /// All that a node knew is gone: its peers must not talk to it any more.
+    WipedDisk,
     /// A bit of what was synced flips: the node must refuse to start.
     Corruption,
     PausedNode,
@@ -47,12 +51,16 @@ pub enum FaultKind {
     /// A client stops for ever; another takes its place.
     DeadClient,
     LeaderTransfer,
+    /// The clock of a node or of a client stands still, and then goes on from there.
+    StoppedClock,
+    /// The clock of a node or of a client is ahead all at once.
+    LeapingClock,
     /// A node's clock runs faster or slower than is trusted; for the whole run.
     WildClock,
 }
 
 impl FaultKind {
-    pub const ALL: [FaultKind; 25] = [
+    pub const ALL: [FaultKind; 29] = [
         FaultKind::IsolatedNode,
         FaultKind::Minority,
         FaultKind::Majority,
@@ -72,11 +80,15 @@ impl FaultKind {
         FaultKind::SyncError,
         FaultKind::DiskFull,
         FaultKind::SlowDisk,
+        FaultKind::CrashLoop,
+        FaultKind::WipedDisk,
         FaultKind::Corruption,
         FaultKind::PausedNode,
         FaultKind::PausedClient,
         FaultKind::DeadClient,
         FaultKind::LeaderTransfer,
+        FaultKind::StoppedClock,
+        FaultKind::LeapingClock,
         FaultKind::WildClock,
     ];
 
@@ -101,11 +113,15 @@ impl FaultKind {
             FaultKind::SyncError => "sync-error",
             FaultKind::DiskFull => "disk-full",
             FaultKind::SlowDisk => "slow-disk",
+            FaultKind::CrashLoop => "crash-loop",
+            FaultKind::WipedDisk => "wiped-disk",
             FaultKind::Corruption => "corruption",
             FaultKind::PausedNode => "paused-node",
             FaultKind::PausedClient => "paused-client",
             FaultKind::DeadClient => "dead-client",
             FaultKind::LeaderTransfer => "leader-transfer",
+            FaultKind::StoppedClock => "stopped-clock",
+            FaultKind::LeapingClock => "leaping-clock",
             FaultKind::WildClock => "wild-clock",
         }
     }
@@ -129,11 +145,24 @@ pub(crate) enum Undo {
         cuts: Vec<Cut>,
         is_cut: bool,
     },
+    /// Until then it is crashed again whenever it has come up.
+    StopCrashing(usize),
+    /// Until then the leader is sent away again and again.
+    StopTransfers,
     ImproveNetwork,
     Restart(Vec<usize>),
     MakeRoom(usize),
     HealDisk(usize),
-    ResumeNode(usize),
-    ResumeClient(usize),
+    /// If it was the whole machine that stood still, its clock goes on too.
+    ResumeNode {
+        node: usize,
+        with_clock: bool,
+    },
+    ResumeClient {
+        client: usize,
+        with_clock: bool,
+    },
+    StartNodeClock(usize),
+    StartClientClock(usize),
     ReplaceClient(usize),
 }

@@ -27,9 +27,36 @@ pub struct History {
     /// recorded.
     pub heard: BTreeMap<SessionId, Vec<RealTime>>,
     pub end: RealTime,
+    /// What nodes' clocks did besides running.
+    pub clocks: ClockFaults,
     /// Some clock ran faster or slower than is trusted. Then only the tokens protect: nothing is promised
     /// about when a session ends, nor about how long a client may believe in its lock.
     pub rates_broken: bool,
+}
+
+/// Clocks of nodes that stood still or leapt ahead, within a run whose rates are trusted otherwise. The service
+/// bounds the harm: while a clock stands still nothing is promised to end, and a leap ends things early by
+/// no more than the longest turn that a leader counts.
+#[derive(Clone, Debug, Default)]
+pub struct ClockFaults {
+    pub stops: Vec<(RealTime, RealTime)>,
+    /// When, and for how many microseconds it can have counted.
+    pub leaps: Vec<(RealTime, u64)>,
+}
+
+impl ClockFaults {
+    /// For how long clocks stood still between two moments, those of different nodes added up.
+    pub(crate) fn stopped_us(&self, from: RealTime, to: RealTime) -> u64 {
+        let within =
+            |(stop, go): &(RealTime, RealTime)| go.0.min(to.0).saturating_sub(stop.0.max(from.0));
+        self.stops.iter().map(within).sum()
+    }
+
+    /// What the leaps between two moments can have counted for.
+    pub(crate) fn leapt_us(&self, from: RealTime, to: RealTime) -> u64 {
+        let within = self.leaps.iter().filter(|(leap, _)| (from..=to).contains(leap));
+        within.map(|(_, counted_us)| counted_us).sum()
+    }
 }
 
 /// One request of a client, retries included: they share one request id and count as one operation.
@@ -95,6 +122,8 @@ pub struct StoreWrite {
     pub session: SessionId,
     pub name: LockName,
     pub token: FenceToken,
+    /// Its own clock has stood still since its session began, so that it may have believed for too long.
+    pub clock_stood_still: bool,
     /// The resource compares with the highest token that it has seen.
     pub accepted: bool,
 }

@@ -12,8 +12,6 @@
 //!
 //! # Caveats
 //!
-//! * A session id that is opened anew after its session ended is not simulated: openings are not
-//!   duplicated, and not kept by nodes that are paused.
 //! * Requests travel one by one, not in frames of a stream; so they overtake each other more than they
 //!   do in the product.
 

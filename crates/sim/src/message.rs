@@ -17,14 +17,15 @@ pub(crate) enum Place {
     Client(usize),
 }
 
+/// Most messages are those of consensus, so the larger ones are boxed.
 #[derive(Clone, Debug)]
 pub(crate) enum Message {
     Consensus {
         bytes: Vec<u8>,
         is_snapshot: bool,
     },
-    Request(Request),
-    Answer(Answer),
+    Request(Box<Request>),
+    Answer(Box<Answer>),
     /// What the leader tells a session that it did not ask for.
     Notice {
         session: SessionId,

@@ -14,7 +14,9 @@ use std::io;
 use std::time::Duration;
 
 use holdfast_core::{Event, Limits, LogIndex, LogicalTime, SessionId, Span};
-use holdfast_replica::{Leadership, NodeId, Outgoing, Replica, ReplicaConfig, SnapshotFile};
+use holdfast_replica::{
+    Effect, Leadership, NodeId, Outgoing, Replica, ReplicaConfig, SnapshotFile,
+};
 use holdfast_wal::{Operation, SimDisk};
 
 use self::callers::Callers;
@@ -41,7 +43,7 @@ pub(crate) struct Settings {
 pub(crate) struct Node {
     pub(crate) id: NodeId,
     settings: Settings,
-    clock: LocalClock,
+    pub(crate) clock: LocalClock,
     rng: Rng,
     disk: SimDisk,
     running: Option<Box<Running>>,
@@ -68,6 +70,10 @@ struct Running {
     /// The turn whose disk work is not done.
     half: Option<HalfTurn>,
     out_of_space: bool,
+    /// A turn that took longer counts as this long.
+    stall_max: Duration,
+    /// Empty between turns; kept for its room.
+    effects: Vec<Effect>,
     digested_at: u64,
     /// The process ended in the middle of its work.
     gone: bool,
@@ -91,7 +97,7 @@ pub(crate) enum Incoming {
         to: NodeId,
         delivered: bool,
     },
-    Request(Request),
+    Request(Box<Request>),
     /// The background work on a snapshot gets its turn.
     SnapshotDue(SnapshotFile),
     StreamBroke(BrokenStream),
@@ -102,10 +108,10 @@ pub(crate) enum Incoming {
 #[derive(Debug)]
 pub(crate) enum Output {
     Send(Outgoing),
-    Answer(Answer),
+    Answer(Box<Answer>),
     Forward {
         to: NodeId,
-        request: Request,
+        request: Box<Request>,
     },
     Notice {
         client: usize,
@@ -135,10 +141,6 @@ pub(crate) enum Output {
     /// The leader proposed this entry.
     Proposed(bytes::Bytes),
     Leadership(Leadership),
-    /// The replica would not take a message.
-    Refused {
-        why: String,
-    },
     Stopped {
         why: String,
     },
@@ -197,6 +199,7 @@ impl Node {
             keep_bytes: u64::MAX,
             limits: Limits::default(),
         };
+        let stall_max = config.stall_max();
         let replica = Replica::new(config, durable)
             .map_err(|error| StartFailure::Replica(error.to_string()))?;
         let (index, at) = (LogIndex(replica.applied_index()), replica.table().now());
@@ -210,6 +213,8 @@ impl Node {
             leadership: Leadership::default(),
             half: None,
             out_of_space: false,
+            stall_max,
+            effects: Vec::new(),
             digested_at: 0,
             gone: false,
         }));
@@ -224,6 +229,12 @@ impl Node {
         self.stop();
     }
 
+    /// The machine is gone, and all that it knew.
+    pub(crate) fn wipe(&mut self) {
+        self.disk = SimDisk::new();
+        self.stop();
+    }
+
     /// The process ends; the disk stays as the operating system sees it.
     pub(crate) fn stop(&mut self) {
         self.running = None;
@@ -232,19 +243,38 @@ impl Node {
         self.disk.set_capacity_bytes(None);
     }
 
-    /// Inverts one bit of what was synced. False if there is nothing yet.
-    pub(crate) fn corrupt(&mut self) -> bool {
-        let disk = self.disk.crashed(|_| false);
-        let names = holdfast_wal::Disk::list(&disk).unwrap_or_default();
-        let ours: Vec<String> = names.into_iter().filter(|name| name.starts_with("log-")).collect();
-        let Some(name) = self.rng.pick(&ours) else { return false };
-        // Only blocks that were written: what lies behind them is not the log's yet.
-        let content = disk.content(name).unwrap_or_default();
-        let written = content.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
-        let bit = self.rng.below(written as u64 * 8);
+    /// Inverts one bit of what was synced, and stops. Gives the file; none if there is nothing yet.
+    pub(crate) fn corrupt(&mut self) -> Option<String> {
+        let (disk, file) = self.corrupted()?;
         self.disk = disk;
         self.stop();
-        written > 0 && self.disk.flip_bit(name, bit)
+        Some(file)
+    }
+
+    /// Would the log open if a bit had flipped that it must miss? Then which file's. Nothing is changed.
+    pub(crate) fn overlooks_corruption(&mut self) -> Option<String> {
+        let (disk, file) = self.corrupted()?;
+        Log::open(&disk, self.settings.segment_bytes).is_ok().then_some(file)
+    }
+
+    /// What a crash leaves, with one bit inverted; and the file in which it is.
+    fn corrupted(&mut self) -> Option<(SimDisk, String)> {
+        let disk = self.disk.crashed(|_| false);
+        let names = holdfast_wal::Disk::list(&disk).unwrap_or_default();
+        // Snapshots come in the order of their index, and the last one replaces those before.
+        let (logs, snapshots): (Vec<_>, Vec<_>) = names
+            .into_iter()
+            .filter(|name| name.starts_with("log-") || name.starts_with("snap-"))
+            .partition(|name| name.starts_with("log-"));
+        let file = match snapshots.last() {
+            Some(newest) if self.rng.percent(40) => newest.clone(),
+            _ => self.rng.pick(&logs)?.clone(),
+        };
+        // Only blocks that were written: what lies behind them is not the log's yet.
+        let content = disk.content(&file).unwrap_or_default();
+        let written = content.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+        let bit = self.rng.below(written as u64 * 8);
+        (written > 0 && disk.flip_bit(&file, bit)).then_some((disk, file))
     }
 
     pub(crate) fn pause(&mut self) {
@@ -302,6 +332,14 @@ impl Node {
 
     pub(crate) fn replica(&self) -> Option<&Replica> {
         self.running.as_ref().map(|running| &running.replica)
+    }
+
+    /// Its clock is ahead all at once. Gives for how much that can count here: a leader cuts what is longer, and
+    /// a process that is not running does not notice.
+    pub(crate) fn leap_clock(&mut self, ahead_us: u64) -> u64 {
+        self.clock.leap(ahead_us);
+        let stall_max = self.running.as_ref().map_or(Duration::ZERO, |running| running.stall_max);
+        ahead_us.min(stall_max.as_micros() as u64)
     }
 
     /// When the loop turns at the latest, from now on.

@@ -135,6 +135,12 @@ pub const ALL: &[Mutant] = &[
     ),
     mutant("term-restarts-ttl", "core/command/tick.rs", Planted::Core(core::Bug::TermRestartsTtl)),
     mutant(
+        "grace-without-bound",
+        "core/command/tick.rs",
+        Planted::Core(core::Bug::GraceWithoutBound),
+    ),
+    mutant("free-name-kept", "core/table/promotion.rs", Planted::Core(core::Bug::FreeNameKept)),
+    mutant(
         "tokens-not-in-snapshot",
         "core/table/snapshot.rs",
         Planted::Core(core::Bug::TokensNotInSnapshot),
@@ -163,6 +169,11 @@ pub const ALL: &[Mutant] = &[
         "time-from-own-clock",
         "replica/replica.rs",
         Planted::Replica(replica::Bug::TimeFromOwnClock),
+    ),
+    mutant(
+        "stall-counts-in-full",
+        "replica/clock.rs",
+        Planted::Replica(replica::Bug::StallCountsInFull),
     ),
     mutant(
         "expiry-outside-the-log",
@@ -201,6 +212,12 @@ pub const ALL: &[Mutant] = &[
     ),
     mutant("no-sync", "wal/wal.rs", Planted::Wal(wal::Bug::NoSync)),
     mutant("hard-state-not-written", "wal/wal.rs", Planted::Wal(wal::Bug::HardStateNotWritten)),
+    mutant("vote-not-written", "wal/wal.rs", Planted::Wal(wal::Bug::VoteNotWritten)),
+    mutant(
+        "snapshot-checksum-ignored",
+        "wal/snapshot.rs",
+        Planted::Wal(wal::Bug::SnapshotChecksumIgnored),
+    ),
     mutant(
         "truncation-not-replayed",
         "wal/replay.rs",
@@ -215,6 +232,7 @@ pub const ALL: &[Mutant] = &[
         Planted::Client(client::Bug::HoldDeadlineIgnored),
     ),
     mutant("lease-from-receipt", "sim/client/session.rs", Planted::Here(Bug::LeaseFromReceipt)),
+    mutant("wiped-node-comes-back", "sim/fault/strike.rs", Planted::Here(Bug::WipedNodeComesBack)),
     mutant(
         "lease-from-last-sending",
         "sim/client/session.rs",

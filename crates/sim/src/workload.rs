@@ -15,6 +15,11 @@ pub enum CommandKind {
     Cancel,
     Release,
     Renew,
+    AcquireAll,
+    Convert,
+    Proclaim,
+    Transfer,
+    Intervene,
     BeginTerm,
     Tick,
 }
@@ -54,6 +59,11 @@ impl CommandKind {
             Command::Cancel { .. } => CommandKind::Cancel,
             Command::Release { .. } => CommandKind::Release,
             Command::Renew { .. } => CommandKind::Renew,
+            Command::AcquireAll(_) => CommandKind::AcquireAll,
+            Command::Convert { .. } => CommandKind::Convert,
+            Command::Proclaim { .. } => CommandKind::Proclaim,
+            Command::Transfer { .. } => CommandKind::Transfer,
+            Command::Intervene(_) => CommandKind::Intervene,
             Command::BeginTerm { .. } => CommandKind::BeginTerm,
             Command::Tick => CommandKind::Tick,
         }
@@ -68,7 +78,12 @@ impl CommandKind {
             | CommandKind::Acquire
             | CommandKind::Cancel
             | CommandKind::Release
-            | CommandKind::Renew => Origin::Client,
+            | CommandKind::Renew
+            | CommandKind::AcquireAll
+            | CommandKind::Convert
+            | CommandKind::Proclaim
+            | CommandKind::Transfer
+            | CommandKind::Intervene => Origin::Client,
             CommandKind::DetachStream => Origin::Stream,
             CommandKind::BeginTerm | CommandKind::Tick => Origin::Leader,
         }
@@ -85,6 +100,11 @@ impl CommandKind {
             CommandKind::Cancel => "cancel",
             CommandKind::Release => "release",
             CommandKind::Renew => "renew",
+            CommandKind::AcquireAll => "acquire-all",
+            CommandKind::Convert => "convert",
+            CommandKind::Proclaim => "proclaim",
+            CommandKind::Transfer => "transfer",
+            CommandKind::Intervene => "intervene",
             CommandKind::BeginTerm => "begin-term",
             CommandKind::Tick => "tick",
         }

@@ -58,14 +58,13 @@ pub(crate) struct World {
 pub(crate) enum Due {
     Deliver { from: Place, to: Place, message: Message },
     Tell { node: usize, incoming: Incoming },
-    Wake(usize),
     Think(usize),
     Timer(usize, Timer),
     Write(usize, Write),
     Restart(usize),
     Fault,
     FaultOver(u64),
-    Flap(u64),
+    Repeat(u64),
 }
 
 impl World {
@@ -138,13 +137,32 @@ impl World {
 
     /// Lets everything happen that is due until then.
     pub(crate) fn run_until(&mut self, end: RealTime) {
-        while let Some(due) = self.agenda.next_due().filter(|due| *due <= end) {
-            self.now = due;
-            if let Some(what) = self.agenda.next() {
-                self.happen(what);
+        loop {
+            let planned = self.agenda.next_due();
+            let turn = self.next_turn();
+            match (planned, turn) {
+                // What arrives at the moment of a turn arrives before it.
+                (Some(due), turn) if due <= end && turn.is_none_or(|(at, _)| due <= at) => {
+                    self.now = due;
+                    if let Some(what) = self.agenda.next() {
+                        self.happen(what);
+                    }
+                }
+                (_, Some((at, node))) if at <= end => {
+                    self.now = at;
+                    self.wakes[node] = None;
+                    self.turn(node);
+                }
+                _ => break,
             }
         }
         self.now = end;
+    }
+
+    /// Which loop turns next, and when.
+    fn next_turn(&self) -> Option<(RealTime, usize)> {
+        let planned = self.wakes.iter().enumerate();
+        planned.filter_map(|(node, at)| Some(((*at)?, node))).min()
     }
 
     fn happen(&mut self, what: Due) {
@@ -153,12 +171,6 @@ impl World {
             Due::Tell { node, incoming } => {
                 self.nodes[node].receive(incoming);
                 self.wake(node, self.now);
-            }
-            Due::Wake(node) => {
-                if self.wakes[node] == Some(self.now) {
-                    self.wakes[node] = None;
-                    self.turn(node);
-                }
             }
             Due::Think(client) => {
                 if self.may_act(client, Due::Think(client)) {
@@ -183,7 +195,7 @@ impl World {
             Due::Fault if self.settling => {}
             Due::Fault => self.strike(),
             Due::FaultOver(number) => self.end_fault(number),
-            Due::Flap(number) => self.flap(number),
+            Due::Repeat(number) => self.repeat(number),
         }
     }
 
@@ -244,14 +256,22 @@ impl World {
     }
 
     fn write(&mut self, client: usize, write: Write) {
-        let Write { believed, session, name, token } = write;
+        let Write { believed, session, name, token, clock_stood_still } = write;
         let accepted = self.store.write(&name, token);
         self.trace.number(token.0 << 1 | u64::from(accepted));
         self.trace.line(self.now, || {
             format!("client {client} writes under {name} with token {token}: accepted {accepted}")
         });
         let at = self.now;
-        self.recorder.wrote(StoreWrite { at, believed, session, name, token, accepted });
+        self.recorder.wrote(StoreWrite {
+            at,
+            believed,
+            session,
+            name,
+            token,
+            clock_stood_still,
+            accepted,
+        });
     }
 
     fn send(&mut self, from: Place, to: Place, message: Message) {
@@ -260,8 +280,7 @@ impl World {
             self.snapshot_sent(from, to, false);
         }
         let [first, second] = arrivals;
-        // A late copy of an opening could open a session anew that has ended since.
-        if let (Some(after_us), false) = (second, opens_session(&message)) {
+        if let Some(after_us) = second {
             let message = message.clone();
             let due = RealTime(self.now.0 + after_us);
             self.agenda.plan(due, Due::Deliver { from, to, message });
@@ -293,8 +312,7 @@ impl World {
                 }
             }
             (Place::Node(node), Message::Request(request)) => {
-                let fits = !opens(&request.body) || self.nodes[node].listens(self.now);
-                if passes && fits {
+                if passes {
                     self.nodes[node].receive(Incoming::Request(request));
                     self.wake(node, self.now);
                 }
@@ -355,9 +373,8 @@ impl World {
     pub(crate) fn wake(&mut self, node: usize, at: RealTime) {
         let ready = RealTime(self.turned[node].0 + TURN_US).max(self.nodes[node].busy_until);
         let at = at.max(ready);
-        if self.wakes[node].is_none_or(|planned| planned > at || planned < self.now) {
+        if self.wakes[node].is_none_or(|planned| planned > at) {
             self.wakes[node] = Some(at);
-            self.agenda.plan(at, Due::Wake(node));
         }
     }
 
@@ -431,9 +448,6 @@ impl World {
             node::Output::Leadership(leadership) => {
                 self.trace.line(now, || format!("node {id}: {leadership:?}"));
             }
-            node::Output::Refused { why } => {
-                self.trace.line(now, || format!("node {id} refuses a message: {why}"));
-            }
             node::Output::Stopped { why } => {
                 self.trace.line(now, || format!("node {id} stops: {why}"));
                 self.power_off_or_not(node);
@@ -493,12 +507,4 @@ impl World {
 
 fn place_of(node: NodeId) -> Place {
     Place::Node(node.0 as usize - 1)
-}
-
-fn opens_session(message: &Message) -> bool {
-    matches!(message, Message::Request(request) if opens(&request.body))
-}
-
-fn opens(body: &Body) -> bool {
-    matches!(body, Body::Command(holdfast_core::Command::OpenSession(_)))
 }

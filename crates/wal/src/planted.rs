@@ -11,6 +11,10 @@ pub enum Bug {
     NoSync,
     /// Term, vote and commit index are not written.
     HardStateNotWritten,
+    /// The term is written, and not for whom this node voted in it.
+    VoteNotWritten,
+    /// A snapshot is taken as it is.
+    SnapshotChecksumIgnored,
     /// An entry that replaces others does not do so when the log is read again.
     TruncationNotReplayed,
     /// Segments are deleted although a group still needs them.

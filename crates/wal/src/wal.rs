@@ -177,6 +177,9 @@ impl<D: Disk> Wal<D> {
         #[cfg(feature = "planted")]
         let hard_state = match hard_state {
             _ if crate::planted::Bug::HardStateNotWritten.is_active() => HardState::default(),
+            state if crate::planted::Bug::VoteNotWritten.is_active() => {
+                HardState { vote: 0, ..state }
+            }
             state => state,
         };
         self.groups.entry(group).or_default().hard_state = hard_state;

@@ -11,6 +11,7 @@ use std::time::Duration;
 use holdfast_client::{
     AcquireError, Client, ConnectError, Guard, ReleaseError, ReleaseOutcome, RenewError,
 };
+use holdfast_core::command::Mode;
 use holdfast_core::{
     FenceToken, Grant, LockName, LogicalTime, Outcome, PublicSessionId, ReleaseAnswer, RequestId,
     SessionId, Span,
@@ -127,6 +128,7 @@ impl Worker {
                 let grant = Grant {
                     name: name.clone(),
                     token: FenceToken(token),
+                    mode: Mode::Exclusive,
                     deadline: None,
                     session_deadline: LogicalTime::ZERO,
                 };

@@ -1,8 +1,9 @@
 //! The clients of a run: some over unary calls, some through the client library, and one that keeps
-//! what it gets. One per node only reads, to find out when the cluster serves.
+//! what it gets. Some fall silent as soon as they hold something. One per node only reads, to find out when the cluster serves.
 
 mod calls;
 mod keeper;
+mod leaver;
 mod library;
 mod plain;
 mod prober;
@@ -24,6 +25,7 @@ pub(crate) use keeper::Kept;
 
 const PLAIN_CLIENTS: u64 = 8;
 const LIBRARY_CLIENTS: u64 = 4;
+const LEAVERS: u64 = 4;
 /// Fewer than clients: they meet.
 const SHARED_LOCKS: u64 = 4;
 
@@ -64,6 +66,9 @@ impl Clients {
         for number in 0..LIBRARY_CLIENTS {
             let random = random.fork(200 + number);
             working.push(tokio::spawn(library::work(number, surroundings.clone(), random)));
+        }
+        for number in 0..LEAVERS {
+            working.push(tokio::spawn(leaver::work(number, surroundings.clone())));
         }
         for node in surroundings.addresses.keys().copied() {
             let random = random.fork(300 + node);

@@ -144,6 +144,7 @@ impl Session {
             acked_through: sent.acked_through,
             name: name.to_string(),
             wait_ms,
+            policy: v1::Policy::Wait.into(),
             ttl_ms,
             ..Default::default()
         };
@@ -180,6 +181,7 @@ impl Session {
             acked_through: acquire.acked_through,
             name: name.to_string(),
             wait_ms,
+            policy: v1::Policy::Wait.into(),
             ..Default::default()
         };
         let mut calls = self.calls.clone();
@@ -218,6 +220,7 @@ impl Session {
             acked_through: sent.acked_through,
             name: held.name.to_string(),
             token: held.token.0,
+            ..Default::default()
         };
         let answer = self
             .calls
@@ -240,6 +243,7 @@ impl Session {
             name: held.name.to_string(),
             token: held.token.0,
             ttl_ms,
+            ..Default::default()
         };
         let at = sent.at;
         let answer = self

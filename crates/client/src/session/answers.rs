@@ -15,7 +15,7 @@ use super::request::{AcquireCall, Request};
 use super::state::Session;
 use crate::backoff::Backoff;
 use crate::clock;
-use crate::error::{AcquireError, LossReason, Lost, Rejection, RenewError};
+use crate::error::{AcquireError, Cycle, LossReason, Lost, Rejection, RenewError, Since};
 use crate::guard::{Guard, Hold, ReleaseOutcome};
 use crate::lease::{HoldId, LocalTime, LogicalTime, RenewalId, safe_end};
 
@@ -238,11 +238,17 @@ impl Session {
             },
             Some(AcquireOutcome::Busy(_)) => Err(AcquireError::Busy),
             Some(AcquireOutcome::TimedOut(_)) => Err(AcquireError::TimedOut),
+            Some(AcquireOutcome::Deadlock(deadlock)) => {
+                Err(AcquireError::Deadlock(Cycle::of(deadlock)))
+            }
+            Some(AcquireOutcome::Died(died)) => {
+                Err(AcquireError::Died { since: Since(died.since_ms) })
+            }
             // Only this client cancels, and only when the caller is gone.
             Some(AcquireOutcome::Cancelled(_)) => Err(AcquireError::Closed),
-            None => Err(AcquireError::Rejected(unknown_answer(
-                "an outcome that this version does not know".to_owned(),
-            ))),
+            Some(AcquireOutcome::AllGranted(_)) | None => Err(AcquireError::Rejected(
+                unknown_answer("an outcome that this version does not know".to_owned()),
+            )),
         };
         // If the caller is gone by now the guard comes back here, and dropping it releases.
         let _ = call.reply.send(outcome);
@@ -322,6 +328,8 @@ fn logical_time_of(result: &AnswerResult) -> Option<LogicalTime> {
         AnswerResult::Cancel(answer) => answer.logical_time_ms,
         AnswerResult::Release(answer) => answer.logical_time_ms,
         AnswerResult::Renew(answer) => answer.logical_time_ms,
+        AnswerResult::Proclaim(answer) => answer.logical_time_ms,
+        AnswerResult::Transfer(answer) => answer.logical_time_ms,
         AnswerResult::Close(_) | AnswerResult::Failure(_) => return None,
     };
     Some(LogicalTime(ms))

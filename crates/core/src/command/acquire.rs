@@ -1,94 +1,221 @@
-//! `Acquire`: take a resource, or a place in its queue.
+//! `Acquire` and `AcquireAll`: take resources, or a place in their queues.
 //!
-//! A resource that is not in the table is free, and nobody waits for it: whoever could be granted was
-//! granted when it became free. So there is nobody to overtake. An acquire by a session that holds
-//! the resource already is a stranger like any other: it waits, or is told `Busy`.
+//! Both are one thing: an acquire-all with one name. It is granted when nothing is in the way in any of
+//! the queues, and then all at once, so a part of it is never held. An acquire by a session that holds
+//! the resource already is a stranger like any other: it waits, or is told `Busy`, unless it asked for
+//! re-entrancy.
 
-use alloc::boxed::Box;
-use alloc::collections::btree_map::Entry;
 use alloc::vec::Vec;
 
-use super::Acquire;
-use crate::event::Event;
-use crate::outcome::Outcome;
+use super::{Acquire, AcquireAll, Call, Member, Mode, Policy, Terms};
+use crate::event::{EndReason, Event};
+use crate::id::ActorId;
+use crate::name::Names;
+use crate::outcome::{Outcome, Rejection};
+use crate::table::LockTable;
 use crate::table::answers::{Question, Reply};
-use crate::table::deadlines::Due;
-use crate::table::queue::Waiter;
-use crate::table::resource::{Claim, Hold, Resource};
-use crate::table::session::Wait;
-use crate::table::{LockTable, next_token};
+use crate::table::deadlock::Want;
+use crate::table::hold::Holder;
 use crate::time::Span;
+
+/// A request on its way through the table.
+struct Request<'a> {
+    call: Call,
+    actor: ActorId,
+    members: &'a [Member],
+    question: Question,
+}
 
 impl LockTable {
     pub(crate) fn acquire(&mut self, acquire: Acquire, events: &mut Vec<Event>) -> Outcome {
-        let Acquire { call, actor, name, mode, wait, ttl, max_hold, metadata } = acquire;
+        let Acquire { call, actor, name, mode, terms } = acquire;
         let question = Question::Acquire { name: name.clone() };
+        let members = [Member { name, mode }];
+        self.take(Request { call, actor, members: &members, question }, terms, events)
+    }
+
+    pub(crate) fn acquire_all(&mut self, acquire: AcquireAll, events: &mut Vec<Event>) -> Outcome {
+        let AcquireAll { call, actor, mut members, terms } = acquire;
+        members.sort_by(|one, other| one.name.cmp(&other.name));
+        let question = Question::acquire_all(members.iter().map(|member| &member.name));
+        self.take(Request { call, actor, members: &members, question }, terms, events)
+    }
+
+    fn take(&mut self, request: Request<'_>, mut terms: Terms, events: &mut Vec<Event>) -> Outcome {
+        let Request { call, actor, members, question } = request;
         if let Some(outcome) = self.recall(&call, &question) {
             return outcome;
         }
-        let session = match self.session_mut(call.session) {
-            Ok(session) => session,
-            Err(rejection) => return Outcome::Rejected(rejection),
-        };
-        let (holds, waits) = (session.holds.len(), session.waits.len());
         #[cfg(feature = "planted")]
         if crate::planted::Bug::OwnHoldSatisfiesAcquire.is_active()
-            && let Some((own, _)) = session.holds.iter().find(|(_, held)| **held == name)
-            && let own = *own
-            && let Some(grant) = self.grant_of(&call, own)
+            && let [member] = members
+            && let Some(session) = self.sessions.get(&call.session)
+            && let Some((own, _)) = session.holds().find(|(_, held)| **held == member.name)
+            && let [grant] = &*self.grants_of(call.session, own)
         {
-            return Outcome::Granted(grant);
+            return Outcome::Granted(grant.clone());
         }
-        if holds >= self.limits.holds_per_session_max {
-            return self.answer(&call, question, Reply::TooManyHolds);
+        if let Some(outcome) = self.reenter(&call, actor, members, &question, &terms, events) {
+            return outcome;
         }
-        let session_id = call.session;
-        let request = call.request;
-        let claim = Claim { session: session_id, request, actor, mode, ttl, max_hold, metadata };
+        let members = match self.settle(&call, actor, members) {
+            Ok(members) => members,
+            Err(rejection) => {
+                let reply = Reply::Rejected(rejection);
+                return self.refuse(&call, question, names(members), reply, events);
+            }
+        };
+        let holder = Holder { session: call.session, request: call.request, actor };
+        if terms.since.is_some() {
+            terms.since = Some(self.since(call.session, terms.since));
+        }
+        if terms.policy == Policy::WoundWait && terms.wait > Span::ZERO {
+            self.wound_younger(holder, &members, &terms, events);
+            // What they lose goes to those who waited before, as ever.
+            self.promote_freed(false, events);
+        }
+        if members.iter().all(|member| self.admits_newcomer(&member.name, member.mode)) {
+            let wanted = members.iter().map(|member| (&member.name, member.mode));
+            return self.grant(holder, question, wanted, &terms, events);
+        }
+        if let Some(reply) = self.reason_not_to_wait(holder, &members, &terms) {
+            return match reply {
+                Reply::Busy => self.answer(&call, question, reply),
+                reply => self.refuse(&call, question, names(&members), reply, events),
+            };
+        }
+        #[cfg(feature = "planted")]
+        if crate::planted::Bug::WaitWithoutEnd.is_active() {
+            terms.wait = Span::from_secs(86_400);
+        } else if crate::planted::Bug::WaitEndsEarly.is_active() {
+            terms.wait = Span::from_ms(terms.wait.as_ms() / 2);
+        }
+        let wanted = members.iter().map(|member| (&member.name, member.mode));
+        self.enter_queues(holder, wanted, terms, question, None, events)
+    }
 
-        match self.resources.entry(name) {
-            Entry::Vacant(free) => {
-                let Some(token) = next_token(&mut self.last_token) else {
-                    return self.answer(&call, question, Reply::TooManyHolds);
-                };
-                let name = free.key().clone();
-                let hold = Hold::new(claim, token, self.now);
-                let begun = hold.begun();
-                free.insert(Resource::held(hold));
-                Outcome::Granted(self.note_grant(name, begun, events))
+    /// The actor holds it already and wants to count: whatever it holds is enough, except that a reader
+    /// does not become a writer by it.
+    fn reenter(
+        &mut self,
+        call: &Call,
+        actor: ActorId,
+        members: &[Member],
+        question: &Question,
+        terms: &Terms,
+        events: &mut Vec<Event>,
+    ) -> Option<Outcome> {
+        let [member] = members else { return None };
+        if !terms.reentrant {
+            return None;
+        }
+        let resource = self.resources.get_mut(&member.name)?;
+        let hold = resource.hold_of((call.session, actor))?;
+        let key = hold.key();
+        let reply = match (hold.mode, member.mode) {
+            (Mode::Permit { .. }, _) | (Mode::Shared, Mode::Exclusive) => {
+                Reply::Rejected(Rejection::InvalidMode)
             }
-            Entry::Occupied(_) if wait == Span::ZERO => self.answer(&call, question, Reply::Busy),
-            Entry::Occupied(_) if waits >= self.limits.waits_per_session_max => {
-                self.answer(&call, question, Reply::TooManyWaits)
+            _ if hold.reentries() >= self.limits.reentries_max => {
+                Reply::Rejected(Rejection::TooManyReentries)
             }
-            Entry::Occupied(taken)
-                if taken.get().waiter_count() >= self.limits.waiters_per_resource_max =>
-            {
-                self.answer(&call, question, Reply::QueueFull)
+            _ => {
+                resource.hold_mut(key)?.reenter();
+                Reply::Reentered { acquire: key.1 }
             }
-            Entry::Occupied(mut taken) => {
-                // The text that the table has already, not another copy of it.
-                let name = taken.key().clone();
-                #[cfg(feature = "planted")]
-                let wait = match wait {
-                    _ if crate::planted::Bug::WaitWithoutEnd.is_active() => Span::from_secs(86_400),
-                    wait if crate::planted::Bug::WaitEndsEarly.is_active() => {
-                        Span::from_ms(wait.as_ms() / 2)
-                    }
-                    wait => wait,
-                };
-                let deadline = self.now.after(wait);
-                let queue = taken.get_mut().queue.get_or_insert_with(Box::default);
-                let ticket = queue.push(Waiter { claim, queued_at: self.now, deadline });
-                let position = queue.len() as u64;
-                self.waiter_count += 1;
-                self.deadlines.insert(deadline, Due::Wait(session_id, request));
-                if let Some(session) = self.sessions.get_mut(&session_id) {
-                    session.waits.insert(request, Wait { name: name.clone(), ticket });
-                }
-                events.push(Event::Queued { name, session: session_id, request, actor });
-                Outcome::Queued { position }
+        };
+        Some(match reply {
+            Reply::Reentered { .. } => self.answer(call, question.clone(), reply),
+            reply => self.refuse(call, question.clone(), names(members), reply, events),
+        })
+    }
+
+    /// The members with the number of permits that is meant, if the session may have so much.
+    fn settle(
+        &self,
+        call: &Call,
+        actor: ActorId,
+        members: &[Member],
+    ) -> Result<Vec<Member>, Rejection> {
+        let session = self.sessions.get(&call.session).ok_or(Rejection::UnknownSession)?;
+        if session.hold_count() + members.len() > self.limits.holds_per_session_max
+            || !self.has_tokens_for(members.len())
+        {
+            return Err(Rejection::TooManyHolds);
+        }
+        let holds = |member: &Member| {
+            let resource = self.resources.get(&member.name);
+            resource.is_some_and(|resource| resource.hold_of((call.session, actor)).is_some())
+        };
+        if members.len() > 1 && members.iter().any(holds) {
+            return Err(Rejection::AlreadyHeld);
+        }
+        members
+            .iter()
+            .map(|member| {
+                let mode = self.settle_permits(&member.name, member.mode)?;
+                Ok(Member { name: member.name.clone(), mode })
+            })
+            .collect()
+    }
+
+    fn wound_younger(
+        &mut self,
+        holder: Holder,
+        members: &[Member],
+        terms: &Terms,
+        events: &mut Vec<Event>,
+    ) {
+        let age = self.age((holder.session, holder.actor), terms.since);
+        for member in members {
+            for key in self.to_be_wounded(age, &member.name, member.mode) {
+                self.end_hold(&member.name, key, EndReason::Wounded, events);
             }
         }
     }
+
+    /// Why it must not be queued.
+    fn reason_not_to_wait(
+        &self,
+        holder: Holder,
+        members: &[Member],
+        terms: &Terms,
+    ) -> Option<Reply> {
+        if terms.wait == Span::ZERO {
+            let frozen = members.iter().any(|member| self.freezes.cover(&member.name));
+            return Some(if frozen { Reply::Rejected(Rejection::Frozen) } else { Reply::Busy });
+        }
+        let session = self.sessions.get(&holder.session)?;
+        if session.waits.len() >= self.limits.waits_per_session_max {
+            return Some(Reply::Rejected(Rejection::TooManyWaits));
+        }
+        let queue_is_full = |member: &Member| {
+            let resource = self.resources.get(&member.name);
+            let waiters = resource.map_or(0, |resource| resource.waiter_count());
+            waiters >= self.limits.waiters_per_resource_max
+        };
+        if members.iter().any(queue_is_full) {
+            return Some(Reply::Rejected(Rejection::QueueFull));
+        }
+        if terms.policy == Policy::Wait {
+            return None;
+        }
+        let actor = (holder.session, holder.actor);
+        let age = self.age(actor, terms.since);
+        let waits_for_older =
+            |member: &Member| self.waits_for_older(age, &member.name, member.mode);
+        if terms.policy == Policy::WaitDie && members.iter().any(waits_for_older) {
+            return Some(Reply::Died { since: self.since(holder.session, terms.since) });
+        }
+        let wants: Vec<Want<'_>> = members.iter().map(want).collect();
+        self.cycle_through(actor, &wants).map(Reply::Deadlock)
+    }
+}
+
+fn want(member: &Member) -> Want<'_> {
+    Want { name: &member.name, mode: member.mode, ticket: None, converts: None }
+}
+
+fn names(members: &[Member]) -> Names {
+    members.iter().map(|member| member.name.clone()).collect()
 }

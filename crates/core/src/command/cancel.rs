@@ -1,4 +1,4 @@
-//! `Cancel`: end the wait of an acquire.
+//! `Cancel`: end the wait of an acquire or a convert.
 //!
 //! The cancellation may overtake the acquire. Then it is remembered, and the acquire finds itself
 //! cancelled when it arrives: it leaves no waiter behind whom nobody waits for.
@@ -35,7 +35,7 @@ impl LockTable {
             }
             self.end_wait(call.session, target, Reply::Cancelled, events);
             Reply::CancelDone
-        } else if session.holds.contains_key(&target) {
+        } else if session.has_by(target) {
             #[cfg(feature = "planted")]
             if crate::planted::Bug::CancelOfHoldSaysDone.is_active() {
                 return self.answer(&call, question, Reply::CancelDone);

@@ -1,8 +1,10 @@
 //! What can be said about a command without looking at the table.
 
-use super::{Acquire, Command, OpenSession};
+use alloc::collections::BTreeSet;
+
+use super::{Acquire, AcquireAll, Action, Command, Intervention, Mode, OpenSession, Terms};
 use crate::id::{RequestId, SessionId};
-use crate::limits::Limits;
+use crate::limits::{Limits, NAME_BYTES_MAX};
 use crate::outcome::Rejection;
 use crate::time::Span;
 
@@ -13,13 +15,29 @@ impl Command {
         match self {
             Command::OpenSession(open) => check_open(open, limits),
             Command::Acquire(acquire) => check_acquire(acquire, limits),
+            Command::AcquireAll(acquire) => check_acquire_all(acquire, limits),
+            Command::Convert { call, to, wait, .. } => {
+                check_request(call.request)?;
+                check_wait(*wait, limits)?;
+                match to {
+                    Mode::Permit { .. } => Err(Rejection::InvalidMode),
+                    Mode::Exclusive | Mode::Shared => Ok(()),
+                }
+            }
             Command::Cancel { call, target } => {
                 check_request(call.request)?;
                 check_request(*target)?;
                 // It would have to be both an acquire and its own cancellation.
                 if *target == call.request { Err(Rejection::InvalidRequestId) } else { Ok(()) }
             }
-            Command::Release { call, .. } => check_request(call.request),
+            Command::Release { call, .. } | Command::Transfer { call, .. } => {
+                check_request(call.request)
+            }
+            Command::Proclaim { call, metadata, .. } => {
+                check_request(call.request)?;
+                check_metadata(metadata, limits)
+            }
+            Command::Intervene(intervention) => check_intervention(intervention, limits),
             Command::Renew { call, ttl, .. } => {
                 check_request(call.request)?;
                 ttl.map_or(Ok(()), |ttl| check_ttl(ttl, limits))
@@ -33,7 +51,7 @@ impl Command {
         }
     }
 
-    /// The session that sent it; none for the leader's own commands.
+    /// The session that sent it; none for the commands of the leader and of operators.
     pub fn session(&self) -> Option<SessionId> {
         match self {
             Command::OpenSession(open) => Some(open.session),
@@ -42,10 +60,14 @@ impl Command {
             | Command::Touch { session, .. }
             | Command::CloseSession { session } => Some(*session),
             Command::Acquire(acquire) => Some(acquire.call.session),
-            Command::Cancel { call, .. }
+            Command::AcquireAll(acquire) => Some(acquire.call.session),
+            Command::Convert { call, .. }
+            | Command::Cancel { call, .. }
             | Command::Release { call, .. }
-            | Command::Renew { call, .. } => Some(call.session),
-            Command::BeginTerm { .. } | Command::Tick => None,
+            | Command::Renew { call, .. }
+            | Command::Proclaim { call, .. }
+            | Command::Transfer { call, .. } => Some(call.session),
+            Command::Intervene(_) | Command::BeginTerm { .. } | Command::Tick => None,
         }
     }
 }
@@ -64,21 +86,82 @@ fn check_open(open: &OpenSession, limits: &Limits) -> Result<(), Rejection> {
 
 fn check_acquire(acquire: &Acquire, limits: &Limits) -> Result<(), Rejection> {
     check_request(acquire.call.request)?;
-    if acquire.wait > limits.wait_max {
-        return Err(Rejection::InvalidWait);
+    check_mode(acquire.mode, &acquire.terms, limits)?;
+    check_terms(&acquire.terms, limits)
+}
+
+fn check_acquire_all(acquire: &AcquireAll, limits: &Limits) -> Result<(), Rejection> {
+    check_request(acquire.call.request)?;
+    if !(1..=limits.names_per_acquire_max).contains(&acquire.members.len()) {
+        return Err(Rejection::TooManyNames);
     }
-    if let Some(ttl) = acquire.ttl {
+    let names: BTreeSet<&str> = acquire.members.iter().map(|member| &*member.name).collect();
+    if names.len() < acquire.members.len() {
+        return Err(Rejection::DuplicateName);
+    }
+    for member in &acquire.members {
+        check_mode(member.mode, &acquire.terms, limits)?;
+    }
+    // To enter some of them again and take the others would be two things in one.
+    if acquire.terms.reentrant {
+        return Err(Rejection::InvalidMode);
+    }
+    check_terms(&acquire.terms, limits)
+}
+
+fn check_mode(mode: Mode, terms: &Terms, limits: &Limits) -> Result<(), Rejection> {
+    match mode {
+        Mode::Permit { limit } if limit > limits.permits_max => Err(Rejection::InvalidPermits),
+        Mode::Permit { .. } if terms.reentrant => Err(Rejection::InvalidMode),
+        _ => Ok(()),
+    }
+}
+
+fn check_terms(terms: &Terms, limits: &Limits) -> Result<(), Rejection> {
+    check_wait(terms.wait, limits)?;
+    if let Some(ttl) = terms.ttl {
         check_ttl(ttl, limits)?;
     }
-    if let Some(max_hold) = acquire.max_hold
+    if let Some(max_hold) = terms.max_hold
         && (max_hold == Span::ZERO || max_hold > limits.max_hold_max)
     {
         return Err(Rejection::InvalidTtl);
     }
-    if acquire.metadata.len() > limits.metadata_bytes_max {
-        return Err(Rejection::InvalidMetadata);
+    if terms.lock_delay.is_some_and(|delay| delay > limits.lock_delay_max) {
+        return Err(Rejection::InvalidLockDelay);
     }
-    Ok(())
+    check_metadata(&terms.metadata, limits)
+}
+
+fn check_intervention(intervention: &Intervention, limits: &Limits) -> Result<(), Rejection> {
+    let Intervention { by, reason, action } = intervention;
+    let too_long = |text: &str| text.len() > limits.intervention_text_bytes_max;
+    if reason.trim().is_empty() || too_long(reason) || too_long(by) {
+        return Err(Rejection::InvalidIntervention);
+    }
+    let is_prefix =
+        |prefix: &str| prefix.len() <= NAME_BYTES_MAX && !prefix.chars().any(char::is_control);
+    match action {
+        Action::Freeze { prefix, ttl } => {
+            let allowed = is_prefix(prefix) && *ttl > Span::ZERO && *ttl <= limits.freeze_max;
+            if allowed { Ok(()) } else { Err(Rejection::InvalidFreeze) }
+        }
+        Action::SetPermits { limit: Some(limit), .. }
+            if *limit == 0 || *limit > limits.permits_max =>
+        {
+            Err(Rejection::InvalidPermits)
+        }
+        _ => Ok(()),
+    }
+}
+
+fn check_wait(wait: Span, limits: &Limits) -> Result<(), Rejection> {
+    if wait > limits.wait_max { Err(Rejection::InvalidWait) } else { Ok(()) }
+}
+
+fn check_metadata(metadata: &[u8], limits: &Limits) -> Result<(), Rejection> {
+    let too_long = metadata.len() > limits.metadata_bytes_max;
+    if too_long { Err(Rejection::InvalidMetadata) } else { Ok(()) }
 }
 
 fn check_request(request: RequestId) -> Result<(), Rejection> {

@@ -10,61 +10,71 @@
 
 use alloc::vec::Vec;
 
-use super::Call;
+use super::{Call, HoldRef, Mode};
 use crate::event::Event;
-use crate::id::FenceToken;
-use crate::name::LockName;
 use crate::outcome::{Outcome, ReleaseAnswer};
+use crate::table::LockTable;
 use crate::table::answers::{Question, Reply};
 use crate::table::ended::End;
-use crate::table::resource::Hold;
-use crate::table::{Left, LockTable};
+use crate::table::hold::HoldKey;
 
 impl LockTable {
     pub(crate) fn release(
         &mut self,
         call: Call,
-        name: LockName,
-        token: FenceToken,
+        meant: HoldRef,
         events: &mut Vec<Event>,
     ) -> Outcome {
         if self.ended.get(call.session) == Some(End::Closed) {
             return Outcome::Release(ReleaseAnswer::AlreadyReleased);
         }
-        let question = Question::Release { name: name.clone(), token };
+        let question = Question::Release { name: meant.name.clone(), token: meant.token };
         if let Some(outcome) = self.recall(&call, &question) {
             return outcome;
         }
-        let is_meant = |hold: &Hold| hold.is(call.session, token);
-        #[cfg(feature = "planted")]
-        let is_meant = |hold: &Hold| {
-            is_meant(hold)
-                || crate::planted::Bug::ReleaseIgnoresToken.is_active()
-                    && hold.session == call.session
-                || crate::planted::Bug::ReleaseIgnoresSession.is_active()
-        };
-        let Some((hold, left)) = self.take_hold(&name, is_meant) else {
-            let answer = self.release_of_nothing(&call, &name, token);
+        let Some(key) = self.hold_to_release(&call, &meant) else {
+            let answer = self.release_of_nothing(&call, &meant);
             return self.answer(&call, question, Reply::Release(answer));
         };
-        if let Ok(session) = self.session_mut(call.session) {
-            session.holds.remove(&hold.request);
+        let hold = self.resources.get_mut(&meant.name).and_then(|held| held.hold_mut(key));
+        let answer = match hold.and_then(|hold| hold.leave()) {
+            Some(remaining) => ReleaseAnswer::StillHeld { remaining },
+            None => {
+                self.give_back(&meant.name, key, events);
+                ReleaseAnswer::Released
+            }
+        };
+        self.answer(&call, question, Reply::Release(answer))
+    }
+
+    fn hold_to_release(&self, call: &Call, meant: &HoldRef) -> Option<HoldKey> {
+        let resource = self.resources.get(&meant.name)?;
+        #[cfg(feature = "planted")]
+        if crate::planted::Bug::ReleaseIgnoresToken.is_active()
+            && let Some(hold) = resource.holds().find(|hold| hold.session == call.session)
+        {
+            return Some(hold.key());
         }
-        events.push(Event::Released { name: name.clone(), session: call.session, token });
-        if left == Left::Waiters {
-            self.promote(&name, events);
+        #[cfg(feature = "planted")]
+        if crate::planted::Bug::ReleaseIgnoresSession.is_active() {
+            return resource.holds().next().map(|hold| hold.key());
         }
-        self.answer(&call, question, Reply::Release(ReleaseAnswer::Released))
+        resource.meant_by(call.session, meant).map(|hold| hold.key())
     }
 
     /// The session does not hold that: why not?
-    fn release_of_nothing(&self, call: &Call, name: &LockName, token: FenceToken) -> ReleaseAnswer {
+    fn release_of_nothing(&self, call: &Call, meant: &HoldRef) -> ReleaseAnswer {
         let Some(session) = self.sessions.get(&call.session) else {
             return ReleaseAnswer::NotOwner;
         };
-        let holder = self.resources.get(name).and_then(|resource| resource.hold.as_ref());
+        let token = meant.token;
+        let resource = self.resources.get(&meant.name);
+        let first = resource.and_then(|resource| resource.holds().next());
         let was_granted = 0 < token.0 && token.0 <= self.last_token;
-        if holder.is_some_and(|hold| hold.token == token) {
+        // Readers have one token, so of a run that this session has left others can hold it still.
+        let held_by_another =
+            first.is_some_and(|hold| hold.token == token && hold.mode != Mode::Shared);
+        if held_by_another {
             ReleaseAnswer::NotOwner
         } else if session.lost(token) {
             ReleaseAnswer::Expired

@@ -82,11 +82,7 @@ impl LockTable {
         if let Err(rejection) = self.session_mut(id) {
             return Outcome::Rejected(rejection);
         }
-        let mut freed = Vec::new();
-        self.end_session(id, EndReason::Closed, &mut freed, events);
-        for name in freed {
-            self.promote(&name, events);
-        }
+        self.end_session(id, EndReason::Closed, events);
         Outcome::SessionClosed
     }
 }

@@ -2,13 +2,12 @@
 
 use alloc::vec::Vec;
 
-use crate::event::{EndReason, Event};
-use crate::id::{RequestId, SessionId};
-use crate::name::LockName;
+use crate::event::Event;
+use crate::id::{FenceToken, RequestId, SessionId};
 use crate::outcome::Outcome;
+use crate::table::LockTable;
 use crate::table::answers::Reply;
 use crate::table::deadlines::Due;
-use crate::table::{Left, LockTable};
 use crate::time::Span;
 
 impl LockTable {
@@ -16,44 +15,31 @@ impl LockTable {
     /// next in line only when all have been worked off: nothing is granted to one that ends with the
     /// same tick.
     pub(crate) fn tick(&mut self, events: &mut Vec<Event>) -> Outcome {
-        let mut freed = Vec::new();
         for _ in 0..self.limits.expiries_per_tick_max {
             match self.deadlines.first_due(self.now) {
                 None => break,
-                Some(Due::Session(session)) => self.expire_session(session, &mut freed, events),
-                Some(Due::Hold(session, request)) => {
-                    self.expire_hold(session, request, &mut freed, events);
+                Some(Due::Session(session)) => self.expire_session(session, events),
+                Some(Due::Hold(session, request, token)) => {
+                    self.expire_hold(session, request, token, events);
                 }
                 Some(Due::Wait(session, request)) => {
                     self.end_wait(session, request, Reply::TimedOut, events);
                 }
             }
+            #[cfg(feature = "planted")]
+            self.deadlines
+                .forget_first_due_of_the_dead(self.now, |id| self.sessions.contains_key(&id));
         }
-        self.promote_all_in_tick(freed, events);
+        for _ in 0..self.limits.expiries_per_tick_max {
+            let due = self.closed.first().filter(|(until, _)| *until <= self.now).cloned();
+            let Some((_, name)) = due else { break };
+            self.reopen(&name, events);
+        }
+        while let Some(prefix) = self.freezes.first_due(self.now) {
+            // It is there, so it can be thawed.
+            let _ = self.thaw(&prefix, events);
+        }
         Outcome::Done
-    }
-
-    fn expire_hold(
-        &mut self,
-        id: SessionId,
-        request: RequestId,
-        freed: &mut Vec<LockName>,
-        events: &mut Vec<Event>,
-    ) {
-        let losses_max = self.limits.remembered_losses_max;
-        let Ok(session) = self.session_mut(id) else { return };
-        let Some(name) = session.holds.remove(&request) else { return };
-        let Some((hold, left)) = self.take_hold(&name, |hold| hold.request == request) else {
-            return;
-        };
-        if let Ok(session) = self.session_mut(id) {
-            session.remember_loss(hold.token, losses_max);
-        }
-        if left == Left::Waiters {
-            freed.push(name.clone());
-        }
-        let reason = if hold.ends_by_max_hold() { EndReason::MaxHold } else { EndReason::Ttl };
-        events.push(Event::HoldEnded { name, session: id, request, token: hold.token, reason });
     }
 
     /// Sessions and holds that would end sooner live for `grace` from now, once since they were last
@@ -71,7 +57,7 @@ impl LockTable {
         for due in soon {
             match due {
                 Due::Session(id) => self.grace_session(id, grace),
-                Due::Hold(id, request) => self.grace_hold(id, request, grace),
+                Due::Hold(id, request, token) => self.grace_hold(id, request, token, grace),
                 Due::Wait(..) => {}
             }
         }
@@ -81,6 +67,10 @@ impl LockTable {
     fn grace_session(&mut self, id: SessionId, grace: Span) {
         let until = self.now.after(grace);
         let Some(session) = self.sessions.get_mut(&id) else { return };
+        #[cfg(feature = "planted")]
+        if crate::planted::Bug::GraceWithoutBound.is_active() {
+            session.graced = false;
+        }
         if !session.graced {
             self.deadlines.replace(session.deadline, until, Due::Session(id));
             session.deadline = until;
@@ -88,14 +78,17 @@ impl LockTable {
         }
     }
 
-    fn grace_hold(&mut self, id: SessionId, request: RequestId, grace: Span) {
+    fn grace_hold(&mut self, id: SessionId, request: RequestId, token: FenceToken, grace: Span) {
         let until = self.now.after(grace);
-        let name = self.sessions.get(&id).and_then(|session| session.holds.get(&request));
-        let Some(resource) = name.and_then(|name| self.resources.get_mut(name)) else { return };
-        let Some(hold) = &mut resource.hold else { return };
-        let before = hold.deadline();
-        if let (Some(before), Some(after)) = (before, hold.grace(until)) {
-            self.deadlines.replace(before, after, Due::Hold(id, request));
+        let Some(session) = self.sessions.get(&id) else { return };
+        for name in session.held_by(request) {
+            let resource = self.resources.get_mut(name);
+            let hold = resource.and_then(|resource| resource.hold_mut((id, request)));
+            let Some(hold) = hold.filter(|hold| hold.token == token) else { continue };
+            let before = hold.deadline();
+            if let (Some(before), Some(after)) = (before, hold.grace(until)) {
+                self.deadlines.replace(before, after, Due::Hold(id, request, token));
+            }
         }
     }
 }

@@ -4,11 +4,13 @@
 //! Requests that were refused are remembered as well, so that a straggling copy of one cannot succeed
 //! after its sender gave up.
 
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 
-use crate::id::{FenceToken, RequestId};
+use crate::codec::{Fnv1a, Sink};
+use crate::id::{FenceToken, PublicSessionId, RequestId};
 use crate::name::LockName;
-use crate::outcome::ReleaseAnswer;
+use crate::outcome::{CycleLink, Rejection, ReleaseAnswer};
 use crate::time::LogicalTime;
 
 /// What a request asked, as far as a retry must repeat it.
@@ -17,8 +19,16 @@ pub(crate) enum Question {
     Acquire {
         name: LockName,
     },
-    /// An acquire that was cancelled before it arrived, so that its name is not known.
+    /// The names are told by a fingerprint.
+    AcquireAll {
+        names: u64,
+    },
+    /// Something that can wait and was cancelled before it arrived, so that it is not known.
     AcquireToCome,
+    Convert {
+        name: LockName,
+        token: FenceToken,
+    },
     Release {
         name: LockName,
         token: FenceToken,
@@ -27,27 +37,51 @@ pub(crate) enum Question {
         name: LockName,
         token: FenceToken,
     },
+    Proclaim {
+        name: LockName,
+        token: FenceToken,
+    },
+    Transfer {
+        name: LockName,
+        token: FenceToken,
+        to: PublicSessionId,
+    },
     Cancel {
         target: RequestId,
     },
 }
 
 /// What was answered. Grants are told from the hold as it is now, so they need nothing here.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Reply {
     Granted,
+    /// The hold of an earlier acquire was entered again.
+    Reentered {
+        acquire: RequestId,
+    },
+    /// The hold of an earlier acquire has the mode that was asked for.
+    Converted {
+        acquire: RequestId,
+    },
     Busy,
     TimedOut,
     Cancelled,
+    Deadlock(Box<[CycleLink]>),
+    Died {
+        since: LogicalTime,
+    },
     CancelDone,
     CancelTooLate,
     CancelNothing,
     Release(ReleaseAnswer),
-    Renewed { deadline: Option<LogicalTime> },
-    NotHeld,
-    TooManyHolds,
-    TooManyWaits,
-    QueueFull,
+    Renewed {
+        deadline: Option<LogicalTime>,
+    },
+    Proclaimed,
+    Transferred {
+        token: FenceToken,
+    },
+    Rejected(Rejection),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,10 +99,21 @@ pub(crate) struct Answers {
 }
 
 impl Question {
+    pub(crate) fn acquire_all<'a>(names: impl Iterator<Item = &'a LockName>) -> Question {
+        let mut hash = Fnv1a::new();
+        for name in names {
+            hash.bytes(name.as_bytes());
+        }
+        Question::AcquireAll { names: hash.value() }
+    }
+
     /// Is this the question that was asked before?
     pub(crate) fn repeats(&self, before: &Question) -> bool {
         match (self, before) {
-            (Question::Acquire { .. }, Question::AcquireToCome) => true,
+            (
+                Question::Acquire { .. } | Question::AcquireAll { .. } | Question::Convert { .. },
+                Question::AcquireToCome,
+            ) => true,
             (now, before) => now == before,
         }
     }

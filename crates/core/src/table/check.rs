@@ -8,9 +8,13 @@ use alloc::string::String;
 use super::LockTable;
 use super::answers::{Question, Reply};
 use super::deadlines::{Deadlines, Due};
-use super::resource::{Hold, Resource};
+use super::hold::Hold;
+use super::queue::Counts;
+use super::resource::Resource;
 use super::session::Session;
-use crate::id::{FenceToken, SessionId};
+use super::wait::Wait;
+use crate::command::Mode;
+use crate::id::{FenceToken, RequestId, SessionId};
 use crate::name::LockName;
 
 /// Fails the check with the text unless the condition holds.
@@ -28,27 +32,37 @@ impl LockTable {
     pub fn check(&self) -> Result<(), String> {
         let mut tokens = BTreeSet::new();
         let mut deadlines = Deadlines::default();
-        let (mut hold_count, mut wait_count) = (0, 0);
-        for (id, session) in &self.sessions {
+        let mut waiting = BTreeSet::new();
+        let (mut hold_count, mut place_count) = (0, 0);
+        for (id, session) in self.sessions.iter() {
             self.check_session(session)?;
             deadlines.insert(session.deadline, Due::Session(*id));
-            hold_count += session.holds.len();
-            wait_count += session.waits.len();
+            hold_count += session.hold_count();
+            for (request, wait) in &session.waits {
+                self.check_wait(*id, *request, wait)?;
+                deadlines.insert(wait.deadline, Due::Wait(*id, *request));
+                waiting.insert((*id, wait.actor, *request));
+                place_count += wait.places.as_slice().len();
+            }
         }
         let mut waiters = 0;
-        for (name, resource) in &self.resources {
-            let hold = resource.hold.as_ref().ok_or(format!("{name} is in the table but free"))?;
-            self.check_hold(name, hold, &mut tokens)?;
-            if let Some(deadline) = hold.deadline() {
-                deadlines.insert(deadline, Due::Hold(hold.session, hold.request));
-            }
-            self.check_queue(name, resource, &mut deadlines)?;
+        let mut holders = 0;
+        let mut closed = BTreeSet::new();
+        for (name, resource) in self.resources.iter() {
+            ensure!(!resource.is_unused(), "{name} is in the table for nothing");
+            self.check_holders(name, resource, &mut tokens, &mut deadlines)?;
+            self.check_queue(name, resource)?;
+            closed.extend(resource.closed_until().map(|until| (until, name.clone())));
             waiters += resource.waiter_count();
+            holders += resource.holder_count();
         }
-        ensure!(hold_count == self.resources.len(), "a session holds what is not held by it");
-        ensure!(wait_count == waiters, "a session waits where it does not stand");
+        ensure!(hold_count == holders, "a session holds what is not held by it");
+        ensure!(place_count == waiters, "a session waits where it does not stand");
         ensure!(waiters == self.waiter_count, "{waiters} wait, counted {}", self.waiter_count);
         ensure!(deadlines == self.deadlines, "the index of deadlines is not exact");
+        ensure!(closed == self.closed, "the index of closed locks is not exact");
+        ensure!(waiting == self.waiting, "the index of waiting actors is not exact");
+        ensure!(self.freed.is_empty(), "something that was freed was not promoted");
         let public_ids: BTreeSet<_> =
             self.sessions.iter().map(|(id, session)| (session.public, *id)).collect();
         ensure!(public_ids == self.public_ids, "the index of public ids is not exact");
@@ -73,44 +87,135 @@ impl LockTable {
                 !session.waits.contains_key(&request),
                 "session {public} waits for what is answered"
             );
-            let held = session.holds.get(&request);
+            let held = session.held_by(request);
             ensure!(
-                held.is_none_or(|name| answer.reply == Reply::Granted
-                    && answer.question == Question::Acquire { name: name.clone() }),
+                held.is_empty() || answer.reply == Reply::Granted,
                 "session {public} holds what its answer denies"
             );
-        }
-        for request in session.holds.keys() {
             ensure!(
-                *request <= session.answers.acked_through()
-                    || session.answers.get(*request).is_some(),
+                match (&answer.question, held) {
+                    (Question::Acquire { name }, [held]) => name == held,
+                    (Question::AcquireAll { .. }, _) => true,
+                    (_, held) => held.is_empty(),
+                },
+                "session {public} holds what it did not ask for"
+            );
+        }
+        ensure!(session.holds().count() == session.hold_count(), "{public} miscounts its holds");
+        for (request, _) in session.holds() {
+            ensure!(
+                request <= session.answers.acked_through()
+                    || session.answers.get(request).is_some(),
                 "session {public} has no answer for what it holds"
             );
             ensure!(
-                !session.waits.contains_key(request),
+                !session.waits.contains_key(&request),
                 "session {public} both holds and waits by one request"
             );
         }
         Ok(())
     }
 
-    fn check_hold(
+    fn check_wait(&self, id: SessionId, request: RequestId, wait: &Wait) -> Result<(), String> {
+        ensure!(wait.queued_at <= self.now, "a wait is from the future");
+        let places = wait.places.as_slice();
+        let names: BTreeSet<&str> = places.iter().map(|place| &*place.name).collect();
+        ensure!(names.len() == places.len(), "a wait stands twice in one queue");
+        let tangled =
+            self.waits_of((id, wait.actor)).flat_map(|(_, wait)| wait.places.as_slice()).count()
+                > 1;
+        for place in places {
+            let name = &place.name;
+            let queue = self.resources.get(name).map(|resource| resource.queue());
+            let waiter = queue.and_then(|queue| queue.get(place.ticket));
+            ensure!(
+                waiter.is_some_and(|waiter| {
+                    (waiter.session, waiter.request, waiter.actor) == (id, request, wait.actor)
+                        && waiter.mode == place.mode
+                        && waiter.policy == wait.terms.policy
+                }),
+                "a waiter of {name} does not stand there"
+            );
+            ensure!(
+                queue.is_some_and(|queue| queue.tangled().contains(&place.ticket) == tangled),
+                "a waiter of {name} is not known to stand elsewhere"
+            );
+            let room = wait.converts.is_some() || place.ticket.0 > 0;
+            ensure!(
+                room && place.ticket.0 < u64::MAX / 2,
+                "the queue of {name} runs out of tickets"
+            );
+            if let Some(converts) = wait.converts {
+                let hold =
+                    self.resources.get(name).and_then(|held| held.hold((id, converts.acquire)));
+                ensure!(
+                    hold.is_some_and(|hold| hold.mode == Mode::Shared
+                        && hold.token == converts.token
+                        && hold.actor == wait.actor),
+                    "a hold of {name} is to be converted that is not there"
+                );
+                ensure!(
+                    queue.and_then(|queue| queue.first()).map(|first| first.0)
+                        == Some(place.ticket),
+                    "who converts {name} is not the first in line"
+                );
+            }
+        }
+        Ok(())
+    }
+
+    fn check_holders(
         &self,
         name: &LockName,
-        hold: &Hold,
+        resource: &Resource,
         tokens: &mut BTreeSet<FenceToken>,
+        deadlines: &mut Deadlines,
     ) -> Result<(), String> {
+        let mode = resource.mode();
+        for hold in resource.holds() {
+            self.check_hold(name, hold)?;
+            if let Some(deadline) = hold.deadline() {
+                deadlines.insert(deadline, Due::Hold(hold.session, hold.request, hold.token));
+            }
+            let alike = match (mode, hold.mode) {
+                (Some(Mode::Exclusive), Mode::Exclusive) => resource.holder_count() == 1,
+                (Some(Mode::Shared), Mode::Shared) => resource.shared_token() == Some(hold.token),
+                (Some(Mode::Permit { .. }), Mode::Permit { .. }) => true,
+                _ => false,
+            };
+            ensure!(alike, "{name} is held in ways that do not go together");
+            if let Mode::Permit { limit } = hold.mode {
+                ensure!(
+                    self.permits.contains_key(name) || resource.holder_count() <= limit as usize,
+                    "more permits of {name} are out than there are"
+                );
+            }
+        }
+        // Readers of one run have one token; otherwise each grant has its own.
+        let own: BTreeSet<FenceToken> = resource.holds().map(|hold| hold.token).collect();
+        ensure!(
+            mode == Some(Mode::Shared) || own.len() == resource.holder_count(),
+            "two holds of {name} have one token"
+        );
+        for token in own {
+            ensure!(tokens.insert(token), "token {token} was granted twice");
+        }
+        Ok(())
+    }
+
+    fn check_hold(&self, name: &LockName, hold: &Hold) -> Result<(), String> {
         let session = self.known(name, hold.session)?;
         ensure!(
-            session.holds.get(&hold.request) == Some(name),
+            session.held_by(hold.request).contains(name),
             "the holder of {name} does not know it"
         );
+        // A reader may join a run that began before its session.
+        let lowest = if hold.mode == Mode::Shared { 0 } else { session.opened_at_token };
         ensure!(
-            session.opened_at_token < hold.token.0 && hold.token.0 <= self.last_token,
+            lowest < hold.token.0 && hold.token.0 <= self.last_token,
             "{name} is held under token {}, which was not granted to its session",
             hold.token
         );
-        ensure!(tokens.insert(hold.token), "token {} was granted twice", hold.token);
         ensure!(hold.granted_at <= self.now, "{name} is granted in the future");
         let bounds = hold.bounds();
         ensure!(
@@ -125,25 +230,23 @@ impl LockTable {
         Ok(())
     }
 
-    fn check_queue(
-        &self,
-        name: &LockName,
-        resource: &Resource,
-        deadlines: &mut Deadlines,
-    ) -> Result<(), String> {
-        let Some(queue) = &resource.queue else { return Ok(()) };
-        ensure!(!queue.is_empty(), "{name} has a queue in which nobody stands");
-        ensure!(queue.iter().count() == queue.len(), "the queue of {name} is miscounted");
-        for (ticket, waiter) in queue.iter() {
-            let (id, request) = (waiter.claim.session, waiter.claim.request);
-            let wait = self.known(name, id)?.waits.get(&request);
-            ensure!(
-                wait.is_some_and(|wait| wait.name == *name && wait.ticket == ticket),
-                "a waiter of {name} does not know it"
-            );
-            ensure!(waiter.queued_at <= self.now, "a waiter of {name} is from the future");
-            ensure!(ticket.0 < u64::MAX / 2, "the queue of {name} runs out of tickets");
-            deadlines.insert(waiter.deadline, Due::Wait(id, request));
+    fn check_queue(&self, name: &LockName, resource: &Resource) -> Result<(), String> {
+        let queue = resource.queue();
+        let mut counts = Counts::NONE;
+        for (_, waiter) in queue.iter() {
+            self.known(name, waiter.session)?;
+            *counts.of(waiter.mode) += 1;
+        }
+        ensure!(counts == queue.counts(), "the queue of {name} is miscounted");
+        let next = queue.first().map(|(ticket, _)| ticket);
+        // The first in line waits for something: else it would have been granted.
+        if let Some((_, waiter)) = queue.first()
+            && let Some(wait) = self.known(name, waiter.session)?.waits.get(&waiter.request)
+        {
+            let places = wait.places.as_slice().iter();
+            let admitted = wait.converts.is_none()
+                && places.clone().all(|place| self.admits_waiter(&place.name, place.ticket));
+            ensure!(!admitted, "{name} could be granted to the first in line, {next:?}");
         }
         Ok(())
     }

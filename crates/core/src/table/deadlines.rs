@@ -5,15 +5,15 @@
 
 use alloc::collections::BTreeSet;
 
-use crate::id::{RequestId, SessionId};
+use crate::id::{FenceToken, RequestId, SessionId};
 use crate::time::LogicalTime;
 
 /// Whose deadline it is. The order is the one in which deadlines of one moment are worked off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Due {
     Session(SessionId),
-    /// A hold, by the acquire that it answers.
-    Hold(SessionId, RequestId),
+    /// A hold, by the acquire that it answers, and its token: an acquire-all has several.
+    Hold(SessionId, RequestId, FenceToken),
     /// A wait, by its acquire.
     Wait(SessionId, RequestId),
 }
@@ -47,6 +47,21 @@ impl Deadlines {
     /// The first of those that are due.
     pub(crate) fn first_due(&self, now: LogicalTime) -> Option<Due> {
         self.set.first().filter(|(at, _)| *at <= now).map(|(_, due)| *due)
+    }
+
+    /// What a session has left behind by a planted bug must not be due for ever.
+    #[cfg(feature = "planted")]
+    pub(crate) fn forget_first_due_of_the_dead(
+        &mut self,
+        now: LogicalTime,
+        lives: impl Fn(SessionId) -> bool,
+    ) {
+        while let Some((at, due)) = self.set.first().filter(|(at, _)| *at <= now).copied() {
+            match due {
+                Due::Hold(id, ..) | Due::Wait(id, _) if !lives(id) => self.remove(at, due),
+                _ => return,
+            }
+        }
     }
 
     /// Those before `end`, in order.

@@ -1,138 +1,182 @@
-//! How holds, waits and sessions end. Each leaves every index it stands in.
+//! How holds and sessions end. Each leaves every index it stands in, and notes what it frees.
 
-use alloc::collections::btree_map::Entry;
 use alloc::vec::Vec;
 
 use super::LockTable;
-use super::answers::{Question, Reply};
+use super::answers::Reply;
 use super::deadlines::Due;
 use super::ended::End;
-use super::queue::{Ticket, Waiter};
-use super::resource::Hold;
+use super::hold::{Hold, HoldKey};
 use crate::event::{EndReason, Event};
-use crate::id::{RequestId, SessionId};
+use crate::id::{FenceToken, RequestId, SessionId};
 use crate::name::LockName;
 use crate::outcome::{Outcome, Rejection};
 
-/// What is left of a resource when its hold is taken away.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Left {
-    Nothing,
-    /// It must be promoted.
-    Waiters,
-}
-
 impl LockTable {
-    /// Takes the hold off a resource, if it is the one that is meant. The session's list of holds is
-    /// the caller's affair.
+    /// Takes a hold off its resource and out of every index. If it was to be converted, that wait ends.
     pub(crate) fn take_hold(
         &mut self,
         name: &LockName,
-        is_meant: impl FnOnce(&Hold) -> bool,
-    ) -> Option<(Hold, Left)> {
-        let Entry::Occupied(mut resource) = self.resources.entry(name.clone()) else { return None };
-        if !resource.get().hold.as_ref().is_some_and(is_meant) {
-            return None;
+        key: HoldKey,
+        events: &mut Vec<Event>,
+    ) -> Option<Hold> {
+        let resource = self.resources.get_mut(name)?;
+        let hold = resource.remove_hold(key)?;
+        let conversion = resource.queue().first().map(|(_, first)| (first.session, first.request));
+        if resource.is_unused() {
+            self.forget_resource(name);
+        } else if resource.has_line() {
+            self.freed.push(name.clone());
         }
-        let (hold, left) = if resource.get().queue.is_none() {
-            (resource.remove().hold?, Left::Nothing)
-        } else {
-            (resource.get_mut().hold.take()?, Left::Waiters)
-        };
+        if let Some(session) = self.sessions.get_mut(&key.0) {
+            session.remove_hold(key.1, name);
+        }
+        self.forget_hold_deadline(&hold);
+        if let Some((id, request)) = conversion
+            && id == key.0
+            && self.converts(id, request).is_some_and(|converts| converts.acquire == key.1)
+        {
+            self.end_wait(id, request, Reply::Rejected(Rejection::NotHeld), events);
+        }
+        Some(hold)
+    }
+
+    /// Nobody holds it, nobody waits for it, and nothing keeps it closed: it costs nothing.
+    pub(crate) fn forget_resource(&mut self, name: &LockName) {
+        #[cfg(feature = "planted")]
+        if crate::planted::Bug::FreeNameKept.is_active() {
+            return;
+        }
+        self.resources.remove(name);
+    }
+
+    fn forget_hold_deadline(&mut self, hold: &Hold) {
         #[cfg(feature = "planted")]
         if crate::planted::Bug::HoldDeadlineLeftBehind.is_active() {
-            return Some((hold, left));
+            return;
         }
         if let Some(deadline) = hold.deadline() {
-            self.deadlines.remove(deadline, Due::Hold(hold.session, hold.request));
+            self.deadlines.remove(deadline, Due::Hold(hold.session, hold.request, hold.token));
         }
-        Some((hold, left))
     }
 
-    /// Ends a wait with an answer. The place in the queue is gone; nobody moves up but by position.
-    pub(crate) fn end_wait(
+    /// Ends a hold against its holder's will. Its session remembers that, and where a lock delay was
+    /// asked for, the door stays closed for a while.
+    pub(crate) fn end_hold(
         &mut self,
-        session_id: SessionId,
-        request: RequestId,
-        reply: Reply,
+        name: &LockName,
+        key: HoldKey,
+        reason: EndReason,
         events: &mut Vec<Event>,
     ) {
-        let Some(session) = self.sessions.get_mut(&session_id) else { return };
-        let Some(wait) = session.waits.remove(&request) else { return };
-        let question = Question::Acquire { name: wait.name.clone() };
-        session.answers.keep(request, question, reply);
-        self.leave_queue(&wait.name, wait.ticket);
-        let outcome = match reply {
-            Reply::TimedOut => Outcome::TimedOut,
-            Reply::Cancelled => Outcome::Cancelled,
-            _ => Outcome::Rejected(Rejection::TooManyHolds),
-        };
-        events.push(Event::WaitEnded { name: wait.name, session: session_id, request, outcome });
+        let Some(hold) = self.take_hold(name, key, events) else { return };
+        let losses_max = self.limits.remembered_losses_max;
+        if let Some(session) = self.sessions.get_mut(&key.0) {
+            session.remember_loss(hold.token, losses_max);
+        }
+        self.close_after(name, &hold);
+        let (session, request) = key;
+        let name = name.clone();
+        events.push(Event::HoldEnded { name, session, request, token: hold.token, reason });
     }
 
-    fn leave_queue(&mut self, name: &LockName, ticket: Ticket) -> Option<Waiter> {
-        let resource = self.resources.get_mut(name)?;
-        let queue = resource.queue.as_mut()?;
-        let waiter = queue.remove(ticket)?;
-        if queue.is_empty() {
-            resource.queue = None;
+    fn close_after(&mut self, name: &LockName, hold: &Hold) {
+        let Some(delay) = hold.lock_delay() else { return };
+        let resource = self.resources.get_or_default(name);
+        let until = resource.closed_until().max(Some(self.now.after(delay)));
+        if let Some(before) = resource.closed_until() {
+            self.closed.remove(&(before, name.clone()));
         }
-        self.waiter_count -= 1;
-        let due = Due::Wait(waiter.claim.session, waiter.claim.request);
-        self.deadlines.remove(waiter.deadline, due);
-        Some(waiter)
+        resource.close_until(until);
+        if let Some(until) = until {
+            self.closed.insert((until, name.clone()));
+        }
+    }
+
+    /// A lock delay is over.
+    pub(crate) fn reopen(&mut self, name: &LockName, events: &mut Vec<Event>) {
+        let Some(resource) = self.resources.get_mut(name) else { return };
+        if let Some(until) = resource.closed_until() {
+            resource.close_until(None);
+            self.closed.remove(&(until, name.clone()));
+            self.freed.push(name.clone());
+            events.push(Event::Reopened { name: name.clone() });
+        }
     }
 
     /// Ends a session whose time is up.
-    pub(crate) fn expire_session(
-        &mut self,
-        id: SessionId,
-        freed: &mut Vec<LockName>,
-        events: &mut Vec<Event>,
-    ) {
+    pub(crate) fn expire_session(&mut self, id: SessionId, events: &mut Vec<Event>) {
         if let Some(session) = self.sessions.get(&id) {
             let reason = session.expiry_reason();
-            self.end_session(id, reason, freed, events);
+            self.end_session(id, reason, events);
         }
     }
 
-    /// Ends a session with all its waits and holds. Resources that somebody waits for are added to
-    /// `freed`: the caller promotes them when everything that ends with this command has ended, so
-    /// that nothing is granted to the dying.
+    /// Ends a session with all its waits and holds.
     pub(crate) fn end_session(
         &mut self,
         id: SessionId,
         reason: EndReason,
-        freed: &mut Vec<LockName>,
         events: &mut Vec<Event>,
     ) {
-        let Some(session) = self.sessions.remove(&id) else { return };
+        let Some(mut session) = self.sessions.remove(&id) else { return };
         #[cfg(feature = "planted")]
-        let session = session.with_parts_left_behind();
+        session.leave_parts_behind();
         self.deadlines.remove(session.deadline, Due::Session(id));
         self.public_ids.remove(&(session.public, id));
         let end = if reason == EndReason::Closed { End::Closed } else { End::Expired };
         self.ended.remember(id, end, self.limits.ended_sessions_max);
-        for (request, wait) in session.waits {
-            self.leave_queue(&wait.name, wait.ticket);
+        for (request, wait) in core::mem::take(&mut session.waits) {
+            self.leave_queues(id, request, &wait);
+            let names = wait.names();
+            self.freed.extend(names.iter().cloned());
             let outcome = Outcome::Rejected(Rejection::UnknownSession);
-            events.push(Event::WaitEnded { name: wait.name, session: id, request, outcome });
+            events.push(Event::WaitEnded { names, session: id, request, outcome });
         }
-        for (request, name) in session.holds {
-            let is_its = |hold: &Hold| hold.session == id && hold.request == request;
-            let Some((hold, left)) = self.take_hold(&name, is_its) else { continue };
-            if left == Left::Waiters {
-                freed.push(name.clone());
+        let hold_reason = match reason {
+            EndReason::Killed => EndReason::Killed,
+            _ => EndReason::SessionExpired,
+        };
+        for (request, name) in session.holds() {
+            if reason == EndReason::Closed {
+                self.give_back(name, (id, request), events);
+            } else {
+                self.end_hold(name, (id, request), hold_reason, events);
             }
-            let token = hold.token;
-            events.push(match reason {
-                EndReason::Closed => Event::Released { name, session: id, token },
-                _ => {
-                    let reason = EndReason::SessionExpired;
-                    Event::HoldEnded { name, session: id, request, token, reason }
-                }
-            });
         }
         events.push(Event::SessionEnded { session: id, public: session.public, reason });
+    }
+
+    /// Ends a hold by its holder's will.
+    pub(crate) fn give_back(
+        &mut self,
+        name: &LockName,
+        key: HoldKey,
+        events: &mut Vec<Event>,
+    ) -> Option<Hold> {
+        let hold = self.take_hold(name, key, events)?;
+        let ((session, request), token) = (key, hold.token);
+        events.push(Event::Released { name: name.clone(), session, request, token });
+        Some(hold)
+    }
+
+    /// The hold whose time is up.
+    pub(crate) fn expire_hold(
+        &mut self,
+        id: SessionId,
+        request: RequestId,
+        token: FenceToken,
+        events: &mut Vec<Event>,
+    ) {
+        let Some(session) = self.sessions.get(&id) else { return };
+        let key = (id, request);
+        let due = session.held_by(request).iter().find_map(|name| {
+            let hold = self.resources.get(name)?.hold(key)?;
+            (hold.token == token).then(|| (name.clone(), hold.ends_by_max_hold()))
+        });
+        if let Some((name, by_max_hold)) = due {
+            let reason = if by_max_hold { EndReason::MaxHold } else { EndReason::Ttl };
+            self.end_hold(&name, key, reason, events);
+        }
     }
 }

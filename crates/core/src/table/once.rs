@@ -1,32 +1,37 @@
 //! A request is carried out once: has it an answer already, and how is an answer told.
 
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
 use super::LockTable;
 use super::answers::{Question, Reply};
-use super::session::Wait;
+use super::session::Session;
+use super::wait::Wait;
 use crate::command::Call;
-use crate::id::RequestId;
+use crate::event::Event;
+use crate::id::{RequestId, SessionId};
+use crate::name::{LockName, Names};
 use crate::outcome::{Grant, Outcome, Rejection};
 
 impl LockTable {
     /// The answer to a request that must not be carried out (again); none if it is new.
     ///
-    /// An acquire that waits or holds is known by that, wherever the mark stands: a session can
+    /// A request that waits or holds is known by that, wherever the mark stands: a session can
     /// acknowledge past a long wait without losing its way back to it.
     pub(crate) fn recall(&mut self, call: &Call, question: &Question) -> Option<Outcome> {
-        let answers_max = self.answers_max(question);
-        let session = match self.session_mut(call.session) {
-            Ok(session) => session,
+        match self.session_mut(call.session) {
+            Ok(session) => session.answers.acknowledge(call.acked_through),
             Err(rejection) => return Some(Outcome::Rejected(rejection)),
-        };
-        session.answers.acknowledge(call.acked_through);
+        }
+        self.known_answer(call, question)
+    }
 
-        let session = &*session;
+    fn known_answer(&self, call: &Call, question: &Question) -> Option<Outcome> {
+        let session = self.sessions.get(&call.session)?;
         let request = call.request;
         if let Some(wait) = session.waits.get(&request) {
-            let wait = wait.clone();
-            let waiting = Question::Acquire { name: wait.name.clone() };
-            return Some(if question.repeats(&waiting) {
-                Outcome::Queued { position: self.position(&wait) }
+            return Some(if question.repeats(&wait.question) {
+                Outcome::Queued { position: self.position(wait) }
             } else {
                 Outcome::Rejected(Rejection::RequestIdReused)
             });
@@ -38,25 +43,20 @@ impl LockTable {
             return None;
         }
         if request <= session.answers.acked_through() {
-            let held = match question {
-                Question::Acquire { name } => session.holds.get(&request) == Some(name),
-                _ => false,
-            };
-            let grant = if held { self.grant_of(call, request) } else { None };
-            return Some(match grant {
-                Some(grant) => Outcome::Granted(grant),
-                None => Outcome::Rejected(Rejection::AnswerDiscarded),
+            return Some(if is_acquire_of(question, session.held_by(request)) {
+                self.tell_grant(call, question, request)
+            } else {
+                Outcome::Rejected(Rejection::AnswerDiscarded)
             });
         }
         if let Some(answer) = session.answers.get(request) {
-            let (is_retry, reply) = (question.repeats(&answer.question), answer.reply);
-            return Some(if is_retry {
-                self.tell(call, question, reply)
+            return Some(if question.repeats(&answer.question) {
+                self.tell(call, question, &answer.reply)
             } else {
                 Outcome::Rejected(Rejection::RequestIdReused)
             });
         }
-        if session.answers.len() >= answers_max {
+        if session.answers.len() >= self.answers_max(question) {
             return Some(Outcome::Rejected(Rejection::TooManyUnacknowledged));
         }
         None
@@ -74,7 +74,7 @@ impl LockTable {
 
     /// Keeps the answer to a request and tells it.
     pub(crate) fn answer(&mut self, call: &Call, question: Question, reply: Reply) -> Outcome {
-        let outcome = self.tell(call, &question, reply);
+        let outcome = self.tell(call, &question, &reply);
         #[cfg(feature = "planted")]
         if crate::planted::Bug::RefusalNotOnce.is_active() && reply == Reply::Busy {
             return outcome;
@@ -85,53 +85,120 @@ impl LockTable {
         outcome
     }
 
+    /// As [`answer`](LockTable::answer), for a refusal of which people who watch should know.
+    pub(crate) fn refuse(
+        &mut self,
+        call: &Call,
+        question: Question,
+        names: Names,
+        reply: Reply,
+        events: &mut Vec<Event>,
+    ) -> Outcome {
+        let outcome = self.answer(call, question, reply);
+        events.push(Event::Refused {
+            names,
+            session: call.session,
+            request: call.request,
+            outcome: outcome.clone(),
+        });
+        outcome
+    }
+
     /// An answer in full, with deadlines as they are now.
-    fn tell(&self, call: &Call, question: &Question, reply: Reply) -> Outcome {
+    fn tell(&self, call: &Call, question: &Question, reply: &Reply) -> Outcome {
         match reply {
-            Reply::Granted => match self.grant_of(call, call.request) {
-                Some(grant) => Outcome::Granted(grant),
-                None => Outcome::Rejected(Rejection::GrantEnded),
-            },
+            Reply::Granted => self.tell_grant(call, question, call.request),
+            Reply::Reentered { acquire } | Reply::Converted { acquire } => {
+                self.tell_grant(call, question, *acquire)
+            }
             Reply::CancelTooLate => {
-                let grant = match question {
-                    Question::Cancel { target } => self.grant_of(call, *target),
-                    _ => None,
+                let grants = match question {
+                    Question::Cancel { target } => self.grants_of(call.session, *target),
+                    _ => [].into(),
                 };
                 // On a retry the hold may be gone. What counts for the sender is that nothing is held.
-                grant.map_or(Outcome::CancelNothing, Outcome::CancelTooLate)
+                if grants.is_empty() {
+                    Outcome::CancelNothing
+                } else {
+                    Outcome::CancelTooLate(grants)
+                }
             }
             Reply::Renewed { deadline } => match self.sessions.get(&call.session) {
-                Some(session) => Outcome::Renewed { deadline, session_deadline: session.deadline },
+                Some(session) => {
+                    Outcome::Renewed { deadline: *deadline, session_deadline: session.deadline }
+                }
                 None => Outcome::Rejected(Rejection::UnknownSession),
             },
             Reply::Busy => Outcome::Busy,
             Reply::TimedOut => Outcome::TimedOut,
             Reply::Cancelled => Outcome::Cancelled,
+            Reply::Deadlock(cycle) => Outcome::Deadlock(cycle.clone()),
+            Reply::Died { since } => Outcome::Died { since: *since },
             Reply::CancelDone => Outcome::CancelDone,
             Reply::CancelNothing => Outcome::CancelNothing,
-            Reply::Release(answer) => Outcome::Release(answer),
-            Reply::NotHeld => Outcome::Rejected(Rejection::NotHeld),
-            Reply::TooManyHolds => Outcome::Rejected(Rejection::TooManyHolds),
-            Reply::TooManyWaits => Outcome::Rejected(Rejection::TooManyWaits),
-            Reply::QueueFull => Outcome::Rejected(Rejection::QueueFull),
+            Reply::Release(answer) => Outcome::Release(*answer),
+            Reply::Proclaimed => Outcome::Proclaimed,
+            Reply::Transferred { token } => Outcome::Transferred { token: *token },
+            Reply::Rejected(rejection) => Outcome::Rejected(*rejection),
         }
     }
 
-    /// What the caller's session holds by that acquire.
-    pub(crate) fn grant_of(&self, call: &Call, acquire: RequestId) -> Option<Grant> {
-        let session = self.sessions.get(&call.session)?;
-        let name = session.holds.get(&acquire)?;
-        let hold = self.resources.get(name)?.hold.as_ref()?;
+    /// What a request was granted, as far as it is still held. The convert of one lock of an
+    /// acquire-all is answered with that one.
+    fn tell_grant(&self, call: &Call, question: &Question, acquire: RequestId) -> Outcome {
+        let mut grants = self.grants_of(call.session, acquire);
+        if matches!(question, Question::AcquireAll { .. }) && !grants.is_empty() {
+            return Outcome::GrantedAll(grants);
+        }
+        let meant = match question {
+            Question::Acquire { name } | Question::Convert { name, .. } => Some(name),
+            _ => None,
+        };
+        match grants.iter_mut().find(|grant| meant.is_none_or(|name| grant.name == *name)) {
+            Some(grant) => Outcome::Granted(grant.clone()),
+            None => Outcome::Rejected(Rejection::GrantEnded),
+        }
+    }
+
+    /// What a session holds by that acquire.
+    pub(crate) fn grants_of(&self, id: SessionId, acquire: RequestId) -> Box<[Grant]> {
+        let Some(session) = self.sessions.get(&id) else { return [].into() };
+        let names = session.held_by(acquire).iter();
+        names.filter_map(|name| self.grant_of(id, session, acquire, name)).collect()
+    }
+
+    fn grant_of(
+        &self,
+        id: SessionId,
+        session: &Session,
+        acquire: RequestId,
+        name: &LockName,
+    ) -> Option<Grant> {
+        let hold = self.resources.get(name)?.hold((id, acquire))?;
         Some(Grant {
             name: name.clone(),
             token: hold.token,
+            mode: hold.mode,
             deadline: hold.deadline(),
             session_deadline: session.deadline,
         })
     }
 
-    fn position(&self, wait: &Wait) -> u64 {
-        let queue = self.resources.get(&wait.name).and_then(|resource| resource.queue.as_ref());
-        queue.map_or(1, |queue| queue.position(wait.ticket))
+    /// The worst of its positions.
+    pub(crate) fn position(&self, wait: &Wait) -> u64 {
+        let places = wait.places.as_slice().iter();
+        let positions = places.filter_map(|place| {
+            Some(self.resources.get(&place.name)?.queue().position(place.ticket))
+        });
+        positions.max().unwrap_or(1)
+    }
+}
+
+/// Is it the acquire by which these are held? Of an acquire-all some may have been given back.
+fn is_acquire_of(question: &Question, held: &[LockName]) -> bool {
+    match question {
+        Question::Acquire { name } => held == core::slice::from_ref(name),
+        Question::AcquireAll { .. } => !held.is_empty(),
+        _ => false,
     }
 }

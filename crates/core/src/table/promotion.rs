@@ -1,89 +1,89 @@
 //! Grants, and how a resource that became free goes to the next in line.
 //!
-//! One end of a hold wakes one waiter. A waiter that cannot be granted any more (its deadline has
-//! passed, its session is due) is passed over and leaves the queue, so the dead never stall it.
+//! Whatever frees something only notes it. When the command has done the rest, those who can be granted
+//! are: so nothing is granted to one that ends with the same command. One end of a hold wakes one waiter,
+//! or the run of readers at the head. A waiter that cannot be granted any more (its deadline has passed,
+//! its session is due) is passed over and leaves the queue, so the dead never stall it.
 
 use alloc::vec::Vec;
 
 use super::LockTable;
 use super::answers::{Question, Reply};
 use super::deadlines::Due;
-use super::resource::{Begun, Hold};
+use super::hold::{Hold, HoldKey, Holder};
+use super::queue::{Counts, Ticket};
+use super::resource::Resource;
+use super::wait::{Converts, Wait};
+use crate::command::{Mode, Terms};
 use crate::event::Event;
-use crate::id::FenceToken;
+use crate::id::{FenceToken, RequestId, SessionId};
 use crate::name::LockName;
-use crate::outcome::{Grant, Outcome};
+use crate::outcome::{Grant, Outcome, Rejection};
 
-/// What is to be done with the first in line.
+/// What is to be done with a waiter that nothing is in the way of, here.
 enum Next {
     Grant,
+    /// It waits for something else as well.
+    PassBy,
     EndWait(Reply),
     EndSession,
 }
 
 impl LockTable {
-    /// Gives a freed resource to the next in line, outside of a tick.
-    pub(crate) fn promote(&mut self, name: &LockName, events: &mut Vec<Event>) {
-        self.promote_or(name, None, events);
-    }
-
-    /// Gives freed resources to the next in line, at the end of a tick. A due session that comes up
-    /// is ended rather than granted a lock that the next tick would take away; what it held is freed
-    /// as well.
-    pub(crate) fn promote_all_in_tick(&mut self, freed: Vec<LockName>, events: &mut Vec<Event>) {
-        let mut to_do = freed;
-        while !to_do.is_empty() {
-            for name in core::mem::take(&mut to_do) {
-                self.promote_or(&name, Some(&mut to_do), events);
+    /// Gives what has become free to the next in line. In a tick a due session that comes up is ended
+    /// rather than granted a lock that the next tick would take away; what it held is freed as well.
+    pub(crate) fn promote_freed(&mut self, in_tick: bool, events: &mut Vec<Event>) {
+        while !self.freed.is_empty() {
+            for name in core::mem::take(&mut self.freed) {
+                self.promote(&name, in_tick, events);
             }
         }
     }
 
-    fn promote_or(
-        &mut self,
-        name: &LockName,
-        mut freed_by_due_sessions: Option<&mut Vec<LockName>>,
-        events: &mut Vec<Event>,
-    ) {
+    fn promote(&mut self, name: &LockName, in_tick: bool, events: &mut Vec<Event>) {
+        let mut passed: Option<Ticket> = None;
+        let mut ahead = Counts::NONE;
         loop {
             let Some(resource) = self.resources.get(name) else { return };
-            if resource.hold.is_some() {
+            if resource.is_unused() {
+                self.forget_resource(name);
                 return;
             }
-            let Some((_, waiter)) = resource.queue.as_ref().and_then(|queue| queue.first()) else {
-                self.resources.remove(name);
+            if resource.closed_until().is_some() || self.freezes.cover(name) {
                 return;
-            };
-            let (session_id, request) = (waiter.claim.session, waiter.claim.request);
+            }
+            let Some((ticket, waiter)) = resource.queue().after(passed) else { return };
+            let (id, request, mode) = (waiter.session, waiter.request, waiter.mode);
             #[cfg(feature = "planted")]
             if crate::planted::Bug::GrantToEndedSession.is_active()
-                && !self.sessions.contains_key(&session_id)
+                && resource.holder_count() == 0
+                && !self.sessions.contains_key(&id)
             {
-                return self.grant_first(name, events);
+                return self.grant_to_the_dead(name, ticket, events);
             }
-            let next = match self.sessions.get(&session_id) {
-                _ if waiter.deadline <= self.now => Next::EndWait(Reply::TimedOut),
-                Some(session)
-                    if freed_by_due_sessions.is_some() && session.deadline <= self.now =>
-                {
-                    Next::EndSession
-                }
-                Some(session) if session.holds.len() >= self.limits.holds_per_session_max => {
-                    Next::EndWait(Reply::TooManyHolds)
-                }
-                _ if self.last_token >= FenceToken::MAX.0 => Next::EndWait(Reply::TooManyHolds),
-                _ => Next::Grant,
-            };
-            match (next, &mut freed_by_due_sessions) {
-                (Next::EndSession, Some(freed)) => self.expire_session(session_id, freed, events),
-                (Next::EndWait(reply), _) => self.end_wait(session_id, request, reply, events),
-                _ => {
+            let converts = self.converts(id, request).map(|converts| (id, converts.acquire));
+            if !self.admits(name, resource, mode, ahead, converts) {
+                return;
+            }
+            match self.next_for(id, request, name, in_tick) {
+                Next::Grant => {
+                    self.grant_wait(id, request, events);
                     #[cfg(feature = "planted")]
-                    if crate::planted::Bug::PromotesTwo.is_active() {
-                        self.grant_first(name, events);
+                    if crate::planted::Bug::PromotesTwo.is_active()
+                        && let Some(resource) = self.resources.get(name)
+                        && let Some((_, waiter)) = resource.queue().first()
+                        && self.converts(waiter.session, waiter.request).is_none()
+                    {
+                        let (id, request) = (waiter.session, waiter.request);
+                        self.grant_wait(id, request, events);
                     }
-                    return self.grant_first(name, events);
                 }
+                Next::PassBy => {
+                    passed = Some(ticket);
+                    *ahead.of(mode) += 1;
+                }
+                Next::EndWait(reply) => self.end_wait(id, request, reply, events),
+                Next::EndSession => self.expire_session(id, events),
             }
             #[cfg(feature = "planted")]
             if crate::planted::Bug::PassedOverWaiterStalls.is_active() {
@@ -92,128 +92,201 @@ impl LockTable {
         }
     }
 
-    fn grant_first(&mut self, name: &LockName, events: &mut Vec<Event>) {
-        let Some(resource) = self.resources.get_mut(name) else { return };
-        let Some(queue) = &mut resource.queue else { return };
-        let Some((ticket, waiter)) = queue.first() else { return };
-        let (session_id, request) = (waiter.claim.session, waiter.claim.request);
-        let Some(token) = next_token(&mut self.last_token) else { return };
-        let Some(waiter) = queue.remove(ticket) else { return };
-        if queue.is_empty() {
-            resource.queue = None;
-        }
-        let hold = Hold::new(waiter.claim, token, self.now);
-        let begun = hold.begun();
-        resource.hold = Some(hold);
-        self.waiter_count -= 1;
-        self.deadlines.remove(waiter.deadline, Due::Wait(session_id, request));
-        if let Some(session) = self.sessions.get_mut(&session_id) {
-            session.waits.remove(&request);
-        }
-        let grant = self.note_grant(name.clone(), begun, events);
-        events.push(Event::WaitEnded {
-            name: name.clone(),
-            session: session_id,
-            request,
-            outcome: Outcome::Granted(grant),
-        });
+    pub(crate) fn converts(&self, id: SessionId, request: RequestId) -> Option<Converts> {
+        self.sessions.get(&id)?.waits.get(&request)?.converts
     }
 
-    /// Records a hold that has just begun wherever it must be known, and tells of it.
-    pub(crate) fn note_grant(
+    fn next_for(&self, id: SessionId, request: RequestId, here: &LockName, in_tick: bool) -> Next {
+        let Some(session) = self.sessions.get(&id) else { return Next::PassBy };
+        let Some(wait) = session.waits.get(&request) else { return Next::PassBy };
+        let places = wait.places.as_slice();
+        let elsewhere = places.iter().filter(|place| place.name != *here);
+        if wait.deadline <= self.now {
+            Next::EndWait(Reply::TimedOut)
+        } else if in_tick && session.deadline <= self.now {
+            Next::EndSession
+        } else if wait.converts.is_none()
+            && (session.hold_count() + places.len() > self.limits.holds_per_session_max
+                || !self.has_tokens_for(places.len()))
+        {
+            Next::EndWait(Reply::Rejected(Rejection::TooManyHolds))
+        } else if elsewhere.into_iter().all(|place| self.admits_waiter(&place.name, place.ticket)) {
+            Next::Grant
+        } else {
+            Next::PassBy
+        }
+    }
+
+    /// Its time has come in all its queues.
+    pub(crate) fn grant_wait(
         &mut self,
-        name: LockName,
-        begun: Begun,
+        id: SessionId,
+        request: RequestId,
         events: &mut Vec<Event>,
-    ) -> Grant {
-        let Begun { session: session_id, request, actor, token, deadline } = begun;
+    ) {
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        let Some(wait) = session.waits.remove(&request) else { return };
+        self.leave_queues(id, request, &wait);
+        let names = wait.names();
+        let outcome = match wait.converts {
+            Some(converts) => {
+                let name = names.as_slice().first();
+                name.map_or(Outcome::Rejected(Rejection::NotHeld), |name| {
+                    self.upgrade(name, (id, converts.acquire), request, events)
+                })
+            }
+            None => self.grant_places(id, request, wait, events),
+        };
+        events.push(Event::WaitEnded { names, session: id, request, outcome });
+    }
+
+    fn grant_places(
+        &mut self,
+        session: SessionId,
+        request: RequestId,
+        wait: Wait,
+        events: &mut Vec<Event>,
+    ) -> Outcome {
+        let holder = Holder { session, request, actor: wait.actor };
+        let question = wait.question.clone();
+        let wanted = wait.places.as_slice().iter().map(|place| (&place.name, place.mode));
+        self.grant(holder, question, wanted, &wait.terms, events)
+    }
+
+    /// Grants all of these, in one step. Whoever calls this has made sure that nothing is in the way.
+    pub(crate) fn grant<'a>(
+        &mut self,
+        holder: Holder,
+        question: Question,
+        wanted: impl Iterator<Item = (&'a LockName, Mode)>,
+        terms: &Terms,
+        events: &mut Vec<Event>,
+    ) -> Outcome {
+        let all = matches!(question, Question::AcquireAll { .. });
+        let mut grants = Vec::new();
+        let mut only = None;
+        for (name, mode) in wanted {
+            let grant = self.begin_hold(holder, name, mode, terms, events);
+            if all {
+                grants.extend(grant);
+            } else {
+                only = grant;
+            }
+        }
+        if let Some(session) = self.sessions.get_mut(&holder.session) {
+            session.answers.keep(holder.request, question, Reply::Granted);
+        }
+        match only {
+            Some(grant) => Outcome::Granted(grant),
+            None if all => Outcome::GrantedAll(grants.into_boxed_slice()),
+            None => Outcome::Rejected(Rejection::TooManyHolds),
+        }
+    }
+
+    fn begin_hold(
+        &mut self,
+        holder: Holder,
+        name: &LockName,
+        mode: Mode,
+        terms: &Terms,
+        events: &mut Vec<Event>,
+    ) -> Option<Grant> {
+        let Holder { session: id, request, actor } = holder;
+        let run = match mode {
+            Mode::Shared => self.resources.get(name).and_then(Resource::shared_token),
+            Mode::Exclusive | Mode::Permit { .. } => None,
+        };
+        let token = match run {
+            Some(token) => token,
+            None => self.next_token()?,
+        };
+        let hold = Hold::new(holder, mode, token, terms, self.now);
+        let deadline = hold.deadline();
         if let Some(deadline) = deadline {
-            self.deadlines.insert(deadline, Due::Hold(session_id, request));
+            self.deadlines.insert(deadline, Due::Hold(id, request, token));
+        }
+        // The text that the table has already, not another copy of it.
+        let name = match self.resources.get_key_value(name) {
+            Some((name, _)) => name.clone(),
+            None => name.clone(),
+        };
+        match self.resources.get_mut(&name) {
+            Some(resource) => resource.add_hold(hold),
+            None => {
+                self.resources.insert(name.clone(), Resource::held(hold));
+            }
         }
         let mut session_deadline = self.now;
-        if let Some(session) = self.sessions.get_mut(&session_id) {
+        if let Some(session) = self.sessions.get_mut(&id) {
             session_deadline = session.deadline;
-            session.holds.insert(request, name.clone());
-            let question = Question::Acquire { name: name.clone() };
-            session.answers.keep(request, question, Reply::Granted);
+            session.add_hold(request, name.clone());
         }
         events.push(Event::Granted {
             name: name.clone(),
-            session: session_id,
+            session: id,
             request,
             actor,
+            mode,
             token,
+            metadata: terms.metadata.clone(),
         });
-        Grant { name, token, deadline, session_deadline }
-    }
-}
-
-/// The token of the next grant. There are enough for a million grants a second over thousands of
-/// centuries; should they ever run out, nothing is granted any more.
-pub(crate) fn next_token(last_token: &mut u64) -> Option<FenceToken> {
-    if *last_token >= FenceToken::MAX.0 {
-        return None;
-    }
-    *last_token += 1;
-    Some(FenceToken(*last_token))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::command::{Acquire, Call, Command, Mode, OpenSession, Owner};
-    use crate::id::{ActorId, LogIndex, PublicSessionId, RequestId, SessionId};
-    use crate::limits::Limits;
-    use crate::outcome::Rejection;
-    use crate::time::{LogicalTime, Span};
-
-    fn acquire(request: u64) -> Command {
-        Command::Acquire(Acquire {
-            call: Call {
-                session: SessionId(1),
-                request: RequestId(request),
-                acked_through: RequestId(0),
-            },
-            actor: ActorId(0),
-            name: LockName::new("wallet").unwrap(),
-            mode: Mode::Exclusive,
-            wait: Span::from_secs(10),
-            ttl: None,
-            max_hold: None,
-            metadata: [].into(),
-        })
+        Some(Grant { name, token, mode, deadline, session_deadline })
     }
 
-    #[test]
-    fn no_token_is_ever_higher_than_a_signed_column_can_hold() {
-        let mut table = LockTable::new(Limits::default());
-        table.last_token = FenceToken::MAX.0 - 1;
-        let mut events = Vec::new();
-        let mut apply = |table: &mut LockTable, command| {
-            table.apply(LogIndex(1), LogicalTime::ZERO, command, &mut events)
+    /// A reader that is alone becomes the writer, under a new token.
+    pub(crate) fn upgrade(
+        &mut self,
+        name: &LockName,
+        key: HoldKey,
+        convert: RequestId,
+        events: &mut Vec<Event>,
+    ) -> Outcome {
+        let Some(token) = self.next_token() else {
+            return Outcome::Rejected(Rejection::TooManyHolds);
         };
-        let open = OpenSession {
-            session: SessionId(1),
-            public: PublicSessionId(1),
-            stream: None,
-            ttl: Span::from_secs(60),
-            linger: Span::ZERO,
-            owner: Owner::default(),
-        };
-        apply(&mut table, Command::OpenSession(open));
-        assert!(matches!(apply(&mut table, acquire(1)), Outcome::Granted(_)));
-        for request in [2, 3] {
-            assert!(matches!(apply(&mut table, acquire(request)), Outcome::Queued { .. }));
+        let hold = self.resources.get_mut(name).and_then(|resource| resource.hold_mut(key));
+        let Some(hold) = hold else { return Outcome::Rejected(Rejection::NotHeld) };
+        let before = core::mem::replace(&mut hold.token, token);
+        hold.mode = Mode::Exclusive;
+        let deadline = hold.deadline();
+        if let Some(deadline) = deadline {
+            self.deadlines.remove(deadline, Due::Hold(key.0, key.1, before));
+            self.deadlines.insert(deadline, Due::Hold(key.0, key.1, token));
         }
-        let call =
-            Call { session: SessionId(1), request: RequestId(4), acked_through: RequestId(0) };
-        let name = LockName::new("wallet").unwrap();
-        apply(&mut table, Command::Release { call, name, token: FenceToken::MAX });
-        // Nobody is left standing before a lock that will never be granted.
-        assert_eq!((table.lock_count(), table.waiter_count()), (0, 0));
-        let refused = Outcome::Rejected(Rejection::TooManyHolds);
-        assert_eq!(apply(&mut table, acquire(5)), refused);
-        assert_eq!(table.last_token(), FenceToken::MAX.0);
-        assert_eq!(table.check(), Ok(()));
+        let mut session_deadline = self.now;
+        if let Some(session) = self.sessions.get_mut(&key.0) {
+            session_deadline = session.deadline;
+            let question = Question::Convert { name: name.clone(), token: before };
+            session.answers.keep(convert, question, Reply::Converted { acquire: key.1 });
+        }
+        let mode = Mode::Exclusive;
+        let (session, request) = key;
+        events.push(Event::Converted { name: name.clone(), session, request, mode, token });
+        Outcome::Granted(Grant { name: name.clone(), token, mode, deadline, session_deadline })
+    }
+
+    /// The token of the next grant. There are enough for a million grants a second over thousands of
+    /// centuries; should they ever run out, nothing is granted any more.
+    pub(crate) fn next_token(&mut self) -> Option<FenceToken> {
+        if !self.has_tokens_for(1) {
+            return None;
+        }
+        self.last_token += 1;
+        Some(FenceToken(self.last_token))
+    }
+
+    pub(crate) fn has_tokens_for(&self, grants: usize) -> bool {
+        self.last_token.saturating_add(grants as u64) <= FenceToken::MAX.0
+    }
+
+    /// What a table does that does not look whether the session lives.
+    #[cfg(feature = "planted")]
+    fn grant_to_the_dead(&mut self, name: &LockName, ticket: Ticket, events: &mut Vec<Event>) {
+        let Some(resource) = self.resources.get_mut(name) else { return };
+        let Some(waiter) = resource.queue_mut().remove(ticket) else { return };
+        self.waiter_count -= 1;
+        let holder =
+            Holder { session: waiter.session, request: waiter.request, actor: waiter.actor };
+        self.begin_hold(holder, name, waiter.mode, &Terms::default(), events);
     }
 }

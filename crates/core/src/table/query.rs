@@ -1,25 +1,44 @@
 //! Looking at the table. Nothing here shows a session's secret id.
 
 use alloc::boxed::Box;
+use alloc::string::String;
 use alloc::vec::Vec;
 use core::ops::Bound;
 
 use super::LockTable;
+use super::freeze::Freeze;
+use super::hold::Hold;
 use super::queue::Waiter;
-use super::resource::Hold;
 use crate::command::{Mode, Owner};
 use crate::id::{ActorId, FenceToken, PublicSessionId, SessionId};
 use crate::name::LockName;
 use crate::time::{LogicalTime, Span};
 
-/// One resource: who holds it, who waits. A free one has neither.
+/// One resource: who holds it, who waits. A free one has neither, unless it is kept from those who wait.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LockStatus {
+    /// Some of them.
     pub holders: Vec<HolderInfo>,
+    /// All of them.
+    pub holder_count: usize,
     /// The first in line.
     pub waiters: Vec<WaiterInfo>,
     /// All of them.
     pub waiter_count: usize,
+    /// A lock delay: nobody is granted before.
+    pub closed_until: Option<LogicalTime>,
+    pub frozen: Option<FreezeInfo>,
+    /// The number of permits that an operator has set.
+    pub permits: Option<u32>,
+}
+
+/// A prefix under which nothing is granted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FreezeInfo {
+    pub prefix: String,
+    pub until: LogicalTime,
+    pub by: Box<str>,
+    pub reason: Box<str>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +52,9 @@ pub struct HolderInfo {
     /// When the hold ends on its own; none if only the session bounds it.
     pub deadline: Option<LogicalTime>,
     pub session_deadline: LogicalTime,
+    /// How often its holder entered it again.
+    pub reentries: u32,
+    pub preemptible: bool,
     pub metadata: Box<[u8]>,
 }
 
@@ -47,20 +69,20 @@ pub struct WaiterInfo {
     pub queued_at: LogicalTime,
     /// When it stops waiting.
     pub deadline: LogicalTime,
+    /// What else it must get at the same moment: it is an acquire-all.
+    pub also: Vec<LockName>,
+    /// It holds the lock shared, and wants it exclusively.
+    pub converts: bool,
 }
 
 /// One line of a listing of locks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockSummary {
     pub name: LockName,
-    pub mode: Mode,
     pub holder_count: usize,
     pub waiter_count: usize,
-    /// This and what follows: of the first holder.
-    pub token: FenceToken,
-    pub session: PublicSessionId,
-    pub owner: Owner,
-    pub granted_at: LogicalTime,
+    /// None if it is free: awaited or closed.
+    pub first_holder: Option<HolderInfo>,
 }
 
 /// One line of a listing of sessions.
@@ -80,18 +102,31 @@ pub struct SessionSummary {
 }
 
 impl LockTable {
-    /// Who holds a resource, and the first `waiters_max` of those who wait for it.
-    pub fn status(&self, name: &str, waiters_max: usize) -> LockStatus {
-        let Some(resource) = self.resources.get(name) else { return LockStatus::default() };
-        let waiters = resource.queue.iter().flat_map(|queue| queue.iter()).take(waiters_max);
+    /// Who holds a resource, and who waits for it: at most so many of each.
+    pub fn status(&self, name: &str, shown_max: usize) -> LockStatus {
+        let frozen = self.freezes.over(name).map(freeze_info);
+        let permits = self.permits.get(name).copied();
+        let Some(resource) = self.resources.get(name) else {
+            return LockStatus { frozen, permits, ..LockStatus::default() };
+        };
+        let waiters = resource.queue().iter().take(shown_max);
         LockStatus {
-            holders: resource.hold.iter().map(|hold| self.holder_info(hold)).collect(),
+            holders: resource.holds().take(shown_max).map(|hold| self.holder_info(hold)).collect(),
+            holder_count: resource.holder_count(),
             waiters: waiters
                 .zip(1..)
-                .map(|((_, waiter), position)| self.waiter_info(waiter, position))
+                .map(|((_, waiter), position)| self.waiter_info(name, waiter, position))
                 .collect(),
             waiter_count: resource.waiter_count(),
+            closed_until: resource.closed_until(),
+            frozen,
+            permits,
         }
+    }
+
+    /// All prefixes that are frozen, in order.
+    pub fn freezes(&self) -> Vec<FreezeInfo> {
+        self.freezes.iter().map(freeze_info).collect()
     }
 
     /// Locks whose names begin with `prefix`, in order of names, those that come after `after`.
@@ -103,19 +138,11 @@ impl LockTable {
         self.resources
             .range::<str, _>((start, Bound::Unbounded))
             .take_while(|(name, _)| name.starts_with(prefix))
-            .filter_map(|(name, resource)| {
-                let hold = resource.hold.as_ref()?;
-                let (session, owner, _) = self.who(hold.session);
-                Some(LockSummary {
-                    name: name.clone(),
-                    mode: hold.mode,
-                    holder_count: 1,
-                    waiter_count: resource.waiter_count(),
-                    token: hold.token,
-                    session,
-                    owner,
-                    granted_at: hold.granted_at,
-                })
+            .map(|(name, resource)| LockSummary {
+                name: name.clone(),
+                holder_count: resource.holder_count(),
+                waiter_count: resource.waiter_count(),
+                first_holder: resource.holds().next().map(|hold| self.holder_info(hold)),
             })
             .take(limit)
             .collect()
@@ -138,7 +165,7 @@ impl LockTable {
                     linger: session.linger,
                     opened_at: session.opened_at,
                     deadline: session.deadline,
-                    hold_count: session.holds.len(),
+                    hold_count: session.hold_count(),
                     wait_count: session.waits.len(),
                     connected: session.connected,
                 })
@@ -158,20 +185,28 @@ impl LockTable {
             granted_at: hold.granted_at,
             deadline: hold.deadline(),
             session_deadline,
+            reentries: hold.reentries(),
+            preemptible: hold.is_preemptible(),
             metadata: Box::from(hold.metadata()),
         }
     }
 
-    fn waiter_info(&self, waiter: &Waiter, position: u64) -> WaiterInfo {
-        let (session, owner, _) = self.who(waiter.claim.session);
+    fn waiter_info(&self, name: &str, waiter: &Waiter, position: u64) -> WaiterInfo {
+        let (session, owner, _) = self.who(waiter.session);
+        let wait = self.sessions.get(&waiter.session);
+        let wait = wait.and_then(|session| session.waits.get(&waiter.request));
+        let places = wait.map_or(&[][..], |wait| wait.places.as_slice());
+        let others = places.iter().filter(|place| &*place.name != name);
         WaiterInfo {
             session,
             owner,
-            actor: waiter.claim.actor,
-            mode: waiter.claim.mode,
+            actor: waiter.actor,
+            mode: waiter.mode,
             position,
-            queued_at: waiter.queued_at,
-            deadline: waiter.deadline,
+            queued_at: wait.map_or(self.now, |wait| wait.queued_at),
+            deadline: wait.map_or(self.now, |wait| wait.deadline),
+            also: others.map(|place| place.name.clone()).collect(),
+            converts: wait.is_some_and(|wait| wait.converts.is_some()),
         }
     }
 
@@ -180,5 +215,14 @@ impl LockTable {
             Some(session) => (session.public, session.owner.clone(), session.deadline),
             None => (PublicSessionId(0), Owner::default(), LogicalTime::ZERO),
         }
+    }
+}
+
+fn freeze_info((prefix, freeze): (&str, &Freeze)) -> FreezeInfo {
+    FreezeInfo {
+        prefix: String::from(prefix),
+        until: freeze.until,
+        by: freeze.by.clone(),
+        reason: freeze.reason.clone(),
     }
 }

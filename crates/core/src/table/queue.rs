@@ -3,32 +3,53 @@
 //! A waiter has a [`Ticket`], by which it can leave from the middle in O(log n). Tickets rise along
 //! one queue; they mean nothing outside of it. Waiters stand in blocks, so that a position can be
 //! told by counting blocks instead of waiters: after a leader change everybody asks again at once.
+//!
+//! The queue knows how many wait in each mode and who of them waits elsewhere as well, so that the next
+//! request can be judged without walking along it.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 
-use super::resource::Claim;
-use crate::time::LogicalTime;
+use crate::command::{Mode, Policy};
+use crate::id::{ActorId, RequestId, SessionId};
 
 /// A place in one queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Ticket(pub(crate) u64);
 
-#[derive(Clone, Debug)]
+/// Who stands at a place. What it asks for is kept with its session.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Waiter {
-    pub(crate) claim: Claim,
-    pub(crate) queued_at: LogicalTime,
-    /// When it stops waiting.
-    pub(crate) deadline: LogicalTime,
+    pub(crate) session: SessionId,
+    pub(crate) request: RequestId,
+    pub(crate) actor: ActorId,
+    pub(crate) mode: Mode,
+    pub(crate) policy: Policy,
 }
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct WaitQueue {
     /// By block number; no block is empty.
     blocks: BTreeMap<u64, BTreeMap<Ticket, Waiter>>,
-    len: usize,
+    counts: Counts,
+    /// Those whose actor stands in another place as well, here or elsewhere.
+    tangled: BTreeSet<Ticket>,
+    /// Those who wait for younger actors only.
+    wait_die: BTreeSet<Ticket>,
+    /// What those who wait for a permit have stated.
+    permits: u32,
+}
+
+/// How many want it in which way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) exclusive: usize,
+    pub(crate) shared: usize,
+    pub(crate) permits: usize,
 }
 
 const TICKETS_PER_BLOCK: u64 = 256;
+/// In the middle, since a conversion goes to the front.
+const FIRST_TICKET: Ticket = Ticket(1 << 62);
 
 impl Ticket {
     fn block(self) -> u64 {
@@ -36,20 +57,65 @@ impl Ticket {
     }
 }
 
+impl Counts {
+    pub(crate) const NONE: Counts = Counts { exclusive: 0, shared: 0, permits: 0 };
+
+    pub(crate) fn of(&mut self, mode: Mode) -> &mut usize {
+        match mode {
+            Mode::Exclusive => &mut self.exclusive,
+            Mode::Shared => &mut self.shared,
+            Mode::Permit { .. } => &mut self.permits,
+        }
+    }
+
+    pub(crate) fn total(&self) -> usize {
+        self.exclusive + self.shared + self.permits
+    }
+
+    /// Does everybody want it in the same way as this one, and could all have it so together?
+    pub(crate) fn are_all_like(&self, mode: Mode) -> bool {
+        match mode {
+            Mode::Exclusive => self.total() == 0,
+            Mode::Shared => self.exclusive == 0 && self.permits == 0,
+            Mode::Permit { .. } => self.exclusive == 0 && self.shared == 0,
+        }
+    }
+}
+
 impl WaitQueue {
+    pub(crate) const EMPTY: WaitQueue = WaitQueue {
+        blocks: BTreeMap::new(),
+        counts: Counts::NONE,
+        tangled: BTreeSet::new(),
+        wait_die: BTreeSet::new(),
+        permits: 0,
+    };
+
     /// Takes a place at the end.
     pub(crate) fn push(&mut self, waiter: Waiter) -> Ticket {
-        let ticket = self.last_ticket().map_or(Ticket(1), |Ticket(last)| Ticket(last + 1));
+        let ticket = self.last_ticket().map_or(FIRST_TICKET, |Ticket(last)| Ticket(last + 1));
         self.insert(ticket, waiter);
         ticket
     }
 
-    /// Takes the place that the ticket says.
+    /// Takes a place before all others.
+    pub(crate) fn push_front(&mut self, waiter: Waiter) -> Ticket {
+        let first = self.first().map(|(ticket, _)| ticket);
+        let ticket = first.map_or(FIRST_TICKET, |Ticket(first)| Ticket(first - 1));
+        self.insert(ticket, waiter);
+        ticket
+    }
+
+    /// Takes the place that the ticket says, which is free.
     pub(crate) fn insert(&mut self, ticket: Ticket, waiter: Waiter) {
-        let replaced = self.blocks.entry(ticket.block()).or_default().insert(ticket, waiter);
-        if replaced.is_none() {
-            self.len += 1;
+        *self.counts.of(waiter.mode) += 1;
+        if let Mode::Permit { limit } = waiter.mode {
+            self.permits = limit;
         }
+        if waiter.policy == Policy::WaitDie {
+            self.wait_die.insert(ticket);
+        }
+        self.blocks.entry(ticket.block()).or_default().insert(ticket, waiter);
     }
 
     pub(crate) fn remove(&mut self, ticket: Ticket) -> Option<Waiter> {
@@ -58,22 +124,65 @@ impl WaitQueue {
         if block.is_empty() {
             self.blocks.remove(&ticket.block());
         }
-        self.len -= 1;
+        *self.counts.of(waiter.mode) -= 1;
+        self.tangled.remove(&ticket);
+        self.wait_die.remove(&ticket);
         Some(waiter)
     }
 
-    pub(crate) fn first(&self) -> Option<(Ticket, &Waiter)> {
-        #[cfg(feature = "planted")]
-        if crate::planted::Bug::LastInFirstOut.is_active() {
-            return self.iter().last();
+    /// The waiter's actor stands, or no longer stands, in another place as well.
+    pub(crate) fn set_tangled(&mut self, ticket: Ticket, tangled: bool) {
+        if tangled {
+            self.tangled.insert(ticket);
+        } else {
+            self.tangled.remove(&ticket);
         }
+    }
+
+    pub(crate) fn get(&self, ticket: Ticket) -> Option<&Waiter> {
+        self.blocks.get(&ticket.block())?.get(&ticket)
+    }
+
+    pub(crate) fn first(&self) -> Option<(Ticket, &Waiter)> {
         let (_, block) = self.blocks.first_key_value()?;
         block.first_key_value().map(|(ticket, waiter)| (*ticket, waiter))
+    }
+
+    /// The next to be considered after this place; without one, the first of all.
+    pub(crate) fn after(&self, ticket: Option<Ticket>) -> Option<(Ticket, &Waiter)> {
+        #[cfg(feature = "planted")]
+        if crate::planted::Bug::LastInFirstOut.is_active() {
+            return if ticket.is_none() { self.iter().last() } else { None };
+        }
+        let Some(ticket) = ticket else { return self.first() };
+        let next = Ticket(ticket.0 + 1);
+        let beside = self.blocks.get(&ticket.block()).and_then(|block| block.range(next..).next());
+        let next = beside.or_else(|| {
+            let (_, block) = self.blocks.range(ticket.block() + 1..).next()?;
+            block.first_key_value()
+        });
+        next.map(|(ticket, waiter)| (*ticket, waiter))
     }
 
     pub(crate) fn last_ticket(&self) -> Option<Ticket> {
         let (_, block) = self.blocks.last_key_value()?;
         block.last_key_value().map(|(ticket, _)| *ticket)
+    }
+
+    /// The last of those who wait for younger actors only: each is older than all of them before it.
+    pub(crate) fn last_wait_die(&self) -> Option<&Waiter> {
+        self.get(*self.wait_die.last()?)
+    }
+
+    /// Those before this place whose actors stand elsewhere as well; without one, all of them.
+    pub(crate) fn tangled_before(&self, end: Option<Ticket>) -> impl Iterator<Item = &Waiter> {
+        let end = end.unwrap_or(Ticket(u64::MAX));
+        self.tangled.range(..end).filter_map(|ticket| self.get(*ticket))
+    }
+
+    /// Those before this place, in order.
+    pub(crate) fn before(&self, end: Ticket) -> impl Iterator<Item = &Waiter> {
+        self.iter().take_while(move |(ticket, _)| *ticket < end).map(|(_, waiter)| waiter)
     }
 
     /// 1 is next in line.
@@ -88,33 +197,40 @@ impl WaitQueue {
         self.blocks.values().flatten().map(|(ticket, waiter)| (*ticket, waiter))
     }
 
+    pub(crate) fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    pub(crate) fn stated_permits(&self) -> Option<u32> {
+        (self.counts.permits > 0).then_some(self.permits)
+    }
+
+    pub(crate) fn tangled(&self) -> &BTreeSet<Ticket> {
+        &self.tangled
+    }
+
     pub(crate) fn len(&self) -> usize {
-        self.len
+        self.counts.total()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.len == 0
+        self.len() == 0
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::Mode;
-    use crate::id::{ActorId, RequestId, SessionId};
     use alloc::vec::Vec;
 
     fn waiter(request: u64) -> Waiter {
-        let claim = Claim {
+        Waiter {
             session: SessionId(1),
             request: RequestId(request),
             actor: ActorId(0),
             mode: Mode::Exclusive,
-            ttl: None,
-            max_hold: None,
-            metadata: [].into(),
-        };
-        Waiter { claim, queued_at: LogicalTime::ZERO, deadline: LogicalTime::ZERO }
+            policy: Policy::Detect,
+        }
     }
 
     #[test]
@@ -127,13 +243,26 @@ mod tests {
         }
         let rest: Vec<Ticket> = queue.iter().map(|(ticket, _)| ticket).collect();
         assert_eq!(rest.len(), queue.len());
+        let mut last = None;
         for (ahead, ticket) in rest.iter().enumerate() {
             assert_eq!(queue.position(*ticket), ahead as u64 + 1);
+            assert_eq!(queue.after(last).map(|(next, _)| next), Some(*ticket));
+            last = Some(*ticket);
         }
+        assert!(queue.after(last).is_none());
         for ticket in rest {
             assert_eq!(queue.first().map(|(first, _)| first), Some(ticket));
             queue.remove(ticket);
         }
         assert!(queue.is_empty() && queue.blocks.is_empty());
+    }
+
+    #[test]
+    fn who_goes_to_the_front_is_next() {
+        let mut queue = WaitQueue::default();
+        queue.push(waiter(1));
+        let front = queue.push_front(waiter(2));
+        assert_eq!(queue.position(front), 1);
+        assert_eq!(queue.first().map(|(_, waiter)| waiter.request), Some(RequestId(2)));
     }
 }

@@ -1,196 +1,197 @@
-//! A resource: who holds it, and who waits.
+//! A resource: who holds it, who waits, and whether its door is closed.
 //!
-//! Between two commands a resource in the table is held; a free one is not there at all. It is kept
-//! small, because there are many: a queue exists only while somebody waits, and what few holds have
-//! (a TTL of their own, metadata) is boxed.
+//! One that nobody holds or waits for is not in the table, unless a lock delay keeps it closed. A
+//! resource can be free and awaited: it is reserved for an acquire-all that waits for another one, or
+//! an operator has frozen it.
 
 use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
 
+use super::hold::{Actor, Hold, HoldKey};
 use super::queue::WaitQueue;
-use crate::command::Mode;
-use crate::id::{ActorId, FenceToken, RequestId, SessionId};
-use crate::time::{LogicalTime, Span};
-
-#[derive(Clone, Debug)]
-pub(crate) struct Resource {
-    /// None only while a command is being applied: between the end of a hold and the next.
-    pub(crate) hold: Option<Hold>,
-    /// Never empty.
-    pub(crate) queue: Option<Box<WaitQueue>>,
-}
-
-/// What an acquire asks for. It becomes a hold, at once or after a wait.
-#[derive(Clone, Debug)]
-pub(crate) struct Claim {
-    pub(crate) session: SessionId,
-    pub(crate) request: RequestId,
-    pub(crate) actor: ActorId,
-    pub(crate) mode: Mode,
-    pub(crate) ttl: Option<Span>,
-    pub(crate) max_hold: Option<Span>,
-    pub(crate) metadata: Box<[u8]>,
-}
-
-#[derive(Clone, Debug)]
-pub(crate) struct Hold {
-    pub(crate) session: SessionId,
-    /// The acquire that it answers.
-    pub(crate) request: RequestId,
-    pub(crate) actor: ActorId,
-    pub(crate) token: FenceToken,
-    pub(crate) granted_at: LogicalTime,
-    extras: Option<Box<Extras>>,
-    pub(crate) mode: Mode,
-}
+use crate::command::{HoldRef, Mode};
+use crate::id::{FenceToken, RequestId, SessionId};
+use crate::time::LogicalTime;
 
 #[derive(Clone, Debug, Default)]
-struct Extras {
-    ttl: Option<Span>,
-    deadline: Option<LogicalTime>,
-    max_hold_end: Option<LogicalTime>,
-    /// The deadline was moved by a new leader since the hold was last renewed.
-    graced: bool,
-    metadata: Box<[u8]>,
+pub(crate) struct Resource {
+    holders: Holders,
+    /// What few resources have.
+    line: Option<Box<Line>>,
 }
 
-/// What there is to tell when a hold begins.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Begun {
-    pub(crate) session: SessionId,
-    pub(crate) request: RequestId,
-    pub(crate) actor: ActorId,
-    pub(crate) token: FenceToken,
-    pub(crate) deadline: Option<LogicalTime>,
+/// Those who hold it. Usually that is one, who needs no allocation.
+#[derive(Clone, Debug, Default)]
+enum Holders {
+    #[default]
+    Nobody,
+    One(Hold),
+    /// At least two.
+    #[allow(clippy::box_collection, reason = "it keeps the usual case small")]
+    Many(Box<BTreeMap<HoldKey, Hold>>),
 }
 
-/// The parts of a hold that bound it, as snapshots keep them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Bounds {
-    pub(crate) ttl: Option<Span>,
-    pub(crate) deadline: Option<LogicalTime>,
-    pub(crate) max_hold_end: Option<LogicalTime>,
-    pub(crate) graced: bool,
+/// Those who wait, and a closed door.
+#[derive(Clone, Debug, Default)]
+struct Line {
+    queue: WaitQueue,
+    /// A lock delay: nobody is granted before.
+    closed_until: Option<LogicalTime>,
 }
+
+static NOBODY_WAITS: WaitQueue = WaitQueue::EMPTY;
 
 impl Resource {
     pub(crate) fn held(hold: Hold) -> Resource {
-        Resource { hold: Some(hold), queue: None }
+        Resource { holders: Holders::One(hold), line: None }
+    }
+
+    pub(crate) fn add_hold(&mut self, hold: Hold) {
+        self.holders = match core::mem::take(&mut self.holders) {
+            Holders::Nobody => Holders::One(hold),
+            Holders::One(first) => {
+                let both = BTreeMap::from([(first.key(), first), (hold.key(), hold)]);
+                Holders::Many(Box::new(both))
+            }
+            Holders::Many(mut many) => {
+                many.insert(hold.key(), hold);
+                Holders::Many(many)
+            }
+        };
+    }
+
+    pub(crate) fn remove_hold(&mut self, key: HoldKey) -> Option<Hold> {
+        match &mut self.holders {
+            Holders::One(hold) if hold.key() == key => match core::mem::take(&mut self.holders) {
+                Holders::One(hold) => Some(hold),
+                _ => None,
+            },
+            Holders::Many(many) => {
+                let removed = many.remove(&key);
+                if many.len() == 1
+                    && let Some((_, last)) = many.pop_first()
+                {
+                    self.holders = Holders::One(last);
+                }
+                removed
+            }
+            _ => None,
+        }
+    }
+
+    pub(crate) fn queue_mut(&mut self) -> &mut WaitQueue {
+        &mut self.line.get_or_insert_default().queue
+    }
+
+    pub(crate) fn close_until(&mut self, until: Option<LogicalTime>) {
+        self.line.get_or_insert_default().closed_until = until;
+        self.forget_empty_line();
+    }
+
+    /// A line in which nobody stands costs nothing.
+    pub(crate) fn forget_empty_line(&mut self) {
+        let empty = |line: &Line| line.queue.is_empty() && line.closed_until.is_none();
+        if self.line.as_deref().is_some_and(empty) {
+            self.line = None;
+        }
+    }
+
+    pub(crate) fn hold_mut(&mut self, key: HoldKey) -> Option<&mut Hold> {
+        match &mut self.holders {
+            Holders::One(hold) if hold.key() == key => Some(hold),
+            Holders::Many(many) => many.get_mut(&key),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn hold(&self, key: HoldKey) -> Option<&Hold> {
+        match &self.holders {
+            Holders::One(hold) if hold.key() == key => Some(hold),
+            Holders::Many(many) => many.get(&key),
+            _ => None,
+        }
+    }
+
+    /// In the order of their keys.
+    pub(crate) fn holds(&self) -> impl Iterator<Item = &Hold> {
+        let (one, many) = match &self.holders {
+            Holders::Nobody => (None, None),
+            Holders::One(hold) => (Some(hold), None),
+            Holders::Many(many) => (None, Some(many.values())),
+        };
+        one.into_iter().chain(many.into_iter().flatten())
+    }
+
+    /// The holds of one session.
+    fn holds_of(&self, session: SessionId) -> impl Iterator<Item = &Hold> {
+        let (one, many) = match &self.holders {
+            Holders::One(hold) if hold.session == session => (Some(hold), None),
+            Holders::Many(many) => {
+                let all = (session, RequestId(0))..=(session, RequestId(u64::MAX));
+                (None, Some(many.range(all).map(|(_, hold)| hold)))
+            }
+            _ => (None, None),
+        };
+        one.into_iter().chain(many.into_iter().flatten())
+    }
+
+    /// The hold that a session means.
+    pub(crate) fn meant_by(&self, session: SessionId, meant: &HoldRef) -> Option<&Hold> {
+        self.holds_of(session).find(|hold| {
+            hold.token == meant.token
+                && (meant.acquire == RequestId(0) || hold.request == meant.acquire)
+        })
+    }
+
+    pub(crate) fn hold_of(&self, actor: Actor) -> Option<&Hold> {
+        self.holds_of(actor.0).find(|hold| hold.actor == actor.1)
+    }
+
+    pub(crate) fn holder_count(&self) -> usize {
+        match &self.holders {
+            Holders::Nobody => 0,
+            Holders::One(_) => 1,
+            Holders::Many(many) => many.len(),
+        }
+    }
+
+    /// How it is held; all holders have the same mode.
+    pub(crate) fn mode(&self) -> Option<Mode> {
+        self.holds().next().map(|hold| hold.mode)
+    }
+
+    /// The token that the readers of the present run have in common.
+    pub(crate) fn shared_token(&self) -> Option<FenceToken> {
+        let first = self.holds().next()?;
+        (first.mode == Mode::Shared).then_some(first.token)
+    }
+
+    pub(crate) fn queue(&self) -> &WaitQueue {
+        self.line.as_ref().map_or(&NOBODY_WAITS, |line| &line.queue)
+    }
+
+    pub(crate) fn closed_until(&self) -> Option<LogicalTime> {
+        self.line.as_ref()?.closed_until
+    }
+
+    /// The number of permits that those have stated who hold or wait for one.
+    pub(crate) fn stated_permits(&self) -> Option<u32> {
+        match self.mode() {
+            Some(Mode::Permit { limit }) => Some(limit),
+            _ => self.queue().stated_permits(),
+        }
     }
 
     pub(crate) fn waiter_count(&self) -> usize {
-        self.queue.as_ref().map_or(0, |queue| queue.len())
-    }
-}
-
-impl Hold {
-    pub(crate) fn new(claim: Claim, token: FenceToken, now: LogicalTime) -> Hold {
-        let max_hold_end = claim.max_hold.map(|max_hold| now.after(max_hold));
-        let deadline = earlier(claim.ttl.map(|ttl| now.after(ttl)), max_hold_end);
-        let bounds = Bounds { ttl: claim.ttl, deadline, max_hold_end, graced: false };
-        Hold::with_bounds(claim, token, now, bounds)
+        self.queue().len()
     }
 
-    /// The bounds are as given; those that the claim asks for do not count.
-    pub(crate) fn with_bounds(
-        claim: Claim,
-        token: FenceToken,
-        granted_at: LogicalTime,
-        bounds: Bounds,
-    ) -> Hold {
-        Hold {
-            session: claim.session,
-            request: claim.request,
-            actor: claim.actor,
-            token,
-            granted_at,
-            extras: Extras::boxed(bounds, claim.metadata),
-            mode: claim.mode,
-        }
+    pub(crate) fn is_unused(&self) -> bool {
+        matches!(self.holders, Holders::Nobody) && self.line.is_none()
     }
 
-    pub(crate) fn begun(&self) -> Begun {
-        Begun {
-            session: self.session,
-            request: self.request,
-            actor: self.actor,
-            token: self.token,
-            deadline: self.deadline(),
-        }
-    }
-
-    /// Counts the TTL from now: a new one, or the one it had. Returns the new deadline.
-    pub(crate) fn renew(&mut self, ttl: Option<Span>, now: LogicalTime) -> Option<LogicalTime> {
-        let Some(ttl) = ttl.or(self.bounds().ttl) else { return self.deadline() };
-        let extras = self.extras.get_or_insert_default();
-        extras.ttl = Some(ttl);
-        extras.deadline = earlier(Some(now.after(ttl)), extras.max_hold_end);
-        #[cfg(feature = "planted")]
-        if crate::planted::Bug::RenewPastMaxHold.is_active() {
-            extras.deadline = Some(now.after(ttl));
-        }
-        extras.graced = false;
-        extras.deadline
-    }
-
-    /// Moves the deadline to `until`, once since the last renewal and never past max-hold. Returns
-    /// the new deadline if it moved.
-    pub(crate) fn grace(&mut self, until: LogicalTime) -> Option<LogicalTime> {
-        let extras = self.extras.as_mut()?;
-        let graced = earlier(Some(until), extras.max_hold_end);
-        if extras.graced || extras.deadline.is_none() || graced <= extras.deadline {
-            return None;
-        }
-        extras.deadline = graced;
-        extras.graced = true;
-        graced
-    }
-
-    /// When it ends on its own.
-    pub(crate) fn deadline(&self) -> Option<LogicalTime> {
-        self.extras.as_ref()?.deadline
-    }
-
-    /// Its deadline is one that no renewal can move.
-    pub(crate) fn ends_by_max_hold(&self) -> bool {
-        let bounds = self.bounds();
-        bounds.max_hold_end.is_some() && bounds.deadline == bounds.max_hold_end
-    }
-
-    pub(crate) fn is(&self, session: SessionId, token: FenceToken) -> bool {
-        self.session == session && self.token == token
-    }
-
-    pub(crate) fn metadata(&self) -> &[u8] {
-        self.extras.as_ref().map_or(&[], |extras| &extras.metadata)
-    }
-
-    pub(crate) fn bounds(&self) -> Bounds {
-        match &self.extras {
-            None => Bounds { ttl: None, deadline: None, max_hold_end: None, graced: false },
-            Some(extras) => Bounds {
-                ttl: extras.ttl,
-                deadline: extras.deadline,
-                max_hold_end: extras.max_hold_end,
-                graced: extras.graced,
-            },
-        }
-    }
-}
-
-impl Extras {
-    fn boxed(bounds: Bounds, metadata: Box<[u8]>) -> Option<Box<Extras>> {
-        let Bounds { ttl, deadline, max_hold_end, graced } = bounds;
-        if deadline.is_none() && metadata.is_empty() {
-            return None;
-        }
-        Some(Box::new(Extras { ttl, deadline, max_hold_end, graced, metadata }))
-    }
-}
-
-fn earlier(a: Option<LogicalTime>, b: Option<LogicalTime>) -> Option<LogicalTime> {
-    match (a, b) {
-        (Some(a), Some(b)) => Some(a.min(b)),
-        (a, b) => a.or(b),
+    pub(crate) fn has_line(&self) -> bool {
+        self.line.is_some()
     }
 }
 
@@ -199,8 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hold_is_small() {
-        assert!(size_of::<Hold>() <= 64, "{}", size_of::<Hold>());
+    fn a_resource_is_small() {
         assert!(size_of::<Resource>() <= 80, "{}", size_of::<Resource>());
     }
 }

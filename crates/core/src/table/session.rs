@@ -1,13 +1,14 @@
 //! A session: one client, as the table knows it.
 
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
 
-use super::answers::Answers;
-use super::queue::Ticket;
+use super::answers::{Answers, Reply};
+use super::wait::Wait;
 use crate::command::{OpenSession, Owner};
 use crate::event::EndReason;
 use crate::id::{FenceToken, PublicSessionId, RequestId, StreamId};
-use crate::name::LockName;
+use crate::name::{LockName, Names};
 use crate::outcome::Outcome;
 use crate::time::{LogicalTime, Span};
 
@@ -30,17 +31,12 @@ pub(crate) struct Session {
     /// Its stream broke, and it has not been heard of since.
     pub(crate) lingering: bool,
     /// What it holds, by the acquire's request id.
-    pub(crate) holds: BTreeMap<RequestId, LockName>,
-    /// What it waits for, by the acquire's request id.
+    holds: BTreeMap<RequestId, Names>,
+    hold_count: usize,
+    /// What it waits for, by the request id.
     pub(crate) waits: BTreeMap<RequestId, Wait>,
     pub(crate) answers: Answers,
     losses: BTreeSet<FenceToken>,
-}
-
-#[derive(Clone, Debug)]
-pub(crate) struct Wait {
-    pub(crate) name: LockName,
-    pub(crate) ticket: Ticket,
 }
 
 impl Session {
@@ -58,6 +54,7 @@ impl Session {
             graced: false,
             lingering: false,
             holds: BTreeMap::new(),
+            hold_count: 0,
             waits: BTreeMap::new(),
             answers: Answers::default(),
             losses: BTreeSet::new(),
@@ -80,6 +77,57 @@ impl Session {
         }
     }
 
+    pub(crate) fn add_hold(&mut self, request: RequestId, name: LockName) {
+        self.hold_count += 1;
+        match self.holds.remove(&request) {
+            None => self.holds.insert(request, Names::One(name)),
+            Some(names) => {
+                // In order, so that what ends together ends in the same order on every replica.
+                let mut names: Vec<LockName> = names.iter().cloned().chain([name]).collect();
+                names.sort();
+                self.holds.insert(request, names.into_iter().collect())
+            }
+        };
+    }
+
+    pub(crate) fn remove_hold(&mut self, request: RequestId, name: &LockName) {
+        let Some(names) = self.holds.get_mut(&request) else { return };
+        match names {
+            Names::One(held) if held == name => {
+                self.holds.remove(&request);
+                self.hold_count -= 1;
+            }
+            Names::Many(many) if many.contains(name) => {
+                self.hold_count -= 1;
+                *names = many.iter().filter(|held| *held != name).cloned().collect();
+            }
+            _ => {}
+        }
+    }
+
+    /// What it holds by one acquire.
+    pub(crate) fn held_by(&self, request: RequestId) -> &[LockName] {
+        self.holds.get(&request).map_or(&[], Names::as_slice)
+    }
+
+    /// Does it hold something by this request: an acquire, a re-entry, a conversion?
+    pub(crate) fn has_by(&self, request: RequestId) -> bool {
+        let acquire = match self.answers.get(request).map(|answer| &answer.reply) {
+            Some(Reply::Reentered { acquire } | Reply::Converted { acquire }) => *acquire,
+            _ => request,
+        };
+        self.holds.contains_key(&acquire)
+    }
+
+    /// All that it holds, by the acquires.
+    pub(crate) fn holds(&self) -> impl Iterator<Item = (RequestId, &LockName)> {
+        self.holds.iter().flat_map(|(request, names)| names.iter().map(|name| (*request, name)))
+    }
+
+    pub(crate) fn hold_count(&self) -> usize {
+        self.hold_count
+    }
+
     /// A hold of it ended on its own. Only the latest are remembered.
     pub(crate) fn remember_loss(&mut self, token: FenceToken, losses_max: usize) {
         self.losses.insert(token);
@@ -98,14 +146,14 @@ impl Session {
 
     /// What is missing here does not end with the session.
     #[cfg(feature = "planted")]
-    pub(crate) fn with_parts_left_behind(mut self) -> Session {
+    pub(crate) fn leave_parts_behind(&mut self) {
         if crate::planted::Bug::GrantToEndedSession.is_active() {
             self.waits.clear();
         }
         if crate::planted::Bug::EndedSessionKeepsHolds.is_active() {
             self.holds.clear();
+            self.hold_count = 0;
         }
-        self
     }
 
     pub(crate) fn expiry_reason(&self) -> EndReason {

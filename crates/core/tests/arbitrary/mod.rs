@@ -1,8 +1,12 @@
 //! Random commands over few sessions and few names, so that they meet.
 
-use holdfast_core::command::{Acquire, Call, Mode, OpenSession, Owner};
+use holdfast_core::command::{
+    Acquire, AcquireAll, Action, Call, HoldRef, Intervention, Member, Mode, OpenSession, Owner,
+    Policy, Terms,
+};
 use holdfast_core::{
-    ActorId, Command, FenceToken, LockName, PublicSessionId, RequestId, SessionId, Span, StreamId,
+    ActorId, Command, FenceToken, LockName, LogicalTime, PublicSessionId, RequestId, SessionId,
+    Span, StreamId,
 };
 use proptest::prelude::*;
 
@@ -20,11 +24,18 @@ pub(crate) fn command() -> impl Strategy<Value = Command> {
             .prop_map(|(session, acked_through)| Command::Touch { session, acked_through }),
         1 => session().prop_map(|session| Command::CloseSession { session }),
         12 => acquire().prop_map(Command::Acquire),
+        4 => acquire_all().prop_map(Command::AcquireAll),
         3 => (call(), request()).prop_map(|(call, target)| Command::Cancel { call, target }),
-        6 => (call(), name(), token())
-            .prop_map(|(call, name, token)| Command::Release { call, name, token }),
-        3 => (call(), name(), token(), ttl())
-            .prop_map(|(call, name, token, ttl)| Command::Renew { call, name, token, ttl }),
+        6 => (call(), hold()).prop_map(|(call, hold)| Command::Release { call, hold }),
+        3 => (call(), hold(), ttl()).prop_map(|(call, hold, ttl)| Command::Renew { call, hold, ttl }),
+        3 => (call(), hold(), mode(), wait(), policy()).prop_map(|(call, hold, to, wait, policy)| {
+            Command::Convert { call, hold, to, wait, policy }
+        }),
+        1 => (call(), hold(), metadata())
+            .prop_map(|(call, hold, metadata)| Command::Proclaim { call, hold, metadata }),
+        2 => (call(), hold(), session())
+            .prop_map(|(call, hold, to)| Command::Transfer { call, hold, to: public(to) }),
+        2 => intervention().prop_map(Command::Intervene),
         1 => (0_u64..2_000).prop_map(|ms| Command::BeginTerm { grace: Span::from_ms(ms) }),
         4 => Just(Command::Tick),
     ]
@@ -36,7 +47,7 @@ fn open_session() -> impl Strategy<Value = OpenSession> {
         let number = session.0 as u64;
         OpenSession {
             session,
-            public: PublicSessionId(u64::MAX - number),
+            public: public(session),
             stream,
             ttl: Span::from_ms(1_000 * (number + 1)),
             linger: Span::from_ms(500 * number),
@@ -45,22 +56,102 @@ fn open_session() -> impl Strategy<Value = OpenSession> {
     })
 }
 
+pub(crate) fn public(session: SessionId) -> PublicSessionId {
+    PublicSessionId(u64::MAX - session.0 as u64)
+}
+
 fn acquire() -> impl Strategy<Value = Acquire> {
-    let wait = prop_oneof![Just(0_u64), 1..5_000_u64].prop_map(Span::from_ms);
+    (call(), 0_u64..3, name(), mode(), terms()).prop_map(|(call, actor, name, mode, terms)| {
+        Acquire { call, actor: ActorId(actor), name, mode, terms }
+    })
+}
+
+fn acquire_all() -> impl Strategy<Value = AcquireAll> {
+    let member = (name(), mode()).prop_map(|(name, mode)| Member { name, mode });
+    let members = proptest::collection::vec(member, 1..=3).prop_map(Vec::into_boxed_slice);
+    (call(), 0_u64..3, members, terms()).prop_map(|(call, actor, members, terms)| AcquireAll {
+        call,
+        actor: ActorId(actor),
+        members,
+        terms,
+    })
+}
+
+fn terms() -> impl Strategy<Value = Terms> {
+    let since = proptest::option::weighted(0.2, (0_u64..9_000).prop_map(LogicalTime::from_ms));
     let max_hold = proptest::option::weighted(0.2, (1_u64..4_000).prop_map(Span::from_ms));
-    let metadata = proptest::collection::vec(any::<u8>(), 0..3).prop_map(Vec::into_boxed_slice);
-    (call(), 0_u64..3, name(), wait, ttl(), max_hold, metadata).prop_map(
-        |(call, actor, name, wait, ttl, max_hold, metadata)| Acquire {
-            call,
-            actor: ActorId(actor),
-            name,
-            mode: Mode::Exclusive,
-            wait,
-            ttl,
-            max_hold,
-            metadata,
+    let lock_delay = proptest::option::weighted(0.2, (0_u64..2_000).prop_map(Span::from_ms));
+    let flags = (proptest::bool::weighted(0.4), proptest::bool::weighted(0.2));
+    (wait(), policy(), since, flags, ttl(), max_hold, lock_delay, metadata()).prop_map(
+        |(wait, policy, since, (preemptible, reentrant), ttl, max_hold, lock_delay, metadata)| {
+            Terms {
+                wait,
+                policy,
+                since,
+                preemptible,
+                reentrant,
+                ttl,
+                max_hold,
+                lock_delay,
+                metadata,
+            }
         },
     )
+}
+
+fn intervention() -> impl Strategy<Value = Intervention> {
+    let prefix = || prop_oneof![Just(""), Just("w"), Just("eu/")].prop_map(Box::from);
+    let action = prop_oneof![
+        (name(), proptest::option::of(token()))
+            .prop_map(|(name, token)| Action::Break { name, token }),
+        (name(), token(), session()).prop_map(|(name, token, to)| Action::Transfer {
+            name,
+            token,
+            to: public(to)
+        }),
+        (prefix(), 0_u64..3_000)
+            .prop_map(|(prefix, ms)| Action::Freeze { prefix, ttl: Span::from_ms(ms) }),
+        prefix().prop_map(|prefix| Action::Thaw { prefix }),
+        (name(), proptest::option::of(0_u32..4))
+            .prop_map(|(name, limit)| Action::SetPermits { name, limit }),
+        session().prop_map(|session| Action::KillSession { session: public(session) }),
+    ];
+    let reason = prop_oneof![5 => Just("it is stuck"), 1 => Just("")].prop_map(Box::from);
+    (reason, action).prop_map(|(reason, action)| Intervention {
+        by: "an operator".into(),
+        reason,
+        action,
+    })
+}
+
+fn mode() -> impl Strategy<Value = Mode> {
+    prop_oneof![
+        4 => Just(Mode::Exclusive),
+        3 => Just(Mode::Shared),
+        3 => (0_u32..4).prop_map(|limit| Mode::Permit { limit }),
+    ]
+}
+
+fn policy() -> impl Strategy<Value = Policy> {
+    prop_oneof![
+        3 => Just(Policy::Detect),
+        1 => Just(Policy::Wait),
+        2 => Just(Policy::WaitDie),
+        2 => Just(Policy::WoundWait),
+    ]
+}
+
+fn wait() -> impl Strategy<Value = Span> {
+    prop_oneof![Just(0_u64), 1..5_000_u64].prop_map(Span::from_ms)
+}
+
+fn metadata() -> impl Strategy<Value = Box<[u8]>> {
+    proptest::collection::vec(any::<u8>(), 0..3).prop_map(Vec::into_boxed_slice)
+}
+
+fn hold() -> impl Strategy<Value = HoldRef> {
+    let acquire = prop_oneof![4 => Just(RequestId(0)), 1 => request()];
+    (name(), token(), acquire).prop_map(|(name, token, acquire)| HoldRef { name, token, acquire })
 }
 
 fn call() -> impl Strategy<Value = Call> {

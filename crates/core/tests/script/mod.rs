@@ -3,13 +3,19 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use holdfast_core::command::OpenSession;
+use holdfast_core::command::{
+    AcquireAll, Action, HoldRef, Intervention, Member, Mode, OpenSession, Policy, Terms,
+};
 use holdfast_core::{
-    ActorId, Command, Event, FenceToken, Grant, Limits, LockTable, LogicalTime, Outcome,
-    PublicSessionId, ReleaseAnswer, RequestId, Span, StreamId,
+    ActorId, Command, FenceToken, Limits, LockTable, LogicalTime, PublicSessionId, RequestId, Span,
+    StreamId,
 };
 
 use crate::world::{World, lock_name};
+
+mod tell;
+
+use tell::{ends, event_text, mode_text, outcome_text, time};
 
 /// Runs a script and returns it with the answers of this run.
 pub(crate) fn replay(script: &str) -> String {
@@ -42,6 +48,7 @@ fn run(world: &mut World, line: &str, output: &mut String) {
     let command = match words[0] {
         "limits" => return set_limits(world, &arguments, output),
         "status" => return status(world, words[1], output),
+        "freezes" => return freezes(world, output),
         "list" => return list(world, words.get(1).unwrap_or(&""), &arguments, output),
         "sessions" => return sessions(world, &arguments, output),
         "counts" => return counts(world, output),
@@ -52,6 +59,7 @@ fn run(world: &mut World, line: &str, output: &mut String) {
         }
         "snapshot-roundtrip" => return snapshot_roundtrip(world, output),
         "tick" => Command::Tick,
+        "operator" => operator_command(world, words[1], &words[2..], &arguments),
         "begin-term" => Command::BeginTerm { grace: Span::from_ms(ms(words[1])) },
         who => session_command(world, who, words[1], &words[2..], &arguments),
     };
@@ -73,7 +81,12 @@ fn session_command(
     let mut call = world.call(who, arguments.request.unwrap_or(0));
     call.acked_through = RequestId(arguments.number("acked").unwrap_or(0));
     let stream = arguments.number("stream").map(StreamId);
-    let token = || FenceToken(arguments.number("token").expect("token=N"));
+    let hold = || HoldRef {
+        name: lock_name(words[0]),
+        token: FenceToken(arguments.number("token").expect("token=N")),
+        acquire: RequestId(arguments.number("acquire").unwrap_or(0)),
+    };
+    let actor = ActorId(arguments.number("actor").unwrap_or(0));
     match verb {
         "open" => {
             let ttl = arguments.span("ttl").unwrap_or(Span::from_secs(30));
@@ -88,23 +101,111 @@ fn session_command(
         "acquire" => {
             let mut acquire = world.acquiring(who, call.request.0, words[0], 0);
             acquire.call = call;
-            acquire.wait = arguments.span("wait").unwrap_or(Span::ZERO);
-            acquire.ttl = arguments.span("ttl");
-            acquire.max_hold = arguments.span("max-hold");
-            acquire.actor = ActorId(arguments.number("actor").unwrap_or(0));
-            acquire.metadata = arguments.text("metadata").unwrap_or("").as_bytes().into();
+            acquire.actor = actor;
+            acquire.mode = mode(words, arguments);
+            acquire.terms = terms(words, arguments);
             Command::Acquire(acquire)
         }
-        "release" => Command::Release { call, name: lock_name(words[0]), token: token() },
-        "renew" => {
-            let ttl = arguments.span("ttl");
-            Command::Renew { call, name: lock_name(words[0]), token: token(), ttl }
+        "acquire-all" => {
+            let members = words[0].split(',').map(|member| {
+                let (name, mode) = member.split_once(':').unwrap_or((member, "exclusive"));
+                let mode = match mode {
+                    "exclusive" => Mode::Exclusive,
+                    "shared" => Mode::Shared,
+                    permits => Mode::Permit { limit: permits.parse().expect("a limit") },
+                };
+                Member { name: lock_name(name), mode }
+            });
+            let members = members.collect();
+            Command::AcquireAll(AcquireAll { call, actor, members, terms: terms(words, arguments) })
         }
+        "convert" => Command::Convert {
+            call,
+            hold: hold(),
+            to: if words.contains(&"shared") { Mode::Shared } else { Mode::Exclusive },
+            wait: arguments.span("wait").unwrap_or(Span::ZERO),
+            policy: policy(arguments),
+        },
+        "release" => Command::Release { call, hold: hold() },
+        "renew" => Command::Renew { call, hold: hold(), ttl: arguments.span("ttl") },
+        "proclaim" => {
+            let metadata = arguments.text("metadata").unwrap_or("").as_bytes().into();
+            Command::Proclaim { call, hold: hold(), metadata }
+        }
+        "transfer" => Command::Transfer { call, hold: hold(), to: to(world, arguments) },
         "cancel" => {
             let target = arguments.text("target").expect("target=#N");
             Command::Cancel { call, target: RequestId(target[1..].parse().unwrap()) }
         }
         other => panic!("unknown verb {other}"),
+    }
+}
+
+/// `operator break wallet token=1 reason=stuck`.
+fn operator_command(
+    world: &mut World,
+    verb: &str,
+    words: &[&str],
+    arguments: &Arguments<'_>,
+) -> Command {
+    let name = || lock_name(words[0]);
+    let prefix = || words[0].trim_end_matches('*').into();
+    let token = arguments.number("token").map(FenceToken);
+    let action = match verb {
+        "break" => Action::Break { name: name(), token },
+        "transfer" => Action::Transfer {
+            name: name(),
+            token: token.expect("token=N"),
+            to: to(world, arguments),
+        },
+        "freeze" => Action::Freeze { prefix: prefix(), ttl: arguments.span("ttl").expect("ttl=T") },
+        "thaw" => Action::Thaw { prefix: prefix() },
+        "set-permits" => Action::SetPermits {
+            name: name(),
+            limit: arguments.number("limit").map(|limit| limit as u32),
+        },
+        "kill-session" => {
+            Action::KillSession { session: PublicSessionId(world.session(words[0]).0 as u64) }
+        }
+        other => panic!("unknown intervention {other}"),
+    };
+    let reason = arguments.text("reason").unwrap_or("").into();
+    Command::Intervene(Intervention { by: "olga".into(), reason, action })
+}
+
+fn to(world: &mut World, arguments: &Arguments<'_>) -> PublicSessionId {
+    PublicSessionId(world.session(arguments.text("to").expect("to=WHO")).0 as u64)
+}
+
+fn mode(words: &[&str], arguments: &Arguments<'_>) -> Mode {
+    match arguments.number("permits") {
+        Some(limit) => Mode::Permit { limit: limit as u32 },
+        None if words.contains(&"shared") => Mode::Shared,
+        None => Mode::Exclusive,
+    }
+}
+
+fn terms(words: &[&str], arguments: &Arguments<'_>) -> Terms {
+    Terms {
+        wait: arguments.span("wait").unwrap_or(Span::ZERO),
+        policy: policy(arguments),
+        since: arguments.text("since").map(|text| LogicalTime::from_ms(ms(text))),
+        preemptible: words.contains(&"preemptible"),
+        reentrant: words.contains(&"reentrant"),
+        ttl: arguments.span("ttl"),
+        max_hold: arguments.span("max-hold"),
+        lock_delay: arguments.span("lock-delay"),
+        metadata: arguments.text("metadata").unwrap_or("").as_bytes().into(),
+    }
+}
+
+fn policy(arguments: &Arguments<'_>) -> Policy {
+    match arguments.text("policy") {
+        None => Policy::Detect,
+        Some("wait") => Policy::Wait,
+        Some("wait-die") => Policy::WaitDie,
+        Some("wound-wait") => Policy::WoundWait,
+        Some(other) => panic!("unknown policy {other}"),
     }
 }
 
@@ -120,6 +221,11 @@ fn set_limits(world: &mut World, arguments: &Arguments<'_>, output: &mut String)
             "unacknowledged-answers" => limits.unacknowledged_answers_max = value,
             "remembered-losses" => limits.remembered_losses_max = value,
             "expiries-per-tick" => limits.expiries_per_tick_max = value,
+            "names-per-acquire" => limits.names_per_acquire_max = value,
+            "freezes" => limits.freezes_max = value,
+            "reentries" => limits.reentries_max = value as u32,
+            "stored-permits" => limits.stored_permits_max = value,
+            "deadlock-walk" => limits.deadlock_walk_max = value,
             other => panic!("unknown limit {other}"),
         }
     }
@@ -132,11 +238,25 @@ fn status(world: &World, name: &str, output: &mut String) {
     if status.holders.is_empty() {
         writeln!(output, "{name} is free").unwrap();
     }
+    if let Some(until) = status.closed_until {
+        writeln!(output, "{name} is closed until {}", time(until)).unwrap();
+    }
+    if let Some(freeze) = status.frozen {
+        let (prefix, until, by) = (freeze.prefix, time(freeze.until), freeze.by);
+        writeln!(output, "{prefix}* is frozen by {by} until {until}: {}", freeze.reason).unwrap();
+    }
+    if let Some(permits) = status.permits {
+        writeln!(output, "{name} has {permits} permits").unwrap();
+    }
     for holder in status.holders {
         let who = holder.owner.application;
         let since = time(holder.granted_at);
         let ends = ends(holder.deadline, holder.session_deadline);
-        write!(output, "{who} holds {name} since {since}: token {}, {ends}", holder.token).unwrap();
+        let (mode, token) = (mode_text(holder.mode), holder.token);
+        write!(output, "{who} holds {name}{mode} since {since}: token {token}, {ends}").unwrap();
+        if holder.reentries > 0 {
+            write!(output, ", entered {} times", holder.reentries + 1).unwrap();
+        }
         if !holder.metadata.is_empty() {
             write!(output, ", says '{}'", String::from_utf8_lossy(&holder.metadata)).unwrap();
         }
@@ -145,7 +265,15 @@ fn status(world: &World, name: &str, output: &mut String) {
     for waiter in status.waiters {
         let who = waiter.owner.application;
         let (since, until) = (time(waiter.queued_at), time(waiter.deadline));
-        writeln!(output, "{}. {who} waits since {since} until {until}", waiter.position).unwrap();
+        let (position, mode) = (waiter.position, mode_text(waiter.mode));
+        write!(output, "{position}. {who} waits{mode} since {since} until {until}").unwrap();
+        if waiter.converts {
+            write!(output, ", converts").unwrap();
+        }
+        for other in waiter.also {
+            write!(output, ", and for {other}").unwrap();
+        }
+        writeln!(output).unwrap();
     }
 }
 
@@ -157,14 +285,17 @@ fn list(world: &World, prefix: &str, arguments: &Arguments<'_>, output: &mut Str
         writeln!(output, "none").unwrap();
     }
     for lock in locks {
-        let (who, token, waiters) = (lock.owner.application, lock.token, lock.waiter_count);
-        let name = lock.name;
-        writeln!(
-            output,
-            "{name}: {who} since {}, token {token}, {waiters} waiting",
-            time(lock.granted_at)
-        )
-        .unwrap();
+        let (name, waiters) = (lock.name, lock.waiter_count);
+        let Some(first) = lock.first_holder else {
+            writeln!(output, "{name}: free, {waiters} waiting").unwrap();
+            continue;
+        };
+        let (who, token, since) = (first.owner.application, first.token, time(first.granted_at));
+        write!(output, "{name}: {who} since {since}, token {token}, ").unwrap();
+        if lock.holder_count > 1 {
+            write!(output, "{} holders, ", lock.holder_count).unwrap();
+        }
+        writeln!(output, "{waiters} waiting").unwrap();
     }
 }
 
@@ -184,6 +315,12 @@ fn sessions(world: &World, arguments: &Arguments<'_>, output: &mut String) {
             session.wait_count,
         )
         .unwrap();
+    }
+}
+
+fn freezes(world: &World, output: &mut String) {
+    for freeze in world.table.freezes() {
+        writeln!(output, "{}* until {}", freeze.prefix, time(freeze.until)).unwrap();
     }
 }
 
@@ -239,85 +376,4 @@ fn ms(text: &str) -> u64 {
     let number = text.strip_suffix('s').expect("a time such as 500ms or 30s");
     let (whole, tenth) = number.split_once('.').unwrap_or((number, "0"));
     whole.parse::<u64>().unwrap() * 1_000 + tenth.parse::<u64>().unwrap() * 100
-}
-
-fn seconds(ms: u64) -> String {
-    match (ms / 1_000, ms % 1_000) {
-        (whole, 0) => format!("{whole}s"),
-        (whole, rest) if rest % 100 == 0 => format!("{whole}.{}s", rest / 100),
-        _ => format!("{ms}ms"),
-    }
-}
-
-fn time(time: LogicalTime) -> String {
-    seconds(time.as_ms())
-}
-
-fn ends(hold: Option<LogicalTime>, session: LogicalTime) -> String {
-    let session = format!("session ends at {}", time(session));
-    hold.map_or(session.clone(), |hold| format!("hold ends at {}, {session}", time(hold)))
-}
-
-fn grant_text(grant: &Grant) -> String {
-    format!("token {}, {}", grant.token, ends(grant.deadline, grant.session_deadline))
-}
-
-fn outcome_text(outcome: &Outcome) -> String {
-    match outcome {
-        Outcome::SessionOpen { ttl, linger, .. } => {
-            format!("open: ttl {}, linger {}", seconds(ttl.as_ms()), seconds(linger.as_ms()))
-        }
-        Outcome::Touched { .. } => "touched".to_owned(),
-        Outcome::SessionClosed => "closed".to_owned(),
-        Outcome::Granted(grant) => format!("granted: {}", grant_text(grant)),
-        Outcome::Queued { position } => format!("queued: position {position}"),
-        Outcome::Busy => "busy".to_owned(),
-        Outcome::TimedOut => "timed out".to_owned(),
-        Outcome::Cancelled => "cancelled".to_owned(),
-        Outcome::CancelDone => "done: it will not be granted".to_owned(),
-        Outcome::CancelTooLate(grant) => {
-            format!("too late: holds {}, {}", grant.name, grant_text(grant))
-        }
-        Outcome::CancelNothing => "too late: it had ended without a hold".to_owned(),
-        Outcome::Release(ReleaseAnswer::Released) => "released".to_owned(),
-        Outcome::Release(ReleaseAnswer::NotOwner) => "not owner".to_owned(),
-        Outcome::Release(ReleaseAnswer::AlreadyReleased) => "already released".to_owned(),
-        Outcome::Release(ReleaseAnswer::Expired) => "expired".to_owned(),
-        Outcome::Renewed { deadline, session_deadline } => {
-            format!("renewed: {}", ends(*deadline, *session_deadline))
-        }
-        Outcome::Done => "done".to_owned(),
-        Outcome::Rejected(rejection) => format!("rejected: {rejection:?}"),
-    }
-}
-
-fn event_text(world: &World, event: &Event) -> String {
-    match event {
-        Event::SessionOpened { session, .. } => {
-            format!("{}'s session begins", world.name_of(*session))
-        }
-        Event::SessionEnded { session, reason, .. } => {
-            format!("{}'s session ends: {reason:?}", world.name_of(*session))
-        }
-        Event::Granted { name, session, request, token, .. } => {
-            format!("{} #{} holds {name}: token {token}", world.name_of(*session), request.0)
-        }
-        Event::Queued { name, session, request, .. } => {
-            format!("{} #{} waits for {name}", world.name_of(*session), request.0)
-        }
-        Event::WaitEnded { name, session, request, outcome } => format!(
-            "{} #{} waits for {name} no more: {}",
-            world.name_of(*session),
-            request.0,
-            outcome_text(outcome)
-        ),
-        Event::Released { name, session, token } => {
-            format!("{} gives {name} back: token {token}", world.name_of(*session))
-        }
-        Event::HoldEnded { name, session, request, token, reason } => format!(
-            "{} #{} loses {name}: token {token}, {reason:?}",
-            world.name_of(*session),
-            request.0
-        ),
-    }
 }

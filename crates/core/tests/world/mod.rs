@@ -4,7 +4,7 @@
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
-use holdfast_core::command::{Acquire, Call, Mode, OpenSession, Owner};
+use holdfast_core::command::{Acquire, Call, HoldRef, Mode, OpenSession, Owner, Policy, Terms};
 use holdfast_core::{
     ActorId, Command, Event, FenceToken, Limits, LockName, LockTable, LogIndex, LogicalTime,
     Outcome, PublicSessionId, RequestId, SessionId, Span, StreamId,
@@ -94,10 +94,7 @@ impl World {
             actor: ActorId(0),
             name: lock_name(lock),
             mode: Mode::Exclusive,
-            wait: Span::from_ms(wait_ms),
-            ttl: None,
-            max_hold: None,
-            metadata: Box::from([]),
+            terms: Terms { wait: Span::from_ms(wait_ms), policy: Policy::Wait, ..Terms::default() },
         }
     }
 
@@ -114,13 +111,12 @@ impl World {
 
     pub(crate) fn release(&mut self, name: &str, request: u64, lock: &str, token: u64) -> Outcome {
         let call = self.call(name, request);
-        self.apply(Command::Release { call, name: lock_name(lock), token: FenceToken(token) })
+        self.apply(Command::Release { call, hold: hold(lock, token) })
     }
 
     pub(crate) fn renew(&mut self, name: &str, request: u64, lock: &str, token: u64) -> Outcome {
         let call = self.call(name, request);
-        let token = FenceToken(token);
-        self.apply(Command::Renew { call, name: lock_name(lock), token, ttl: None })
+        self.apply(Command::Renew { call, hold: hold(lock, token), ttl: None })
     }
 
     pub(crate) fn cancel(&mut self, name: &str, request: u64, target: u64) -> Outcome {
@@ -153,7 +149,7 @@ impl World {
 
     /// The application names of those who hold a lock.
     pub(crate) fn holder(&self, lock: &str) -> Option<String> {
-        let status = self.table.status(lock, 0);
+        let status = self.table.status(lock, 2);
         assert!(status.holders.len() <= 1, "two holders of {lock}");
         status.holders.into_iter().next().map(|holder| holder.owner.application)
     }
@@ -167,6 +163,11 @@ impl World {
 
 pub(crate) fn lock_name(text: &str) -> LockName {
     LockName::new(text).expect("a valid lock name")
+}
+
+/// The hold of a lock under this token.
+pub(crate) fn hold(lock: &str, token: u64) -> HoldRef {
+    HoldRef { name: lock_name(lock), token: FenceToken(token), acquire: RequestId(0) }
 }
 
 /// The token of a grant.

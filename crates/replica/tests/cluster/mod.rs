@@ -7,7 +7,7 @@ use std::time::Duration;
 use holdfast_core::{
     ActorId, Command, Event, FenceToken, Limits, LockName, LogicalTime, Outcome, PublicSessionId,
     RequestId, SessionId, Span,
-    command::{Acquire, Call, Mode, OpenSession, Owner},
+    command::{Acquire, Call, Mode, OpenSession, Owner, Terms},
 };
 use holdfast_replica::{
     Durable, Effect, Fatal, GroupId, HardState, LogEntry, NodeId, Replica, ReplicaConfig,
@@ -387,10 +387,7 @@ pub(crate) fn acquire(session: SessionId, request: RequestId, name: &str) -> Com
         actor: ActorId(0),
         name: LockName::new(name).unwrap(),
         mode: Mode::Exclusive,
-        wait: Span::ZERO,
-        ttl: None,
-        max_hold: None,
-        metadata: Box::default(),
+        terms: Terms::default(),
     })
 }
 

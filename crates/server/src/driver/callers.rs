@@ -28,7 +28,7 @@ impl ReplyTo {
     }
 }
 
-/// An acquire, as the lock table names it.
+/// A request that can wait, as the lock table names it.
 type Wait = (GroupId, SessionId, RequestId);
 
 #[derive(Debug, Default)]
@@ -47,9 +47,12 @@ enum Caller {
 impl Callers {
     pub(super) fn call(&mut self, group: GroupId, command: &Command, reply: ReplyTo) -> Ticket {
         let wait = match command {
-            Command::Acquire(acquire) => Some((group, acquire.call.session, acquire.call.request)),
+            Command::Acquire(acquire) => Some(acquire.call),
+            Command::AcquireAll(acquire) => Some(acquire.call),
+            Command::Convert { call, .. } => Some(*call),
             _ => None,
         };
+        let wait = wait.map(|call| (group, call.session, call.request));
         self.ticket(Caller::Call { reply, wait })
     }
 
@@ -94,11 +97,11 @@ impl Callers {
         &mut self,
         wait: Wait,
         at: LogicalTime,
-        outcome: Outcome,
+        outcome: &Outcome,
         streams: &mut Streams,
     ) {
         if let Some(reply) = self.parked.remove(&wait) {
-            reply.answer(Answer { at, result: Ok(outcome) }, streams);
+            reply.answer(Answer { at, result: Ok(outcome.clone()) }, streams);
         }
     }
 

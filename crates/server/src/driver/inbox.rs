@@ -3,8 +3,8 @@
 //! Answers to a stream travel as one [`Delivery`] list per loop turn.
 
 use holdfast_core::{
-    Command, EndReason, FenceToken, LockName, LockStatus, LockSummary, LogicalTime, Outcome,
-    PublicSessionId, RequestId, SessionId, SessionSummary, StreamId,
+    Command, EndReason, FenceToken, FreezeInfo, LockName, LockStatus, LockSummary, LogicalTime,
+    Outcome, PublicSessionId, RequestId, SessionId, SessionSummary, StreamId,
 };
 use holdfast_replica::{GroupId, NodeId};
 use holdfast_wal::{DurableSnapshot, FileDisk, Spare, WriteError};
@@ -122,9 +122,10 @@ impl From<holdfast_replica::Unavailable> for Unavailable {
 
 #[derive(Debug)]
 pub(crate) enum Query {
-    Status { name: LockName, waiters_max: usize },
+    Status { name: LockName, shown_max: usize },
     List { prefix: String, after: Option<String>, limit: usize },
     Sessions { after: Option<PublicSessionId>, limit: usize },
+    Freezes,
 }
 
 #[derive(Debug)]
@@ -139,6 +140,7 @@ pub(crate) enum ReadData {
     Status(LockStatus),
     List(Vec<LockSummary>),
     Sessions(Vec<SessionSummary>),
+    Freezes(Vec<FreezeInfo>),
 }
 
 /// One group as this node sees it.

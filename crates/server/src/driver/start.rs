@@ -1,6 +1,7 @@
 //! From what is on disk to a running loop.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
 
@@ -18,6 +19,7 @@ use super::streams::Streams;
 use super::take_in::Digests;
 use super::{Driver, StopReason};
 use crate::config::NodeConfig;
+use crate::events::EventRing;
 use crate::peers::PeerLinks;
 
 const SNAPSHOT_EVERY_BYTES: u64 = 64 << 20;
@@ -45,6 +47,7 @@ pub(crate) struct Channels {
     /// For the driver's own background work.
     pub(crate) inbox_sender: InboxSender,
     pub(crate) leadership: watch::Sender<Leadership>,
+    pub(crate) events: Arc<EventRing>,
 }
 
 /// Opens the log and starts the loop on a thread of its own. The receiver hears why it ended.
@@ -81,6 +84,8 @@ impl Driver {
             let found = recovered.iter().position(|log| log.group == group.0);
             let durable = found.map(|at| log::to_durable(recovered.swap_remove(at)));
             let replica = Replica::new(replica_config(config, group), durable.unwrap_or_default())?;
+            // What the log holds beyond the snapshot is applied again, and recorded again.
+            channels.events.restart_after(replica.applied_index());
             replicas.insert(group, replica);
         }
         Ok(Driver {
@@ -91,6 +96,8 @@ impl Driver {
             callers: Callers::default(),
             streams: Streams::default(),
             leadership: channels.leadership,
+            events: channels.events,
+            happened: Vec::new(),
             outgoing: BTreeMap::new(),
             effects: Vec::new(),
             deferred: Vec::new(),

@@ -1,14 +1,22 @@
 //! From the wire to a [`Command`]. What is wrong in itself is refused here, with words, so that
 //! nothing wrong reaches the queue; the lock table checks again, because it must not depend on it.
 
-use holdfast_core::command::{Acquire, Call, Mode, OpenSession, Owner};
+use holdfast_core::command::{
+    Acquire, AcquireAll, Call, HoldRef, Member, OpenSession, Owner, Terms,
+};
 use holdfast_core::{
-    ActorId, Command, FenceToken, Limits, LockName, PublicSessionId, RequestId, SessionId, Span,
-    StreamId,
+    ActorId, Command, FenceToken, Limits, LockName, LogicalTime, PublicSessionId, Rejection,
+    RequestId, SessionId, Span, StreamId,
 };
 use holdfast_proto::v1::{self, Failure, Reason};
 
 use super::failure::{refused, rejected};
+
+mod choice;
+mod intervention;
+
+use choice::{mode, policy};
+pub(super) use intervention::{break_holds, freeze, kill_session, move_lock, set_permits, thaw};
 
 const DEFAULT_TTL: Span = Span::from_secs(30);
 
@@ -96,12 +104,59 @@ pub(super) fn acquire(request: v1::AcquireRequest, scope: Scope) -> Result<Comma
         call: scope.call(&request.session_id, request.request_id, request.acked_through)?,
         actor: ActorId(request.actor),
         name: lock_name(&request.name)?,
-        mode: mode(request.mode)?,
-        wait: Span::from_ms(request.wait_ms),
-        ttl: request.ttl_ms.map(Span::from_ms),
-        max_hold: request.max_hold_ms.map(Span::from_ms),
-        metadata: request.metadata.into_boxed_slice(),
+        mode: mode(request.mode, request.permits)?,
+        terms: Terms {
+            wait: Span::from_ms(request.wait_ms),
+            policy: policy(request.policy)?,
+            since: request.since_ms.map(LogicalTime::from_ms),
+            preemptible: request.preemptible,
+            reentrant: request.reentrant,
+            ttl: request.ttl_ms.map(Span::from_ms),
+            max_hold: request.max_hold_ms.map(Span::from_ms),
+            lock_delay: request.lock_delay_ms.map(Span::from_ms),
+            metadata: request.metadata.into_boxed_slice(),
+        },
     }))
+}
+
+pub(super) fn acquire_all(
+    request: v1::AcquireAllRequest,
+    scope: Scope,
+) -> Result<Command, Failure> {
+    // Before the names are looked at one by one.
+    if request.members.len() > Limits::default().names_per_acquire_max {
+        return Err(rejected(Rejection::TooManyNames));
+    }
+    let members = request.members.into_iter().map(|member| {
+        let mode = mode(member.mode, member.permits)?;
+        Ok(Member { name: lock_name(&member.name)?, mode })
+    });
+    checked(Command::AcquireAll(AcquireAll {
+        call: scope.call(&request.session_id, request.request_id, request.acked_through)?,
+        actor: ActorId(request.actor),
+        members: members.collect::<Result<_, Failure>>()?,
+        terms: Terms {
+            wait: Span::from_ms(request.wait_ms),
+            policy: policy(request.policy)?,
+            since: request.since_ms.map(LogicalTime::from_ms),
+            preemptible: request.preemptible,
+            reentrant: false,
+            ttl: request.ttl_ms.map(Span::from_ms),
+            max_hold: request.max_hold_ms.map(Span::from_ms),
+            lock_delay: request.lock_delay_ms.map(Span::from_ms),
+            metadata: request.metadata.into_boxed_slice(),
+        },
+    }))
+}
+
+pub(super) fn convert(request: &v1::ConvertRequest, scope: Scope) -> Result<Command, Failure> {
+    checked(Command::Convert {
+        call: scope.call(&request.session_id, request.request_id, request.acked_through)?,
+        hold: hold(&request.name, request.token, request.acquire_request_id)?,
+        to: mode(request.mode, 0)?,
+        wait: Span::from_ms(request.wait_ms),
+        policy: policy(request.policy)?,
+    })
 }
 
 pub(super) fn cancel(request: &v1::CancelRequest, scope: Scope) -> Result<Command, Failure> {
@@ -114,17 +169,31 @@ pub(super) fn cancel(request: &v1::CancelRequest, scope: Scope) -> Result<Comman
 pub(super) fn release(request: &v1::ReleaseRequest, scope: Scope) -> Result<Command, Failure> {
     checked(Command::Release {
         call: scope.call(&request.session_id, request.request_id, request.acked_through)?,
-        name: lock_name(&request.name)?,
-        token: token(request.token)?,
+        hold: hold(&request.name, request.token, request.acquire_request_id)?,
     })
 }
 
 pub(super) fn renew(request: &v1::RenewRequest, scope: Scope) -> Result<Command, Failure> {
     checked(Command::Renew {
         call: scope.call(&request.session_id, request.request_id, request.acked_through)?,
-        name: lock_name(&request.name)?,
-        token: token(request.token)?,
+        hold: hold(&request.name, request.token, request.acquire_request_id)?,
         ttl: request.ttl_ms.map(Span::from_ms),
+    })
+}
+
+pub(super) fn proclaim(request: v1::ProclaimRequest, scope: Scope) -> Result<Command, Failure> {
+    checked(Command::Proclaim {
+        call: scope.call(&request.session_id, request.request_id, request.acked_through)?,
+        hold: hold(&request.name, request.token, request.acquire_request_id)?,
+        metadata: request.metadata.into_boxed_slice(),
+    })
+}
+
+pub(super) fn transfer(request: &v1::TransferRequest, scope: Scope) -> Result<Command, Failure> {
+    checked(Command::Transfer {
+        call: scope.call(&request.session_id, request.request_id, request.acked_through)?,
+        hold: hold(&request.name, request.token, 0)?,
+        to: public_session_id(&request.to_public_session_id)?,
     })
 }
 
@@ -132,14 +201,17 @@ pub(super) fn lock_name(text: &str) -> Result<LockName, Failure> {
     LockName::new(text).map_err(|error| refused(Reason::InvalidName, error.to_string()))
 }
 
-fn mode(number: i32) -> Result<Mode, Failure> {
-    match v1::Mode::try_from(number) {
-        Ok(v1::Mode::Unspecified | v1::Mode::Exclusive) => Ok(Mode::Exclusive),
-        Err(_) => {
-            let words = format!("this node does not know the mode {number}; upgrade it, or use 1");
-            Err(refused(Reason::InvalidMode, words))
-        }
-    }
+fn hold(name: &str, number: u64, acquire: u64) -> Result<HoldRef, Failure> {
+    Ok(HoldRef { name: lock_name(name)?, token: token(number)?, acquire: RequestId(acquire) })
+}
+
+/// As listings show it.
+fn public_session_id(text: &str) -> Result<PublicSessionId, Failure> {
+    let id: holdfast_proto::PublicSessionId =
+        text.parse().map_err(|error: holdfast_proto::ParsePublicSessionIdError| {
+            refused(Reason::InvalidSessionId, error.to_string())
+        })?;
+    Ok(PublicSessionId(id.to_number()))
 }
 
 fn token(number: u64) -> Result<FenceToken, Failure> {

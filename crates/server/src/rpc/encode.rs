@@ -1,6 +1,7 @@
 //! From an [`Outcome`] to the wire, the same for unary calls and for the stream.
 
-use holdfast_core::{EndReason, Grant, LogicalTime, Outcome, ReleaseAnswer};
+use holdfast_core::command::Mode;
+use holdfast_core::{CycleLink, EndReason, Grant, LogicalTime, Outcome, ReleaseAnswer};
 use holdfast_proto::v1::{self, answer};
 use holdfast_proto::{Fence, Guarantee};
 
@@ -63,12 +64,26 @@ fn of_outcome(at: LogicalTime, outcome: Outcome, around: Surroundings<'_>) -> an
         Outcome::Cancelled => {
             acquired(logical_time_ms, v1::acquire_response::Outcome::Cancelled(v1::Cancelled {}))
         }
+        Outcome::Deadlock(cycle) => {
+            let deadlock = v1::acquire_response::Outcome::Deadlock(deadlock(&cycle));
+            acquired(logical_time_ms, deadlock)
+        }
+        Outcome::Died { since } => {
+            let died = v1::Died { since_ms: since.as_ms() };
+            acquired(logical_time_ms, v1::acquire_response::Outcome::Died(died))
+        }
+        Outcome::GrantedAll(all) => {
+            acquired(logical_time_ms, v1::acquire_response::Outcome::AllGranted(grants(&all)))
+        }
         Outcome::CancelDone => {
             cancelled(logical_time_ms, v1::cancel_response::Outcome::Cancelled(v1::Cancelled {}))
         }
-        Outcome::CancelTooLate(grant) => {
-            let grant = of_grant(&grant);
-            cancelled(logical_time_ms, v1::cancel_response::Outcome::AlreadyGranted(grant))
+        Outcome::CancelTooLate(all) => {
+            let outcome = match &*all {
+                [grant] => v1::cancel_response::Outcome::AlreadyGranted(of_grant(grant)),
+                all => v1::cancel_response::Outcome::AllAlreadyGranted(grants(all)),
+            };
+            cancelled(logical_time_ms, outcome)
         }
         Outcome::CancelNothing => {
             let ended = v1::AlreadyEnded {};
@@ -77,7 +92,16 @@ fn of_outcome(at: LogicalTime, outcome: Outcome, around: Surroundings<'_>) -> an
         Outcome::Release(answer) => answer::Result::Release(v1::ReleaseResponse {
             logical_time_ms,
             outcome: release_outcome(answer).into(),
+            remaining: match answer {
+                ReleaseAnswer::StillHeld { remaining } => remaining,
+                _ => 0,
+            },
         }),
+        Outcome::Proclaimed => answer::Result::Proclaim(v1::ProclaimResponse { logical_time_ms }),
+        Outcome::Transferred { token } => {
+            let token = token.0;
+            answer::Result::Transfer(v1::TransferResponse { logical_time_ms, token })
+        }
         Outcome::Renewed { deadline, session_deadline } => {
             answer::Result::Renew(v1::RenewResponse {
                 logical_time_ms,
@@ -86,7 +110,7 @@ fn of_outcome(at: LogicalTime, outcome: Outcome, around: Surroundings<'_>) -> an
             })
         }
         Outcome::Rejected(rejection) => answer::Result::Failure(rejected(rejection)),
-        Outcome::Queued { .. } | Outcome::Done => {
+        Outcome::Queued { .. } | Outcome::Done | Outcome::Intervened(_) => {
             answer::Result::Failure(bug("an outcome that nobody waits for was given as an answer"))
         }
     }
@@ -100,22 +124,56 @@ fn cancelled(logical_time_ms: u64, outcome: v1::cancel_response::Outcome) -> ans
     answer::Result::Cancel(v1::CancelResponse { logical_time_ms, outcome: Some(outcome) })
 }
 
+fn grants(all: &[Grant]) -> v1::Grants {
+    v1::Grants { grants: all.iter().map(of_grant).collect() }
+}
+
+fn deadlock(cycle: &[CycleLink]) -> v1::Deadlock {
+    let link = |link: &CycleLink| v1::CycleLink {
+        public_session_id: link.session.to_string(),
+        actor: link.actor.0,
+        waits_for: link.waits_for.as_str().to_owned(),
+    };
+    v1::Deadlock { cycle: cycle.iter().map(link).collect() }
+}
+
+pub(super) fn mode(mode: Mode) -> v1::Mode {
+    match mode {
+        Mode::Exclusive => v1::Mode::Exclusive,
+        Mode::Shared => v1::Mode::Shared,
+        Mode::Permit { .. } => v1::Mode::Permit,
+    }
+}
+
+pub(super) fn permits(mode: Mode) -> u32 {
+    match mode {
+        Mode::Permit { limit } => limit,
+        Mode::Exclusive | Mode::Shared => 0,
+    }
+}
+
 fn of_grant(grant: &Grant) -> v1::Grant {
-    let fence = Fence::new(Guarantee::Linearizable, &grant.name, grant.token.0);
+    let fence = match grant.mode {
+        Mode::Permit { .. } => None,
+        Mode::Exclusive | Mode::Shared => {
+            Fence::new(Guarantee::Linearizable, &grant.name, grant.token.0)
+        }
+    };
     v1::Grant {
         name: grant.name.as_str().to_owned(),
         token: grant.token.0,
-        // The lock table gives no token that has no full form.
+        // Permits apart, the lock table gives no token that has no full form.
         fence: fence.map(|fence| fence.to_string()).unwrap_or_default(),
         guarantee: v1::Guarantee::Linearizable.into(),
         deadline_ms: grant.deadline.map(LogicalTime::as_ms),
         session_deadline_ms: grant.session_deadline.as_ms(),
+        mode: mode(grant.mode).into(),
     }
 }
 
 fn release_outcome(answer: ReleaseAnswer) -> v1::ReleaseOutcome {
     match answer {
-        ReleaseAnswer::Released => v1::ReleaseOutcome::Released,
+        ReleaseAnswer::Released | ReleaseAnswer::StillHeld { .. } => v1::ReleaseOutcome::Released,
         ReleaseAnswer::NotOwner => v1::ReleaseOutcome::NotOwner,
         ReleaseAnswer::AlreadyReleased => v1::ReleaseOutcome::AlreadyReleased,
         ReleaseAnswer::Expired => v1::ReleaseOutcome::Expired,
@@ -129,5 +187,9 @@ pub(super) fn end_reason(reason: EndReason) -> v1::EndReason {
         EndReason::MaxHold => v1::EndReason::MaxHold,
         EndReason::Closed => v1::EndReason::Closed,
         EndReason::Disconnected => v1::EndReason::Disconnected,
+        EndReason::Wounded => v1::EndReason::Wounded,
+        EndReason::Broken => v1::EndReason::Broken,
+        EndReason::Killed => v1::EndReason::Killed,
+        EndReason::Transferred => v1::EndReason::Transferred,
     }
 }

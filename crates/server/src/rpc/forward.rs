@@ -8,6 +8,8 @@ use std::time::Duration;
 use holdfast_proto::failure::REASON_KEY;
 use holdfast_proto::v1::Failure;
 use holdfast_proto::v1::lock_service_client::LockServiceClient;
+use holdfast_proto::v1::operator_service_client::OperatorServiceClient;
+use holdfast_proto::v1::watch_service_client::WatchServiceClient;
 use holdfast_replica::NodeId;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{ConnectError, Status};
@@ -37,6 +39,8 @@ struct Connections {
 pub(super) struct Leader {
     pub(super) address: String,
     pub(super) client: LockServiceClient<Channel>,
+    pub(super) operator: OperatorServiceClient<Channel>,
+    pub(super) watch: WatchServiceClient<Channel>,
 }
 
 impl Leaders {
@@ -50,10 +54,14 @@ impl Leaders {
         let connections = connections
             .entry(node)
             .or_insert_with(|| Connections { channels: Vec::new(), next: 0 });
-        let client = LockServiceClient::new(connections.next(&address)?)
+        let channel = connections.next(&address)?;
+        let operator = OperatorServiceClient::new(channel.clone());
+        let watch =
+            WatchServiceClient::new(channel.clone()).max_decoding_message_size(RESPONSE_BYTES_MAX);
+        let client = LockServiceClient::new(channel)
             .max_encoding_message_size(REQUEST_BYTES_MAX)
             .max_decoding_message_size(RESPONSE_BYTES_MAX);
-        Ok(Leader { address, client })
+        Ok(Leader { address, client, operator, watch })
     }
 }
 
@@ -112,13 +120,19 @@ mod tests {
 
     use super::*;
 
+    fn leader_at(address: String, channel: Channel) -> Leader {
+        let operator = OperatorServiceClient::new(channel.clone());
+        let watch = WatchServiceClient::new(channel.clone());
+        Leader { address, client: LockServiceClient::new(channel), operator, watch }
+    }
+
     #[tokio::test]
     async fn a_leader_that_cannot_be_reached_never_had_the_request() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         drop(listener);
         let channel = endpoint(&address).unwrap().connect_lazy();
-        let mut leader = Leader { address, client: LockServiceClient::new(channel) };
+        let mut leader = leader_at(address, channel);
         let status = leader.client.status(StatusRequest::default()).await.unwrap_err();
         let failure = leader.failure(&status);
         assert!(!failure.may_have_happened && failure.retryable, "{failure:?} {status:?}");
@@ -134,7 +148,7 @@ mod tests {
             }
         });
         let channel = endpoint(&address).unwrap().connect_lazy();
-        let mut leader = Leader { address, client: LockServiceClient::new(channel) };
+        let mut leader = leader_at(address, channel);
         let status = leader.client.status(StatusRequest::default()).await.unwrap_err();
         assert!(leader.failure(&status).may_have_happened, "{status:?}");
     }

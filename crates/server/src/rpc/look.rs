@@ -1,18 +1,19 @@
 //! `Status`, `List`, `ListSessions`: linearizable reads. They change nothing, so one that failed
 //! never "may have happened".
 
-use holdfast_core::command::{Mode, Owner};
-use holdfast_core::{HolderInfo, LockSummary, LogicalTime, SessionSummary, WaiterInfo};
+use holdfast_core::command::Owner;
+use holdfast_core::{FreezeInfo, HolderInfo, LockSummary, LogicalTime, SessionSummary, WaiterInfo};
 use holdfast_proto::v1;
 use holdfast_proto::v1::{
-    Failure, Holder, ListRequest, ListResponse, ListSessionsRequest, ListSessionsResponse,
-    SessionInfo, StatusRequest, StatusResponse, Waiter,
+    Failure, Holder, ListFreezesRequest, ListFreezesResponse, ListRequest, ListResponse,
+    ListSessionsRequest, ListSessionsResponse, SessionInfo, StatusRequest, StatusResponse, Waiter,
 };
 use tokio::time::timeout;
 use tonic::{Request, Response, Status};
 
 use super::Rpc;
 use super::decode::lock_name;
+use super::encode::{mode, permits};
 use super::failure::{bug, took_too_long};
 use super::forward::Leader;
 use super::origin::Origin;
@@ -21,7 +22,8 @@ use super::route::Route;
 use super::unary::CALL_TIMEOUT;
 use crate::driver::{FIRST_GROUP, Query, ReadAnswer, ReadData};
 
-const WAITERS_SHOWN_MAX: usize = 100;
+/// Holders, and waiters.
+const SHOWN_MAX: usize = 100;
 
 /// A request of the client API that becomes one query.
 pub(super) trait Look: Clone + Send + Sync + 'static {
@@ -79,7 +81,7 @@ impl Look for StatusRequest {
 
     fn query(&self) -> Result<Query, Failure> {
         let name = lock_name(&self.name)?;
-        Ok(Query::Status { name, waiters_max: WAITERS_SHOWN_MAX })
+        Ok(Query::Status { name, shown_max: SHOWN_MAX })
     }
 
     fn response(&self, answer: ReadAnswer) -> Option<StatusResponse> {
@@ -88,7 +90,11 @@ impl Look for StatusRequest {
             name: self.name.clone(),
             holders: status.holders.into_iter().map(|info| holder(info, answer.at)).collect(),
             waiters: status.waiters.into_iter().map(|info| waiter(info, answer.at)).collect(),
+            holder_count: status.holder_count as u64,
             waiter_count: status.waiter_count as u64,
+            closed_for_ms: status.closed_until.map(|until| until.since(answer.at).as_ms()),
+            frozen: status.frozen.map(|freeze| frozen(freeze, answer.at)),
+            permits: status.permits.unwrap_or(0),
             logical_time_ms: answer.at.as_ms(),
             group: FIRST_GROUP.0,
             applied_index: answer.applied_index,
@@ -133,6 +139,29 @@ impl Look for ListRequest {
     }
 }
 
+impl Look for ListFreezesRequest {
+    type Response = ListFreezesResponse;
+
+    fn query(&self) -> Result<Query, Failure> {
+        Ok(Query::Freezes)
+    }
+
+    fn response(&self, answer: ReadAnswer) -> Option<ListFreezesResponse> {
+        let ReadData::Freezes(freezes) = answer.data else { return None };
+        Some(ListFreezesResponse {
+            logical_time_ms: answer.at.as_ms(),
+            freezes: freezes.into_iter().map(|freeze| frozen(freeze, answer.at)).collect(),
+        })
+    }
+
+    async fn forward(
+        request: Request<Self>,
+        mut leader: Leader,
+    ) -> Result<Response<ListFreezesResponse>, Status> {
+        leader.operator.list_freezes(request).await
+    }
+}
+
 impl Look for ListSessionsRequest {
     type Response = ListSessionsResponse;
 
@@ -173,6 +202,9 @@ fn holder(info: HolderInfo, now: LogicalTime) -> Holder {
         remaining_ms: info.deadline.map(|deadline| deadline.since(now).as_ms()),
         session_remaining_ms: info.session_deadline.since(now).as_ms(),
         metadata: info.metadata.into_vec(),
+        permits: permits(info.mode),
+        reentries: info.reentries,
+        preemptible: info.preemptible,
     }
 }
 
@@ -185,19 +217,36 @@ fn waiter(info: WaiterInfo, now: LogicalTime) -> Waiter {
         position: info.position,
         waiting_for_ms: now.since(info.queued_at).as_ms(),
         remaining_ms: info.deadline.since(now).as_ms(),
+        permits: permits(info.mode),
+        also: info.also.iter().map(|name| name.as_str().to_owned()).collect(),
+        converts: info.converts,
     }
 }
 
-fn summary(lock: LockSummary, now: LogicalTime) -> v1::LockSummary {
-    v1::LockSummary {
+pub(super) fn frozen(info: FreezeInfo, now: LogicalTime) -> v1::Frozen {
+    v1::Frozen {
+        prefix: info.prefix,
+        remaining_ms: info.until.since(now).as_ms(),
+        by: info.by.into(),
+        reason: info.reason.into(),
+    }
+}
+
+pub(super) fn summary(lock: LockSummary, now: LogicalTime) -> v1::LockSummary {
+    let awaited = v1::LockSummary {
         name: lock.name.as_str().to_owned(),
-        mode: mode(lock.mode).into(),
         holder_count: lock.holder_count as u64,
         waiter_count: lock.waiter_count as u64,
-        token: lock.token.0,
-        public_session_id: lock.session.to_string(),
-        owner: Some(owner(lock.owner)),
-        held_for_ms: now.since(lock.granted_at).as_ms(),
+        ..Default::default()
+    };
+    let Some(first) = lock.first_holder else { return awaited };
+    v1::LockSummary {
+        mode: mode(first.mode).into(),
+        token: first.token.0,
+        public_session_id: first.session.to_string(),
+        owner: Some(owner(first.owner)),
+        held_for_ms: now.since(first.granted_at).as_ms(),
+        ..awaited
     }
 }
 
@@ -216,10 +265,4 @@ fn session(info: SessionSummary, now: LogicalTime) -> SessionInfo {
 
 fn owner(owner: Owner) -> v1::Owner {
     v1::Owner { application: owner.application, host: owner.host, pid: owner.pid, note: owner.note }
-}
-
-fn mode(mode: Mode) -> v1::Mode {
-    match mode {
-        Mode::Exclusive => v1::Mode::Exclusive,
-    }
 }

@@ -6,6 +6,8 @@
 
 use holdfast_proto::peer_v1::peer_service_server::PeerServiceServer;
 use holdfast_proto::v1::lock_service_server::LockServiceServer;
+use holdfast_proto::v1::operator_service_server::OperatorServiceServer;
+use holdfast_proto::v1::watch_service_server::WatchServiceServer;
 use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 use tonic_health::pb::health_server::{Health, HealthServer};
@@ -46,6 +48,11 @@ pub(crate) async fn serve(
         .register_encoded_file_descriptor_set(holdfast_proto::FILE_DESCRIPTOR_SET)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         .build_v1()?;
+    let operator_service = OperatorServiceServer::new(rpc.clone())
+        .max_decoding_message_size(REQUEST_BYTES_MAX)
+        .max_encoding_message_size(RESPONSE_BYTES_MAX);
+    let watch_service =
+        WatchServiceServer::new(rpc.clone()).max_encoding_message_size(RESPONSE_BYTES_MAX);
     let lock_service = LockServiceServer::new(rpc)
         .max_decoding_message_size(REQUEST_BYTES_MAX)
         .max_encoding_message_size(RESPONSE_BYTES_MAX);
@@ -54,6 +61,8 @@ pub(crate) async fn serve(
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .add_service(WatchBody::new(lock_service))
+        .add_service(operator_service)
+        .add_service(watch_service)
         .add_service(health)
         .add_service(reflection)
         .add_service(lost_peers)

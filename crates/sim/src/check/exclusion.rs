@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 
 use holdfast_core::{Event, FenceToken, LockName, SessionId};
 
-use super::log::merged;
+use super::evidence::Evidence;
 use super::words::{Findings, Who};
-use crate::history::{History, Violation};
+use crate::history::Violation;
 
-pub fn check(history: &History) -> Vec<Violation> {
+pub fn check(history: &Evidence<'_>) -> Vec<Violation> {
     let mut findings = Findings::of("exclusion");
     let mut holders: BTreeMap<&LockName, (SessionId, FenceToken)> = BTreeMap::new();
-    for entry in merged(history) {
-        for event in entry.events {
+    for entry in history.log() {
+        for event in &entry.events {
             match event {
                 Event::Granted { name, session, token, .. } => {
                     let before = holders.insert(name, (*session, *token));
@@ -26,7 +26,7 @@ pub fn check(history: &History) -> Vec<Violation> {
                         ));
                     }
                 }
-                Event::Released { name, session, token }
+                Event::Released { name, session, token, .. }
                 | Event::HoldEnded { name, session, token, .. } => {
                     if holders.get(name) == Some(&(*session, *token)) {
                         holders.remove(name);
@@ -57,7 +57,7 @@ mod tests {
         story.log(1, [granted("a", 1, 1, 1)]);
         story.log(2, [released("a", 1, 1), granted("a", 2, 1, 2)]);
         story.log(3, [hold_ended("a", 2, 1, 2), granted("b", 2, 2, 3)]);
-        assert_eq!(check(&story.history), []);
+        assert_eq!(check(&story.evidence()), []);
     }
 
     #[test]
@@ -65,7 +65,7 @@ mod tests {
         let mut story = Story::default();
         story.log(1, [granted("a", 1, 1, 1)]);
         story.log(2, [granted("a", 2, 1, 2)]);
-        let found = check(&story.history);
+        let found = check(&story.evidence());
         assert_eq!(found.len(), 1);
         assert!(
             found[0].what.contains("session 2 under 2 at index 2 while session 1"),
@@ -78,7 +78,7 @@ mod tests {
         let mut story = Story::default();
         story.applied(1, 5, [granted("a", 1, 1, 1)]);
         story.applied(2, 5, [granted("a", 2, 1, 1)]);
-        assert_eq!(check(&story.history).len(), 1);
+        assert_eq!(check(&story.evidence()).len(), 1);
     }
 
     #[test]
@@ -86,6 +86,6 @@ mod tests {
         let mut story = Story::default();
         story.log(1, [granted("a", 1, 1, 1)]);
         story.log(2, [released("a", 1, 9)]);
-        assert_eq!(check(&story.history).len(), 1);
+        assert_eq!(check(&story.evidence()).len(), 1);
     }
 }

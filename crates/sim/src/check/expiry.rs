@@ -9,27 +9,27 @@ use std::collections::BTreeMap;
 
 use holdfast_core::{EndReason, Event, FenceToken, LockName, Outcome, Rejection, SessionId};
 
-use super::log::merged;
+use super::evidence::Evidence;
 use super::promises::{ExpiryBound, Promises};
 use super::words::{At, Findings, Who};
 use crate::history::{ClientOperation, History, Input, Output, RealTime, Violation};
 
-pub fn check(history: &History, promises: &Promises) -> Vec<Violation> {
+pub fn check(history: &Evidence<'_>, promises: &Promises) -> Vec<Violation> {
     let mut findings = Findings::of("expiry");
     if history.replicated.is_empty() || history.rates_broken {
         return findings.into_violations();
     }
     let sessions = sessions(history);
     let mut open: BTreeMap<SessionId, ()> = BTreeMap::new();
-    for entry in merged(history) {
+    for entry in history.log() {
         let at = entry.first_applied;
-        for event in entry.events {
+        for event in &entry.events {
             match event {
                 Event::SessionOpened { session, .. } => drop(open.insert(*session, ())),
                 Event::SessionEnded { session, reason, .. } => {
                     open.remove(session);
                     let Some(known) = sessions.get(session) else { continue };
-                    known.ended(*session, *reason, at, promises, &mut findings);
+                    known.ended(*session, *reason, at, history, promises, &mut findings);
                     if *reason != EndReason::Closed
                         && let Some(bound) = &promises.expiry_bound
                     {
@@ -44,7 +44,14 @@ pub fn check(history: &History, promises: &Promises) -> Vec<Violation> {
                     });
                     if let Some(acquire) = acquire {
                         let hold = HoldEnd { name, token: *token, reason: *reason, at };
-                        known.hold_ended(*session, acquire, &hold, promises, &mut findings);
+                        known.hold_ended(
+                            *session,
+                            acquire,
+                            &hold,
+                            history,
+                            promises,
+                            &mut findings,
+                        );
                     }
                 }
                 _ => {}
@@ -117,6 +124,7 @@ impl Known<'_> {
         session: SessionId,
         reason: EndReason,
         at: RealTime,
+        history: &History,
         promises: &Promises,
         findings: &mut Findings,
     ) {
@@ -136,7 +144,7 @@ impl Known<'_> {
             .map(|operation| operation.last_sent)
             .max();
         if let Some(last_sent) = last_sent
-            && at < promises.earliest(last_sent, span_ms)
+            && promises.is_early(history, last_sent, span_ms, at)
         {
             findings.add(format!(
                 "{} was ended ({reason:?}) at {}, though a request sent at {} had been answered and its \
@@ -155,6 +163,7 @@ impl Known<'_> {
         session: SessionId,
         acquire: &ClientOperation,
         hold: &HoldEnd<'_>,
+        history: &History,
         promises: &Promises,
         findings: &mut Findings,
     ) {
@@ -191,7 +200,7 @@ impl Known<'_> {
             _ => return,
         };
         if let Some(span_ms) = span_ms
-            && hold.at < promises.earliest(since, span_ms)
+            && promises.is_early(history, since, span_ms, hold.at)
         {
             findings.add(format!(
                 "{}'s hold of {} under {} was ended ({:?}) at {}, {span_ms} ms had not passed since {}",
@@ -247,7 +256,7 @@ impl Known<'_> {
     }
 }
 
-/// How long nobody led between two moments.
+/// How long nobody led between two moments, or led with a clock that stood still.
 pub(super) fn leaderless_us(history: &History, from: RealTime, to: RealTime) -> u64 {
     // Where replicas disagree, the later entry can be the one that was applied first.
     if to <= from {
@@ -265,7 +274,7 @@ pub(super) fn leaderless_us(history: &History, from: RealTime, to: RealTime) -> 
         leaderless += begin.saturating_sub(covered_until);
         covered_until = covered_until.max(end);
     }
-    leaderless + to.0.saturating_sub(covered_until)
+    leaderless + to.0.saturating_sub(covered_until) + history.clocks.stopped_us(from, to)
 }
 
 #[cfg(test)]
@@ -295,11 +304,11 @@ mod tests {
     fn bounded(story: &Story) -> Vec<Violation> {
         let bound = ExpiryBound { grace_ms: 300, tick_ms: 50, delivery_ms: 100 };
         let promises = Promises { expiry_bound: Some(bound), ..Promises::default() };
-        check(&story.history, &promises)
+        check(&story.evidence(), &promises)
     }
 
     fn early(story: &Story) -> usize {
-        check(&story.history, &Promises::default()).len()
+        check(&story.evidence(), &Promises::default()).len()
     }
 
     #[test]

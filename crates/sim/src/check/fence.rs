@@ -1,18 +1,22 @@
 //! The protected resource: tokens that it accepted never go back, and a client that trusts its lease writes
 //! only if the lock table still had it as the holder when it last looked at its lease.
 //!
-//! The second is the client library's promise and rests on clock rates; the first rests on nothing. A client
-//! that is paused between looking and writing breaks no promise: that is what tokens are for.
+//! The second is the client library's promise and rests on clock rates; the first rests on nothing. It is not made
+//! where only the token protects:
+//! * a client that is paused between looking and writing;
+//! * a client whose own clock stood still;
+//! * a session with a linger shorter than its TTL that was ended because its stream broke. If it ends in any
+//!   other way, its lease is as good as everybody's.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use holdfast_core::{Event, FenceToken, LockName, SessionId};
+use holdfast_core::{EndReason, Event, FenceToken, LockName, Outcome, SessionId};
 
-use super::log::merged;
+use super::evidence::Evidence;
 use super::words::{At, Findings, Who};
-use crate::history::{History, RealTime, Violation};
+use crate::history::{History, Output, RealTime, Violation};
 
-pub fn check(history: &History) -> Vec<Violation> {
+pub fn check(history: &Evidence<'_>) -> Vec<Violation> {
     let mut findings = Findings::of("fence");
     check_store(history, &mut findings);
     if !history.replicated.is_empty() {
@@ -46,10 +50,34 @@ struct Hold {
     ended: Option<RealTime>,
 }
 
-fn check_leases(history: &History, findings: &mut Findings) {
+fn openings(history: &History) -> BTreeMap<SessionId, RealTime> {
+    let mut openings = BTreeMap::new();
+    for operation in &history.operations {
+        openings.entry(operation.session).or_insert(operation.invoked);
+    }
+    openings
+}
+
+/// Sessions that end with their stream, before their lease does.
+fn with_short_linger(history: &History) -> BTreeSet<SessionId> {
+    let opened = history.operations.iter().filter_map(|operation| match &operation.returned {
+        Some((_, Output::Outcome(Outcome::SessionOpen { ttl, linger, .. }))) if linger < ttl => {
+            Some(operation.session)
+        }
+        _ => None,
+    });
+    opened.collect()
+}
+
+fn check_leases(history: &Evidence<'_>, findings: &mut Findings) {
+    let short_linger = with_short_linger(history);
+    // A lease is reckoned from the best answer since the session was opened, however old that is.
+    let openings = openings(history);
+    let opened = |session| openings.get(&session).copied().unwrap_or_default();
+    let mut disconnected = BTreeSet::new();
     let mut holds: BTreeMap<(&LockName, FenceToken), Hold> = BTreeMap::new();
-    for entry in merged(history) {
-        for event in entry.events {
+    for entry in history.log() {
+        for event in &entry.events {
             match event {
                 Event::Granted { name, session, token, .. } => {
                     holds.insert((name, *token), Hold { session: *session, ended: None });
@@ -58,6 +86,9 @@ fn check_leases(history: &History, findings: &mut Findings) {
                     if let Some(hold) = holds.get_mut(&(name, *token)) {
                         hold.ended = Some(entry.first_applied);
                     }
+                }
+                Event::SessionEnded { session, reason: EndReason::Disconnected, .. } => {
+                    disconnected.insert(*session);
                 }
                 _ => {}
             }
@@ -75,9 +106,11 @@ fn check_leases(history: &History, findings: &mut Findings) {
             ));
             continue;
         };
-        if let Some(ended) = hold.ended
-            && ended < write.believed
-            && !history.rates_broken
+        let is_promised = !history.rates_broken
+            && !write.clock_stood_still
+            && !(short_linger.contains(&hold.session) && disconnected.contains(&hold.session));
+        if let Some(ended) = hold.ended.filter(|_| is_promised)
+            && ended.0 + history.clocks.leapt_us(opened(hold.session), ended) < write.believed.0
         {
             findings.add(format!(
                 "{} believed in its lease of {} under {} at {}; the hold had ended at {}",
@@ -94,7 +127,8 @@ fn check_leases(history: &History, findings: &mut Findings) {
 #[cfg(test)]
 mod tests {
     use super::check;
-    use crate::check::story::{Story, granted, hold_ended, ms};
+    use crate::check::story::{Story, ended, granted, hold_ended, ms};
+    use holdfast_core::EndReason;
 
     fn two_holds_in_a_row() -> Story {
         let mut story = Story::default();
@@ -104,7 +138,7 @@ mod tests {
     }
 
     fn found(story: &Story) -> usize {
-        check(&story.history).len()
+        check(&story.evidence()).len()
     }
 
     #[test]
@@ -133,6 +167,39 @@ mod tests {
         story.write("a", 1, 1, 26, false);
         story.history.writes[1].believed = ms(19);
         assert_eq!(found(&story), 0);
+    }
+
+    #[test]
+    fn a_leap_excuses_as_much_as_it_may_count_for() {
+        for (counted_us, violations) in [(5_000, 1), (6_000, 0)] {
+            let mut story = two_holds_in_a_row();
+            story.write("a", 1, 1, 26, true);
+            story.history.clocks.leaps.push((ms(15), counted_us));
+            assert_eq!(found(&story), violations);
+        }
+    }
+
+    #[test]
+    fn a_writer_whose_own_clock_stood_still_breaks_nothing() {
+        let mut story = two_holds_in_a_row();
+        story.write("a", 1, 1, 26, true);
+        story.history.writes[0].clock_stood_still = true;
+        assert_eq!(found(&story), 0);
+    }
+
+    #[test]
+    fn a_short_linger_excuses_only_an_end_by_a_broken_stream() {
+        for (linger, reason, violations) in [
+            (200, EndReason::Disconnected, 0),
+            (200, EndReason::Ttl, 1),
+            (1_000, EndReason::Disconnected, 1),
+        ] {
+            let mut story = two_holds_in_a_row();
+            story.open(1, 1_000, linger, 0);
+            story.log(21, [ended(1, reason)]);
+            story.write("a", 1, 1, 26, true);
+            assert_eq!(found(&story), violations, "{linger} {reason:?}");
+        }
     }
 
     #[test]

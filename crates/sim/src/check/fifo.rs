@@ -5,16 +5,16 @@ use std::collections::{BTreeMap, VecDeque};
 
 use holdfast_core::{Event, LockName, RequestId, SessionId};
 
-use super::log::merged;
+use super::evidence::Evidence;
 use super::words::{Findings, Which};
-use crate::history::{History, Violation};
+use crate::history::Violation;
 
-pub fn check(history: &History) -> Vec<Violation> {
+pub fn check(history: &Evidence<'_>) -> Vec<Violation> {
     let mut findings = Findings::of("fifo");
     let mut queues: BTreeMap<&LockName, VecDeque<(SessionId, RequestId)>> = BTreeMap::new();
-    for entry in merged(history) {
+    for entry in history.log() {
         let index = entry.index.0;
-        for event in entry.events {
+        for event in &entry.events {
             match event {
                 Event::Queued { name, session, request, .. } => {
                     queues.entry(name).or_default().push_back((*session, *request));
@@ -31,14 +31,16 @@ pub fn check(history: &History) -> Vec<Violation> {
                         ));
                     }
                 }
-                Event::WaitEnded { name, session, request, .. } => {
-                    let queue = queues.entry(name).or_default();
-                    match queue.iter().position(|waiter| *waiter == (*session, *request)) {
-                        Some(place) => drop(queue.remove(place)),
-                        None => findings.add(format!(
-                            "{} ended a wait for {name} at index {index} that it had not begun",
-                            Which(*session, *request),
-                        )),
+                Event::WaitEnded { names, session, request, .. } => {
+                    for name in names.iter() {
+                        let queue = queues.entry(name).or_default();
+                        match queue.iter().position(|waiter| *waiter == (*session, *request)) {
+                            Some(place) => drop(queue.remove(place)),
+                            None => findings.add(format!(
+                                "{} ended a wait for {name} at index {index} that it had not begun",
+                                Which(*session, *request),
+                            )),
+                        }
                     }
                 }
                 _ => {}
@@ -67,21 +69,21 @@ mod tests {
         story.log(3, [wait_ended("a", 1, 1, Outcome::TimedOut)]);
         story.log(4, [granted("a", 2, 1, 2), wait_ended("a", 2, 1, grants("a", 2))]);
         story.log(5, [granted("a", 3, 1, 3), wait_ended("a", 3, 1, grants("a", 3))]);
-        assert_eq!(check(&story.history), []);
+        assert_eq!(check(&story.evidence()), []);
     }
 
     #[test]
     fn a_waiter_that_overtakes_is_found() {
         let mut story = three_waiters();
         story.log(3, [granted("a", 2, 1, 2), wait_ended("a", 2, 1, grants("a", 2))]);
-        assert_eq!(check(&story.history).len(), 1);
+        assert_eq!(check(&story.evidence()).len(), 1);
     }
 
     #[test]
     fn a_newcomer_that_overtakes_the_queue_is_found() {
         let mut story = three_waiters();
         story.log(3, [granted("a", 7, 1, 2)]);
-        assert_eq!(check(&story.history).len(), 1);
+        assert_eq!(check(&story.evidence()).len(), 1);
     }
 
     #[test]
@@ -89,6 +91,6 @@ mod tests {
         let mut story = three_waiters();
         story.log(3, [wait_ended("a", 1, 1, Outcome::TimedOut)]);
         story.log(4, [wait_ended("a", 1, 1, Outcome::Cancelled)]);
-        assert_eq!(check(&story.history).len(), 1);
+        assert_eq!(check(&story.evidence()).len(), 1);
     }
 }

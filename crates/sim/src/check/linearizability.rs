@@ -12,6 +12,7 @@
 //! Where the history has the replicated part, expiries and the tokens of unanswered acquires are taken from
 //! there, and the search has little left to guess.
 
+mod label;
 mod lifetimes;
 mod model;
 #[cfg(test)]
@@ -21,13 +22,14 @@ mod steps;
 #[cfg(test)]
 mod tests;
 
+use super::evidence::Evidence;
 use super::promises::Promises;
 use super::words::Findings;
-use crate::history::{History, Violation};
+use crate::history::Violation;
 
 pub use search::Verdict;
 
-pub fn check(history: &History, promises: &Promises) -> Vec<Violation> {
+pub fn check(history: &Evidence<'_>, promises: &Promises) -> Vec<Violation> {
     let mut findings = Findings::of("linearizability");
     for contradiction in steps::contradictions(history) {
         findings.add(contradiction);

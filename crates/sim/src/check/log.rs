@@ -28,7 +28,8 @@ pub(super) struct Stretch<'a> {
     pub(super) node: NodeId,
     /// It holds what comes after this index.
     pub(super) after: LogIndex,
-    pub(super) entries: BTreeMap<LogIndex, Entry<'a>>,
+    /// In order.
+    pub(super) entries: Vec<Entry<'a>>,
     /// An index that was recorded when a later one had been.
     pub(super) went_back_to: Option<LogIndex>,
 }
@@ -48,18 +49,21 @@ pub(super) fn stretches(history: &History) -> Vec<Stretch<'_>> {
                 let stretch = current
                     .entry(record.node)
                     .or_insert_with(|| Stretch::new(record.node, LogIndex(0)));
-                let last =
-                    stretch.entries.last_key_value().map_or(stretch.after, |(last, _)| *last);
-                if record.index < last {
+                if record.index < stretch.last().unwrap_or(stretch.after) {
                     stretch.went_back_to = Some(record.index);
                 }
-                let entry = stretch.entries.entry(record.index).or_insert_with(|| Entry {
+                let place = stretch.place_of(record.index);
+                let entry = Entry {
                     index: record.index,
                     logical: record.logical,
                     first_applied: record.real,
                     events: Vec::new(),
+                };
+                let place = place.unwrap_or_else(|place| {
+                    stretch.entries.insert(place, entry);
+                    place
                 });
-                entry.events.push(event);
+                stretch.entries[place].events.push(event);
             }
         }
     }
@@ -69,29 +73,49 @@ pub(super) fn stretches(history: &History) -> Vec<Stretch<'_>> {
 
 /// Every entry with events, in order. Where replicas disagree, the entry has the events of all versions: so
 /// a grant that only one replica saw is not hidden by what the others saw.
-pub(super) fn merged(history: &History) -> Vec<Entry<'_>> {
-    let mut versions: BTreeMap<LogIndex, Vec<Entry<'_>>> = BTreeMap::new();
-    for entry in stretches(history).into_iter().flat_map(|stretch| stretch.entries.into_values()) {
-        let known = versions.entry(entry.index).or_default();
-        match known.iter_mut().find(|version| version.events == entry.events) {
-            Some(same) => same.first_applied = same.first_applied.min(entry.first_applied),
-            None => known.push(entry),
-        }
-    }
-    versions
-        .into_values()
-        .filter_map(|versions| {
-            versions.into_iter().reduce(|mut all, other| {
-                all.first_applied = all.first_applied.min(other.first_applied);
-                all.events.extend(other.events);
-                all
-            })
-        })
-        .collect()
+pub(super) fn merged<'a>(stretches: &[Stretch<'a>]) -> Vec<Entry<'a>> {
+    let mut versions: Vec<&Entry<'a>> =
+        stretches.iter().flat_map(|stretch| &stretch.entries).collect();
+    // What is equal stays in the order of the stretches.
+    versions.sort_by_key(|entry| entry.index);
+    versions.chunk_by(|a, b| a.index == b.index).map(one_of_all).collect()
 }
 
-impl Stretch<'_> {
+/// `versions` of one entry, at least one.
+fn one_of_all<'a>(versions: &[&Entry<'a>]) -> Entry<'a> {
+    let mut all = versions[0].clone();
+    let mut different: Vec<&Entry<'a>> = Vec::new();
+    for version in &versions[1..] {
+        all.first_applied = all.first_applied.min(version.first_applied);
+        let known = versions[..1].iter().chain(&different);
+        if known.into_iter().all(|known| known.events != version.events) {
+            different.push(version);
+        }
+    }
+    all.events.extend(different.into_iter().flat_map(|version| &version.events));
+    all
+}
+
+impl<'a> Stretch<'a> {
     fn new(node: NodeId, after: LogIndex) -> Self {
-        Stretch { node, after, entries: BTreeMap::new(), went_back_to: None }
+        Stretch { node, after, entries: Vec::new(), went_back_to: None }
+    }
+
+    pub(super) fn last(&self) -> Option<LogIndex> {
+        self.entries.last().map(|entry| entry.index)
+    }
+
+    pub(super) fn entry(&self, index: LogIndex) -> Option<&Entry<'a>> {
+        self.place_of(index).ok().map(|place| &self.entries[place])
+    }
+
+    /// Where an entry is, or where it would be. Nearly always that is the end.
+    fn place_of(&self, index: LogIndex) -> Result<usize, usize> {
+        match self.entries.last() {
+            None => Err(0),
+            Some(last) if last.index < index => Err(self.entries.len()),
+            Some(last) if last.index == index => Ok(self.entries.len() - 1),
+            Some(_) => self.entries.binary_search_by_key(&index, |entry| entry.index),
+        }
     }
 }

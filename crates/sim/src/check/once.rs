@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use holdfast_core::{Event, FenceToken, LockName, Outcome, Rejection, RequestId, SessionId};
 
-use super::log::merged;
+use super::evidence::Evidence;
 use super::words::{Findings, Which, Who};
 use crate::history::{ClientOperation, History, Input, Output, Violation};
 
-pub fn check(history: &History) -> Vec<Violation> {
+pub fn check(history: &Evidence<'_>) -> Vec<Violation> {
     let mut findings = Findings::of("once");
     if !history.replicated.is_empty() {
         let effects = Effects::of(history, &mut findings);
@@ -28,11 +28,11 @@ struct Effects<'a> {
 }
 
 impl<'a> Effects<'a> {
-    fn of(history: &'a History, findings: &mut Findings) -> Effects<'a> {
+    fn of(history: &'a Evidence<'_>, findings: &mut Findings) -> Effects<'a> {
         let mut effects = Effects::default();
-        for entry in merged(history) {
+        for entry in history.log() {
             let index = entry.index.0;
-            for event in entry.events {
+            for event in &entry.events {
                 match event {
                     Event::Granted { name, session, request, token, .. } => {
                         let before = effects.granted.insert((*session, *request), (name, *token));
@@ -44,7 +44,7 @@ impl<'a> Effects<'a> {
                             ));
                         }
                     }
-                    Event::Released { name, session, token } => {
+                    Event::Released { name, session, token, .. } => {
                         let is_first = effects.released.insert((*session, *token));
                         if !is_first {
                             findings.add(format!(
@@ -152,7 +152,7 @@ fn agree(first: &Outcome, second: &Outcome) -> bool {
         (_, Rejected(Rejection::AnswerDiscarded | Rejection::UnknownSession)) => true,
         (Granted(first), Granted(second)) => first.token == second.token,
         (Granted(_), Rejected(Rejection::GrantEnded)) | (Queued { .. }, _) => true,
-        (CancelTooLate(first), CancelTooLate(second)) => first.token == second.token,
+        (CancelTooLate(first), CancelTooLate(second)) => second.len() <= first.len(),
         (CancelTooLate(_), CancelNothing) => true,
         (Renewed { .. }, Renewed { .. }) => true,
         (first, second) => first == second,
@@ -174,7 +174,7 @@ mod tests {
         story.acquire("a", 1, 1).from(0).until(2, grants("a", 1));
         story.acquire("a", 1, 1).from(0).until(9, Outcome::Rejected(Rejection::GrantEnded));
         story.release("a", 1, 2, 1).from(1).until(3, Outcome::Release(ReleaseAnswer::Released));
-        assert_eq!(check(&story.history), []);
+        assert_eq!(check(&story.evidence()), []);
     }
 
     #[test]
@@ -182,7 +182,7 @@ mod tests {
         let mut story = Story::default();
         story.log(1, [granted("a", 1, 1, 1)]);
         story.log(2, [released("a", 1, 1), granted("a", 1, 1, 2)]);
-        assert_eq!(check(&story.history).len(), 1);
+        assert_eq!(check(&story.evidence()).len(), 1);
     }
 
     #[test]
@@ -191,7 +191,7 @@ mod tests {
             let mut story = Story::default();
             story.log(1, [granted("a", 1, 1, 1)]);
             story.acquire("a", 1, 1).from(0).until(2, outcome);
-            assert_eq!(check(&story.history).len(), 1);
+            assert_eq!(check(&story.evidence()).len(), 1);
         }
     }
 
@@ -201,7 +201,7 @@ mod tests {
         story.log(1, [granted("a", 1, 1, 1)]);
         let cancel = Input::Cancel { target: RequestId(1) };
         story.ask(1, 2, cancel).from(0).until(2, Outcome::CancelDone);
-        assert_eq!(check(&story.history).len(), 1);
+        assert_eq!(check(&story.evidence()).len(), 1);
     }
 
     #[test]
@@ -209,7 +209,7 @@ mod tests {
         let mut story = Story::default();
         story.log(1, [granted("a", 1, 1, 1)]);
         story.release("a", 1, 2, 1).from(1).until(3, Outcome::Release(ReleaseAnswer::Released));
-        assert_eq!(check(&story.history).len(), 1);
+        assert_eq!(check(&story.evidence()).len(), 1);
     }
 
     #[test]
@@ -217,6 +217,6 @@ mod tests {
         let mut story = Story::default();
         story.acquire("a", 1, 1).from(0).until(2, Outcome::Busy);
         story.acquire("a", 1, 1).from(3).until(4, grants("a", 1));
-        assert_eq!(check(&story.history).len(), 1);
+        assert_eq!(check(&story.evidence()).len(), 1);
     }
 }

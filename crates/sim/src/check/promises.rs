@@ -3,7 +3,7 @@
 //!
 //! [`History::rates_broken`]: crate::history::History::rates_broken
 
-use crate::history::RealTime;
+use crate::history::{History, RealTime};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Promises {
@@ -46,6 +46,17 @@ impl Promises {
     pub(super) fn earliest(&self, from: RealTime, span_ms: u64) -> RealTime {
         let percent = 100_u64.saturating_sub(2 * self.clock_error_percent);
         RealTime(from.0.saturating_add(span_ms.saturating_mul(10 * percent)))
+    }
+
+    /// Did something end at `at` before the span that began at `from` had passed?
+    pub(super) fn is_early(
+        &self,
+        history: &History,
+        from: RealTime,
+        span_ms: u64,
+        at: RealTime,
+    ) -> bool {
+        RealTime(at.0 + history.clocks.leapt_us(from, at)) < self.earliest(from, span_ms)
     }
 
     /// The real length, in microseconds, that such a span has at most.

@@ -5,14 +5,15 @@ use std::collections::BTreeMap;
 use holdfast_core::{LogIndex, LogicalTime};
 use holdfast_replica::NodeId;
 
-use super::log::{Entry, Stretch, stretches};
+use super::evidence::Evidence;
+use super::log::{Entry, Stretch};
 use super::words::Findings;
 use crate::history::{Happening, History, Violation};
 
-pub fn check(history: &History) -> Vec<Violation> {
+pub fn check(history: &Evidence<'_>) -> Vec<Violation> {
     let mut findings = Findings::of("replicas");
     check_digests(history, &mut findings);
-    check_events(&stretches(history), &mut findings);
+    check_events(history.stretches(), &mut findings);
     findings.into_violations()
 }
 
@@ -32,37 +33,39 @@ fn check_digests(history: &History, findings: &mut Findings) {
 }
 
 fn check_events(stretches: &[Stretch<'_>], findings: &mut Findings) {
-    let mut first_seen: BTreeMap<LogIndex, (NodeId, &Entry<'_>)> = BTreeMap::new();
-    for stretch in stretches {
-        for (index, entry) in &stretch.entries {
-            first_seen.entry(*index).or_insert((stretch.node, entry));
-        }
-    }
-    for (index, entry) in stretches.iter().flat_map(|stretch| &stretch.entries) {
-        if let Some((node, first)) = first_seen.get(index)
-            && first.logical != entry.logical
-        {
+    let mut seen: Vec<(NodeId, &Entry<'_>)> = stretches
+        .iter()
+        .flat_map(|stretch| stretch.entries.iter().map(|entry| (stretch.node, entry)))
+        .collect();
+    seen.sort_by_key(|(_, entry)| entry.index);
+    let mut first_seen = Vec::new();
+    for versions in seen.chunk_by(|(_, a), (_, b)| a.index == b.index) {
+        let (node, first) = versions[0];
+        first_seen.push((node, first));
+        for (_, entry) in versions.iter().filter(|(_, entry)| entry.logical != first.logical) {
             findings.add(format!(
                 "index {} was applied at {} on node {} and at {} elsewhere",
-                index.0, first.logical, node.0, entry.logical
+                first.index.0, first.logical, node.0, entry.logical
             ));
         }
     }
-    check_time(first_seen.values().map(|(_, entry)| *entry), findings);
+    check_time(first_seen.iter().map(|(_, entry)| *entry), findings);
     for stretch in stretches {
         let node = stretch.node.0;
         if let Some(index) = stretch.went_back_to {
             findings.add(format!("node {node} applied index {} after a later one", index.0));
         }
-        let Some((last, _)) = stretch.entries.last_key_value() else { continue };
-        if *last <= stretch.after {
+        let Some(last) = stretch.last() else { continue };
+        if last <= stretch.after {
             findings.add(format!("node {node} applied index {} again", last.0));
             continue;
         }
         // One difference explains those that follow.
-        let covered = first_seen.range(next(stretch.after)..=*last);
-        for (index, (other, first)) in covered {
-            let here = stretch.entries.get(index).map_or(&[][..], |entry| &entry.events);
+        let begin = first_seen.partition_point(|(_, entry)| entry.index <= stretch.after);
+        let covered = first_seen[begin..].iter().take_while(|(_, entry)| entry.index <= last);
+        for (other, first) in covered {
+            let index = first.index;
+            let here = stretch.entry(index).map_or(&[][..], |entry| &entry.events);
             if here != first.events {
                 findings.add(format!(
                     "the replicas differ at index {}: node {} had {:?}, node {node} had {here:?}",
@@ -88,10 +91,6 @@ fn check_time<'a>(entries: impl Iterator<Item = &'a Entry<'a>>, findings: &mut F
     }
 }
 
-fn next(index: LogIndex) -> LogIndex {
-    LogIndex(index.0 + 1)
-}
-
 #[cfg(test)]
 mod tests {
     use super::check;
@@ -114,7 +113,7 @@ mod tests {
         story.happened(3, 3, Happening::Restored);
         story.applied(3, 4, [granted("a", 2, 1, 2), queued("a", 1, 2)]);
         story.happened(3, 4, Happening::Digest(7));
-        assert_eq!(check(&story.history), []);
+        assert_eq!(check(&story.evidence()), []);
     }
 
     #[test]
@@ -123,7 +122,7 @@ mod tests {
         story.applied(1, 1, [granted("a", 1, 1, 1)]);
         story.applied(1, 3, [granted("b", 1, 2, 2)]);
         story.applied(2, 3, [granted("b", 1, 2, 2)]);
-        assert_eq!(check(&story.history).len(), 1);
+        assert_eq!(check(&story.evidence()).len(), 1);
     }
 
     #[test]
@@ -131,7 +130,7 @@ mod tests {
         let mut story = Story::default();
         story.applied(1, 1, [queued("a", 1, 1), queued("a", 2, 1)]);
         story.applied(2, 1, [queued("a", 2, 1), queued("a", 1, 1)]);
-        assert_eq!(check(&story.history).len(), 1);
+        assert_eq!(check(&story.evidence()).len(), 1);
     }
 
     #[test]
@@ -139,7 +138,7 @@ mod tests {
         let mut story = Story::default();
         story.happened(1, 8, Happening::Digest(1));
         story.happened(2, 8, Happening::Digest(2));
-        assert_eq!(check(&story.history).len(), 1);
+        assert_eq!(check(&story.evidence()).len(), 1);
     }
 
     #[test]
@@ -148,7 +147,7 @@ mod tests {
         story.applied(1, 1, [granted("a", 1, 1, 1)]);
         story.applied(1, 2, [released("a", 1, 1)]);
         story.applied(1, 1, [granted("a", 1, 1, 1)]);
-        assert!(!check(&story.history).is_empty());
+        assert!(!check(&story.evidence()).is_empty());
     }
 
     #[test]
@@ -156,11 +155,11 @@ mod tests {
         let mut story = Story::default();
         story.log_at(1, 20, [granted("a", 1, 1, 1)]);
         story.log_at(2, 10, [released("a", 1, 1)]);
-        assert_eq!(check(&story.history).len(), 1);
+        assert_eq!(check(&story.evidence()).len(), 1);
         let mut story = Story::default();
         story.applied(1, 5, [granted("a", 1, 1, 1)]);
         story.applied(2, 5, [granted("a", 1, 1, 1)]);
         story.history.replicated[1].logical = holdfast_core::LogicalTime::from_ms(6);
-        assert_eq!(check(&story.history).len(), 1);
+        assert_eq!(check(&story.evidence()).len(), 1);
     }
 }

@@ -1,11 +1,13 @@
 //! Short histories for the checkers' own tests. Sessions are small numbers; times are milliseconds.
 
+use holdfast_core::command::Mode;
 use holdfast_core::{
-    ActorId, EndReason, Event, FenceToken, Grant, LockName, LogIndex, LogicalTime, Outcome,
+    ActorId, EndReason, Event, FenceToken, Grant, LockName, LogIndex, LogicalTime, Names, Outcome,
     PublicSessionId, RequestId, SessionId, Span,
 };
 use holdfast_replica::NodeId;
 
+use super::evidence::Evidence;
 use crate::history::{
     ClientOperation, Happening, History, Input, Output, RealTime, Replicated, StoreWrite,
 };
@@ -19,6 +21,10 @@ pub(super) struct Story {
 pub(super) struct Asked<'a>(&'a mut ClientOperation);
 
 impl Story {
+    pub(super) fn evidence(&self) -> Evidence<'_> {
+        Evidence::of(&self.history)
+    }
+
     /// On every node; the index is the time as well.
     pub(super) fn log(&mut self, index: u64, events: impl IntoIterator<Item = Event>) {
         self.applied(1, index, events);
@@ -101,6 +107,7 @@ impl Story {
             session: SessionId(session),
             name: name(lock),
             token: FenceToken(token),
+            clock_stood_still: false,
             accepted,
         });
     }
@@ -136,6 +143,7 @@ pub(super) fn grants(lock: &str, token: u64) -> Outcome {
     Outcome::Granted(Grant {
         name: name(lock),
         token: FenceToken(token),
+        mode: Mode::Exclusive,
         deadline: None,
         session_deadline: LogicalTime::ZERO,
     })
@@ -147,12 +155,19 @@ pub(super) fn granted(lock: &str, session: u128, request: u64, token: u64) -> Ev
         session: SessionId(session),
         request: RequestId(request),
         actor: ActorId(0),
+        mode: Mode::Exclusive,
         token: FenceToken(token),
+        metadata: Box::default(),
     }
 }
 
 pub(super) fn released(lock: &str, session: u128, token: u64) -> Event {
-    Event::Released { name: name(lock), session: SessionId(session), token: FenceToken(token) }
+    Event::Released {
+        name: name(lock),
+        session: SessionId(session),
+        request: RequestId(0),
+        token: FenceToken(token),
+    }
 }
 
 pub(super) fn hold_ended(lock: &str, session: u128, request: u64, token: u64) -> Event {
@@ -181,12 +196,13 @@ pub(super) fn queued(lock: &str, session: u128, request: u64) -> Event {
         session: SessionId(session),
         request: RequestId(request),
         actor: ActorId(0),
+        mode: Mode::Exclusive,
     }
 }
 
 pub(super) fn wait_ended(lock: &str, session: u128, request: u64, outcome: Outcome) -> Event {
     Event::WaitEnded {
-        name: name(lock),
+        names: Names::One(name(lock)),
         session: SessionId(session),
         request: RequestId(request),
         outcome,

@@ -5,21 +5,21 @@ use std::collections::BTreeMap;
 
 use holdfast_core::{Event, FenceToken, LockName, Outcome};
 
-use super::log::merged;
+use super::evidence::Evidence;
 use super::words::{Findings, Which, Who};
 use crate::history::{ClientOperation, History, Input, Output, RealTime, Violation};
 
-pub fn check(history: &History) -> Vec<Violation> {
+pub fn check(history: &Evidence<'_>) -> Vec<Violation> {
     let mut findings = Findings::of("tokens");
     check_log(history, &mut findings);
     check_answers(history, &mut findings);
     findings.into_violations()
 }
 
-fn check_log(history: &History, findings: &mut Findings) {
+fn check_log(history: &Evidence<'_>, findings: &mut Findings) {
     let mut highest = FenceToken(0);
-    for entry in merged(history) {
-        for event in entry.events {
+    for entry in history.log() {
+        for event in &entry.events {
             let Event::Granted { name, session, token, .. } = event else { continue };
             if *token <= highest {
                 findings.add(format!(
@@ -104,7 +104,7 @@ mod tests {
         story.acquire("a", 1, 1).from(0).until(5, grants("a", 1));
         story.acquire("a", 2, 1).from(1).until(9, grants("a", 4));
         story.acquire("a", 3, 1).from(2).until(7, grants("a", 3));
-        assert_eq!(check(&story.history), []);
+        assert_eq!(check(&story.evidence()), []);
     }
 
     #[test]
@@ -112,7 +112,7 @@ mod tests {
         let mut story = Story::default();
         story.log(1, [granted("a", 1, 1, 2)]);
         story.log(2, [granted("b", 1, 2, 2)]);
-        assert_eq!(check(&story.history).len(), 1);
+        assert_eq!(check(&story.evidence()).len(), 1);
     }
 
     #[test]
@@ -120,7 +120,7 @@ mod tests {
         let mut story = Story::default();
         story.acquire("a", 1, 1).from(0).until(5, grants("a", 1));
         story.acquire("a", 2, 1).from(1).until(6, grants("a", 1));
-        assert_eq!(check(&story.history).len(), 1);
+        assert_eq!(check(&story.evidence()).len(), 1);
     }
 
     #[test]
@@ -128,6 +128,6 @@ mod tests {
         let mut story = Story::default();
         story.acquire("a", 1, 1).from(0).until(5, grants("a", 2));
         story.acquire("a", 2, 1).from(6).until(9, grants("a", 1));
-        assert_eq!(check(&story.history).len(), 1);
+        assert_eq!(check(&story.evidence()).len(), 1);
     }
 }

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use holdfast_core::{Event, LockName, Outcome, RequestId, SessionId};
 
+use super::evidence::Evidence;
 use super::expiry::leaderless_us;
-use super::log::merged;
 use super::promises::{ExpiryBound, Promises};
 use super::words::{At, Findings, Which};
 use crate::history::{ClientOperation, History, Input, RealTime, Violation};
 
-pub fn check(history: &History, promises: &Promises) -> Vec<Violation> {
+pub fn check(history: &Evidence<'_>, promises: &Promises) -> Vec<Violation> {
     let mut findings = Findings::of("waits");
     if history.replicated.is_empty() || history.rates_broken {
         return findings.into_violations();
@@ -22,9 +22,9 @@ pub fn check(history: &History, promises: &Promises) -> Vec<Violation> {
         .map(|operation| ((operation.session, operation.request), operation))
         .collect();
     let mut waiting: BTreeMap<(SessionId, RequestId), Wait<'_>> = BTreeMap::new();
-    for entry in merged(history) {
+    for entry in history.log() {
         let at = entry.first_applied;
-        for event in entry.events {
+        for event in &entry.events {
             match event {
                 Event::Queued { name, session, request, .. } => {
                     let key = (*session, *request);
@@ -39,7 +39,7 @@ pub fn check(history: &History, promises: &Promises) -> Vec<Violation> {
                     let Some(wait) = waiting.remove(&(*session, *request)) else { continue };
                     let which = Which(*session, *request);
                     if *outcome == Outcome::TimedOut {
-                        wait.not_early(&which, at, promises, &mut findings);
+                        wait.not_early(&which, at, history, promises, &mut findings);
                     }
                     wait.not_late(&which, at, history, promises, &mut findings);
                 }
@@ -61,8 +61,15 @@ struct Wait<'a> {
 }
 
 impl Wait<'_> {
-    fn not_early(&self, which: &Which, at: RealTime, promises: &Promises, findings: &mut Findings) {
-        if at < promises.earliest(self.invoked, self.wait_ms) {
+    fn not_early(
+        &self,
+        which: &Which,
+        at: RealTime,
+        history: &History,
+        promises: &Promises,
+        findings: &mut Findings,
+    ) {
+        if promises.is_early(history, self.invoked, self.wait_ms, at) {
             findings.add(format!(
                 "{which} was to wait for {} for {} ms from {} on, and was timed out at {}",
                 self.name,
@@ -117,7 +124,7 @@ mod tests {
         story.history.leaders.push(span);
         let bound = ExpiryBound { grace_ms: 300, tick_ms: 50, delivery_ms: 0 };
         let promises = Promises { expiry_bound: Some(bound), ..Promises::default() };
-        check(&story.history, &promises).len()
+        check(&story.evidence(), &promises).len()
     }
 
     #[test]

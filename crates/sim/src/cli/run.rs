@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 
@@ -12,11 +12,21 @@ use super::seeds::{Seeds, complain};
 pub(crate) struct Run {
     #[command(flatten)]
     seeds: Seeds,
+    /// Begin with a seed that was never run before, and say which.
+    #[arg(long, conflicts_with = "start")]
+    fresh: bool,
 }
 
 impl Run {
-    pub(crate) fn execute(self) -> io::Result<ExitCode> {
+    pub(crate) fn execute(mut self) -> io::Result<ExitCode> {
         let started = Instant::now();
+        if self.fresh {
+            let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            // Runs that begin a second apart share no seed.
+            self.seeds.start = since_1970.as_secs() * 1_000_000;
+            let Seeds { seeds, start, .. } = &self.seeds;
+            writeln!(io::stderr(), "fresh seeds; the same again: --seeds {seeds} --start {start}")?;
+        }
         let (mut done, mut operations, mut faults, mut violations) = (0u64, 0, 0, 0);
         let mut simulated = Duration::ZERO;
         let mut bad_seeds = Vec::new();

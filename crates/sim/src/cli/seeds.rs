@@ -65,5 +65,9 @@ pub(crate) fn complain(report: &RunReport, minutes: u64) -> io::Result<()> {
     if report.violations.len() > 10 {
         writeln!(err, "seed {}: and {} more", report.seed, report.violations.len() - 10)?;
     }
-    writeln!(err, "  see it again: holdfast-sim replay --seed {} --minutes {minutes}", report.seed)
+    writeln!(
+        err,
+        "  see it again: cargo run --release -p holdfast-sim -- replay --seed {} --minutes {minutes}",
+        report.seed
+    )
 }

@@ -1,6 +1,6 @@
 //! What a client can ask, as its history tells it and as the lock table hears it.
 
-use holdfast_core::command::{Acquire, Call, Mode, OpenSession, Owner};
+use holdfast_core::command::{Acquire, Call, HoldRef, Mode, OpenSession, Owner, Policy, Terms};
 use holdfast_core::{
     ActorId, Command, FenceToken, LockName, PublicSessionId, RequestId, SessionId, Span, StreamId,
 };
@@ -68,15 +68,18 @@ impl Ask {
                 actor: ActorId(0),
                 name,
                 mode: Mode::Exclusive,
-                wait,
-                ttl,
-                max_hold,
-                metadata: Box::default(),
+                terms: Terms { wait, policy: Policy::Wait, ttl, max_hold, ..Terms::default() },
             }),
             Ask::Cancel { target } => Command::Cancel { call, target },
-            Ask::Release { name, token } => Command::Release { call, name, token },
-            Ask::Renew { name, token, ttl, .. } => Command::Renew { call, name, token, ttl },
+            Ask::Release { name, token } => Command::Release { call, hold: hold(name, token) },
+            Ask::Renew { name, token, ttl, .. } => {
+                Command::Renew { call, hold: hold(name, token), ttl }
+            }
             Ask::Status { name } => return Body::Status(name),
         })
     }
+}
+
+fn hold(name: LockName, token: FenceToken) -> HoldRef {
+    HoldRef { name, token, acquire: RequestId(0) }
 }

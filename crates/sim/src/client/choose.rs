@@ -10,8 +10,6 @@ use crate::history::RealTime;
 
 /// Requests without an answer that a client has at most.
 const IN_FLIGHT_MAX: usize = 5;
-/// A session is not closed sooner: a late copy of its opening must find it open, or gone for good.
-const SESSION_AGE_MIN_US: u64 = 20_000_000;
 
 /// What was chosen.
 pub(super) enum Choice {
@@ -22,11 +20,13 @@ pub(super) enum Choice {
     BreakStream {
         comes_back: bool,
     },
+    /// The session is forgotten, with all that it holds and waits for.
+    Abandon,
     Nothing,
 }
 
 impl Client {
-    pub(super) fn choose(&mut self, session: &Session, now: RealTime, local: LocalTime) -> Choice {
+    pub(super) fn choose(&mut self, session: &Session, local: LocalTime) -> Choice {
         if session.leases.is_none() || session.closing {
             return Choice::Nothing;
         }
@@ -50,7 +50,9 @@ impl Client {
                 Choice::AcquireAndCancel(self.acquire(wait))
             }
             85..95 => Choice::Ask(Ask::Status { name: self.any_name() }),
-            95..96 if now.0 - session.began.0 >= SESSION_AGE_MIN_US => Choice::Ask(Ask::Close),
+            95..96 => Choice::Ask(Ask::Close),
+            // Its process was started anew and knows nothing of it.
+            98..99 if self.rng.percent(70) => Choice::Abandon,
             96..98 => Choice::BreakStream { comes_back: self.rng.percent(70) },
             _ => Choice::Nothing,
         }
@@ -119,7 +121,7 @@ impl Client {
         local: LocalTime,
         outputs: &mut Vec<Output>,
     ) {
-        if !session.trusts_lease() {
+        if session.closing {
             return;
         }
         for (request, hold) in &session.holds {
@@ -131,6 +133,7 @@ impl Client {
                         session: session.id,
                         name: hold.name.clone(),
                         token: hold.token,
+                        clock_stood_still: session.clock_stood_still,
                     },
                 });
             }

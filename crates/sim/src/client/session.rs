@@ -22,7 +22,6 @@ pub(super) struct Session {
     pub(super) stream: StreamId,
     /// The node at the other end of the stream.
     pub(super) stream_node: usize,
-    pub(super) began: RealTime,
     /// None until the session is open.
     pub(super) leases: Option<Leases>,
     pub(super) holds: BTreeMap<RequestId, Held>,
@@ -32,6 +31,8 @@ pub(super) struct Session {
     pub(super) closing: bool,
     /// Something that it held once: to give back again, too late.
     pub(super) given_back: Option<Held>,
+    /// The client's clock did, at some time of this session.
+    pub(super) clock_stood_still: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -79,12 +80,6 @@ impl Session {
     pub(super) fn acked_through(&self) -> RequestId {
         let oldest = self.pending.first_key_value();
         oldest.map_or(self.last_request, |(oldest, _)| RequestId(oldest.0 - 1))
-    }
-
-    /// A session that its servers end with its stream is not held by its lease alone, so such a client
-    /// does not write on the strength of it.
-    pub(super) fn trusts_lease(&self) -> bool {
-        self.linger >= self.ttl && !self.closing
     }
 
     pub(super) fn is_valid(&self, hold: RequestId, now: LocalTime) -> bool {

@@ -7,6 +7,8 @@ use crate::node::{CrashPoint, Incoming};
 use crate::world::{Due, World};
 
 const SECOND_US: u64 = 1_000_000;
+/// Before one node in a while is lost to a flipped bit, so many are tried on copies of its disk.
+const CORRUPTIONS_TRIED: usize = 6;
 
 impl World {
     /// Something goes wrong; and the next thing is planned.
@@ -25,8 +27,8 @@ impl World {
         self.trace.number(kind as u64);
         self.trace.line(self.now, || format!("fault {number} {}: {undo:?}", kind.name()));
         let length = self.fault_rng.between(SECOND_US, self.plan.fault_length_us);
-        if let Undo::StopFlapping { .. } = undo {
-            self.agenda.plan(RealTime(self.now.0 + SECOND_US), Due::Flap(number));
+        if let Undo::StopFlapping { .. } | Undo::StopCrashing(_) | Undo::StopTransfers = undo {
+            self.agenda.plan(RealTime(self.now.0 + SECOND_US), Due::Repeat(number));
         }
         self.active.push(ActiveFault { number, kind, undo });
         self.agenda.plan(RealTime(self.now.0 + length), Due::FaultOver(number));
@@ -110,14 +112,27 @@ impl World {
                 self.nodes[node].slow_disk_us = Some((10_000, slowest));
                 Undo::HealDisk(node)
             }
+            FaultKind::CrashLoop => {
+                self.crash_for_a_moment(node);
+                Undo::StopCrashing(node)
+            }
+            FaultKind::WipedDisk => self.wipe(node)?,
             FaultKind::Corruption => self.corrupt(node)?,
             FaultKind::PausedNode => {
+                let with_clock = rng.percent(40);
                 self.up(node)?.pause();
-                Undo::ResumeNode(node)
+                if with_clock {
+                    self.nodes[node].clock.stop(self.now);
+                }
+                Undo::ResumeNode { node, with_clock }
             }
             FaultKind::PausedClient => {
+                let with_clock = rng.percent(40);
                 self.clients[client].paused += 1;
-                Undo::ResumeClient(client)
+                if with_clock {
+                    self.clients[client].stop_clock(self.now);
+                }
+                Undo::ResumeClient { client, with_clock }
             }
             FaultKind::DeadClient => {
                 if self.clients[client].dead {
@@ -129,6 +144,26 @@ impl World {
             FaultKind::LeaderTransfer => {
                 let leader = self.leader()?;
                 self.tell(leader, Incoming::TransferLeadership, 0);
+                if self.fault_rng.percent(50) { Undo::Nothing } else { Undo::StopTransfers }
+            }
+            FaultKind::StoppedClock if rng.percent(30) => {
+                self.clients[client].stop_clock(self.now);
+                Undo::StartClientClock(client)
+            }
+            FaultKind::StoppedClock => {
+                self.nodes[node].clock.stop(self.now);
+                Undo::StartNodeClock(node)
+            }
+            FaultKind::LeapingClock => {
+                // One that is longer than an election timeout costs a leader its office at once.
+                let furthest = [3 * SECOND_US, 6 * SECOND_US, 3_600 * SECOND_US][rng.index(3)];
+                let ahead_us = rng.between(SECOND_US, furthest);
+                if rng.percent(30) {
+                    self.clients[client].leap_clock(ahead_us);
+                } else {
+                    let counted_us = self.nodes[node].leap_clock(ahead_us);
+                    self.recorder.history.clocks.leaps.push((self.now, counted_us));
+                }
                 Undo::Nothing
             }
             // It began with the run, or it does not come.
@@ -161,17 +196,55 @@ impl World {
         Some(Undo::Restart(vec![node]))
     }
 
-    /// At most a minority is lost for ever.
-    fn corrupt(&mut self, node: usize) -> Option<Undo> {
+    /// A crash, or just the end of a process, and a new one right away.
+    fn crash_for_a_moment(&mut self, node: usize) {
+        let loses_power = self.fault_rng.percent(50);
+        let Some(up) = self.up(node) else { return };
+        if loses_power {
+            up.crash()
+        } else {
+            up.stop()
+        }
+        let after = self.fault_rng.between(1_000, 300_000);
+        self.agenda.plan(RealTime(self.now.0 + after), Due::Restart(node));
+    }
+
+    /// At most a minority is lost for ever, and that seldom.
+    fn may_ruin(&mut self, percent: u64) -> bool {
         let ruined = self.nodes.iter().filter(|node| node.ruined).count();
-        let may_ruin = ruined < (self.nodes.len() - 1) / 2 && self.fault_rng.percent(25);
-        if !may_ruin || !self.up(node)?.corrupt() {
+        ruined < (self.nodes.len() - 1) / 2 && self.fault_rng.percent(percent)
+    }
+
+    /// The node comes back as another one or not at all. That its peers see to that is not simulated.
+    fn wipe(&mut self, node: usize) -> Option<Undo> {
+        if !self.may_ruin(40) {
             return None;
         }
+        self.up(node)?.wipe();
+        self.nodes[node].ruined = true;
+        #[cfg(feature = "planted")]
+        if crate::planted::Bug::WipedNodeComesBack.is_active() {
+            self.nodes[node].ruined = false;
+            return Some(Undo::Restart(vec![node]));
+        }
+        Some(Undo::Nothing)
+    }
+
+    fn corrupt(&mut self, node: usize) -> Option<Undo> {
+        for _ in 0..CORRUPTIONS_TRIED {
+            if let Some(file) = self.up(node)?.overlooks_corruption() {
+                let what = format!("the log of node {node} opens although a bit of {file} flipped");
+                self.recorder.violation("disk", what);
+            }
+        }
+        if !self.may_ruin(20) {
+            return None;
+        }
+        let file = self.up(node)?.corrupt()?;
         self.nodes[node].ruined = true;
         let refused = self.nodes[node].start(&mut Vec::new()).is_err();
         if !refused {
-            let what = format!("node {node} started although a bit of its log had flipped");
+            let what = format!("node {node} started although a bit of {file} had flipped");
             self.recorder.violation("disk", what);
             self.nodes[node].stop();
         }
@@ -198,7 +271,8 @@ impl World {
         let ActiveFault { kind, undo, .. } = self.active.remove(at);
         self.trace.line(self.now, || format!("fault {number} {} is over", kind.name()));
         match undo {
-            Undo::Nothing => {}
+            Undo::Nothing | Undo::StopTransfers => {}
+            Undo::StopCrashing(node) => self.restart(node),
             Undo::Mend(cuts) | Undo::StopFlapping { cuts, is_cut: true } => {
                 self.network.mend(&cuts);
             }
@@ -215,11 +289,19 @@ impl World {
                 self.restart(node);
             }
             Undo::HealDisk(node) => self.nodes[node].slow_disk_us = None,
-            Undo::ResumeNode(node) => {
+            Undo::ResumeNode { node, with_clock } => {
+                if with_clock {
+                    self.start_clock(node);
+                }
                 self.nodes[node].resume();
                 self.wake(node, self.now);
             }
-            Undo::ResumeClient(client) => {
+            Undo::StartNodeClock(node) => self.start_clock(node),
+            Undo::StartClientClock(client) => self.clients[client].start_clock(self.now),
+            Undo::ResumeClient { client, with_clock } => {
+                if with_clock {
+                    self.clients[client].start_clock(self.now);
+                }
                 self.clients[client].paused = self.clients[client].paused.saturating_sub(1);
                 self.catch_up(client);
             }
@@ -230,20 +312,41 @@ impl World {
         }
     }
 
-    /// A cut that comes and goes changes its mind.
-    pub(crate) fn flap(&mut self, number: u64) {
+    fn start_clock(&mut self, node: usize) {
+        if let Some(since) = self.nodes[node].clock.go_on(self.now) {
+            self.recorder.history.clocks.stops.push((since, self.now));
+        }
+    }
+
+    /// A fault that goes on by doing something again and again.
+    pub(crate) fn repeat(&mut self, number: u64) {
         let Some(fault) = self.active.iter_mut().find(|fault| fault.number == number) else {
             return;
         };
-        let Undo::StopFlapping { cuts, is_cut } = &mut fault.undo else { return };
-        *is_cut = !*is_cut;
-        if *is_cut {
-            self.network.cut(cuts)
-        } else {
-            self.network.mend(cuts)
-        }
-        let pause = self.fault_rng.between(100_000, 4 * SECOND_US);
-        self.agenda.plan(RealTime(self.now.0 + pause), Due::Flap(number));
+        let pause_us = match &mut fault.undo {
+            Undo::StopFlapping { cuts, is_cut } => {
+                *is_cut = !*is_cut;
+                if *is_cut {
+                    self.network.cut(cuts)
+                } else {
+                    self.network.mend(cuts)
+                }
+                self.fault_rng.between(100_000, 4 * SECOND_US)
+            }
+            Undo::StopCrashing(node) => {
+                let node = *node;
+                self.crash_for_a_moment(node);
+                self.fault_rng.between(50_000, 2 * SECOND_US)
+            }
+            Undo::StopTransfers => {
+                if let Some(leader) = self.leader() {
+                    self.tell(leader, Incoming::TransferLeadership, 0);
+                }
+                self.fault_rng.between(200_000, 2 * SECOND_US)
+            }
+            _ => return,
+        };
+        self.agenda.plan(RealTime(self.now.0 + pause_us), Due::Repeat(number));
     }
 
     /// Ends all that goes on, and starts every node that can start.

@@ -117,14 +117,16 @@ impl Account {
                 ensure!(!self.cancelled.contains(&who), "{who:?} waits, and it was cancelled");
                 self.queues[name].push(who);
             }
-            Event::WaitEnded { name, session, request, .. } => {
-                let queue = &mut self.queues[place(name)?];
+            Event::WaitEnded { names, session, request, .. } => {
                 let who = waiter(*session, *request);
-                let stood = queue.iter().position(|other| *other == who);
-                ensure!(stood.is_some(), "a wait ended that had not begun");
-                queue.retain(|other| *other != who);
+                for name in names.iter() {
+                    let queue = &mut self.queues[place(name)?];
+                    let stood = queue.iter().position(|other| *other == who);
+                    ensure!(stood.is_some(), "a wait ended that had not begun");
+                    queue.retain(|other| *other != who);
+                }
             }
-            Event::Released { name, session, token } => {
+            Event::Released { name, session, token, .. } => {
                 let holder = self.holders[place(name)?].take();
                 let meant = (session_number(*session), token.0);
                 let is_meant = holder.is_some_and(|holder| (holder.session, holder.token) == meant);
@@ -137,6 +139,12 @@ impl Account {
                 let meant = Holder { session, request, token: token.0 };
                 ensure!(holder == Some(meant), "{meant:?} ended, and {holder:?} held it");
             }
+            Event::Refused { .. }
+            | Event::Converted { .. }
+            | Event::Proclaimed { .. }
+            | Event::Reopened { .. }
+            | Event::Intervened(_)
+            | Event::Thawed { .. } => {}
         }
         Ok(())
     }

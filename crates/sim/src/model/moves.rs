@@ -1,6 +1,6 @@
 //! What can happen next, and the command that it is.
 
-use holdfast_core::command::{Acquire, Call, Mode, OpenSession, Owner};
+use holdfast_core::command::{Acquire, Call, HoldRef, Mode, OpenSession, Owner, Policy, Terms};
 use holdfast_core::{
     ActorId, Command, FenceToken, LockName, PublicSessionId, RequestId, SessionId, Span, StreamId,
 };
@@ -256,22 +256,29 @@ impl Ask {
                 actor: ActorId(0),
                 name: names.get(name.into()).clone(),
                 mode: Mode::Exclusive,
-                wait: Span::from_ms(if waits { WAIT_MS } else { 0 }),
-                ttl: (bound == HoldBound::Ttl).then_some(Span::from_ms(HOLD_TTL_MS)),
-                max_hold: (bound == HoldBound::MaxHold).then_some(Span::from_ms(MAX_HOLD_MS)),
-                metadata: Box::default(),
+                terms: Terms {
+                    wait: Span::from_ms(if waits { WAIT_MS } else { 0 }),
+                    policy: Policy::Wait,
+                    ttl: (bound == HoldBound::Ttl).then_some(Span::from_ms(HOLD_TTL_MS)),
+                    max_hold: (bound == HoldBound::MaxHold).then_some(Span::from_ms(MAX_HOLD_MS)),
+                    ..Terms::default()
+                },
             }),
             Ask::Cancel { target } => Command::Cancel { call, target: RequestId(target.into()) },
             Ask::Release { name, token } => {
                 let name = names.get(name.into()).clone();
-                Command::Release { call, name, token: FenceToken(token) }
+                Command::Release { call, hold: hold(name, token) }
             }
             Ask::Renew { name, token } => {
                 let name = names.get(name.into()).clone();
-                Command::Renew { call, name, token: FenceToken(token), ttl: None }
+                Command::Renew { call, hold: hold(name, token), ttl: None }
             }
         }
     }
+}
+
+fn hold(name: LockName, token: u64) -> HoldRef {
+    HoldRef { name, token: FenceToken(token), acquire: RequestId(0) }
 }
 
 pub(super) fn session_id(session: u8) -> SessionId {

@@ -50,7 +50,7 @@ impl Callers {
         ticket: Ticket,
         at: LogicalTime,
         outcome: Outcome,
-    ) -> Option<Answer> {
+    ) -> Option<Box<Answer>> {
         let Some(Caller::Call { reply_to, wait }) = self.under_way.remove(&ticket) else {
             return None;
         };
@@ -61,7 +61,7 @@ impl Callers {
             }
             (outcome, _) => Told::Outcome { at, outcome },
         };
-        Some(Answer { reply_to, what })
+        Some(Box::new(Answer { reply_to, what }))
     }
 
     /// A queued acquire has its answer.
@@ -70,15 +70,15 @@ impl Callers {
         wait: Wait,
         at: LogicalTime,
         outcome: Outcome,
-    ) -> Option<Answer> {
+    ) -> Option<Box<Answer>> {
         let reply_to = self.parked.remove(&wait)?;
-        Some(Answer { reply_to, what: Told::Outcome { at, outcome } })
+        Some(Box::new(Answer { reply_to, what: Told::Outcome { at, outcome } }))
     }
 
-    pub(super) fn fail(&mut self, ticket: Ticket, refusal: Refusal) -> Option<Answer> {
+    pub(super) fn fail(&mut self, ticket: Ticket, refusal: Refusal) -> Option<Box<Answer>> {
         let (Caller::Call { reply_to, .. } | Caller::Read { reply_to, .. }) =
             self.under_way.remove(&ticket)?;
-        Some(Answer { reply_to, what: Told::Refused(refusal) })
+        Some(Box::new(Answer { reply_to, what: Told::Refused(refusal) }))
     }
 
     /// The table may be looked at for this read.
@@ -90,8 +90,8 @@ impl Callers {
     }
 
     /// Leadership is gone: the parked acquires find their place at the next leader.
-    pub(super) fn fail_parked(&mut self, refusal: Refusal) -> Vec<Answer> {
+    pub(super) fn fail_parked(&mut self, refusal: Refusal) -> Vec<Box<Answer>> {
         let parked = std::mem::take(&mut self.parked).into_values();
-        parked.map(|reply_to| Answer { reply_to, what: Told::Refused(refusal) }).collect()
+        parked.map(|reply_to| Box::new(Answer { reply_to, what: Told::Refused(refusal) })).collect()
     }
 }

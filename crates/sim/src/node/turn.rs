@@ -8,6 +8,8 @@
 //! A slow disk stops the loop before the write; a full one after it was refused. In both cases the node
 //! is busy, and the same turn goes on from there when it is woken.
 
+use std::collections::VecDeque;
+
 use holdfast_core::{Command, Event, LogIndex};
 use holdfast_replica::{Effect, Ticket, Turn, Unavailable};
 
@@ -136,8 +138,9 @@ impl Node {
             match incoming {
                 Incoming::Consensus(bytes) => {
                     if let Err(error) = running.replica.handle_message(&bytes) {
-                        // A late one can contradict what a crash has lost here since, honestly.
-                        outputs.push(Output::Refused { why: error.to_string() });
+                        // Honest members send nothing that a replica has to refuse, however late it comes.
+                        let what = format!("refuses a message of a peer: {error}");
+                        outputs.push(Output::Broken { what });
                     }
                 }
                 Incoming::PeerUnreachable(node) => running.replica.handle_peer_unreachable(node),
@@ -178,16 +181,21 @@ impl Node {
     }
 
     /// The leader takes it in; another node passes it on, one hop, or says who leads.
-    fn request(&mut self, running: &mut Running, request: Request, outputs: &mut Vec<Output>) {
+    fn request(
+        &mut self,
+        running: &mut Running,
+        mut request: Box<Request>,
+        outputs: &mut Vec<Output>,
+    ) {
         let leader = running.leadership.leader.filter(|leader| *leader != self.id);
-        let Request { mut reply_to, body } = request;
-        if let (false, Some(to), None) = (running.leadership.is_here, leader, reply_to.via)
+        if let (false, Some(to), None) = (running.leadership.is_here, leader, request.reply_to.via)
             && self.rng.percent(50)
         {
-            reply_to.via = Some(self.id.0 as usize - 1);
-            outputs.push(Output::Forward { to, request: Request { reply_to, body } });
+            request.reply_to.via = Some(self.id.0 as usize - 1);
+            outputs.push(Output::Forward { to, request });
             return;
         }
+        let Request { reply_to, body } = *request;
         if running.leadership.is_here {
             running.streams.insert(reply_to.session, reply_to.client);
         }
@@ -202,18 +210,26 @@ impl Node {
         }
     }
 
-    /// Consensus stands still between the halves of a turn; callers are told, peers repeat themselves.
+    /// Consensus stands still between the halves of a turn; callers are told, peers repeat themselves. What
+    /// will not be said again is heard when the turn is done.
     fn refuse_for_want_of_space(&mut self, running: &mut Running, outputs: &mut Vec<Output>) {
+        let mut deferred = VecDeque::new();
         while let Some(incoming) = self.inbox.pop_front() {
             match incoming {
-                Incoming::Request(Request { reply_to, .. }) => {
+                Incoming::Request(request) => {
+                    let reply_to = request.reply_to;
                     let what = Told::Refused(Refusal::OutOfSpace);
-                    outputs.push(Output::Answer(Answer { reply_to, what }));
+                    outputs.push(Output::Answer(Box::new(Answer { reply_to, what })));
                 }
                 Incoming::SnapshotDue(_) => running.replica.handle_snapshot_failed(),
-                _ => {}
+                Incoming::Consensus(_) => {}
+                Incoming::SnapshotSent { .. }
+                | Incoming::PeerUnreachable(_)
+                | Incoming::StreamBroke(_)
+                | Incoming::TransferLeadership => deferred.push_back(incoming),
             }
         }
+        self.inbox = deferred;
     }
 }
 
@@ -231,7 +247,7 @@ impl Running {
     /// Applies what is committed and carries out what comes of it. False if the node has to stop.
     fn finish_turn(&mut self, installed: Option<LogIndex>, outputs: &mut Vec<Output>) -> bool {
         let applied_before = self.replica.applied_index();
-        let mut effects = Vec::new();
+        let mut effects = std::mem::take(&mut self.effects);
         if let Err(fatal) = self.replica.finish_turn(&mut effects) {
             outputs.push(Output::Broken { what: fatal.to_string() });
             outputs.push(Output::Stopped { why: fatal.to_string() });
@@ -246,14 +262,19 @@ impl Running {
             });
             outputs.push(Output::Restored { index, at: first.unwrap_or(now) });
         }
-        for effect in effects {
+        for effect in effects.drain(..) {
             self.carry_out(effect, outputs);
         }
+        self.effects = effects;
         if index > applied_before && self.leadership.is_here {
             outputs.push(Output::Committed { term: self.leadership.term });
         }
         if index.is_multiple_of(DIGEST_EVERY) && index != self.digested_at {
             self.digested_at = index;
+            if let Err(contradiction) = self.replica.table().check() {
+                let what = format!("its table contradicts itself: {contradiction}");
+                outputs.push(Output::Broken { what });
+            }
             let digest = self.replica.table().digest().0;
             outputs.push(Output::Digest { index: LogIndex(index), at: now, digest });
         }
@@ -294,7 +315,7 @@ impl Running {
         let holder =
             status.holders.first().map(|holder| (session_of(holder.session), holder.token));
         let what = Told::Status { holder, waiters: status.waiter_count as u64 };
-        outputs.push(Output::Answer(Answer { reply_to, what }));
+        outputs.push(Output::Answer(Box::new(Answer { reply_to, what })));
     }
 
     fn tell_those_concerned(
@@ -323,7 +344,13 @@ impl Running {
             Event::SessionOpened { .. }
             | Event::Granted { .. }
             | Event::Queued { .. }
-            | Event::Released { .. } => {}
+            | Event::Refused { .. }
+            | Event::Converted { .. }
+            | Event::Proclaimed { .. }
+            | Event::Released { .. }
+            | Event::Reopened { .. }
+            | Event::Intervened(_)
+            | Event::Thawed { .. } => {}
         }
     }
 }

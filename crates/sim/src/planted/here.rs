@@ -1,8 +1,9 @@
-//! Bugs of what the simulation has a twin of: how the client's session feeds its leases.
+//! Bugs of what the simulation has a twin of: how the client's session feeds its leases, and that nobody talks to
+//! a node that lost its disk.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// A mistake that a client's session could make.
+/// A mistake that a client's session or a node's peers could make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Bug {
@@ -10,6 +11,8 @@ pub(crate) enum Bug {
     LeaseFromReceipt,
     /// A lease counts from the last sending of a request, and the answer may be to the first.
     LeaseFromLastSending,
+    /// A node whose disk was wiped comes back under its old id.
+    WipedNodeComesBack,
 }
 
 const NONE: u8 = u8::MAX;

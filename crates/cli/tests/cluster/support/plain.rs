@@ -177,6 +177,7 @@ impl PlainSession {
             acked_through: request_id - 1,
             name: name.to_owned(),
             token,
+            ..Default::default()
         };
         self.client
             .insist(|mut stub| {

@@ -52,6 +52,12 @@ pub(super) fn decode(operation: Operation, scope: Scope) -> (RequestId, Result<C
         Some(Kind::Cancel(request)) => (request.request_id, decode::cancel(&request, scope)),
         Some(Kind::Release(request)) => (request.request_id, decode::release(&request, scope)),
         Some(Kind::Renew(request)) => (request.request_id, decode::renew(&request, scope)),
+        Some(Kind::AcquireAll(request)) => {
+            (request.request_id, decode::acquire_all(request, scope))
+        }
+        Some(Kind::Convert(request)) => (request.request_id, decode::convert(&request, scope)),
+        Some(Kind::Proclaim(request)) => (request.request_id, decode::proclaim(request, scope)),
+        Some(Kind::Transfer(request)) => (request.request_id, decode::transfer(&request, scope)),
         Some(Kind::Open(request)) => (request.request_id, Err(not_again())),
         Some(Kind::Resume(request)) => (request.request_id, Err(not_again())),
         None => {

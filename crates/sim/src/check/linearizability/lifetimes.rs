@@ -16,6 +16,8 @@ use crate::history::{ClientOperation, History, Input, Output, RealTime};
 pub(super) struct Lifetimes<'a> {
     promises: &'a Promises,
     rates_broken: bool,
+    /// How much earlier something can end because clocks leapt, at any time of the run.
+    leapt_us: u64,
     sessions: BTreeMap<SessionId, Life>,
     renewals: BTreeMap<(SessionId, FenceToken), Renewals>,
 }
@@ -65,7 +67,8 @@ impl<'a> Lifetimes<'a> {
                 _ => {}
             }
         }
-        Lifetimes { promises, rates_broken: history.rates_broken, sessions, renewals }
+        let leapt_us = history.clocks.leapt_us(RealTime(0), history.end);
+        Lifetimes { promises, rates_broken: history.rates_broken, leapt_us, sessions, renewals }
     }
 
     /// From when on the hold that this acquire was granted can have ended on its own.
@@ -90,7 +93,7 @@ impl<'a> Lifetimes<'a> {
             let answered = renewals.map_or(RealTime(0), |known| known.last_answered);
             from = from.min(self.promises.earliest(acquire.invoked.max(answered), ttl_ms));
         }
-        from.max(acquire.invoked)
+        RealTime(from.0.saturating_sub(self.leapt_us)).max(acquire.invoked)
     }
 
     fn session_may_end_from(&self, session: SessionId) -> Option<RealTime> {

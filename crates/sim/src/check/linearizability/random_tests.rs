@@ -6,6 +6,7 @@ use holdfast_core::{FenceToken, Outcome, ReleaseAnswer, SessionId};
 use proptest::prelude::*;
 
 use super::check;
+use crate::check::Evidence;
 use crate::check::Promises;
 use crate::check::story::{Story, grants, name};
 use crate::history::{History, Input, Output, RealTime};
@@ -108,7 +109,7 @@ fn play(moves: &[Move]) -> Story {
 
 fn is_linearizable(history: &History) -> bool {
     let strict = Promises { giving_up_is_a_violation: true, ..Promises::default() };
-    check(history, &strict).is_empty()
+    check(&Evidence::of(history), &strict).is_empty()
 }
 
 /// Everything that is not an opening.

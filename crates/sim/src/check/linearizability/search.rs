@@ -16,12 +16,13 @@ use std::fmt::Write as _;
 
 use holdfast_core::{FenceToken, SessionId};
 
+use super::label::Label;
 use super::model::{Action, Hold, Lock};
 use crate::check::words::At;
 use crate::history::RealTime;
 
 #[derive(Clone, Debug)]
-pub(super) struct Step {
+pub(super) struct Step<'a> {
     pub(super) action: Action,
     pub(super) invoked: RealTime,
     /// None: it may have taken effect at any time since, or never.
@@ -29,7 +30,7 @@ pub(super) struct Step {
     /// Of a grant: from when on the hold can have ended on its own; None is never.
     pub(super) may_end_from: Option<RealTime>,
     /// For people.
-    pub(super) label: String,
+    pub(super) label: Label<'a>,
 }
 
 /// What came of a search.
@@ -40,7 +41,7 @@ pub enum Verdict {
     GaveUp { visited: u64 },
 }
 
-pub(super) fn search(steps: &[Step], configurations_max: u64) -> Verdict {
+pub(super) fn search(steps: &[Step<'_>], configurations_max: u64) -> Verdict {
     Search::new(steps).run(configurations_max)
 }
 
@@ -62,7 +63,7 @@ struct Branch {
 type Bits = Vec<u64>;
 
 struct Search<'a> {
-    steps: &'a [Step],
+    steps: &'a [Step<'a>],
     /// Steps not placed, in order of invocation, as a doubly linked ring; the last place is its head.
     next: Vec<usize>,
     previous: Vec<usize>,
@@ -86,7 +87,7 @@ struct Search<'a> {
 }
 
 impl<'a> Search<'a> {
-    fn new(steps: &'a [Step]) -> Search<'a> {
+    fn new(steps: &'a [Step<'a>]) -> Search<'a> {
         let count = steps.len();
         let mut in_order: Vec<usize> = (0..count).collect();
         in_order.sort_by_key(|number| steps[*number].invoked);
@@ -379,7 +380,7 @@ impl<'a> Search<'a> {
 
 /// May the step be left out, and is something lost when it is not? A release can be placed only while its token is
 /// held, so when that is over it is worth nothing either way.
-fn is_spendable(step: &Step) -> bool {
+fn is_spendable(step: &Step<'_>) -> bool {
     step.returned.is_none() && !matches!(step.action, Action::Release { .. })
 }
 

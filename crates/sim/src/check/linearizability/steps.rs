@@ -10,19 +10,24 @@ use holdfast_core::{
     Event, FenceToken, LockName, Outcome, Rejection, ReleaseAnswer, RequestId, SessionId,
 };
 
+use super::label::Label;
 use super::lifetimes::Lifetimes;
 use super::model::Action;
 use super::search::Step;
-use crate::check::log::merged;
+use crate::check::evidence::Evidence;
 use crate::check::promises::Promises;
 use crate::check::words::{Which, Who};
 use crate::history::{ClientOperation, History, Input, Output, RealTime};
 
-pub(super) fn by_name(history: &History, promises: &Promises) -> BTreeMap<LockName, Vec<Step>> {
+pub(super) fn by_name<'a>(
+    history: &'a Evidence<'_>,
+    promises: &'a Promises,
+) -> BTreeMap<LockName, Vec<Step<'a>>> {
     let log = Log::of(history);
     let mut translation = Translation {
         lifetimes: Lifetimes::of(history, promises),
         cancelled: Cancelled::of(history),
+        closings: closings(history),
         log: log.as_ref(),
         steps: BTreeMap::new(),
     };
@@ -38,6 +43,15 @@ pub(super) fn by_name(history: &History, promises: &Promises) -> BTreeMap<LockNa
         translation.add_ends(log);
     }
     translation.steps
+}
+
+/// When each session was first asked to close.
+fn closings(history: &History) -> BTreeMap<SessionId, RealTime> {
+    let mut closings = BTreeMap::new();
+    for operation in history.operations.iter().filter(|it| it.input == Input::CloseSession) {
+        closings.entry(operation.session).or_insert(operation.invoked);
+    }
+    closings
 }
 
 /// What contradicts itself in any order.
@@ -88,13 +102,13 @@ struct Log<'a> {
 
 impl Log<'_> {
     /// None if the log was not recorded.
-    fn of(history: &History) -> Option<Log<'_>> {
+    fn of<'a>(history: &'a Evidence<'_>) -> Option<Log<'a>> {
         if history.replicated.is_empty() {
             return None;
         }
         let mut log = Log { granted: BTreeMap::new(), ended: Vec::new() };
-        for entry in merged(history) {
-            for event in entry.events {
+        for entry in history.log() {
+            for event in &entry.events {
                 match event {
                     Event::Granted { session, request, token, .. } => {
                         let grant = (*token, entry.first_applied);
@@ -128,8 +142,10 @@ impl Cancelled {
                 Some((_, Output::Outcome(Outcome::CancelDone))) => {
                     cancelled.for_good.insert(target);
                 }
-                Some((returned, Output::Outcome(Outcome::CancelTooLate(grant)))) => {
-                    cancelled.too_late.insert(target, (grant.token, *returned));
+                Some((returned, Output::Outcome(Outcome::CancelTooLate(grants)))) => {
+                    for grant in grants {
+                        cancelled.too_late.insert(target, (grant.token, *returned));
+                    }
                 }
                 _ => {}
             }
@@ -138,15 +154,16 @@ impl Cancelled {
     }
 }
 
-struct Translation<'a> {
+struct Translation<'a, 'log> {
     lifetimes: Lifetimes<'a>,
     cancelled: Cancelled,
-    log: Option<&'a Log<'a>>,
-    steps: BTreeMap<LockName, Vec<Step>>,
+    closings: BTreeMap<SessionId, RealTime>,
+    log: Option<&'log Log<'a>>,
+    steps: BTreeMap<LockName, Vec<Step<'a>>>,
 }
 
-impl Translation<'_> {
-    fn add(&mut self, operation: &ClientOperation) {
+impl<'a> Translation<'a, '_> {
+    fn add(&mut self, operation: &'a ClientOperation) {
         let session = operation.session;
         let answer = operation.returned.as_ref();
         let returned = answer.map(|(returned, _)| *returned);
@@ -162,7 +179,15 @@ impl Translation<'_> {
                     Some(Outcome::Release(ReleaseAnswer::Released)) => {
                         self.push(operation, name, Action::Release { session, token }, returned);
                     }
-                    Some(Outcome::Release(_)) => {
+                    Some(Outcome::Release(answer)) => {
+                        // Closing gives everything back and forgets the answers: then a copy of the very
+                        // release that did it is told so too.
+                        let is_closed = self.closings.get(&session).is_some_and(|closing| {
+                            returned.is_some_and(|returned| *closing <= returned)
+                        });
+                        if is_closed && *answer == ReleaseAnswer::AlreadyReleased {
+                            self.push(operation, name, Action::Release { session, token }, None);
+                        }
                         self.push(operation, name, Action::HoldsNot { session, token }, returned);
                     }
                     Some(Outcome::Rejected(rejection)) if did_nothing(*rejection) => {}
@@ -177,9 +202,11 @@ impl Translation<'_> {
                 let action = Action::HoldsNot { session, token: *token };
                 self.push(operation, name, action, returned);
             }
-            (Input::Cancel { .. }, Some(Outcome::CancelTooLate(grant))) => {
-                let action = Action::Holds { session, token: grant.token };
-                self.push(operation, &grant.name, action, returned);
+            (Input::Cancel { .. }, Some(Outcome::CancelTooLate(grants))) => {
+                for grant in grants {
+                    let action = Action::Holds { session, token: grant.token };
+                    self.push(operation, &grant.name, action, returned);
+                }
             }
             (Input::Status { name }, _) => {
                 if let Some((_, Output::Status { holder, .. })) = answer {
@@ -192,7 +219,7 @@ impl Translation<'_> {
 
     fn add_acquire(
         &mut self,
-        operation: &ClientOperation,
+        operation: &'a ClientOperation,
         name: &LockName,
         outcome: Option<&Outcome>,
     ) {
@@ -227,7 +254,7 @@ impl Translation<'_> {
 
     fn push_grant(
         &mut self,
-        operation: &ClientOperation,
+        operation: &'a ClientOperation,
         name: &LockName,
         token: Option<FenceToken>,
         returned: Option<RealTime>,
@@ -245,13 +272,13 @@ impl Translation<'_> {
     }
 
     /// Closing counts under every name at which the session may have been granted something.
-    fn add_closing(&mut self, operation: &ClientOperation) {
+    fn add_closing(&mut self, operation: &'a ClientOperation) {
         let session = operation.session;
         let returned = match &operation.returned {
             Some((returned, Output::Outcome(Outcome::SessionClosed))) => Some(*returned),
             _ => None,
         };
-        let was_granted = |step: &Step| match step.action {
+        let was_granted = |step: &Step<'_>| match step.action {
             Action::Grant { session: other, .. } => other == session,
             _ => false,
         };
@@ -262,7 +289,7 @@ impl Translation<'_> {
                     invoked: operation.invoked,
                     returned,
                     may_end_from: None,
-                    label: format!("{} closes", Who(session)),
+                    label: Label::Closes(session),
                 });
             }
         }
@@ -275,25 +302,24 @@ impl Translation<'_> {
                 invoked: *applied,
                 returned: Some(*applied),
                 may_end_from: None,
-                label: format!("the log ends the hold of {} under {token}", Who(*session)),
+                label: Label::Ends(*session, *token),
             });
         }
     }
 
     fn push(
         &mut self,
-        operation: &ClientOperation,
+        operation: &'a ClientOperation,
         name: &LockName,
         action: Action,
         returned: Option<RealTime>,
     ) {
-        let label = format!("{}: {}", Which(operation.session, operation.request), said(operation));
         self.steps.entry(name.clone()).or_default().push(Step {
             action,
             invoked: operation.invoked,
             returned,
             may_end_from: None,
-            label,
+            label: Label::Asked(operation),
         });
     }
 }
@@ -311,28 +337,4 @@ fn did_nothing(rejection: Rejection) -> bool {
             | Rejection::InvalidMetadata
             | Rejection::InvalidOwner
     )
-}
-
-fn said(operation: &ClientOperation) -> String {
-    let question = match &operation.input {
-        Input::OpenSession { .. } => String::from("open"),
-        Input::Touch => String::from("touch"),
-        Input::CloseSession => String::from("close"),
-        Input::Acquire { wait_ms: 0, .. } => String::from("try"),
-        Input::Acquire { wait_ms, .. } => format!("acquire, waiting up to {wait_ms} ms"),
-        Input::Cancel { target } => format!("cancel {}", target.0),
-        Input::Release { token, .. } => format!("release {token}"),
-        Input::Renew { token, .. } => format!("renew {token}"),
-        Input::Status { .. } => String::from("status"),
-    };
-    let answer = match &operation.returned {
-        None => String::from("no answer"),
-        Some((_, Output::Outcome(Outcome::Granted(grant)))) => format!("granted {}", grant.token),
-        Some((_, Output::Outcome(outcome))) => format!("{outcome:?}"),
-        Some((_, Output::Status { holder: None, .. })) => String::from("free"),
-        Some((_, Output::Status { holder: Some((session, token)), .. })) => {
-            format!("held by {} under {token}", Who(*session))
-        }
-    };
-    format!("{question} -> {answer}")
 }

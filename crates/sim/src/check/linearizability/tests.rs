@@ -8,15 +8,19 @@ use crate::check::story::{Asked, Story, granted, grants, hold_ended, name};
 use crate::history::Input;
 
 fn found(story: &Story) -> usize {
-    check(&story.history, &Promises::default()).len()
+    check(&story.evidence(), &Promises::default()).len()
 }
 
 fn assert_fine(story: &Story) {
-    assert_eq!(check(&story.history, &Promises::default()), []);
+    assert_eq!(check(&story.evidence(), &Promises::default()), []);
 }
 
 fn released() -> Outcome {
     Outcome::Release(ReleaseAnswer::Released)
+}
+
+fn given_back() -> Outcome {
+    Outcome::Release(ReleaseAnswer::AlreadyReleased)
 }
 
 fn status(story: &mut Story) -> Asked<'_> {
@@ -54,6 +58,21 @@ fn what_overlaps_may_come_in_any_order() {
     status(&mut story).from(1).saw(10, None);
     status(&mut story).from(1).saw(10, Some((2, 1)));
     assert_fine(&story);
+}
+
+/// Its first copy gave the lock back, at 4; the second came when the session was closed.
+#[test]
+fn a_copy_of_a_release_may_be_answered_by_the_closing() {
+    for (closed, violations) in [(true, 0), (false, 1)] {
+        let mut story = three_sessions();
+        story.acquire("a", 1, 1).from(1).until(2, grants("a", 1));
+        story.release("a", 1, 2, 1).from(3).until(9, given_back());
+        story.acquire("a", 2, 1).from(4).until(5, grants("a", 2));
+        if closed {
+            story.ask(1, 0, Input::CloseSession).from(6).until(8, Outcome::SessionClosed);
+        }
+        assert_eq!(found(&story), violations);
+    }
 }
 
 #[test]
@@ -251,9 +270,9 @@ fn a_search_that_is_given_no_time_gives_up() {
     let mut story = three_sessions();
     story.acquire("a", 1, 1).from(1).until(2, grants("a", 1));
     let promises = Promises { linearization_steps_max: 0, ..Promises::default() };
-    assert_eq!(check(&story.history, &promises), []);
+    assert_eq!(check(&story.evidence(), &promises), []);
     let strict = Promises { giving_up_is_a_violation: true, ..promises };
-    assert_eq!(check(&story.history, &strict).len(), 1);
+    assert_eq!(check(&story.evidence(), &strict).len(), 1);
 }
 
 #[test]
@@ -261,7 +280,7 @@ fn a_violation_says_where_to_look() {
     let mut story = three_sessions();
     story.acquire("a", 1, 1).from(1).until(2, grants("a", 1));
     status(&mut story).from(3).saw(4, None);
-    let what = &check(&story.history, &Promises::default())[0].what;
+    let what = &check(&story.evidence(), &Promises::default())[0].what;
     assert!(
         what.contains("held by session 1 since: request 1 of session 1: try -> granted 1"),
         "{what}"

@@ -1,0 +1,151 @@
+//! `Convert`: another mode for a hold, without ever giving it up.
+//!
+//! A writer becomes a reader at once, under the token it had, and the readers at the head of the queue
+//! join it. A reader becomes the writer when it is alone, under a new token; until then it waits before
+//! all others, who could not be granted anything while it holds. Of two readers that both want to write,
+//! neither can ever be alone: the second is refused.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use super::{Call, HoldRef, Mode, Policy, Terms};
+use crate::event::Event;
+use crate::id::SessionId;
+use crate::name::{LockName, Names};
+use crate::outcome::{CycleLink, Outcome, Rejection};
+use crate::table::LockTable;
+use crate::table::answers::{Question, Reply};
+use crate::table::deadlock::Want;
+use crate::table::hold::{HoldKey, Holder};
+use crate::table::queue::Counts;
+use crate::table::wait::Converts;
+use crate::time::Span;
+
+impl LockTable {
+    pub(crate) fn convert(
+        &mut self,
+        call: Call,
+        meant: HoldRef,
+        to: Mode,
+        wait: Span,
+        policy: Policy,
+        events: &mut Vec<Event>,
+    ) -> Outcome {
+        let question = Question::Convert { name: meant.name.clone(), token: meant.token };
+        if let Some(outcome) = self.recall(&call, &question) {
+            return outcome;
+        }
+        let name = meant.name.clone();
+        let resource = self.resources.get(&name);
+        let hold = resource.and_then(|resource| resource.meant_by(call.session, &meant));
+        let Some(hold) = hold else {
+            let reply = Reply::Rejected(Rejection::NotHeld);
+            return self.refuse(&call, question, Names::One(name), reply, events);
+        };
+        let key = hold.key();
+        match (hold.mode, to) {
+            (Mode::Exclusive, Mode::Shared) => self.downgrade(&call, &name, key, question, events),
+            (Mode::Shared, Mode::Exclusive) => {
+                let converts = Converts { acquire: key.1, token: hold.token };
+                let holder =
+                    Holder { session: call.session, request: call.request, actor: hold.actor };
+                let terms = Terms { wait, policy, ..Terms::default() };
+                self.upgrade_or_wait(&call, holder, &name, converts, terms, events)
+            }
+            (from, to) if from == to => {
+                self.answer(&call, question, Reply::Converted { acquire: key.1 })
+            }
+            _ => {
+                let reply = Reply::Rejected(Rejection::InvalidMode);
+                self.refuse(&call, question, Names::One(name), reply, events)
+            }
+        }
+    }
+
+    fn downgrade(
+        &mut self,
+        call: &Call,
+        name: &LockName,
+        key: HoldKey,
+        question: Question,
+        events: &mut Vec<Event>,
+    ) -> Outcome {
+        let hold = self.resources.get_mut(name).and_then(|resource| resource.hold_mut(key));
+        if let Some(hold) = hold {
+            hold.mode = Mode::Shared;
+            let ((session, request), token, mode) = (key, hold.token, hold.mode);
+            events.push(Event::Converted { name: name.clone(), session, request, mode, token });
+            self.freed.push(name.clone());
+        }
+        self.answer(call, question, Reply::Converted { acquire: key.1 })
+    }
+
+    fn upgrade_or_wait(
+        &mut self,
+        call: &Call,
+        holder: Holder,
+        name: &LockName,
+        converts: Converts,
+        terms: Terms,
+        events: &mut Vec<Event>,
+    ) -> Outcome {
+        let key = (call.session, converts.acquire);
+        let question = Question::Convert { name: name.clone(), token: converts.token };
+        let Some(resource) = self.resources.get(name) else {
+            return self.answer(call, question, Reply::Rejected(Rejection::NotHeld));
+        };
+        let frozen = self.freezes.cover(name);
+        let closed = frozen || resource.closed_until().is_some();
+        if !closed && self.admits(name, resource, Mode::Exclusive, Counts::NONE, Some(key)) {
+            return self.upgrade(name, key, call.request, events);
+        }
+        let refused = match () {
+            () if terms.wait == Span::ZERO && !frozen => {
+                return self.answer(call, question, Reply::Busy);
+            }
+            () if terms.wait == Span::ZERO => Some(Reply::Rejected(Rejection::Frozen)),
+            () if self.waits_are_full(call.session) => {
+                Some(Reply::Rejected(Rejection::TooManyWaits))
+            }
+            () => self.cycle_of_upgrade(holder, name, converts, terms.policy).map(Reply::Deadlock),
+        };
+        if let Some(reply) = refused {
+            return self.refuse(call, question, Names::One(name.clone()), reply, events);
+        }
+        let wanted = [(name, Mode::Exclusive)].into_iter();
+        self.enter_queues(holder, wanted, terms, question, Some(converts), events)
+    }
+
+    fn waits_are_full(&self, session: SessionId) -> bool {
+        let waits = self.sessions.get(&session).map_or(0, |session| session.waits.len());
+        waits >= self.limits.waits_per_session_max
+    }
+
+    /// Two that convert one resource wait for each other, whatever they wish; other cycles are looked
+    /// for unless the request is to wait in any case.
+    fn cycle_of_upgrade(
+        &self,
+        holder: Holder,
+        name: &LockName,
+        converts: Converts,
+        policy: Policy,
+    ) -> Option<Box<[CycleLink]>> {
+        let first = self.resources.get(name)?.queue().first().map(|(_, first)| first);
+        if let Some(first) = first
+            && self.converts(first.session, first.request).is_some()
+        {
+            let link = |session, actor| {
+                let session = self.sessions.get(&session)?.public;
+                Some(CycleLink { session, actor, waits_for: name.clone() })
+            };
+            let both = [link(holder.session, holder.actor), link(first.session, first.actor)];
+            return Some(both.into_iter().flatten().collect());
+        }
+        if policy == Policy::Wait {
+            return None;
+        }
+        let converts = Some((holder.session, converts.acquire));
+        let want = Want { name, mode: Mode::Exclusive, ticket: None, converts };
+        self.cycle_through((holder.session, holder.actor), &[want])
+    }
+}

@@ -1,0 +1,168 @@
+//! `Intervene`: an operator steps in. Every intervention is told as an event, with who and why, before
+//! what comes of it.
+//!
+//! Operators have no session, so nothing here is remembered for retries; each action is such that doing
+//! it again does no harm, if a break or a transfer names the token it means.
+
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::ops::Bound;
+
+use super::{Action, Intervention};
+use crate::event::{EndReason, Event};
+use crate::id::{FenceToken, PublicSessionId, SessionId};
+use crate::name::LockName;
+use crate::outcome::{Intervened, Outcome, Rejection};
+use crate::table::LockTable;
+use crate::table::freeze::Freeze;
+use crate::table::hold::{Actor, HoldKey};
+
+/// Waiters of a semaphore that are looked at for cycles when it gets fewer permits.
+const WAITERS_LOOKED_AT_MAX: usize = 1_000;
+
+impl LockTable {
+    pub(crate) fn intervene(
+        &mut self,
+        intervention: Intervention,
+        events: &mut Vec<Event>,
+    ) -> Outcome {
+        let told = events.len();
+        events.push(Event::Intervened(intervention.clone()));
+        let Intervention { by, reason, action } = intervention;
+        let done = match action {
+            Action::Break { name, token } => self.break_holds(&name, token, events),
+            Action::Transfer { name, token, to } => self.move_hold(&name, token, to, events),
+            Action::Freeze { prefix, ttl } => {
+                let until = self.now.after(ttl);
+                self.freeze(prefix, Freeze { until, by, reason })
+            }
+            Action::Thaw { prefix } => self.thaw(&prefix, events),
+            Action::SetPermits { name, limit } => self.set_permits(name, limit, events),
+            Action::KillSession { session } => self.kill_session(session, events),
+        };
+        match done {
+            Ok(done) => Outcome::Intervened(done),
+            Err(rejection) => {
+                events.truncate(told);
+                Outcome::Rejected(rejection)
+            }
+        }
+    }
+
+    fn break_holds(
+        &mut self,
+        name: &LockName,
+        token: Option<FenceToken>,
+        events: &mut Vec<Event>,
+    ) -> Result<Intervened, Rejection> {
+        let resource = self.resources.get(name).ok_or(Rejection::NotHeld)?;
+        let meant: Vec<HoldKey> = resource
+            .holds()
+            .filter(|hold| token.is_none_or(|token| hold.token == token))
+            .map(|hold| hold.key())
+            .collect();
+        if meant.is_empty() {
+            return Err(Rejection::NotHeld);
+        }
+        let holds = meant.len() as u64;
+        for key in meant {
+            self.end_hold(name, key, EndReason::Broken, events);
+        }
+        Ok(Intervened::Broken { holds })
+    }
+
+    fn move_hold(
+        &mut self,
+        name: &LockName,
+        token: FenceToken,
+        to: PublicSessionId,
+        events: &mut Vec<Event>,
+    ) -> Result<Intervened, Rejection> {
+        let resource = self.resources.get(name).ok_or(Rejection::NotHeld)?;
+        let held = resource.holds().find(|hold| hold.token == token);
+        let from = held.ok_or(Rejection::NotHeld)?.key();
+        let token = self.hand_over(name, from, to, events)?;
+        Ok(Intervened::Transferred { token })
+    }
+
+    /// Again, with another end, is possible.
+    fn freeze(&mut self, prefix: Box<str>, freeze: Freeze) -> Result<Intervened, Rejection> {
+        if !self.freezes.contains(&prefix) && self.freezes.len() >= self.limits.freezes_max {
+            return Err(Rejection::TooManyFreezes);
+        }
+        let until = freeze.until;
+        self.freezes.insert(prefix, freeze);
+        Ok(Intervened::Frozen { until })
+    }
+
+    /// Whatever has become free under the prefix meanwhile goes to the next in line.
+    pub(crate) fn thaw(
+        &mut self,
+        prefix: &str,
+        events: &mut Vec<Event>,
+    ) -> Result<Intervened, Rejection> {
+        self.freezes.remove(prefix).ok_or(Rejection::NotFrozen)?;
+        events.push(Event::Thawed { prefix: String::from(prefix) });
+        let under = self.resources.range::<str, _>((Bound::Included(prefix), Bound::Unbounded));
+        let awaited = under
+            .take_while(|(name, _)| name.starts_with(prefix))
+            .filter(|(_, resource)| resource.waiter_count() > 0)
+            .map(|(name, _)| name.clone());
+        self.freed.extend(awaited);
+        Ok(Intervened::Thawed)
+    }
+
+    /// More permits go to the next in line. Fewer take none away: what is out stays out.
+    fn set_permits(
+        &mut self,
+        name: LockName,
+        limit: Option<u32>,
+        events: &mut Vec<Event>,
+    ) -> Result<Intervened, Rejection> {
+        let in_use = self.resources.get(&name).is_some_and(|used| used.stated_permits().is_some());
+        match limit {
+            None if in_use => return Err(Rejection::PermitsInUse),
+            None => {
+                self.permits.remove(&name);
+            }
+            Some(limit) => {
+                if !self.permits.contains_key(&name)
+                    && self.permits.len() >= self.limits.stored_permits_max
+                {
+                    return Err(Rejection::TooManyPermitsSet);
+                }
+                self.permits.insert(name.clone(), limit);
+            }
+        }
+        let waiters: Vec<Actor> = self
+            .resources
+            .get(&name)
+            .into_iter()
+            .flat_map(|resource| resource.queue().iter())
+            .take(WAITERS_LOOKED_AT_MAX)
+            .map(|(_, waiter)| (waiter.session, waiter.actor))
+            .collect();
+        for waiter in waiters {
+            self.end_waits_in_cycles(waiter, events);
+        }
+        self.freed.push(name);
+        Ok(Intervened::PermitsSet)
+    }
+
+    fn kill_session(
+        &mut self,
+        public: PublicSessionId,
+        events: &mut Vec<Event>,
+    ) -> Result<Intervened, Rejection> {
+        let ids = self.public_ids.range((public, SessionId(0))..=(public, SessionId(u128::MAX)));
+        let ids: Vec<SessionId> = ids.map(|(_, id)| *id).collect();
+        if ids.is_empty() {
+            return Err(Rejection::NoSuchSession);
+        }
+        for id in ids {
+            self.end_session(id, EndReason::Killed, events);
+        }
+        Ok(Intervened::SessionKilled)
+    }
+}

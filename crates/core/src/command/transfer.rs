@@ -1,0 +1,101 @@
+//! `Transfer`: an exclusive lock goes to a chosen waiter, past all who came before it, and is free at no
+//! moment in between. The holder asks for it, or an operator does.
+//!
+//! The one who is chosen must wait for this lock alone: to hand over a part of an acquire-all would be a
+//! partial hold.
+
+use alloc::vec::Vec;
+
+use super::{Call, HoldRef, Mode};
+use crate::event::{EndReason, Event};
+use crate::id::{FenceToken, PublicSessionId, RequestId, SessionId};
+use crate::name::{LockName, Names};
+use crate::outcome::{Outcome, Rejection};
+use crate::table::LockTable;
+use crate::table::answers::{Question, Reply};
+use crate::table::hold::HoldKey;
+
+impl LockTable {
+    pub(crate) fn transfer(
+        &mut self,
+        call: Call,
+        meant: HoldRef,
+        to: PublicSessionId,
+        events: &mut Vec<Event>,
+    ) -> Outcome {
+        let HoldRef { name, token, .. } = meant.clone();
+        let question = Question::Transfer { name: name.clone(), token, to };
+        if let Some(outcome) = self.recall(&call, &question) {
+            return outcome;
+        }
+        let key = self.meant_by(&call, &meant).map(|hold| hold.key());
+        let reply = match key.ok_or(Rejection::NotHeld) {
+            Ok(key) => self.hand_over(&name, key, to, events),
+            Err(rejection) => Err(rejection),
+        };
+        match reply {
+            Ok(token) => self.answer(&call, question, Reply::Transferred { token }),
+            Err(rejection) => {
+                let reply = Reply::Rejected(rejection);
+                self.refuse(&call, question, Names::One(name), reply, events)
+            }
+        }
+    }
+
+    /// Ends the hold and begins that of the chosen waiter.
+    pub(crate) fn hand_over(
+        &mut self,
+        name: &LockName,
+        from: HoldKey,
+        to: PublicSessionId,
+        events: &mut Vec<Event>,
+    ) -> Result<FenceToken, Rejection> {
+        let resource = self.resources.get(name).ok_or(Rejection::NotHeld)?;
+        let hold = resource.hold(from).ok_or(Rejection::NotHeld)?;
+        if hold.mode != Mode::Exclusive {
+            return Err(Rejection::InvalidMode);
+        }
+        if self.freezes.cover(name) {
+            return Err(Rejection::Frozen);
+        }
+        let (id, request) = self.chosen(name, to).ok_or(Rejection::NoSuchWaiter)?;
+        if !self.has_tokens_for(1) {
+            return Err(Rejection::TooManyHolds);
+        }
+        let old = self.take_hold(name, from, events).ok_or(Rejection::NotHeld)?;
+        let (session, request_before) = from;
+        let reason = EndReason::Transferred;
+        events.push(Event::HoldEnded {
+            name: name.clone(),
+            session,
+            request: request_before,
+            token: old.token,
+            reason,
+        });
+        let actor = self.sessions.get(&id).and_then(|session| session.waits.get(&request));
+        let actor = actor.map(|wait| (id, wait.actor));
+        self.grant_wait(id, request, events);
+        let token = FenceToken(self.last_token);
+        // Those before whom it stepped wait for it now; it may wait elsewhere for one of them.
+        if let Some(actor) = actor {
+            self.end_waits_in_cycles(actor, events);
+        }
+        Ok(token)
+    }
+
+    /// The first of the session's waits for this lock, alone and exclusively, whose time is not up.
+    fn chosen(&self, name: &LockName, to: PublicSessionId) -> Option<(SessionId, RequestId)> {
+        let ids = self.public_ids.range((to, SessionId(0))..=(to, SessionId(u128::MAX)));
+        ids.filter_map(|(_, id)| {
+            let session = self.sessions.get(id)?;
+            let waits_for_it = session.waits.iter().find(|(_, wait)| {
+                let places = wait.places.as_slice();
+                let alone = matches!(places, [place]
+                    if place.name == *name && place.mode == Mode::Exclusive);
+                alone && wait.converts.is_none() && wait.deadline > self.now
+            });
+            Some((*id, *waits_for_it?.0))
+        })
+        .next()
+    }
+}

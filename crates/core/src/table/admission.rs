@@ -1,0 +1,90 @@
+//! Who may be granted what: the rules of the modes.
+//!
+//! A request is granted when nothing in its way conflicts with it: no holder, nobody ahead of it in the
+//! queue, no closed door, no freeze. Exclusive conflicts with everything, shared with everything but
+//! shared, a permit with everything but permits, and with those as soon as they are all out.
+
+use super::LockTable;
+use super::hold::HoldKey;
+use super::queue::{Counts, Ticket};
+use super::resource::Resource;
+use crate::command::Mode;
+use crate::name::LockName;
+use crate::outcome::Rejection;
+
+impl LockTable {
+    /// Could it be granted to somebody who comes only now?
+    pub(crate) fn admits_newcomer(&self, name: &LockName, mode: Mode) -> bool {
+        if self.freezes.cover(name) {
+            return false;
+        }
+        let Some(resource) = self.resources.get(name) else { return true };
+        resource.closed_until().is_none()
+            && self.admits(name, resource, mode, resource.queue().counts(), None)
+    }
+
+    /// Could it be granted to the one who stands at this place?
+    pub(crate) fn admits_waiter(&self, name: &LockName, ticket: Ticket) -> bool {
+        let Some(resource) = self.resources.get(name) else { return false };
+        let Some(waiter) = resource.queue().get(ticket) else { return false };
+        if resource.closed_until().is_some() || self.freezes.cover(name) {
+            return false;
+        }
+        let mut ahead = Counts::NONE;
+        for other in resource.queue().before(ticket) {
+            *ahead.of(other.mode) += 1;
+            if !ahead.are_all_like(waiter.mode) {
+                return false;
+            }
+        }
+        self.admits(name, resource, waiter.mode, ahead, None)
+    }
+
+    /// Could it be granted, past the holders and those who are ahead? A hold that is to be converted is
+    /// not in its own way.
+    pub(crate) fn admits(
+        &self,
+        name: &LockName,
+        resource: &Resource,
+        mode: Mode,
+        ahead: Counts,
+        converts: Option<HoldKey>,
+    ) -> bool {
+        if let Some(key) = converts {
+            return ahead.total() == 0
+                && resource.holder_count() == 1
+                && resource.hold(key).is_some();
+        }
+        ahead.are_all_like(mode)
+            && match (resource.mode(), mode) {
+                (None, Mode::Exclusive | Mode::Shared) | (Some(Mode::Shared), Mode::Shared) => true,
+                (None | Some(Mode::Permit { .. }), Mode::Permit { .. }) => {
+                    resource.holder_count() + ahead.permits < self.permits_of(name, mode)
+                }
+                _ => false,
+            }
+    }
+
+    /// How many permits a semaphore has: what an operator has set, or what those who use it state.
+    pub(crate) fn permits_of(&self, name: &LockName, mode: Mode) -> usize {
+        let stated = match mode {
+            Mode::Permit { limit } => limit,
+            Mode::Exclusive | Mode::Shared => 1,
+        };
+        self.permits.get(name).copied().unwrap_or(stated) as usize
+    }
+
+    /// The mode with the number of permits that is meant, unless that contradicts what is in use.
+    pub(crate) fn settle_permits(&self, name: &LockName, mode: Mode) -> Result<Mode, Rejection> {
+        let Mode::Permit { limit: stated } = mode else { return Ok(mode) };
+        let set = self.permits.get(name).copied();
+        let in_use = || self.resources.get(name).and_then(Resource::stated_permits);
+        match (set.or_else(in_use), stated) {
+            (Some(limit), stated) if stated == limit => Ok(mode),
+            (Some(limit), 0) if set.is_some() => Ok(Mode::Permit { limit }),
+            (Some(limit), _) => Err(Rejection::OtherPermits { limit }),
+            (None, 0) => Err(Rejection::NoPermitsSet),
+            (None, _) => Ok(mode),
+        }
+    }
+}

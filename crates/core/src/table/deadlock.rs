@@ -1,0 +1,239 @@
+//! Would a wait never end? The graph of waits, and the search for a cycle in it.
+//!
+//! The nodes are actors. An actor that waits is stuck if those in its way are: the holders that conflict
+//! with it, and those ahead in the queue. For a permit it takes as many stuck ones as there are permits;
+//! for everything else, one. Before a request is queued, the search looks whether its wait would make
+//! its own actor stuck on itself.
+//!
+//! Somebody ahead in the queue who stands nowhere else is in the way only for what this queue shows
+//! already, so only *tangled* waiters are looked at: a queue of a hundred thousand costs no more than one
+//! of ten. And who holds nothing and waits for nothing else cannot be waited for.
+//!
+//! The search is bounded. Past the bound the request is queued; its deadline ends it.
+
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+
+use super::LockTable;
+use super::answers::Reply;
+use super::hold::{Actor, HoldKey};
+use super::queue::{Counts, Ticket};
+use super::wait::{Place, Wait};
+use crate::command::{Mode, Policy};
+use crate::event::Event;
+use crate::id::{PublicSessionId, RequestId, SessionId};
+use crate::name::LockName;
+use crate::outcome::CycleLink;
+
+/// The longest cycle that is told in full.
+const LINKS_MAX: usize = 32;
+
+/// One place in which an actor stands or would stand.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Want<'a> {
+    pub(crate) name: &'a LockName,
+    pub(crate) mode: Mode,
+    /// None: at the end of the queue.
+    pub(crate) ticket: Option<Ticket>,
+    /// The hold that it is to convert. It is, or would be, before all others.
+    pub(crate) converts: Option<HoldKey>,
+}
+
+/// Who is in the way of somebody at one place.
+struct Obstacle<'a> {
+    name: &'a LockName,
+    actors: BTreeSet<Actor>,
+    /// So many of them must be stuck for it to be stuck.
+    stuck_min: usize,
+}
+
+/// What the search has seen: who waits for whom.
+struct Graph<'a> {
+    obstacles: BTreeMap<Actor, Vec<Obstacle<'a>>>,
+    /// Looked up so far.
+    size: usize,
+}
+
+impl LockTable {
+    /// The cycle that would close if the actor waited for these; none if it would not, or if nobody
+    /// knows.
+    pub(crate) fn cycle_through(
+        &self,
+        actor: Actor,
+        wants: &[Want<'_>],
+    ) -> Option<Box<[CycleLink]>> {
+        let session = self.sessions.get(&actor.0)?;
+        if session.hold_count() == 0 && session.waits.is_empty() {
+            return None;
+        }
+        let mut graph = Graph { obstacles: BTreeMap::new(), size: 0 };
+        let own: Vec<Obstacle<'_>> =
+            wants.iter().filter_map(|want| self.obstacle(actor, *want, &mut graph)).collect();
+        let mut to_look_at: Vec<Actor> =
+            own.iter().flat_map(|obstacle| obstacle.actors.iter().copied()).collect();
+        while let Some(next) = to_look_at.pop() {
+            if next == actor || graph.obstacles.contains_key(&next) {
+                continue;
+            }
+            let mut obstacles = Vec::new();
+            for (_, wait) in self.waits_of(next) {
+                for place in wait.places.as_slice() {
+                    obstacles.extend(self.obstacle(next, wait.want(next.0, place), &mut graph));
+                }
+            }
+            to_look_at.extend(obstacles.iter().flat_map(|obstacle| obstacle.actors.iter()));
+            graph.obstacles.insert(next, obstacles);
+            graph.size += 1;
+            if graph.size > self.limits.deadlock_walk_max {
+                return None;
+            }
+        }
+        self.told(actor, &graph.way_back(actor, &own)?)
+    }
+
+    /// Something has changed that may have closed a cycle through these waits: they are refused now.
+    pub(crate) fn end_waits_in_cycles(&mut self, actor: Actor, events: &mut Vec<Event>) {
+        let in_cycles: Vec<(RequestId, Box<[CycleLink]>)> = self
+            .waits_of(actor)
+            .filter(|(_, wait)| wait.terms.policy != Policy::Wait)
+            .filter_map(|(request, wait)| {
+                let wants: Vec<Want<'_>> =
+                    wait.places.as_slice().iter().map(|place| wait.want(actor.0, place)).collect();
+                Some((request, self.cycle_through(actor, &wants)?))
+            })
+            .collect();
+        for (request, cycle) in in_cycles {
+            self.end_wait(actor.0, request, Reply::Deadlock(cycle), events);
+        }
+    }
+
+    fn obstacle<'a>(
+        &'a self,
+        actor: Actor,
+        want: Want<'a>,
+        graph: &mut Graph<'_>,
+    ) -> Option<Obstacle<'a>> {
+        let resource = self.resources.get(want.name)?;
+        let queue = resource.queue();
+        let room = self.limits.deadlock_walk_max.saturating_sub(graph.size).saturating_add(1);
+        // If somebody ahead wants it in another way, all that is in the way of that one is in the way.
+        let like = match (want.mode, want.ticket) {
+            (Mode::Exclusive, _) => false,
+            (mode, None) => queue.counts().are_all_like(mode),
+            (mode, Some(ticket)) => {
+                let mut ahead = Counts::NONE;
+                queue.before(ticket).take(room).all(|waiter| {
+                    *ahead.of(waiter.mode) += 1;
+                    ahead.are_all_like(mode)
+                })
+            }
+        };
+        let holders = resource
+            .holds()
+            .filter(|hold| !like || conflicts(hold.mode, want.mode))
+            .filter(|hold| want.converts != Some(hold.key()))
+            .map(|hold| hold.actor());
+        let tangled = queue.tangled_before(want.ticket).filter(|_| want.converts.is_none());
+        let ahead = tangled
+            .filter(|waiter| !like || conflicts(waiter.mode, want.mode))
+            .map(|waiter| (waiter.session, waiter.actor));
+        let own_place = self.stands_ahead(actor, want).then_some(actor);
+        let permits = match (want.mode, resource.mode()) {
+            (Mode::Permit { .. }, Some(Mode::Permit { .. }) | None) if like => {
+                self.permits_of(want.name, want.mode)
+            }
+            _ => 1,
+        };
+        // Permits of one actor count each, so they are counted before they become a set.
+        let mut counted = 0;
+        let mut actors = BTreeSet::new();
+        for other in holders.chain(ahead).chain(own_place).take(room) {
+            counted += 1;
+            actors.insert(other);
+        }
+        graph.size += counted;
+        let stuck_min = permits.saturating_sub(counted - actors.len()).max(1);
+        (!actors.is_empty()).then_some(Obstacle { name: want.name, actors, stuck_min })
+    }
+
+    /// Does the actor stand before itself in this queue?
+    fn stands_ahead(&self, actor: Actor, want: Want<'_>) -> bool {
+        want.converts.is_none()
+            && self.waits_of(actor).flat_map(|(_, wait)| wait.places.as_slice()).any(|place| {
+                place.name == *want.name
+                    && want.ticket.is_none_or(|ticket| place.ticket < ticket)
+                    && conflicts(place.mode, want.mode)
+            })
+    }
+
+    fn told(&self, actor: Actor, way: &[(Actor, LockName)]) -> Option<Box<[CycleLink]>> {
+        debug_assert!(way.first().is_some_and(|(first, _)| *first == actor));
+        let links = way.iter().take(LINKS_MAX).map(|((id, actor), waits_for)| CycleLink {
+            session: self.sessions.get(id).map_or(PublicSessionId(0), |session| session.public),
+            actor: *actor,
+            waits_for: waits_for.clone(),
+        });
+        Some(links.collect())
+    }
+}
+
+impl Wait {
+    /// What it wants at one of its places.
+    fn want<'a>(&self, session: SessionId, place: &'a Place) -> Want<'a> {
+        Want {
+            name: &place.name,
+            mode: place.mode,
+            ticket: Some(place.ticket),
+            converts: self.converts.map(|converts| (session, converts.acquire)),
+        }
+    }
+}
+
+impl Graph<'_> {
+    /// If the actor were stuck, who would be stuck by that? If in the end the actor itself, the way from
+    /// it to itself.
+    fn way_back(&self, actor: Actor, own: &[Obstacle<'_>]) -> Option<Vec<(Actor, LockName)>> {
+        let nodes = self.obstacles.iter().map(|(node, obstacles)| (*node, obstacles.as_slice()));
+        let all = nodes
+            .chain([(actor, own)])
+            .flat_map(|(node, obstacles)| obstacles.iter().map(move |obstacle| (node, obstacle)));
+        let mut in_the_way_of: BTreeMap<Actor, Vec<usize>> = BTreeMap::new();
+        let mut blocked: Vec<(Actor, &LockName, usize)> = Vec::new();
+        for (node, obstacle) in all {
+            for other in &obstacle.actors {
+                in_the_way_of.entry(*other).or_default().push(blocked.len());
+            }
+            blocked.push((node, obstacle.name, obstacle.stuck_min));
+        }
+        // Whom each stuck actor waits for, and where.
+        let mut stuck: BTreeMap<Actor, (Actor, &LockName)> = BTreeMap::new();
+        let mut newly_stuck = Vec::from([actor]);
+        while let Some(by) = newly_stuck.pop() {
+            for number in in_the_way_of.get(&by).into_iter().flatten() {
+                let (node, name, missing) = &mut blocked[*number];
+                *missing = missing.saturating_sub(1);
+                if *missing == 0 && !stuck.contains_key(node) {
+                    stuck.insert(*node, (by, name));
+                    newly_stuck.push(*node);
+                }
+            }
+            if stuck.contains_key(&actor) {
+                break;
+            }
+        }
+        let mut way = Vec::new();
+        let mut next = actor;
+        while way.is_empty() || next != actor {
+            let (after, name) = stuck.get(&next)?;
+            way.push((next, (*name).clone()));
+            next = *after;
+        }
+        Some(way)
+    }
+}
+
+/// Can the two not hold one resource together? Of permits there may be enough.
+fn conflicts(one: Mode, other: Mode) -> bool {
+    !matches!((one, other), (Mode::Shared, Mode::Shared))
+}

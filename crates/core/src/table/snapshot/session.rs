@@ -1,0 +1,72 @@
+//! A session in a snapshot, without what it holds and waits for.
+
+use alloc::string::String;
+
+use super::super::answers::Answers;
+use super::super::session::Session;
+use super::answer;
+use super::read::in_order;
+use crate::codec::{DecodeError, Reader, Sink};
+use crate::command::{OpenSession, Owner};
+use crate::id::{FenceToken, PublicSessionId, RequestId, SessionId, StreamId};
+use crate::time::{LogicalTime, Span};
+
+pub(super) fn write(session: &Session, sink: &mut impl Sink) {
+    session.public.encode(sink);
+    sink.varint(session.stream.0);
+    sink.varint(session.ttl.as_ms());
+    sink.varint(session.linger.as_ms());
+    session.owner.encode(sink);
+    sink.varint(session.opened_at.as_ms());
+    sink.varint(session.opened_at_token);
+    sink.varint(session.deadline.as_ms());
+    sink.u8(u8::from(session.connected));
+    sink.u8(u8::from(session.graced));
+    sink.u8(u8::from(session.lingering));
+    sink.count(session.losses().len());
+    for token in session.losses() {
+        sink.varint(token.0);
+    }
+    sink.varint(session.answers.acked_through().0);
+    sink.count(session.answers.len());
+    for (request, answer) in session.answers.iter() {
+        sink.varint(request.0);
+        answer::write(answer, sink);
+    }
+}
+
+pub(super) fn read(reader: &mut Reader<'_>) -> Result<Session, DecodeError> {
+    let open = OpenSession {
+        session: SessionId(0),
+        public: PublicSessionId::decode(reader)?,
+        stream: Some(StreamId(reader.varint()?)),
+        ttl: Span::from_ms(reader.varint()?),
+        linger: Span::from_ms(reader.varint()?),
+        owner: Owner::decode(reader)?,
+    };
+    let opened_at = LogicalTime::from_ms(reader.varint()?);
+    let opened_at_token = reader.varint()?;
+    let mut session = Session::new(open, opened_at, opened_at_token);
+    session.deadline = LogicalTime::from_ms(reader.varint()?);
+    session.connected = reader.bool("session")?;
+    session.graced = reader.bool("session")?;
+    session.lingering = reader.bool("session")?;
+    for _ in 0..reader.count()? {
+        let token = FenceToken(reader.varint()?);
+        in_order(session.losses().last().copied(), token, "losses")?;
+        session.remember_loss(token, usize::MAX);
+    }
+    session.answers = Answers::restored(RequestId(reader.varint()?));
+    let mut last = None;
+    for _ in 0..reader.count()? {
+        let request = RequestId(reader.varint()?);
+        in_order(last.replace(request), request, "answers")?;
+        let (question, reply) = answer::read(reader)?;
+        session.answers.keep(request, question, reply);
+        if session.answers.get(request).is_none() {
+            let what = String::from("an acknowledged answer is kept");
+            return Err(DecodeError::Inconsistent(what));
+        }
+    }
+    Ok(session)
+}

@@ -1,0 +1,72 @@
+//! Snapshots of 0.1: exclusive locks only, the waiters of a lock told with the lock.
+
+use alloc::boxed::Box;
+
+use super::super::LockTable;
+use super::super::answers::Question;
+use super::super::queue::Ticket;
+use super::super::wait::{Place, Places, Wait};
+use super::hold;
+use super::read::in_order;
+use crate::codec::{DecodeError, Reader};
+use crate::command::{Mode, Policy, Terms};
+use crate::id::{ActorId, RequestId, SessionId};
+use crate::name::LockName;
+use crate::time::{LogicalTime, Span};
+
+/// Tickets began at 1 then. They begin higher now, so that there is room before them.
+const TICKETS_BEFORE: u64 = 1 << 62;
+
+impl LockTable {
+    pub(super) fn read_version_1(&mut self, reader: &mut Reader<'_>) -> Result<(), DecodeError> {
+        self.read_head(reader)?;
+        for _ in 0..reader.count()? {
+            self.read_session(reader)?;
+        }
+        self.read_ended(reader)?;
+        let mut last = None;
+        for _ in 0..reader.count()? {
+            let name = reader.name()?;
+            in_order(last.as_ref(), &name, "locks")?;
+            self.restore_hold(&name, hold::read_version_1(reader)?);
+            let mut last_ticket = None;
+            for _ in 0..reader.count()? {
+                let ticket = Ticket(reader.varint()?.saturating_add(TICKETS_BEFORE));
+                in_order(last_ticket.replace(ticket), ticket, "waiters")?;
+                let (session, request, wait) = read_waiter(&name, ticket, reader)?;
+                self.restore_wait(session, request, wait)?;
+            }
+            last = Some(name);
+        }
+        Ok(())
+    }
+}
+
+fn read_waiter(
+    name: &LockName,
+    ticket: Ticket,
+    reader: &mut Reader<'_>,
+) -> Result<(SessionId, RequestId, Wait), DecodeError> {
+    let session = SessionId::decode(reader)?;
+    let request = RequestId(reader.varint()?);
+    let actor = ActorId(reader.varint()?);
+    let mode = Mode::decode(reader)?;
+    let (ttl, max_hold) =
+        (reader.optional()?.map(Span::from_ms), reader.optional()?.map(Span::from_ms));
+    let metadata = Box::from(reader.bytes()?);
+    let queued_at = LogicalTime::from_ms(reader.varint()?);
+    let deadline = LogicalTime::from_ms(reader.varint()?);
+    let terms = Terms {
+        wait: deadline.since(queued_at),
+        policy: Policy::Wait,
+        ttl,
+        max_hold,
+        metadata,
+        ..Terms::default()
+    };
+    let places = Places::One(Place { name: name.clone(), ticket, mode });
+    let terms = Box::new(terms);
+    let question = Question::Acquire { name: name.clone() };
+    let wait = Wait { actor, places, queued_at, deadline, terms, question, converts: None };
+    Ok((session, request, wait))
+}

@@ -1,0 +1,61 @@
+//! A wait in a snapshot, with the places where it stands.
+
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use super::super::queue::Ticket;
+use super::super::wait::{Converts, Place, Wait};
+use super::answer;
+use crate::codec::{DecodeError, Reader, Sink};
+use crate::command::{Mode, Terms};
+use crate::id::{ActorId, FenceToken, RequestId};
+use crate::time::LogicalTime;
+
+pub(super) fn write(wait: &Wait, sink: &mut impl Sink) {
+    answer::write_question(&wait.question, sink);
+    sink.varint(wait.actor.0);
+    sink.varint(wait.queued_at.as_ms());
+    sink.varint(wait.deadline.as_ms());
+    match wait.converts {
+        None => sink.u8(0),
+        Some(converts) => {
+            sink.u8(1);
+            sink.varint(converts.acquire.0);
+            sink.varint(converts.token.0);
+        }
+    }
+    wait.terms.encode(sink);
+    sink.count(wait.places.as_slice().len());
+    for place in wait.places.as_slice() {
+        sink.bytes(place.name.as_bytes());
+        sink.varint(place.ticket.0);
+        place.mode.encode(sink);
+    }
+}
+
+pub(super) fn read(reader: &mut Reader<'_>) -> Result<Wait, DecodeError> {
+    let question = answer::read_question(reader)?;
+    let actor = ActorId(reader.varint()?);
+    let queued_at = LogicalTime::from_ms(reader.varint()?);
+    let deadline = LogicalTime::from_ms(reader.varint()?);
+    let converts = match reader.bool("wait")? {
+        false => None,
+        true => Some(Converts {
+            acquire: RequestId(reader.varint()?),
+            token: FenceToken(reader.varint()?),
+        }),
+    };
+    let terms = Box::new(Terms::decode(reader)?);
+    let mut places = Vec::new();
+    for _ in 0..reader.count()? {
+        let name = reader.name()?;
+        let ticket = Ticket(reader.varint()?);
+        places.push(Place { name, ticket, mode: Mode::decode(reader)? });
+    }
+    if places.is_empty() || (converts.is_some() && places.len() > 1) {
+        return Err(DecodeError::Inconsistent(String::from("a wait stands in no place")));
+    }
+    let places = places.into_iter().collect();
+    Ok(Wait { actor, places, queued_at, deadline, terms, question, converts })
+}

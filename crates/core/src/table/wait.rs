@@ -1,0 +1,75 @@
+//! A wait: one request that stands in a queue, or in several at once.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use super::answers::Question;
+use super::queue::Ticket;
+use crate::command::{Mode, Terms};
+use crate::id::{ActorId, FenceToken, RequestId};
+use crate::name::{LockName, Names};
+use crate::time::LogicalTime;
+
+#[derive(Clone, Debug)]
+pub(crate) struct Wait {
+    pub(crate) actor: ActorId,
+    pub(crate) places: Places,
+    pub(crate) queued_at: LogicalTime,
+    /// When it stops waiting.
+    pub(crate) deadline: LogicalTime,
+    pub(crate) terms: Box<Terms>,
+    /// What was asked.
+    pub(crate) question: Question,
+    /// The hold that it wants to convert; an acquire has none.
+    pub(crate) converts: Option<Converts>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Converts {
+    /// The acquire of the hold.
+    pub(crate) acquire: RequestId,
+    pub(crate) token: FenceToken,
+}
+
+/// Where it stands. Usually that is one place, which needs no allocation.
+#[derive(Clone, Debug)]
+pub(crate) enum Places {
+    One(Place),
+    /// In order.
+    Many(Box<[Place]>),
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    pub(crate) name: LockName,
+    pub(crate) ticket: Ticket,
+    pub(crate) mode: Mode,
+}
+
+impl Wait {
+    pub(crate) fn names(&self) -> Names {
+        self.places.as_slice().iter().map(|place| place.name.clone()).collect()
+    }
+}
+
+impl Places {
+    pub(crate) fn as_slice(&self) -> &[Place] {
+        match self {
+            Places::One(place) => core::slice::from_ref(place),
+            Places::Many(places) => places,
+        }
+    }
+}
+
+impl FromIterator<Place> for Places {
+    fn from_iter<I: IntoIterator<Item = Place>>(places: I) -> Places {
+        let mut places = places.into_iter();
+        match (places.next(), places.next()) {
+            (Some(only), None) => Places::One(only),
+            (first, second) => {
+                let all: Vec<Place> = first.into_iter().chain(second).chain(places).collect();
+                Places::Many(all.into_boxed_slice())
+            }
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! How waits begin and end: the places in the queues, and the index of actors that wait.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use super::LockTable;
+use super::answers::{Question, Reply};
+use super::deadlines::Due;
+use super::hold::{Actor, Holder};
+use super::queue::Waiter;
+use super::wait::{Converts, Place, Places, Wait};
+use crate::command::{Mode, Terms};
+use crate::event::Event;
+use crate::id::{ActorId, RequestId, SessionId};
+use crate::name::LockName;
+use crate::outcome::{Outcome, Rejection};
+
+impl LockTable {
+    /// Takes a place in every one of these queues. A conversion goes to the front: it holds what all
+    /// others wait for.
+    pub(crate) fn enter_queues<'a>(
+        &mut self,
+        holder: Holder,
+        wanted: impl Iterator<Item = (&'a LockName, Mode)>,
+        terms: Terms,
+        question: Question,
+        converts: Option<Converts>,
+        events: &mut Vec<Event>,
+    ) -> Outcome {
+        let Holder { session, request, actor } = holder;
+        let waiter = |mode| Waiter { session, request, actor, mode, policy: terms.policy };
+        let mut places = Vec::new();
+        for (name, mode) in wanted {
+            // The text that the table has already, not another copy of it.
+            let name = match self.resources.get_key_value(name) {
+                Some((name, _)) => name.clone(),
+                None => name.clone(),
+            };
+            let queue = self.resources.get_or_default(&name).queue_mut();
+            let ticket = match converts {
+                Some(_) => queue.push_front(waiter(mode)),
+                None => queue.push(waiter(mode)),
+            };
+            self.waiter_count += 1;
+            events.push(Event::Queued { name: name.clone(), session, request, actor, mode });
+            places.push(Place { name, ticket, mode });
+        }
+        let deadline = self.now.after(terms.wait);
+        let places: Places = places.into_iter().collect();
+        let terms = Box::new(terms);
+        let queued_at = self.now;
+        let wait = Wait { actor, places, queued_at, deadline, terms, question, converts };
+        let position = self.position(&wait);
+        self.note_wait(session, request, wait);
+        Outcome::Queued { position }
+    }
+
+    /// Puts a wait whose places are taken into the indexes and to its session.
+    pub(crate) fn note_wait(&mut self, id: SessionId, request: RequestId, wait: Wait) {
+        let actor = (id, wait.actor);
+        let before = self.place_if_only(actor);
+        let waited = before.is_some() || self.waits_of(actor).next().is_some();
+        self.deadlines.insert(wait.deadline, Due::Wait(id, request));
+        self.waiting.insert((id, wait.actor, request));
+        let places = wait.places.as_slice();
+        if waited || places.len() > 1 {
+            for place in places.iter().chain(&before) {
+                self.set_tangled(place, true);
+            }
+        }
+        if let Some(session) = self.sessions.get_mut(&id) {
+            session.waits.insert(request, wait);
+        }
+    }
+
+    /// Ends a wait with an answer.
+    pub(crate) fn end_wait(
+        &mut self,
+        session_id: SessionId,
+        request: RequestId,
+        reply: Reply,
+        events: &mut Vec<Event>,
+    ) {
+        let Some(session) = self.sessions.get_mut(&session_id) else { return };
+        let Some(wait) = session.waits.remove(&request) else { return };
+        let outcome = match &reply {
+            Reply::TimedOut => Outcome::TimedOut,
+            Reply::Cancelled => Outcome::Cancelled,
+            Reply::Deadlock(cycle) => Outcome::Deadlock(cycle.clone()),
+            Reply::Rejected(rejection) => Outcome::Rejected(*rejection),
+            _ => Outcome::Rejected(Rejection::NotHeld),
+        };
+        session.answers.keep(request, wait.question.clone(), reply);
+        self.leave_queues(session_id, request, &wait);
+        let names = wait.names();
+        self.freed.extend(names.iter().cloned());
+        events.push(Event::WaitEnded { names, session: session_id, request, outcome });
+    }
+
+    /// Gives up the places of a wait that its session no longer has.
+    pub(crate) fn leave_queues(&mut self, id: SessionId, request: RequestId, wait: &Wait) {
+        for place in wait.places.as_slice() {
+            let Some(resource) = self.resources.get_mut(&place.name) else { continue };
+            if resource.queue_mut().remove(place.ticket).is_some() {
+                self.waiter_count -= 1;
+            }
+            resource.forget_empty_line();
+        }
+        self.deadlines.remove(wait.deadline, Due::Wait(id, request));
+        self.waiting.remove(&(id, wait.actor, request));
+        if let Some(place) = self.place_if_only((id, wait.actor)) {
+            self.set_tangled(&place, false);
+        }
+    }
+
+    /// The requests by which an actor waits.
+    pub(crate) fn waits_of(&self, actor: Actor) -> impl Iterator<Item = (RequestId, &Wait)> {
+        let (id, actor) = actor;
+        let session = self.sessions.get(&id);
+        self.waiting
+            .range((id, actor, RequestId(0))..=(id, actor, RequestId(u64::MAX)))
+            .filter_map(move |(_, _, request)| Some((*request, session?.waits.get(request)?)))
+    }
+
+    /// Where an actor stands, if that is only one place.
+    fn place_if_only(&self, actor: Actor) -> Option<Place> {
+        let mut waits = self.waits_of(actor);
+        match (waits.next()?.1.places.as_slice(), waits.next()) {
+            ([place], None) => Some(place.clone()),
+            _ => None,
+        }
+    }
+
+    /// Who stands in more than one place is marked in each: only such a waiter can be in the way of
+    /// others for a reason that its queue does not show.
+    fn set_tangled(&mut self, place: &Place, tangled: bool) {
+        if let Some(resource) = self.resources.get_mut(&place.name) {
+            resource.queue_mut().set_tangled(place.ticket, tangled);
+        }
+    }
+}
+
+/// An actor and a request by which it waits.
+pub(crate) type Waiting = (SessionId, ActorId, RequestId);

@@ -1,0 +1,90 @@
+//! What older builds stored is read, and means what it meant.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "it is a test")]
+
+mod world;
+
+use std::fs;
+use std::path::PathBuf;
+
+use holdfast_core::command::Policy;
+use holdfast_core::{Batch, Command, Limits, LockTable, LogIndex, LogicalTime, RequestId};
+
+fn version_1() -> impl Iterator<Item = (String, Vec<u8>)> {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/version-1");
+    fs::read_dir(folder).unwrap().map(|entry| {
+        let entry = entry.unwrap();
+        (entry.file_name().into_string().unwrap(), fs::read(entry.path()).unwrap())
+    })
+}
+
+#[test]
+fn entries_of_version_1_are_read_and_applied() {
+    let (mut entries, mut acquires, mut releases) = (0, 0, 0);
+    let mut table = LockTable::new(Limits::default());
+    for (_, bytes) in version_1().filter(|(name, _)| name.starts_with("entry")) {
+        let batch = Batch::decode(&bytes).unwrap();
+        assert_eq!(Batch::stamp(&bytes), Ok(batch.at));
+        entries += 1;
+        for command in batch.commands {
+            match &command {
+                // Nobody looked for cycles of waits then, and a replay must not either.
+                Command::Acquire(acquire) => {
+                    assert_eq!(acquire.terms.policy, Policy::Wait);
+                    acquires += 1;
+                }
+                Command::Release { hold, .. } => {
+                    assert_eq!(hold.acquire, RequestId(0));
+                    releases += 1;
+                }
+                _ => {}
+            }
+            table.apply(LogIndex(entries), batch.at, command, &mut Vec::new());
+            table.check().unwrap();
+        }
+    }
+    assert!(entries >= 6 && acquires > 0 && releases > 0, "{entries} {acquires} {releases}");
+}
+
+#[test]
+fn snapshots_of_version_1_are_read_and_go_on() {
+    let mut snapshots = 0;
+    for (_, bytes) in version_1().filter(|(name, _)| name.starts_with("snapshot")) {
+        let mut table = LockTable::decode(&bytes, Limits::default()).unwrap();
+        let rewritten = table.encode();
+        let again = LockTable::decode(&rewritten, Limits::default()).unwrap();
+        assert_eq!(again.digest(), table.digest());
+        while let Some(next) = table.next_deadline() {
+            table.apply(LogIndex(1_000), next, Command::Tick, &mut Vec::new());
+            table.check().unwrap();
+        }
+        assert_eq!((table.lock_count(), table.session_count()), (0, 0));
+        snapshots += 1;
+    }
+    assert_eq!(snapshots, 1);
+}
+
+/// Alice holds the wallet, Bob and Carol wait for it in this order, Bob holds the keys until 8 s.
+#[test]
+fn a_snapshot_of_version_1_keeps_locks_queues_and_answers() {
+    let (_, bytes) = version_1().find(|(name, _)| name == "snapshot-6").unwrap();
+    let mut world = world::World::new(Limits::default());
+    for who in ["alice", "bob", "carol"] {
+        world.session(who);
+    }
+    world.table = LockTable::decode(&bytes, Limits::default()).unwrap();
+    world.now = LogicalTime::from_ms(3_000);
+    assert_eq!(world.holder("wallet").as_deref(), Some("alice"));
+    assert_eq!(world.waiters("wallet"), ["bob", "carol"]);
+    let keys = &world.table.status("keys", 9).holders[0];
+    assert_eq!(
+        (keys.deadline, &*keys.metadata),
+        (Some(LogicalTime::from_ms(8_000)), &b"hello"[..])
+    );
+
+    // A retry of what was answered before the upgrade has the answer that it had.
+    assert!(matches!(world.acquire("carol", 2, "keys", 0), holdfast_core::Outcome::Busy));
+    world.release("alice", 10, "wallet", 1);
+    assert_eq!(world.holder("wallet").as_deref(), Some("bob"));
+    assert!(world.table.last_token() == 4);
+}

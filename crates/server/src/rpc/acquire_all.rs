@@ -1,0 +1,37 @@
+//! `AcquireAll`: several locks at one moment, or none.
+
+use std::time::Duration;
+
+use holdfast_core::Command;
+use holdfast_proto::v1::{AcquireAllRequest, AcquireResponse, Failure, answer};
+use tonic::{Request, Response, Status};
+
+use super::decode::{self, Scope};
+use super::forward::Leader;
+use super::unary::{CALL_TIMEOUT, Verb};
+
+impl Verb for AcquireAllRequest {
+    type Response = AcquireResponse;
+
+    fn decode(self) -> Result<Command, Failure> {
+        decode::acquire_all(self, Scope::Unary)
+    }
+
+    fn patience(&self) -> Duration {
+        Duration::from_millis(self.wait_ms).saturating_add(CALL_TIMEOUT)
+    }
+
+    fn response(result: answer::Result) -> Option<AcquireResponse> {
+        match result {
+            answer::Result::Acquire(response) => Some(response),
+            _ => None,
+        }
+    }
+
+    async fn forward(
+        request: Request<Self>,
+        mut leader: Leader,
+    ) -> Result<Response<AcquireResponse>, Status> {
+        leader.client.acquire_all(request).await
+    }
+}

@@ -1,0 +1,37 @@
+//! `Convert`: another mode for a hold. Answered like an acquire: it may have to wait.
+
+use std::time::Duration;
+
+use holdfast_core::Command;
+use holdfast_proto::v1::{AcquireResponse, ConvertRequest, Failure, answer};
+use tonic::{Request, Response, Status};
+
+use super::decode::{self, Scope};
+use super::forward::Leader;
+use super::unary::{CALL_TIMEOUT, Verb};
+
+impl Verb for ConvertRequest {
+    type Response = AcquireResponse;
+
+    fn decode(self) -> Result<Command, Failure> {
+        decode::convert(&self, Scope::Unary)
+    }
+
+    fn patience(&self) -> Duration {
+        Duration::from_millis(self.wait_ms).saturating_add(CALL_TIMEOUT)
+    }
+
+    fn response(result: answer::Result) -> Option<AcquireResponse> {
+        match result {
+            answer::Result::Acquire(response) => Some(response),
+            _ => None,
+        }
+    }
+
+    async fn forward(
+        request: Request<Self>,
+        mut leader: Leader,
+    ) -> Result<Response<AcquireResponse>, Status> {
+        leader.client.convert(request).await
+    }
+}

@@ -1,0 +1,31 @@
+//! `Transfer`: the holder hands its lock to a chosen waiter.
+
+use holdfast_core::Command;
+use holdfast_proto::v1::{Failure, TransferRequest, TransferResponse, answer};
+use tonic::{Request, Response, Status};
+
+use super::decode::{self, Scope};
+use super::forward::Leader;
+use super::unary::Verb;
+
+impl Verb for TransferRequest {
+    type Response = TransferResponse;
+
+    fn decode(self) -> Result<Command, Failure> {
+        decode::transfer(&self, Scope::Unary)
+    }
+
+    fn response(result: answer::Result) -> Option<TransferResponse> {
+        match result {
+            answer::Result::Transfer(response) => Some(response),
+            _ => None,
+        }
+    }
+
+    async fn forward(
+        request: Request<Self>,
+        mut leader: Leader,
+    ) -> Result<Response<TransferResponse>, Status> {
+        leader.client.transfer(request).await
+    }
+}

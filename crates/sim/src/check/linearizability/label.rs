@@ -1,0 +1,55 @@
+//! What a step was, for people; put into words only if somebody has to read them.
+
+use std::fmt;
+
+use holdfast_core::{FenceToken, Outcome, SessionId};
+
+use crate::check::words::{Which, Who};
+use crate::history::{ClientOperation, Input, Output};
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Label<'a> {
+    Asked(&'a ClientOperation),
+    Closes(SessionId),
+    /// By the log, without anybody asking.
+    Ends(SessionId, FenceToken),
+}
+
+impl fmt::Display for Label<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Label::Asked(operation) => {
+                let which = Which(operation.session, operation.request);
+                write!(f, "{which}: {}", said(operation))
+            }
+            Label::Closes(session) => write!(f, "{} closes", Who(*session)),
+            Label::Ends(session, token) => {
+                write!(f, "the log ends the hold of {} under {token}", Who(*session))
+            }
+        }
+    }
+}
+
+fn said(operation: &ClientOperation) -> String {
+    let question = match &operation.input {
+        Input::OpenSession { .. } => String::from("open"),
+        Input::Touch => String::from("touch"),
+        Input::CloseSession => String::from("close"),
+        Input::Acquire { wait_ms: 0, .. } => String::from("try"),
+        Input::Acquire { wait_ms, .. } => format!("acquire, waiting up to {wait_ms} ms"),
+        Input::Cancel { target } => format!("cancel {}", target.0),
+        Input::Release { token, .. } => format!("release {token}"),
+        Input::Renew { token, .. } => format!("renew {token}"),
+        Input::Status { .. } => String::from("status"),
+    };
+    let answer = match &operation.returned {
+        None => String::from("no answer"),
+        Some((_, Output::Outcome(Outcome::Granted(grant)))) => format!("granted {}", grant.token),
+        Some((_, Output::Outcome(outcome))) => format!("{outcome:?}"),
+        Some((_, Output::Status { holder: None, .. })) => String::from("free"),
+        Some((_, Output::Status { holder: Some((session, token)), .. })) => {
+            format!("held by {} under {token}", Who(*session))
+        }
+    };
+    format!("{question} -> {answer}")
+}
