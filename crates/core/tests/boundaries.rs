@@ -4,7 +4,7 @@
 
 mod world;
 
-use holdfast_core::command::{Acquire, OpenSession, Owner};
+use holdfast_core::command::{Acquire, HoldRef, OpenSession, Owner};
 use holdfast_core::{
     Command, EndReason, Event, FenceToken, Limits, LockName, LogIndex, NameError, Outcome,
     PublicSessionId, Rejection, ReleaseAnswer, RequestId, Span, StreamId,
@@ -21,6 +21,11 @@ fn with_limits(limits: Limits) -> World {
     world.open("alice", 600_000);
     world.open("bob", 600_000);
     world
+}
+
+/// The first hold of all.
+fn wallet() -> HoldRef {
+    HoldRef { name: lock_name("wallet"), token: FenceToken(1), acquire: RequestId(1) }
 }
 
 fn just_over(span: Span) -> Span {
@@ -70,21 +75,22 @@ fn the_limits_of_an_acquire_are_themselves_allowed() {
         world.apply(Command::Acquire(acquire))
     };
     let is_granted = |outcome| matches!(outcome, Outcome::Granted(_));
-    assert!(is_granted(acquire(&|acquire| acquire.wait = limits.wait_max)));
-    assert!(is_granted(acquire(&|acquire| acquire.ttl = Some(limits.ttl_min))));
-    assert!(is_granted(acquire(&|acquire| acquire.max_hold = Some(Span::from_ms(1)))));
-    assert!(is_granted(acquire(&|acquire| acquire.max_hold = Some(limits.max_hold_max))));
-    let metadata = |bytes| acquire(&|acquire| acquire.metadata = vec![7; bytes].into());
+    assert!(is_granted(acquire(&|acquire| acquire.terms.wait = limits.wait_max)));
+    assert!(is_granted(acquire(&|acquire| acquire.terms.ttl = Some(limits.ttl_min))));
+    assert!(is_granted(acquire(&|acquire| acquire.terms.max_hold = Some(Span::from_ms(1)))));
+    assert!(is_granted(acquire(&|acquire| acquire.terms.max_hold = Some(limits.max_hold_max))));
+    let metadata = |bytes| acquire(&|acquire| acquire.terms.metadata = vec![7; bytes].into());
     assert!(is_granted(metadata(limits.metadata_bytes_max)));
 
     let refused = |outcome, rejection| assert_eq!(outcome, Outcome::Rejected(rejection));
-    let over = |acquire: &mut Acquire| acquire.wait = just_over(limits.wait_max);
+    let over = |acquire: &mut Acquire| acquire.terms.wait = just_over(limits.wait_max);
     refused(acquire(&over), Rejection::InvalidWait);
-    let over = |acquire: &mut Acquire| acquire.ttl = Some(just_over(limits.ttl_max));
+    let over = |acquire: &mut Acquire| acquire.terms.ttl = Some(just_over(limits.ttl_max));
     refused(acquire(&over), Rejection::InvalidTtl);
-    let over = |acquire: &mut Acquire| acquire.max_hold = Some(just_over(limits.max_hold_max));
+    let over =
+        |acquire: &mut Acquire| acquire.terms.max_hold = Some(just_over(limits.max_hold_max));
     refused(acquire(&over), Rejection::InvalidTtl);
-    let never = |acquire: &mut Acquire| acquire.max_hold = Some(Span::ZERO);
+    let never = |acquire: &mut Acquire| acquire.terms.max_hold = Some(Span::ZERO);
     refused(acquire(&never), Rejection::InvalidTtl);
     refused(metadata(limits.metadata_bytes_max + 1), Rejection::InvalidMetadata);
 }
@@ -109,7 +115,7 @@ fn a_renewal_asks_for_a_ttl_within_the_limits() {
     let mut renew = |request, ttl| {
         let call = world.call("alice", request);
         let ttl = Some(Span::from_ms(ttl));
-        world.apply(Command::Renew { call, name: lock_name("wallet"), token: FenceToken(1), ttl })
+        world.apply(Command::Renew { call, hold: wallet(), ttl })
     };
     assert!(matches!(renew(2, 100), Outcome::Renewed { .. }));
     assert_eq!(renew(3, 99), Outcome::Rejected(Rejection::InvalidTtl));
@@ -143,7 +149,6 @@ fn every_command_of_a_session_keeps_it_alive_and_no_other_does() {
     world.acquire("alice", 1, "wallet", 0);
     let session = world.session("alice");
     let call = world.call("alice", 2);
-    let (name, token) = (lock_name("wallet"), FenceToken(1));
     let stream = StreamId(1);
     let open = world.opening("alice", Span::from_secs(10));
     let said = [
@@ -152,8 +157,8 @@ fn every_command_of_a_session_keeps_it_alive_and_no_other_does() {
         Command::Touch { session, acked_through: RequestId(0) },
         Command::Acquire(world.acquiring("alice", 3, "other", 0)),
         Command::Cancel { call, target: RequestId(9) },
-        Command::Release { call, name: name.clone(), token },
-        Command::Renew { call, name, token, ttl: None },
+        Command::Release { call, hold: wallet() },
+        Command::Renew { call, hold: wallet(), ttl: None },
     ];
     let mut now = 0;
     for command in said {
@@ -214,7 +219,7 @@ fn only_the_latest_losses_are_remembered() {
     let mut world = with_limits(limits);
     for request in 1..=3 {
         let mut acquire = world.acquiring("alice", request, &format!("lock-{request}"), 0);
-        acquire.ttl = Some(Span::from_ms(1_000));
+        acquire.terms.ttl = Some(Span::from_ms(1_000));
         world.apply(Command::Acquire(acquire));
     }
     world.at(1_000).tick();
@@ -288,10 +293,10 @@ fn a_grace_moves_what_ends_before_it_and_nothing_else() {
 fn a_hold_is_given_one_grace_since_its_renewal_and_none_past_its_max_hold() {
     let mut world = world();
     let mut acquire = world.acquiring("alice", 1, "wallet", 0);
-    acquire.ttl = Some(Span::from_ms(500));
-    acquire.max_hold = Some(Span::from_ms(2_700));
+    acquire.terms.ttl = Some(Span::from_ms(500));
+    acquire.terms.max_hold = Some(Span::from_ms(2_700));
     world.apply(Command::Acquire(acquire));
-    let deadline = |world: &World| world.table.status("wallet", 0).holders[0].deadline.unwrap();
+    let deadline = |world: &World| world.table.status("wallet", 1).holders[0].deadline.unwrap();
     world.at(400).begin_term(1_000);
     assert_eq!(deadline(&world).as_ms(), 1_400);
     world.at(1_000).begin_term(1_000);

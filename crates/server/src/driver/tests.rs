@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use holdfast_core::{
     ActorId, Command, LockName, Outcome, PublicSessionId, RequestId, SessionId, Span, StreamId,
-    command::{Acquire, Call, Mode, OpenSession, Owner},
+    command::{Acquire, Call, Mode, OpenSession, Owner, Terms},
 };
 use holdfast_replica::{Leadership, NodeId};
 use holdfast_wal::WriteError;
@@ -20,6 +20,7 @@ use super::{
     StopReason, StreamKey, Unavailable, inbox,
 };
 use crate::config::NodeConfig;
+use crate::events::EventRing;
 use crate::identity::Identity;
 use crate::known_peers::KnownPeers;
 use crate::membership::Membership;
@@ -58,7 +59,8 @@ impl Bench {
             let _entered = runtime.enter();
             PeerLinks::start(&handshake, &handle, &mut JoinSet::new())
         };
-        let channels = Channels { inbox, inbox_sender, leadership };
+        let events = Arc::new(EventRing::new(config.events_kept));
+        let channels = Channels { inbox, inbox_sender, leadership, events };
         let driver = Driver::open(&config, channels, links).unwrap();
         let mut bench = Bench {
             driver,
@@ -136,10 +138,7 @@ impl Bench {
             actor: ActorId(0),
             name: LockName::new(name).unwrap(),
             mode: Mode::Exclusive,
-            wait: Span::ZERO,
-            ttl: None,
-            max_hold: None,
-            metadata: Box::default(),
+            terms: Terms::default(),
         };
         (request, Command::Acquire(acquire))
     }
