@@ -179,6 +179,11 @@ fn every_command_of_a_session_keeps_it_alive_and_no_other_does() {
 }
 
 #[test]
+fn the_highest_token_is_the_highest_number_of_a_signed_column() {
+    assert_eq!(FenceToken::MAX.0, i64::MAX as u64);
+}
+
+#[test]
 fn tokens_that_were_never_granted_are_nobodys() {
     let mut world = world();
     world.acquire("alice", 1, "wallet", 0);
