@@ -93,3 +93,23 @@ pub enum Unavailable {
     /// Nothing was done: too much is uncommitted.
     Overloaded,
 }
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+
+    #[test]
+    fn a_turn_needs_the_disk_for_whatever_must_survive() {
+        let entry = LogEntry { index: 1, term: 1, kind: 0, data: Bytes::new() };
+        let snapshot = SnapshotFile { index: 1, term: 1, data: Bytes::new() };
+        let message = Outgoing { to: NodeId(2), message: Vec::new(), is_snapshot: false };
+        assert!(!Turn::default().needs_disk());
+        assert!(!Turn { messages: vec![message], ..Turn::default() }.needs_disk());
+        assert!(Turn { entries: vec![entry], ..Turn::default() }.needs_disk());
+        assert!(Turn { snapshot: Some(snapshot), ..Turn::default() }.needs_disk());
+        let hard_state = Some(HardState::default());
+        assert!(Turn { hard_state, ..Turn::default() }.needs_disk());
+    }
+}

@@ -382,7 +382,7 @@ impl Replica {
         self.consensus
             .log()
             .newest_first()
-            .filter(|entry| entry.kind == ORDINARY_ENTRY && !entry.data.is_empty())
+            .filter(|entry| entry.kind == ORDINARY_ENTRY)
             .find_map(|entry| Batch::stamp(&entry.data).ok())
             .map_or(self.table.now(), |stamp| stamp.max(self.table.now()))
     }

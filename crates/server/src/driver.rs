@@ -24,6 +24,8 @@ mod queue;
 mod start;
 mod streams;
 mod take_in;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

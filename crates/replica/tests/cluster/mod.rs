@@ -72,6 +72,7 @@ pub(crate) struct Cluster {
     size: u64,
     /// All messages that were sent.
     sent: Vec<Vec<u8>>,
+    snapshots_sent: u64,
     /// Somebody lies: messages may be refused, and nodes may stop.
     lied_to: bool,
     stopped: Vec<(NodeId, Fatal)>,
@@ -97,6 +98,7 @@ impl Cluster {
             snapshot_every,
             size,
             sent: Vec::new(),
+            snapshots_sent: 0,
             lied_to: false,
             stopped: Vec::new(),
         };
@@ -223,6 +225,16 @@ impl Cluster {
         panic!("{ticket:?} has not ended after ten seconds");
     }
 
+    pub(crate) fn run_until_snapshot_is_sent(&mut self) {
+        for _ in 0..1_000 {
+            if self.snapshots_sent > 0 {
+                return;
+            }
+            self.step();
+        }
+        panic!("no snapshot was sent in ten seconds");
+    }
+
     /// One step of time: what is on the wires arrives, and every loop turns once.
     pub(crate) fn step(&mut self) {
         self.now += STEP;
@@ -251,12 +263,17 @@ impl Cluster {
 
     fn send(&mut self, wire: (NodeId, NodeId, Vec<u8>, bool)) {
         self.sent.push(wire.2.clone());
+        self.snapshots_sent += u64::from(wire.3);
         self.wires.push_back(wire);
     }
 
     /// All messages that were sent so far.
     pub(crate) fn sent(&self) -> &[Vec<u8>] {
         &self.sent
+    }
+
+    pub(crate) fn snapshots_sent(&self) -> u64 {
+        self.snapshots_sent
     }
 
     /// Hands over a message that nobody sent, and lets the node's loop turn.

@@ -78,13 +78,16 @@ impl Driver {
                     return Err(StopReason::Told);
                 }
                 Ok(Input::StreamOpened { stream, outbox }) => self.streams.open(stream, outbox),
+                // At once: once the clients are sent away nobody knows which of them had gone before.
+                Ok(Input::StreamClosed { stream, client_gone }) => {
+                    self.stream_closed(stream, client_gone);
+                }
                 Ok(Input::SegmentPrepared(result)) => self.log.segment_prepared(result),
                 Ok(Input::SnapshotSaved { group, result }) => self.snapshot_saved(group, result),
                 Ok(Input::Inspect { reply, .. }) => drop(reply),
                 // What will not be said again is heard when the turn is done.
                 Ok(
-                    input @ (Input::StreamClosed { .. }
-                    | Input::SnapshotSent { .. }
+                    input @ (Input::SnapshotSent { .. }
                     | Input::PeerIntroduced { .. }
                     | Input::RemovedBy(_)
                     | Input::PeerUnreachable(_)),

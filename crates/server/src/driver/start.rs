@@ -79,7 +79,7 @@ pub(crate) fn start(
 }
 
 impl Driver {
-    fn open(
+    pub(super) fn open(
         config: &NodeConfig,
         channels: Channels,
         links: PeerLinks,

@@ -97,7 +97,7 @@ impl Driver {
     }
 
     /// The session of a client that went away begins to linger, wherever it is known.
-    fn stream_closed(&mut self, key: StreamKey, client_gone: bool) {
+    pub(super) fn stream_closed(&mut self, key: StreamKey, client_gone: bool) {
         let was_open = self.streams.close(key);
         // A node that stops ends streams itself, and its clients live.
         if was_open && client_gone && self.stop_by.is_none() {
