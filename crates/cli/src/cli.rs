@@ -3,7 +3,9 @@
 use clap::{Args, ColorChoice, CommandFactory, Parser, Subcommand, ValueEnum};
 
 use crate::cluster::ClusterVerb;
-use crate::{acquire, dev, exec_child, kill_group, lock, ls, release, renew, server, status};
+use crate::{
+    acquire, dev, exec_child, kill_group, lock, ls, release, renew, server, status, watch,
+};
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -91,6 +93,7 @@ pub(crate) enum Verb {
     Renew(renew::RenewArgs),
     Status(status::StatusArgs),
     Ls(ls::LsArgs),
+    Watch(watch::WatchArgs),
     /// Shows the sessions of the cluster.
     #[command(after_help = "Examples:
   holdfast sessions

@@ -7,6 +7,7 @@
 //! request id until it is answered or its time is over.
 
 mod cluster;
+mod watch;
 
 use std::time::Duration;
 
@@ -26,6 +27,8 @@ use crate::error::{Cycle, Rejection, Unavailable};
 use crate::guard::ReleaseOutcome;
 use crate::session::{whole_ms, words_of};
 use crate::trouble::{Contact, Troubles};
+
+pub use watch::{Watch, Watched};
 
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
 /// A node that is silent for this long, beyond the call's own wait, is left for the next.
