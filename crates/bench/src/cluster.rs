@@ -18,7 +18,8 @@ const START_PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) struct Cluster {
     nodes: Vec<Child>,
     pub(crate) endpoints: String,
-    pub(crate) directory: TempDir,
+    /// Goes with the cluster.
+    _directory: TempDir,
 }
 
 impl Cluster {
@@ -61,7 +62,7 @@ impl Cluster {
         }
         let addresses: Vec<String> =
             (0..NODES).map(|node| format!("127.0.0.1:{}", ports[2 * node])).collect();
-        let cluster = Cluster { nodes, endpoints: addresses.join(","), directory };
+        let cluster = Cluster { nodes, endpoints: addresses.join(","), _directory: directory };
         let deadline = Instant::now() + START_PATIENCE;
         while cluster.calls()?.list("").await.is_err() {
             if Instant::now() > deadline {
