@@ -36,6 +36,7 @@
 //!
 //! [`lease`] is pure and can be simulated; [`unary`] is the thin wrapper for single calls.
 
+mod asking;
 mod backoff;
 mod builder;
 mod client;
@@ -44,12 +45,16 @@ mod connection;
 mod endpoints;
 mod error;
 mod guard;
+mod guard_all;
+mod hold;
 mod in_flight;
 pub mod lease;
 mod lock;
+mod lock_all;
 #[cfg(feature = "planted")]
 pub mod planted;
 mod session;
+mod terms;
 mod trouble;
 pub mod unary;
 
@@ -57,10 +62,13 @@ pub use builder::ClientBuilder;
 pub use client::{Client, host_name};
 pub use endpoints::InvalidEndpoints;
 pub use error::{
-    AcquireError, CloseError, ConnectError, Cycle, CycleLink, LossReason, Lost, Rejection,
-    ReleaseError, RenewError, Since, Unavailable, UnavailableCause,
+    AcquireError, CloseError, ConnectError, ConvertError, Cycle, CycleLink, HoldError, LossReason,
+    Lost, Rejection, ReleaseError, RenewError, Since, Unavailable, UnavailableCause,
 };
 pub use guard::{Guard, ReleaseOutcome};
+pub use guard_all::GuardAll;
 pub use holdfast_proto::v1::Owner;
 pub use holdfast_proto::{Fence, Guarantee, PublicSessionId, SessionId};
 pub use lock::LockRequest;
+pub use lock_all::{LockAllRequest, Member};
+pub use terms::Policy;

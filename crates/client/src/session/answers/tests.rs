@@ -7,9 +7,10 @@ use holdfast_proto::v1::{AcquireResponse, CancelResponse, Cancelled, Grant, Hold
 use tokio::sync::{mpsc, oneshot};
 
 use super::*;
-use crate::session::{Command, Ticket, Trouble};
+use crate::guard::Guard;
+use crate::session::{Command, Handle, Ticket, Trouble, Wanted};
 
-type AcquireReply = oneshot::Receiver<Result<Guard, AcquireError>>;
+type AcquireReply = oneshot::Receiver<Result<Vec<Guard>, AcquireError>>;
 
 /// An open session, without a stream, and the queue to its task.
 struct Bench {
@@ -39,7 +40,7 @@ impl Bench {
     fn acquire(&mut self) -> (u64, AcquireReply) {
         let (reply, answer) = oneshot::channel();
         let id = self.session.requests.stage(Request::Acquire(AcquireCall {
-            request: v1::AcquireRequest::default(),
+            wanted: Wanted::One(v1::AcquireRequest::default()),
             ticket: Ticket(0),
             reply,
             on_queued: None,
@@ -52,8 +53,8 @@ impl Bench {
 
     /// Its caller is gone, and the cancel is on the wire.
     fn abandon(&mut self, target: u64) -> u64 {
-        if let Some(Request::Acquire(call)) = self.session.requests.get_mut(target) {
-            call.abandon();
+        if let Some(request) = self.session.requests.get_mut(target) {
+            request.abandon();
         }
         let id = self.session.requests.stage(Request::Cancel { target });
         self.send_all();
@@ -87,6 +88,13 @@ impl Bench {
     }
 }
 
+/// The guard of a lock that was asked for alone.
+fn only(answer: &mut AcquireReply) -> Guard {
+    let mut guards = answer.try_recv().unwrap().unwrap();
+    assert_eq!(guards.len(), 1);
+    guards.remove(0)
+}
+
 fn grant() -> Grant {
     Grant { name: "a".into(), token: 5, ..Default::default() }
 }
@@ -110,7 +118,7 @@ fn a_grant_becomes_a_guard_that_hands_out_its_token() {
     let mut bench = Bench::new();
     let (id, mut answer) = bench.acquire();
     assert_eq!(bench.answer(id, granted()), Verdict::GoOn);
-    let guard = answer.try_recv().unwrap().unwrap();
+    let guard = only(&mut answer);
     assert_eq!(guard.token(), Ok(5));
 }
 
@@ -156,8 +164,9 @@ fn a_hold_that_ended_is_lost_for_the_reason_told() {
     let mut bench = Bench::new();
     let (id, mut answer) = bench.acquire();
     bench.answer(id, granted());
-    let guard = answer.try_recv().unwrap().unwrap();
+    let guard = only(&mut answer);
     let ended = HoldEnded {
+        name: "a".into(),
         acquire_request_id: id,
         reason: v1::EndReason::MaxHold.into(),
         ..Default::default()
@@ -171,7 +180,7 @@ fn the_end_of_the_session_is_told_to_holders_and_waiters() {
     let mut bench = Bench::new();
     let (held, mut held_answer) = bench.acquire();
     bench.answer(held, granted());
-    let guard = held_answer.try_recv().unwrap().unwrap();
+    let guard = only(&mut held_answer);
     let (waiting, mut waiting_answer) = bench.acquire();
     let verdict = bench.fail(waiting, Reason::UnknownSession, false);
     assert_eq!(verdict, Verdict::SessionLost(LossReason::SessionExpired));
@@ -215,7 +224,8 @@ fn a_wait_that_ended_unseen_timed_out_unless_it_is_too_early_for_that() {
         let mut bench = Bench::new();
         let (id, mut answer) = bench.acquire();
         if let Some(Request::Acquire(call)) = bench.session.requests.get_mut(id) {
-            call.request.wait_ms = wait_ms;
+            let request = v1::AcquireRequest { wait_ms, ..Default::default() };
+            call.wanted = Wanted::One(request);
         }
         bench.queue(id);
         bench.session.stream_broke();
@@ -283,7 +293,7 @@ fn a_frame_is_taken_in_to_its_end_and_its_strongest_verdict_counts() {
     };
     let verdict = bench.session.on_frame(frame, &mut bench.backoff);
     assert!(matches!(verdict, Verdict::Move { leader, .. } if leader == "b:2"));
-    assert_eq!(held_answer.try_recv().unwrap().unwrap().token(), Ok(5));
+    assert_eq!(only(&mut held_answer).token(), Ok(5));
     assert!(bench.session.requests.is_waiting(waiting));
 }
 
