@@ -201,15 +201,14 @@ impl LockTable {
             return None;
         }
         let actor = (holder.session, holder.actor);
-        let wants: Vec<Want<'_>> = members.iter().map(want).collect();
-        if let Some(cycle) = self.cycle_through(actor, &wants) {
-            return Some(Reply::Deadlock(cycle));
-        }
         let age = self.age(actor, terms.since);
         let waits_for_older =
             |member: &Member| self.waits_for_older(age, &member.name, member.mode);
-        (terms.policy == Policy::WaitDie && members.iter().any(waits_for_older))
-            .then(|| Reply::Died { since: self.since(holder.session, terms.since) })
+        if terms.policy == Policy::WaitDie && members.iter().any(waits_for_older) {
+            return Some(Reply::Died { since: self.since(holder.session, terms.since) });
+        }
+        let wants: Vec<Want<'_>> = members.iter().map(want).collect();
+        self.cycle_through(actor, &wants).map(Reply::Deadlock)
     }
 }
 
