@@ -4,6 +4,8 @@
 //! A call asks one node after the other, follows the leader, and repeats itself under the same
 //! request id until it is answered or its time is over.
 
+mod intervene;
+
 use std::time::Duration;
 
 use holdfast_proto::SessionId;
@@ -18,10 +20,12 @@ use tonic::{Response, Status};
 use crate::backoff::Backoff;
 use crate::connection;
 use crate::endpoints::{Endpoints, InvalidEndpoints};
-use crate::error::{Cycle, Rejection, Unavailable};
+use crate::error::{Cycle, Rejection, Since, Unavailable};
 use crate::guard::ReleaseOutcome;
 use crate::session::{whole_ms, words_of};
 use crate::trouble::{Contact, Troubles};
+
+pub use intervene::Why;
 
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
 /// A node that is silent for this long, beyond the call's own wait, is left for the next.
@@ -67,7 +71,9 @@ pub enum Acquired {
     TimedOut,
     Deadlock(Cycle),
     /// An older actor is in the way.
-    Died,
+    Died {
+        since: Since,
+    },
 }
 
 impl CallError {
@@ -214,7 +220,7 @@ impl Unary {
             Some(Outcome::Busy(_)) => Ok(Acquired::Busy),
             Some(Outcome::TimedOut(_)) => Ok(Acquired::TimedOut),
             Some(Outcome::Deadlock(deadlock)) => Ok(Acquired::Deadlock(Cycle::of(deadlock))),
-            Some(Outcome::Died(_)) => Ok(Acquired::Died),
+            Some(Outcome::Died(died)) => Ok(Acquired::Died { since: Since(died.since_ms) }),
             Some(Outcome::Cancelled(_) | Outcome::AllGranted(_)) | None => Err(unknown_outcome()),
         }
     }
@@ -264,6 +270,15 @@ impl Unary {
         own_wait: Duration,
         ask: impl AsyncFn(LockServiceClient<Channel>) -> Result<Response<T>, Status>,
     ) -> Result<T, CallError> {
+        let ask = async |channel| ask(connection::lock_service(channel)).await;
+        self.call_on(own_wait, ask).await
+    }
+
+    async fn call_on<T>(
+        &self,
+        own_wait: Duration,
+        ask: impl AsyncFn(Channel) -> Result<Response<T>, Status>,
+    ) -> Result<T, CallError> {
         let start = Instant::now();
         let deadline = start + own_wait + self.timeout;
         let refused_deadline = deadline.min(start + REFUSED_PATIENCE);
@@ -303,9 +318,9 @@ impl Unary {
 async fn attempt<T>(
     address: &str,
     patience: Duration,
-    ask: impl AsyncFn(LockServiceClient<Channel>) -> Result<Response<T>, Status>,
+    ask: impl AsyncFn(Channel) -> Result<Response<T>, Status>,
 ) -> Result<T, (Contact, Failure)> {
-    let node = connection::connect(address).await.map_err(|error| {
+    let node = connection::open(address).await.map_err(|error| {
         let contact = if is_refusal(&error) { Contact::Refused } else { Contact::NotMade };
         (contact, unreachable(&words_of(&error), false))
     })?;

@@ -5,11 +5,16 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 
+mod acquire_all;
 mod bad_input;
+mod bad_input_of_modes;
+mod bank;
 mod command_line;
 mod disconnection;
 mod expiry;
 mod fairness;
+mod interventions;
+mod modes;
 mod strangers;
 mod support;
 mod survival;

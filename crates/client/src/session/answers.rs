@@ -45,8 +45,10 @@ impl Verdict {
             Verdict::GoOn => 0,
             Verdict::Move { .. } if !names_leader(verdict) => 1,
             Verdict::Move { .. } => 2,
-            Verdict::SessionLost(_) => 3,
-            Verdict::Closed => 4,
+            // What an answer was refused with; a notice in the same frame tells more.
+            Verdict::SessionLost(LossReason::SessionExpired) => 3,
+            Verdict::SessionLost(_) => 4,
+            Verdict::Closed => 5,
         };
         if rank(&other) > rank(&self) { other } else { self }
     }

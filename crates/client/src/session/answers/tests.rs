@@ -302,7 +302,8 @@ fn the_end_of_the_session_outweighs_a_move_and_a_close_that_was_asked_for_outwei
     let nowhere = Verdict::Move { leader: String::new(), words: String::new() };
     let leader = Verdict::Move { leader: "a:1".to_owned(), words: String::new() };
     let lost = Verdict::SessionLost(LossReason::SessionExpired);
-    let by_strength = [Verdict::GoOn, nowhere, leader, lost, Verdict::Closed];
+    let killed = Verdict::SessionLost(LossReason::SessionKilled);
+    let by_strength = [Verdict::GoOn, nowhere, leader, lost, killed, Verdict::Closed];
     for (weak, strong) in by_strength.iter().zip(&by_strength[1..]) {
         assert_eq!(weak.clone().or_stronger(strong.clone()), *strong);
         assert_eq!(strong.clone().or_stronger(weak.clone()), *strong);
