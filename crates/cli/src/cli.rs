@@ -2,6 +2,7 @@
 
 use clap::{Args, ColorChoice, CommandFactory, Parser, Subcommand, ValueEnum};
 
+use crate::cluster::ClusterVerb;
 use crate::{acquire, dev, exec_child, kill_group, lock, ls, release, renew, server, status};
 use crate::{break_lock, freeze, kill_session, set_permits, thaw, transfer, why};
 
@@ -111,7 +112,11 @@ pub(crate) enum Verb {
     KillSession(kill_session::KillSessionArgs),
     /// Looks after the cluster itself.
     #[command(after_help = "Examples:
-  holdfast cluster status")]
+  holdfast cluster status
+  holdfast cluster add --id 4 --peer-address 10.0.0.4:7421 --client-address 10.0.0.4:7420
+  holdfast cluster replace 2 --id 5 --peer-address 10.0.0.5:7421 --client-address 10.0.0.5:7420
+  holdfast cluster remove 3
+  holdfast cluster transfer --to 1")]
     Cluster {
         #[command(subcommand)]
         verb: ClusterVerb,
@@ -120,15 +125,6 @@ pub(crate) enum Verb {
     ExecChild(exec_child::ExecChildArgs),
     #[command(name = "kill-group", hide = true)]
     KillGroup(kill_group::KillGroupArgs),
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum ClusterVerb {
-    /// Shows the nodes, who leads, and how far each replica is.
-    #[command(after_help = "Examples:
-  holdfast cluster status
-  holdfast cluster status --output json")]
-    Status,
 }
 
 #[cfg(test)]

@@ -42,7 +42,7 @@ use std::process::ExitCode;
 use clap::FromArgMatches;
 use tokio::runtime::Builder;
 
-use crate::cli::{Cli, ClusterVerb, Verb};
+use crate::cli::{Cli, Verb};
 use crate::exit::{Code, Problem};
 
 fn main() -> ExitCode {
@@ -84,7 +84,7 @@ fn run(cli: Cli) -> Result<ExitCode, Problem> {
         Verb::Freezes => on_one_thread(freezes::run(&global)),
         Verb::SetPermits(args) => on_one_thread(set_permits::run(args, &global)),
         Verb::KillSession(args) => on_one_thread(kill_session::run(args, &global)),
-        Verb::Cluster { verb: ClusterVerb::Status } => on_one_thread(cluster::status(&global)),
+        Verb::Cluster { verb } => on_one_thread(cluster::run(verb, &global)),
     }
 }
 

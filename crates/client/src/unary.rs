@@ -1,9 +1,12 @@
 //! Single calls, without a stream and without heartbeats: for looking, and for scripts that hold a
 //! lock across commands.
 //!
+//! Operators look after the cluster in the same way, and step in by hand; see `cluster`, `intervene`.
+//!
 //! A call asks one node after the other, follows the leader, and repeats itself under the same
 //! request id until it is answered or its time is over.
 
+mod cluster;
 mod intervene;
 
 use std::time::Duration;

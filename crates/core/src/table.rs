@@ -31,9 +31,11 @@ pub(crate) mod query;
 pub(crate) mod queue;
 pub(crate) mod resource;
 pub(crate) mod session;
+mod shelf;
 mod snapshot;
 pub(crate) mod wait;
 mod waiting;
+mod waits;
 
 pub use snapshot::Digest;
 
@@ -43,7 +45,8 @@ use freeze::Freezes;
 use hold::Hold;
 use resource::Resource;
 use session::Session;
-use waiting::Waiting;
+use shelf::Shelf;
+use snapshot::Unfinished;
 
 /// The replicated state: sessions, locks, queues.
 ///
@@ -55,9 +58,9 @@ pub struct LockTable {
     pub(crate) now: LogicalTime,
     applied_index: LogIndex,
     pub(crate) last_token: u64,
-    pub(crate) sessions: BTreeMap<SessionId, Session>,
+    pub(crate) sessions: Shelf<SessionId, Session>,
     pub(crate) ended: EndedSessions,
-    pub(crate) resources: BTreeMap<LockName, Resource>,
+    pub(crate) resources: Shelf<LockName, Resource>,
     /// Numbers of permits that operators have set.
     pub(crate) permits: BTreeMap<LockName, u32>,
     pub(crate) freezes: Freezes,
@@ -67,8 +70,8 @@ pub struct LockTable {
     pub(crate) waiter_count: usize,
     /// Resources that a lock delay keeps closed, by the end of it.
     pub(crate) closed: BTreeSet<(LogicalTime, LockName)>,
-    /// Actors that wait.
-    pub(crate) waiting: BTreeSet<Waiting>,
+    /// A snapshot that is being written.
+    unfinished: Option<Unfinished>,
     /// What the present command has freed, or made easier to get. Empty between two commands.
     pub(crate) freed: Vec<LockName>,
 }
@@ -81,16 +84,16 @@ impl LockTable {
             now: LogicalTime::ZERO,
             applied_index: LogIndex(0),
             last_token: 0,
-            sessions: BTreeMap::new(),
+            sessions: Shelf::default(),
             ended: EndedSessions::default(),
-            resources: BTreeMap::new(),
+            resources: Shelf::default(),
             permits: BTreeMap::new(),
             freezes: Freezes::default(),
             deadlines: Deadlines::default(),
             public_ids: BTreeSet::new(),
             waiter_count: 0,
             closed: BTreeSet::new(),
-            waiting: BTreeSet::new(),
+            unfinished: None,
             freed: Vec::new(),
         }
     }

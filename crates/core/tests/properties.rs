@@ -90,6 +90,8 @@ struct Judge {
     frozen: BTreeMap<String, LogicalTime>,
     sessions: BTreeMap<SessionId, Life>,
     highest_token: u64,
+    /// What the snapshot that is being written must say.
+    snapshot: Option<Vec<u8>>,
 }
 
 #[derive(Clone, Copy)]
@@ -135,6 +137,7 @@ impl Judge {
             frozen: BTreeMap::new(),
             sessions: BTreeMap::new(),
             highest_token: 0,
+            snapshot: None,
         }
     }
 
@@ -205,6 +208,10 @@ impl Judge {
     fn send(&mut self, command: Command) -> Outcome {
         self.index += 1;
         self.snapshot_changes_nothing(&command);
+        if self.snapshot.is_none() {
+            self.snapshot = Some(self.table.encode());
+            self.table.begin_snapshot();
+        }
         let mut events = Vec::new();
         let outcome =
             self.table.apply(LogIndex(self.index), self.now, command.clone(), &mut events);
@@ -213,6 +220,7 @@ impl Judge {
             self.follow(event, &command);
         }
         self.compare();
+        self.snapshot_is_of_its_moment();
         self.sent_twice_happens_once(&command, &outcome);
         if matches!(command, Command::Tick) && events.len() < self.limits.expiries_per_tick_max {
             assert!(self.table.next_deadline().is_none_or(|next| next > self.now));
@@ -249,6 +257,14 @@ impl Judge {
         let copied = copy.apply(index, self.now, command.clone(), &mut copied_events);
         assert_eq!((outcome, events), (copied, copied_events));
         assert_eq!(original.encode(), copy.encode());
+    }
+
+    /// However much changes while it is written.
+    fn snapshot_is_of_its_moment(&mut self) {
+        let step = self.index as usize % 3;
+        if let Some(written) = self.table.continue_snapshot(step) {
+            assert_eq!(Some(written), self.snapshot.take(), "a snapshot of another moment");
+        }
     }
 
     fn sent_twice_happens_once(&self, command: &Command, first: &Outcome) {

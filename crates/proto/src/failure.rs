@@ -47,8 +47,22 @@ impl Reason {
             | Reason::TooManyNames
             | Reason::DuplicateName
             | Reason::InvalidFreeze
-            | Reason::InvalidIntervention => Code::InvalidArgument,
-            Reason::UnknownSession | Reason::NoSuchSession | Reason::NoSuchWaiter => Code::NotFound,
+            | Reason::InvalidPrefix
+            | Reason::InvalidIntervention
+            | Reason::InvalidNodeId
+            | Reason::InvalidAddress => Code::InvalidArgument,
+            Reason::Compacted => Code::OutOfRange,
+            Reason::UnknownSession
+            | Reason::NoSuchSession
+            | Reason::NoSuchWaiter
+            | Reason::UnknownNode => Code::NotFound,
+            Reason::NodeIdInUse | Reason::AddressInUse => Code::AlreadyExists,
+            Reason::NotAVoter
+            | Reason::LastVoter
+            | Reason::ChangeUnderWay
+            | Reason::NoQuorumLeft
+            | Reason::NotCaughtUp
+            | Reason::TooManyNodes => Code::FailedPrecondition,
             Reason::NotHeld
             | Reason::GrantEnded
             | Reason::SessionExists
@@ -68,6 +82,7 @@ impl Reason {
             | Reason::TooManyPermitsSet
             | Reason::TooManyFreezes
             | Reason::TooManyReentries
+            | Reason::SlowReader
             | Reason::Overloaded => Code::ResourceExhausted,
             Reason::NotLeader | Reason::NoQuorum | Reason::ShuttingDown | Reason::OutOfSpace => {
                 Code::Unavailable
@@ -160,7 +175,7 @@ mod tests {
 
     #[test]
     fn every_failure_survives_the_way_through_a_status() {
-        assert_eq!(every_reason().len(), 46);
+        assert_eq!(every_reason().len(), 60);
         for reason in every_reason() {
             for (retryable, may_have_happened) in
                 [(false, false), (false, true), (true, false), (true, true)]

@@ -38,3 +38,32 @@ impl ReplicaConfig {
         self.tick.saturating_mul(ticks)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stall_is_longer_than_half_the_shortest_election_timeout() {
+        let stall_max_ms = |election_ticks| {
+            let config = ReplicaConfig {
+                group: GroupId(1),
+                node: NodeId(1),
+                voters: Vec::new(),
+                tick: Duration::from_millis(50),
+                heartbeat_ticks: 2,
+                election_ticks,
+                grace: Span::ZERO,
+                snapshot_every_entries: 1,
+                snapshot_every_bytes: 1,
+                keep_entries: 1,
+                keep_bytes: 1,
+                limits: Limits::default(),
+            };
+            config.stall_max().as_millis()
+        };
+        assert_eq!(stall_max_ms((10, 20)), 250);
+        assert_eq!(stall_max_ms((7, 8)), 150);
+        assert_eq!(stall_max_ms((1, 2)), 50, "never less than a tick");
+    }
+}

@@ -31,6 +31,10 @@ pub struct NodeConfig {
     /// Needed to bind to anything but loopback until authentication exists.
     #[serde(default)]
     pub insecure: bool,
+    /// The node is new, and was added to a cluster that runs: it learns the others from it. Without meaning
+    /// once it has.
+    #[serde(default)]
+    pub join: bool,
     #[serde(default = "defaults::tick_ms")]
     pub tick_ms: u64,
     #[serde(default = "defaults::election_ticks")]
@@ -43,8 +47,13 @@ pub struct NodeConfig {
     /// After how many log entries a snapshot is taken.
     #[serde(default = "defaults::snapshot_every_entries")]
     pub snapshot_every_entries: u64,
+    /// How many events are kept for those who watch.
+    #[serde(default = "defaults::events_kept")]
+    pub events_kept: u64,
     #[serde(default = "defaults::segment_bytes")]
     pub segment_bytes: u64,
+    /// The first members, this node included; those who come later are in the cluster's log. A node that
+    /// joins lists itself alone.
     pub nodes: Vec<MemberConfig>,
 }
 
@@ -115,11 +124,13 @@ impl NodeConfig {
                 node: member.id,
                 data_dir: data_dir.join(format!("node-{}", member.id)),
                 insecure: false,
+                join: false,
                 tick_ms: defaults::tick_ms(),
                 election_ticks: defaults::election_ticks(),
                 heartbeat_ticks: defaults::heartbeat_ticks(),
                 grace_ms: defaults::grace_ms(),
                 snapshot_every_entries: defaults::snapshot_every_entries(),
+                events_kept: defaults::events_kept(),
                 segment_bytes: defaults::segment_bytes(),
                 nodes: nodes.clone(),
             })
@@ -164,6 +175,10 @@ mod defaults {
 
     pub(super) fn grace_ms() -> u64 {
         1_000
+    }
+
+    pub(super) fn events_kept() -> u64 {
+        65_536
     }
 
     pub(super) fn snapshot_every_entries() -> u64 {

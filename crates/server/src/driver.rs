@@ -19,15 +19,20 @@ mod carry_out;
 mod full_disk;
 mod inbox;
 mod log;
+mod members;
 mod queue;
 mod start;
 mod streams;
 mod take_in;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::mpsc::RecvTimeoutError;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use holdfast_core::{Event, LogIndex, LogicalTime};
 use holdfast_replica::{Effect, Fatal, GroupId, Leadership, NodeId, Replica, Turn};
 use thiserror::Error;
 use tokio::sync::watch;
@@ -38,11 +43,14 @@ pub(crate) use self::inbox::{
     Unavailable,
 };
 use self::log::{Log, LogError};
+use self::members::Introductions;
 pub(crate) use self::queue::{DriverHandle, Inbox, inbox};
 pub use self::start::DriverError;
 pub(crate) use self::start::{Channels, start};
 use self::streams::Streams;
 use self::take_in::Digests;
+use crate::events::EventRing;
+use crate::membership::Membership;
 use crate::peers::PeerLinks;
 
 const INPUTS_PER_TURN_MAX: usize = 4_096;
@@ -56,6 +64,11 @@ pub enum StopReason {
     Disk(String),
     #[error("{0}")]
     Broken(#[from] Fatal),
+    #[error(
+        "it was removed from the cluster: an id is used once, so it does not come back under this one; \
+         `holdfast cluster add` brings in a new node, with an empty data directory"
+    )]
+    Removed,
     #[error("of a bug: the driver panicked")]
     Panicked,
 }
@@ -67,7 +80,14 @@ struct Driver {
     links: PeerLinks,
     callers: Callers,
     streams: Streams,
+    membership: Arc<Membership>,
+    introductions: Introductions,
+    /// This node is no member any more.
+    removed: bool,
     leadership: watch::Sender<Leadership>,
+    events: Arc<EventRing>,
+    /// What the present turn has done.
+    happened: Vec<(LogIndex, LogicalTime, Event)>,
     /// Messages of this half turn, one batch per peer.
     outgoing: BTreeMap<NodeId, Vec<(GroupId, Vec<u8>)>>,
     effects: Vec<Effect>,
@@ -96,6 +116,11 @@ impl Driver {
                 return reason;
             }
             self.streams.flush();
+            if self.removed {
+                tracing::error!("this node was removed from the cluster, and stops");
+                self.streams.end_all(|| Delivery::LeaderMoved { leader: None });
+                return StopReason::Removed;
+            }
             if self.may_stop() {
                 self.streams.end_all(|| Delivery::LeaderMoved { leader: None });
                 return StopReason::Told;
@@ -125,10 +150,10 @@ impl Driver {
     /// A node that is told to stop does so once it leads nothing, or cannot get rid of it in time.
     fn may_stop(&self) -> bool {
         self.stop_by.is_some_and(|stop_by| {
-            let leads = self
-                .replicas
-                .values()
-                .any(|replica| replica.leadership().is_here && replica.members().len() > 1);
+            let leads = self.replicas.values().any(|replica| {
+                let voters = &replica.membership().configuration.voters;
+                replica.leadership().is_here && voters.len() > 1
+            });
             !leads || Instant::now() >= stop_by
         })
     }
@@ -160,6 +185,7 @@ impl Driver {
         for (group, turn) in turns {
             if let Some(snapshot) = &turn.snapshot {
                 self.insist(|log| log.install(*group, snapshot))?;
+                self.events.restart_after(snapshot.index);
                 tracing::info!(%group, index = snapshot.index, "the leader's snapshot is installed");
             }
             self.log.buffer(*group, turn).map_err(disk_failed)?;
@@ -184,6 +210,9 @@ impl Driver {
             }
             self.effects = effects;
         }
+        if !self.happened.is_empty() {
+            self.events.record(&mut self.happened, unix_ms());
+        }
         Ok(())
     }
 
@@ -192,6 +221,12 @@ impl Driver {
             self.links.send(to, messages);
         }
     }
+}
+
+/// For people who look at events. Nothing is decided by it.
+fn unix_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn disk_failed(error: LogError) -> StopReason {

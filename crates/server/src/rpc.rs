@@ -35,6 +35,7 @@ mod sessions;
 mod stream;
 mod transfer;
 mod unary;
+mod watch;
 
 use std::sync::Arc;
 
@@ -53,6 +54,7 @@ use tonic::{Request, Response, Status, Streaming};
 use self::forward::Leaders;
 use self::stream::Outgoing;
 use crate::driver::DriverHandle;
+use crate::events::EventRing;
 use crate::membership::Membership;
 use crate::peers::PeerLinks;
 use crate::stopping::Stopping;
@@ -69,6 +71,7 @@ pub(crate) struct Rpc {
     membership: Arc<Membership>,
     links: PeerLinks,
     leaders: Arc<Leaders>,
+    events: Arc<EventRing>,
     stopping: Stopping,
     places: Arc<Semaphore>,
 }
@@ -78,11 +81,12 @@ impl Rpc {
         driver: DriverHandle,
         membership: Arc<Membership>,
         links: PeerLinks,
+        events: Arc<EventRing>,
         stopping: Stopping,
     ) -> Rpc {
         let leaders = Arc::new(Leaders::new(Arc::clone(&membership)));
         let places = Arc::new(Semaphore::new(UNDER_WAY_MAX));
-        Rpc { driver, membership, links, leaders, stopping, places }
+        Rpc { driver, membership, links, leaders, events, stopping, places }
     }
 
     /// A place among the calls under way, for as long as it is held.

@@ -27,11 +27,22 @@ pub struct History {
     /// recorded.
     pub heard: BTreeMap<SessionId, Vec<RealTime>>,
     pub end: RealTime,
+    /// When the network was so slow that a commit took long although there was a leader.
+    pub slow: Vec<SlowSpan>,
     /// What nodes' clocks did besides running.
     pub clocks: ClockFaults,
     /// Some clock ran faster or slower than is trusted. Then only the tokens protect: nothing is promised
     /// about when a session ends, nor about how long a client may believe in its lock.
     pub rates_broken: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct SlowSpan {
+    pub from: RealTime,
+    pub to: RealTime,
+    /// How long it took from the moment at which something was due until it was done: a round trip of what the
+    /// leader was doing, and one of its own.
+    pub delay_us: u64,
 }
 
 /// Clocks of nodes that stood still or leapt ahead, within a run whose rates are trusted otherwise. The service

@@ -47,6 +47,8 @@ pub(crate) struct Node {
     rng: Rng,
     disk: SimDisk,
     running: Option<Box<Running>>,
+    /// How many processes there were, this one included.
+    pub(crate) starts: u64,
     /// It lost what it had promised to keep, and never comes back.
     pub(crate) ruined: bool,
     paused: u32,
@@ -169,6 +171,7 @@ impl Node {
             rng,
             disk: SimDisk::new(),
             running: None,
+            starts: 0,
             ruined: false,
             paused: 0,
             inbox: VecDeque::new(),
@@ -205,6 +208,7 @@ impl Node {
         let (index, at) = (LogIndex(replica.applied_index()), replica.table().now());
         outputs.push(Output::Restored { index, at });
         self.inbox.clear();
+        self.starts += 1;
         self.running = Some(Box::new(Running {
             replica,
             log,

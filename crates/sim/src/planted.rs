@@ -8,6 +8,8 @@ use holdfast_core::planted as core;
 use holdfast_replica::planted as replica;
 use holdfast_wal::planted as wal;
 
+use crate::fault::FaultKind;
+
 pub(crate) use here::Bug;
 
 /// A bug, and where it is.
@@ -16,6 +18,9 @@ pub struct Mutant {
     pub name: &'static str,
     /// The file, below `crates/`.
     pub place: &'static str,
+    /// What goes wrong in the runs that are to find it: everything, or what it takes to bring out a bug that
+    /// shows only in a rare coincidence.
+    pub faults: &'static [FaultKind],
     bug: Planted,
 }
 
@@ -61,7 +66,16 @@ impl Drop for Activated {
 }
 
 const fn mutant(name: &'static str, place: &'static str, bug: Planted) -> Mutant {
-    Mutant { name, place, bug }
+    Mutant { name, place, faults: &FaultKind::ALL, bug }
+}
+
+const fn rare(
+    name: &'static str,
+    place: &'static str,
+    bug: Planted,
+    faults: &'static [FaultKind],
+) -> Mutant {
+    Mutant { name, place, faults, bug }
 }
 
 /// Every bug that is planted.
@@ -212,7 +226,13 @@ pub const ALL: &[Mutant] = &[
     ),
     mutant("no-sync", "wal/wal.rs", Planted::Wal(wal::Bug::NoSync)),
     mutant("hard-state-not-written", "wal/wal.rs", Planted::Wal(wal::Bug::HardStateNotWritten)),
-    mutant("vote-not-written", "wal/wal.rs", Planted::Wal(wal::Bug::VoteNotWritten)),
+    // Two candidates of one term, and a voter that restarts while the request of the second is under way.
+    rare(
+        "vote-not-written",
+        "wal/wal.rs",
+        Planted::Wal(wal::Bug::VoteNotWritten),
+        &[FaultKind::CrashLoop, FaultKind::PowerCut, FaultKind::Delay],
+    ),
     mutant(
         "snapshot-checksum-ignored",
         "wal/snapshot.rs",

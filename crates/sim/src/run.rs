@@ -18,11 +18,18 @@ pub struct Options {
     /// Keep a trace that people can read.
     pub readable: bool,
     pub coverage: bool,
+    /// What may go wrong.
+    pub faults: &'static [FaultKind],
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { length: Duration::from_secs(20 * 60), readable: false, coverage: false }
+        Options {
+            length: Duration::from_secs(20 * 60),
+            readable: false,
+            coverage: false,
+            faults: &FaultKind::ALL,
+        }
     }
 }
 
@@ -48,7 +55,7 @@ pub fn run(seed: u64) -> RunReport {
 }
 
 pub fn run_with(seed: u64, options: Options) -> RunReport {
-    let mut world = World::new(seed, options.readable, options.coverage);
+    let mut world = World::new(seed, options);
     let length = RealTime(options.length.as_micros() as u64);
     let whole = AssertUnwindSafe(|| {
         world.run_until(length);

@@ -18,6 +18,7 @@ use crate::node::{self, Incoming, Node, StartFailure};
 use crate::plan::Plan;
 use crate::recorder::Recorder;
 use crate::rng::Rng;
+use crate::run::Options;
 use crate::store::FencedStore;
 use crate::trace::Trace;
 use crate::workload::CommandKind;
@@ -37,6 +38,7 @@ pub(crate) struct World {
     pub(crate) trace: Trace,
     pub(crate) coverage: Option<Coverage>,
     pub(crate) fault_rng: Rng,
+    pub(crate) fault_kinds: &'static [FaultKind],
     pub(crate) faults_begun: u64,
     pub(crate) faults: BTreeMap<FaultKind, u64>,
     pub(crate) active: Vec<ActiveFault>,
@@ -56,8 +58,17 @@ pub(crate) struct World {
 /// Something to happen.
 #[derive(Debug)]
 pub(crate) enum Due {
-    Deliver { from: Place, to: Place, message: Message },
-    Tell { node: usize, incoming: Incoming },
+    Deliver {
+        from: Place,
+        to: Place,
+        message: Message,
+    },
+    /// For this process of the node, and not for one that comes after it.
+    Tell {
+        node: usize,
+        process: u64,
+        incoming: Incoming,
+    },
     Think(usize),
     Timer(usize, Timer),
     Write(usize, Write),
@@ -68,7 +79,7 @@ pub(crate) enum Due {
 }
 
 impl World {
-    pub(crate) fn new(seed: u64, readable: bool, with_coverage: bool) -> World {
+    pub(crate) fn new(seed: u64, options: Options) -> World {
         let root = Rng::new(seed);
         let mut plan_rng = root.fork(1);
         let plan = Plan::new(&mut plan_rng);
@@ -100,9 +111,10 @@ impl World {
             clients,
             network,
             recorder: Recorder::default(),
-            trace: Trace::new(readable),
-            coverage: with_coverage.then(Coverage::default),
+            trace: Trace::new(options.readable),
+            coverage: options.coverage.then(Coverage::default),
             fault_rng: root.fork(3),
+            fault_kinds: options.faults,
             faults_begun: 0,
             faults: BTreeMap::new(),
             active: Vec::new(),
@@ -168,9 +180,11 @@ impl World {
     fn happen(&mut self, what: Due) {
         match what {
             Due::Deliver { from, to, message } => self.deliver(from, to, message),
-            Due::Tell { node, incoming } => {
-                self.nodes[node].receive(incoming);
-                self.wake(node, self.now);
+            Due::Tell { node, process, incoming } => {
+                if self.nodes[node].starts == process {
+                    self.nodes[node].receive(incoming);
+                    self.wake(node, self.now);
+                }
             }
             Due::Think(client) => {
                 if self.may_act(client, Due::Think(client)) {
@@ -346,7 +360,7 @@ impl World {
         match message {
             Message::Answer(answer) => {
                 let mut outputs = std::mem::take(&mut self.client_outputs);
-                self.clients[client].receive(self.now, answer, &mut self.recorder, &mut outputs);
+                self.clients[client].receive(self.now, *answer, &mut self.recorder, &mut outputs);
                 self.carry_out_for_client(client, outputs);
             }
             Message::Notice { session, notice } => {
@@ -366,7 +380,8 @@ impl World {
     }
 
     pub(crate) fn tell(&mut self, node: usize, incoming: Incoming, after_us: u64) {
-        self.agenda.plan(RealTime(self.now.0 + after_us), Due::Tell { node, incoming });
+        let process = self.nodes[node].starts;
+        self.agenda.plan(RealTime(self.now.0 + after_us), Due::Tell { node, process, incoming });
     }
 
     /// The node's loop turns at that time, or sooner if it was going to.

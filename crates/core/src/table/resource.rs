@@ -27,6 +27,7 @@ enum Holders {
     Nobody,
     One(Hold),
     /// At least two.
+    #[allow(clippy::box_collection, reason = "it keeps the usual case small")]
     Many(Box<BTreeMap<HoldKey, Hold>>),
 }
 

@@ -3,35 +3,29 @@
 //! The encoding is canonical: equal tables have equal bytes, so replicas can be compared by digest.
 //! What can be computed from the rest (the index of deadlines, the queues, what a session holds) is not
 //! in it: a wait is told with its session, and says where it stands. The version comes first, the digest
-//! of all before it last.
+//! of all before it last. It can be written at once, or a few entries at a time while the table changes.
 
-use alloc::format;
-use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
 use super::LockTable;
-use super::deadlines::Due;
-use super::ended::End;
-use super::freeze::Freeze;
-use super::hold::Hold;
-use super::queue::Waiter;
-use super::wait::Wait;
 use crate::codec::{DecodeError, Fnv1a, Reader, Sink};
-use crate::id::{LogIndex, RequestId, SessionId};
 use crate::limits::Limits;
-use crate::name::LockName;
-use crate::time::LogicalTime;
 
 mod answer;
 mod hold;
+mod read;
 mod session;
 mod version_1;
 mod wait;
+mod write;
 
 /// Version 1 is that of 0.1, which had only exclusive locks. It is still read.
 const VERSION: u8 = 2;
 const DIGEST_BYTES: usize = 8;
+/// Before each entry of a list whose length is not known when it begins, and after the last.
+const NEXT: u8 = 1;
+const END: u8 = 0;
 
 /// A fingerprint of a whole table. Two replicas at the same log index have the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -43,11 +37,21 @@ impl fmt::Display for Digest {
     }
 }
 
+/// A snapshot that is being written.
+#[derive(Clone, Debug)]
+pub(super) struct Unfinished {
+    bytes: Vec<u8>,
+    digest: Fnv1a,
+    /// So many of the bytes are in the digest.
+    digested: usize,
+    sessions_done: bool,
+}
+
 impl LockTable {
     /// The canonical bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
-        self.write(&mut bytes);
+        self.write_all(&mut bytes);
         let digest = Fnv1a::of(&bytes);
         bytes.put(&digest.to_le_bytes());
         bytes
@@ -56,7 +60,7 @@ impl LockTable {
     /// The digest of the canonical bytes, without making them.
     pub fn digest(&self) -> Digest {
         let mut hash = Fnv1a::new();
-        self.write(&mut hash);
+        self.write_all(&mut hash);
         Digest(hash.value())
     }
 
@@ -91,193 +95,76 @@ impl LockTable {
             self.last_token = held.map(|hold| hold.token.0).max().unwrap_or(0);
         }
         if crate::planted::Bug::AnswersNotInSnapshot.is_active() {
-            for session in self.sessions.values_mut() {
+            for session in self.sessions.in_place().values_mut() {
                 session.answers =
                     super::answers::Answers::restored(session.answers.acked_through());
             }
         }
         if crate::planted::Bug::WaitersNotInSnapshot.is_active() {
-            for id in self.sessions.keys().copied().collect::<Vec<SessionId>>() {
+            for id in self.sessions.keys().copied().collect::<Vec<crate::SessionId>>() {
                 let session = self.sessions.get_mut(&id);
                 let waits = session.map(|session| core::mem::take(&mut session.waits));
-                for (request, wait) in waits.into_iter().flatten() {
-                    self.leave_queues(id, request, &wait);
+                for (request, wait) in waits.iter().flat_map(|waits| waits.iter()) {
+                    self.leave_queues(id, request, wait);
                 }
             }
-            self.resources.retain(|_, resource| !resource.is_unused());
+            self.resources.in_place().retain(|_, resource| !resource.is_unused());
         }
         if crate::planted::Bug::DeadlinesNotRebuilt.is_active() {
             self.deadlines = Default::default();
         }
     }
 
-    fn write(&self, sink: &mut impl Sink) {
-        sink.u8(VERSION);
-        sink.varint(self.now.as_ms());
-        sink.varint(self.applied_index.0);
-        sink.varint(self.last_token);
-        sink.count(self.sessions.len());
-        for (id, session) in &self.sessions {
-            id.encode(sink);
-            session::write(session, sink);
-            sink.count(session.waits.len());
-            for (request, wait) in &session.waits {
-                sink.varint(request.0);
-                wait::write(wait, sink);
-            }
-        }
-        sink.count(self.ended.len());
-        for (id, end) in self.ended.iter() {
-            id.encode(sink);
-            sink.u8(u8::from(end == End::Closed));
-        }
-        let kept = |resource: &super::Resource| {
-            resource.holder_count() > 0 || resource.closed_until().is_some()
-        };
-        sink.count(self.resources.values().filter(|resource| kept(resource)).count());
-        for (name, resource) in self.resources.iter().filter(|(_, resource)| kept(resource)) {
-            sink.bytes(name.as_bytes());
-            sink.optional(resource.closed_until().map(LogicalTime::as_ms));
-            sink.count(resource.holder_count());
-            for hold in resource.holds() {
-                hold::write(hold, sink);
-            }
-        }
-        sink.count(self.permits.len());
-        for (name, limit) in &self.permits {
-            sink.bytes(name.as_bytes());
-            sink.varint(u64::from(*limit));
-        }
-        sink.count(self.freezes.len());
-        for (prefix, freeze) in self.freezes.iter() {
-            sink.bytes(prefix.as_bytes());
-            sink.varint(freeze.until.as_ms());
-            sink.bytes(freeze.by.as_bytes());
-            sink.bytes(freeze.reason.as_bytes());
-        }
+    /// Begins to write the table as it is now, without stopping for it: see
+    /// [`continue_snapshot`](LockTable::continue_snapshot). One that was under way is given up.
+    pub fn begin_snapshot(&mut self) {
+        let mut bytes = Vec::with_capacity(self.snapshot_bytes_usual());
+        self.write_head(&mut bytes);
+        self.sessions.begin_walk();
+        self.resources.begin_walk();
+        self.unfinished =
+            Some(Unfinished { bytes, digest: Fnv1a::new(), digested: 0, sessions_done: false });
     }
 
-    fn read(&mut self, reader: &mut Reader<'_>) -> Result<(), DecodeError> {
-        self.read_head(reader)?;
-        let mut waits = Vec::new();
-        for _ in 0..reader.count()? {
-            let id = self.read_session(reader)?;
-            let mut last = None;
-            for _ in 0..reader.count()? {
-                let request = RequestId(reader.varint()?);
-                in_order(last.replace(request), request, "waits")?;
-                waits.push((id, request, wait::read(reader)?));
+    /// Writes so many entries more. When all are written, returns the bytes: those that
+    /// [`encode`](LockTable::encode) would have given when it was begun.
+    pub fn continue_snapshot(&mut self, entries_max: usize) -> Option<Vec<u8>> {
+        let unfinished = self.unfinished.as_mut()?;
+        let mut room = entries_max;
+        if !unfinished.sessions_done {
+            let seen = self.sessions.walk_on(room, &mut unfinished.bytes);
+            unfinished.sessions_done = seen < room;
+            if unfinished.sessions_done {
+                unfinished.bytes.u8(END);
             }
+            room -= seen;
         }
-        self.read_ended(reader)?;
-        let mut last = None;
-        for _ in 0..reader.count()? {
-            let name = reader.name()?;
-            in_order(last.as_ref(), &name, "locks")?;
-            if let Some(until) = reader.optional()?.map(LogicalTime::from_ms) {
-                self.resources.entry(name.clone()).or_default().close_until(Some(until));
-                self.closed.insert((until, name.clone()));
-            }
-            let mut last_hold = None;
-            for _ in 0..reader.count()? {
-                let hold = hold::read(reader)?;
-                in_order(last_hold.replace(hold.key()), hold.key(), "holds")?;
-                self.restore_hold(&name, hold);
-            }
-            last = Some(name);
+        let done =
+            unfinished.sessions_done && self.resources.walk_on(room, &mut unfinished.bytes) < room;
+        if done {
+            unfinished.bytes.u8(END);
         }
-        for (id, request, wait) in waits {
-            self.restore_wait(id, request, wait)?;
+        unfinished.digest.put(&unfinished.bytes[unfinished.digested..]);
+        unfinished.digested = unfinished.bytes.len();
+        if !done {
+            return None;
         }
-        for _ in 0..reader.count()? {
-            let name = reader.name()?;
-            in_order(self.permits.last_key_value().map(|(last, _)| last), &name, "permits")?;
-            let limit = reader.u32()?;
-            self.permits.insert(name, limit);
-        }
-        let mut last = None;
-        for _ in 0..reader.count()? {
-            let prefix = reader.text()?;
-            in_order(last.replace(prefix), prefix, "freezes")?;
-            let freeze = Freeze {
-                until: LogicalTime::from_ms(reader.varint()?),
-                by: reader.text()?.into(),
-                reason: reader.text()?.into(),
-            };
-            self.freezes.insert(prefix.into(), freeze);
-        }
-        Ok(())
+        self.sessions.end_walk();
+        self.resources.end_walk();
+        let Unfinished { mut bytes, digest, .. } = self.unfinished.take()?;
+        bytes.put(&digest.value().to_le_bytes());
+        Some(bytes)
     }
 
-    fn read_head(&mut self, reader: &mut Reader<'_>) -> Result<(), DecodeError> {
-        self.now = LogicalTime::from_ms(reader.varint()?);
-        self.applied_index = LogIndex(reader.varint()?);
-        self.last_token = reader.varint()?;
-        Ok(())
+    /// Is one begun and not finished?
+    pub fn is_writing_snapshot(&self) -> bool {
+        self.unfinished.is_some()
     }
 
-    fn read_session(&mut self, reader: &mut Reader<'_>) -> Result<SessionId, DecodeError> {
-        let id = SessionId::decode(reader)?;
-        in_order(self.sessions.last_key_value().map(|(last, _)| *last), id, "sessions")?;
-        let session = session::read(reader)?;
-        self.deadlines.insert(session.deadline, Due::Session(id));
-        self.public_ids.insert((session.public, id));
-        self.sessions.insert(id, session);
-        Ok(id)
-    }
-
-    fn read_ended(&mut self, reader: &mut Reader<'_>) -> Result<(), DecodeError> {
-        for _ in 0..reader.count()? {
-            let id = SessionId::decode(reader)?;
-            let closed = reader.bool("ended session")?;
-            if self.ended.get(id).is_some() {
-                let what = String::from("a session has ended twice");
-                return Err(DecodeError::Inconsistent(what));
-            }
-            let end = if closed { End::Closed } else { End::Expired };
-            self.ended.remember(id, end, usize::MAX);
-        }
-        Ok(())
-    }
-
-    fn restore_hold(&mut self, name: &LockName, hold: Hold) {
-        if let Some(deadline) = hold.deadline() {
-            let due = Due::Hold(hold.session, hold.request, hold.token);
-            self.deadlines.insert(deadline, due);
-        }
-        if let Some(session) = self.sessions.get_mut(&hold.session) {
-            session.add_hold(hold.request, name.clone());
-        }
-        self.resources.entry(name.clone()).or_default().add_hold(hold);
-    }
-
-    fn restore_wait(
-        &mut self,
-        session: SessionId,
-        request: RequestId,
-        wait: Wait,
-    ) -> Result<(), DecodeError> {
-        for place in wait.places.as_slice() {
-            let queue = self.resources.entry(place.name.clone()).or_default().queue_mut();
-            if queue.get(place.ticket).is_some() {
-                let what = String::from("two waiters stand in one place");
-                return Err(DecodeError::Inconsistent(what));
-            }
-            let (actor, mode, policy) = (wait.actor, place.mode, wait.terms.policy);
-            queue.insert(place.ticket, Waiter { session, request, actor, mode, policy });
-            self.waiter_count += 1;
-        }
-        self.note_wait(session, request, wait);
-        Ok(())
-    }
-}
-
-/// Canonical bytes list everything in order, once.
-fn in_order<T: Ord>(last: Option<T>, next: T, what: &str) -> Result<(), DecodeError> {
-    match last {
-        Some(last) if last >= next => {
-            Err(DecodeError::Inconsistent(format!("{what} are not in order")))
-        }
-        _ => Ok(()),
+    /// So that the bytes rarely have to move while they grow.
+    fn snapshot_bytes_usual(&self) -> usize {
+        const RESOURCE: usize = 96;
+        const SESSION: usize = 256;
+        self.resources.len() * RESOURCE + self.sessions.len() * SESSION
     }
 }

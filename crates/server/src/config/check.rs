@@ -49,6 +49,11 @@ pub enum CheckError {
          insecure = true if the network is trusted"
     )]
     NotLoopback { what: String, address: String },
+    #[error(
+        "join = true and there are {count} [[nodes]]; a node that joins lists itself alone, and learns \
+         the others from the cluster"
+    )]
+    JoinsWithOthers { count: usize },
     #[error("there are not enough ports above {base_port} for all nodes; choose a lower one")]
     PortsRunOut { base_port: u16 },
 }
@@ -61,6 +66,9 @@ pub(super) fn check(config: &NodeConfig) -> Result<(), CheckError> {
     check_tuning(config)?;
     check_node_count(config.nodes.len())?;
     check_ids(config)?;
+    if config.join && config.nodes.len() != 1 {
+        return Err(CheckError::JoinsWithOthers { count: config.nodes.len() });
+    }
     check_addresses(config)
 }
 
@@ -85,6 +93,7 @@ fn check_tuning(config: &NodeConfig) -> Result<(), CheckError> {
     in_range("heartbeat_ticks", config.heartbeat_ticks, 1..=60)?;
     in_range("grace_ms", config.grace_ms, 0..=60_000)?;
     in_range("snapshot_every_entries", config.snapshot_every_entries, 100..=100_000_000)?;
+    in_range("events_kept", config.events_kept, 100..=10_000_000)?;
     in_range("segment_bytes", config.segment_bytes, MIB..=1024 * MIB)?;
     if config.heartbeat_ticks * 3 > config.election_ticks {
         return Err(CheckError::HeartbeatTooSlow {
@@ -176,6 +185,7 @@ mod tests {
         assert!(refusal(|config| config.heartbeat_ticks = 0).starts_with("heartbeat_ticks = 0"));
         assert!(refusal(|config| config.grace_ms = u64::MAX).starts_with("grace_ms"));
         assert!(refusal(|config| config.snapshot_every_entries = 1).starts_with("snapshot_every"));
+        assert!(refusal(|config| config.events_kept = 1).starts_with("events_kept"));
         assert!(refusal(|config| config.segment_bytes = 512).starts_with("segment_bytes = 512"));
     }
 
@@ -204,6 +214,15 @@ mod tests {
     fn this_node_is_one_of_the_nodes() {
         let words = refusal(|config| config.node = 9);
         assert!(words.contains("node = 9") && words.contains("1, 2, 3"), "{words}");
+    }
+
+    #[test]
+    fn a_node_that_joins_lists_itself_alone() {
+        assert!(refusal(|config| config.join = true).contains("itself alone"));
+        let mut config = example();
+        config.join = true;
+        config.nodes.truncate(1);
+        assert_eq!(check(&config), Ok(()));
     }
 
     #[test]

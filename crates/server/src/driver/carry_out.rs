@@ -20,8 +20,13 @@ impl Driver {
                 self.callers.fail(ticket, reason.into(), &mut self.streams);
             }
             Effect::Read { ticket } => self.serve_read(group, ticket),
-            Effect::Happened { at, event, .. } => self.tell_those_concerned(group, at, event),
+            Effect::Happened { index, at, event } => {
+                self.tell_those_concerned(group, at, &event);
+                self.happened.push((index, at, event));
+            }
             Effect::LeadershipChanged(leadership) => self.leadership_changed(group, leadership),
+            Effect::ChangeEnded { ticket, result } => self.callers.change_ended(ticket, result),
+            Effect::MembershipChanged(members) => self.members_changed(members),
             Effect::SaveSnapshot(file) => self.log.save(group, file),
         }
     }
@@ -43,18 +48,19 @@ impl Driver {
     }
 
     /// Only a leader has anybody to tell: on a follower nobody is parked and no stream is open.
-    fn tell_those_concerned(&mut self, group: GroupId, at: LogicalTime, event: Event) {
+    fn tell_those_concerned(&mut self, group: GroupId, at: LogicalTime, event: &Event) {
         match event {
             Event::WaitEnded { session, request, outcome, .. } => {
-                let wait = (group, session, request);
+                let wait = (group, *session, *request);
                 self.callers.wait_ended(wait, at, outcome, &mut self.streams);
             }
             Event::HoldEnded { name, session, request, token, reason } => {
-                let notice = Delivery::HoldEnded { name, token, acquire: request, reason };
-                self.streams.tell_session(session, notice);
+                let (name, token, acquire) = (name.clone(), *token, *request);
+                let notice = Delivery::HoldEnded { name, token, acquire, reason: *reason };
+                self.streams.tell_session(*session, notice);
             }
             Event::SessionEnded { session, reason, .. } => {
-                self.streams.tell_session(session, Delivery::SessionEnded { reason });
+                self.streams.tell_session(*session, Delivery::SessionEnded { reason: *reason });
             }
             Event::SessionOpened { .. }
             | Event::Granted { .. }

@@ -1,11 +1,12 @@
 //! From what is on disk to a running loop.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
 
 use holdfast_core::{Limits, Span};
-use holdfast_replica::{GroupId, Leadership, NodeId, Replica, ReplicaConfig};
+use holdfast_replica::{DirectoryId, GroupId, Leadership, Member, NodeId, Replica, ReplicaConfig};
 use holdfast_wal::{DirectoryError, FileDisk, OpenError, Options, Wal};
 use thiserror::Error;
 use tokio::sync::{oneshot, watch};
@@ -13,12 +14,15 @@ use tokio::sync::{oneshot, watch};
 use super::callers::Callers;
 use super::inbox::FIRST_GROUP;
 use super::log::{self, Log};
+use super::members::Introductions;
 use super::queue::{Inbox, InboxSender};
 use super::streams::Streams;
 use super::take_in::Digests;
 use super::{Driver, StopReason};
 use crate::config::NodeConfig;
-use crate::peers::PeerLinks;
+use crate::events::EventRing;
+use crate::membership::Membership;
+use crate::peers::{LOG_VERSION, PeerLinks};
 
 const SNAPSHOT_EVERY_BYTES: u64 = 64 << 20;
 const KEEP_ENTRIES: u64 = 10_000;
@@ -45,6 +49,13 @@ pub(crate) struct Channels {
     /// For the driver's own background work.
     pub(crate) inbox_sender: InboxSender,
     pub(crate) leadership: watch::Sender<Leadership>,
+    pub(crate) events: Arc<EventRing>,
+    /// Where the driver publishes who the members are.
+    pub(crate) membership: Arc<Membership>,
+    /// The first members.
+    pub(crate) founders: Vec<NodeId>,
+    /// Of this node.
+    pub(crate) data_dir: DirectoryId,
 }
 
 /// Opens the log and starts the loop on a thread of its own. The receiver hears why it ended.
@@ -68,11 +79,12 @@ pub(crate) fn start(
 }
 
 impl Driver {
-    fn open(
+    pub(super) fn open(
         config: &NodeConfig,
         channels: Channels,
         links: PeerLinks,
     ) -> Result<Driver, DriverError> {
+        let membership = channels.membership;
         let disk = FileDisk::open(config.data_dir.join("log"))?;
         let options = Options { segment_bytes: config.segment_bytes };
         let (wal, mut recovered) = Wal::open(disk, options)?;
@@ -80,17 +92,34 @@ impl Driver {
         for group in GROUPS {
             let found = recovered.iter().position(|log| log.group == group.0);
             let durable = found.map(|at| log::to_durable(recovered.swap_remove(at)));
-            let replica = Replica::new(replica_config(config, group), durable.unwrap_or_default())?;
+            let config = replica_config(config, group, channels.founders.clone());
+            let replica = Replica::new(config, durable.unwrap_or_default())?;
+            // What the log holds beyond the snapshot is applied again, and recorded again.
+            channels.events.restart_after(replica.applied_index());
             replicas.insert(group, replica);
         }
-        Ok(Driver {
+        for replica in replicas.values() {
+            membership.publish(replica.membership().clone());
+        }
+        let mut introductions = Introductions::default();
+        for (node, member) in membership.configured() {
+            introductions.configured(node, member.clone());
+        }
+        let own = Member { directory: Some(channels.data_dir), ..membership.own() };
+        introductions.met(membership.me, own, LOG_VERSION);
+        let mut driver = Driver {
             inbox: channels.inbox,
             replicas,
             log: Log::new(wal, channels.inbox_sender).map_err(DriverError::Thread)?,
             links,
             callers: Callers::default(),
             streams: Streams::default(),
+            removed: membership.now().was_removed(membership.me),
+            membership,
+            introductions,
             leadership: channels.leadership,
+            events: channels.events,
+            happened: Vec::new(),
             outgoing: BTreeMap::new(),
             effects: Vec::new(),
             deferred: Vec::new(),
@@ -101,16 +130,18 @@ impl Driver {
                 .tick()
                 .saturating_mul(u32::try_from(config.election_ticks).unwrap_or(u32::MAX)),
             stop_by: None,
-        })
+        };
+        driver.introduce();
+        Ok(driver)
     }
 }
 
-fn replica_config(config: &NodeConfig, group: GroupId) -> ReplicaConfig {
+fn replica_config(config: &NodeConfig, group: GroupId, founders: Vec<NodeId>) -> ReplicaConfig {
     let election_ticks = usize::try_from(config.election_ticks).unwrap_or(usize::MAX);
     ReplicaConfig {
         group,
         node: NodeId(config.node),
-        voters: config.nodes.iter().map(|member| NodeId(member.id)).collect(),
+        voters: founders,
         tick: config.tick(),
         heartbeat_ticks: usize::try_from(config.heartbeat_ticks).unwrap_or(usize::MAX),
         election_ticks: (election_ticks, election_ticks.saturating_mul(2)),

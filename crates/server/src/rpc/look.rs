@@ -232,7 +232,7 @@ pub(super) fn frozen(info: FreezeInfo, now: LogicalTime) -> v1::Frozen {
     }
 }
 
-fn summary(lock: LockSummary, now: LogicalTime) -> v1::LockSummary {
+pub(super) fn summary(lock: LockSummary, now: LogicalTime) -> v1::LockSummary {
     let awaited = v1::LockSummary {
         name: lock.name.as_str().to_owned(),
         holder_count: lock.holder_count as u64,

@@ -65,6 +65,12 @@ impl Cluster {
         self.nodes[index].take().unwrap().shutdown().await;
     }
 
+    pub(crate) async fn restart(&mut self, index: usize) {
+        let node = Node::start(self.configs[index].clone()).await.unwrap();
+        self.nodes[index] = Some(node);
+        self.serving().await;
+    }
+
     pub(crate) fn address(&self, index: usize) -> String {
         self.configs[index].nodes[index].client.to_string()
     }

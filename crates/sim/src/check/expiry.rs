@@ -256,7 +256,7 @@ impl Known<'_> {
     }
 }
 
-/// How long nobody led between two moments, or led with a clock that stood still.
+/// How long nobody led between two moments, or led with a clock that stood still, or could not get through.
 pub(super) fn leaderless_us(history: &History, from: RealTime, to: RealTime) -> u64 {
     // Where replicas disagree, the later entry can be the one that was applied first.
     if to <= from {
@@ -274,7 +274,11 @@ pub(super) fn leaderless_us(history: &History, from: RealTime, to: RealTime) -> 
         leaderless += begin.saturating_sub(covered_until);
         covered_until = covered_until.max(end);
     }
-    leaderless + to.0.saturating_sub(covered_until) + history.clocks.stopped_us(from, to)
+    let slow = history.slow.iter().filter(|slow| slow.from <= to && from <= slow.to);
+    leaderless
+        + to.0.saturating_sub(covered_until)
+        + history.clocks.stopped_us(from, to)
+        + slow.map(|slow| slow.delay_us).max().unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -282,7 +286,7 @@ mod tests {
     use super::check;
     use crate::check::story::*;
     use crate::check::{ExpiryBound, Promises};
-    use crate::history::{Input, LeaderSpan, Violation};
+    use crate::history::{Input, LeaderSpan, SlowSpan, Violation};
     use holdfast_core::{EndReason, LogicalTime, Outcome, Span};
     use holdfast_replica::NodeId;
 
@@ -398,6 +402,19 @@ mod tests {
         led(&mut story, 1_600, 9_000);
         story.log_at(2, 3_010, [ended(1, EndReason::Ttl)]);
         assert_eq!(bounded(&story), []);
+    }
+
+    #[test]
+    fn a_slow_network_and_a_clock_that_stands_still_are_excuses_while_they_last() {
+        for (slow, stop, violations) in [(0, 0, 1), (60, 0, 0), (0, 60, 0)] {
+            let mut story = a_session();
+            led(&mut story, 0, 9_000);
+            let (from, to, delay_us) = (ms(700), ms(800), slow * 1_000);
+            story.history.slow.push(SlowSpan { from, to, delay_us });
+            story.history.clocks.stops.push((ms(700), ms(700 + stop)));
+            story.log_at(2, 2_060, [ended(1, EndReason::Ttl)]);
+            assert_eq!(bounded(&story).len(), violations, "{slow} {stop}");
+        }
     }
 
     #[test]

@@ -106,10 +106,10 @@ fn check_leases(history: &Evidence<'_>, findings: &mut Findings) {
             ));
             continue;
         };
-        let is_promised = !history.rates_broken
-            && !write.clock_stood_still
-            && !(short_linger.contains(&hold.session) && disconnected.contains(&hold.session));
-        if let Some(ended) = hold.ended.filter(|_| is_promised)
+        let lost_its_stream =
+            short_linger.contains(&hold.session) && disconnected.contains(&hold.session);
+        let only_the_token = history.rates_broken || write.clock_stood_still || lost_its_stream;
+        if let Some(ended) = hold.ended.filter(|_| !only_the_token)
             && ended.0 + history.clocks.leapt_us(opened(hold.session), ended) < write.believed.0
         {
             findings.add(format!(

@@ -21,7 +21,7 @@ pub(crate) struct Replay {
 impl Replay {
     pub(crate) fn execute(self) -> io::Result<ExitCode> {
         let length = Duration::from_secs(self.minutes * 60);
-        let report = run_with(self.seed, Options { length, readable: true, coverage: false });
+        let report = run_with(self.seed, Options { length, readable: true, ..Options::default() });
         let mut out = BufWriter::new(io::stdout().lock());
         for line in &report.lines {
             writeln!(out, "{line}")?;

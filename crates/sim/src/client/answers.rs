@@ -16,11 +16,11 @@ impl Client {
     pub(crate) fn receive(
         &mut self,
         now: RealTime,
-        answer: Box<Answer>,
+        answer: Answer,
         recorder: &mut Recorder,
         outputs: &mut Vec<Output>,
     ) {
-        let Answer { reply_to, what } = *answer;
+        let Answer { reply_to, what } = answer;
         let Some(mut session) = self.session.take_if(|session| session.id == reply_to.session)
         else {
             return;

@@ -1,7 +1,7 @@
 //! How each fault is done and undone.
 
 use super::{ActiveFault, FaultKind, Undo, partition};
-use crate::history::RealTime;
+use crate::history::{RealTime, SlowSpan};
 use crate::network::{Cut, Quality};
 use crate::node::{CrashPoint, Incoming};
 use crate::world::{Due, World};
@@ -13,8 +13,9 @@ const CORRUPTIONS_TRIED: usize = 6;
 impl World {
     /// Something goes wrong; and the next thing is planned.
     pub(crate) fn strike(&mut self) {
-        let kind = FaultKind::ALL[self.fault_rng.index(FaultKind::ALL.len())];
-        self.begin_fault(kind);
+        if let Some(kind) = self.fault_rng.pick(self.fault_kinds) {
+            self.begin_fault(*kind);
+        }
         let pause = SECOND_US + self.fault_rng.around(self.plan.fault_pace_us);
         self.agenda.plan(RealTime(self.now.0 + pause), Due::Fault);
     }
@@ -78,8 +79,7 @@ impl World {
                 self.cut(cuts)
             }
             FaultKind::Loss | FaultKind::Delay | FaultKind::Duplication => {
-                let quality = self.bad_quality(kind);
-                self.network.worsen(number, quality);
+                self.worsen_network(kind, number);
                 Undo::ImproveNetwork
             }
             FaultKind::Crash => {
@@ -113,6 +113,10 @@ impl World {
                 Undo::HealDisk(node)
             }
             FaultKind::CrashLoop => {
+                // Votes that are long under way may find another process than they were meant for.
+                if rng.percent(50) {
+                    self.worsen_network(FaultKind::Delay, number);
+                }
                 self.crash_for_a_moment(node);
                 Undo::StopCrashing(node)
             }
@@ -251,6 +255,17 @@ impl World {
         Some(Undo::Nothing)
     }
 
+    fn worsen_network(&mut self, kind: FaultKind, number: u64) {
+        let quality = self.bad_quality(kind);
+        self.network.worsen(number, quality);
+        if kind == FaultKind::Delay {
+            let (from, delay_us) = (self.now, quality.delay_us.1);
+            // It ends with the fault, or with what is under way by then.
+            let to = RealTime(from.0 + self.plan.fault_length_us + delay_us);
+            self.recorder.history.slow.push(SlowSpan { from, to, delay_us: 4 * delay_us });
+        }
+    }
+
     fn bad_quality(&mut self, kind: FaultKind) -> Quality {
         let rng = &mut self.fault_rng;
         let mut quality = self.plan.quality;
@@ -272,7 +287,10 @@ impl World {
         self.trace.line(self.now, || format!("fault {number} {} is over", kind.name()));
         match undo {
             Undo::Nothing | Undo::StopTransfers => {}
-            Undo::StopCrashing(node) => self.restart(node),
+            Undo::StopCrashing(node) => {
+                self.network.improve(number);
+                self.restart(node);
+            }
             Undo::Mend(cuts) | Undo::StopFlapping { cuts, is_cut: true } => {
                 self.network.mend(&cuts);
             }

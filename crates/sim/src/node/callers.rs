@@ -90,8 +90,8 @@ impl Callers {
     }
 
     /// Leadership is gone: the parked acquires find their place at the next leader.
-    pub(super) fn fail_parked(&mut self, refusal: Refusal) -> Vec<Box<Answer>> {
+    pub(super) fn fail_parked(&mut self, refusal: Refusal) -> Vec<Answer> {
         let parked = std::mem::take(&mut self.parked).into_values();
-        parked.map(|reply_to| Box::new(Answer { reply_to, what: Told::Refused(refusal) })).collect()
+        parked.map(|reply_to| Answer { reply_to, what: Told::Refused(refusal) }).collect()
     }
 }

@@ -300,12 +300,15 @@ impl Running {
                 if !leadership.is_here {
                     let refusal = Refusal::Elsewhere { leader: leadership.leader };
                     let parked = self.callers.fail_parked(refusal);
-                    outputs.extend(parked.into_iter().map(Output::Answer));
+                    let parked = parked.into_iter().map(Box::new);
+                    outputs.extend(parked.map(Output::Answer));
                     self.streams.clear();
                 }
                 outputs.push(Output::Leadership(leadership));
             }
             Effect::SaveSnapshot(file) => outputs.push(Output::SnapshotToSave(file)),
+            // The simulated clusters keep their members.
+            Effect::ChangeEnded { .. } | Effect::MembershipChanged(_) => {}
         }
     }
 

@@ -4,7 +4,8 @@ use alloc::string::String;
 
 use super::super::answers::Answers;
 use super::super::session::Session;
-use super::{answer, in_order};
+use super::answer;
+use super::read::in_order;
 use crate::codec::{DecodeError, Reader, Sink};
 use crate::command::{OpenSession, Owner};
 use crate::id::{FenceToken, PublicSessionId, RequestId, SessionId, StreamId};

@@ -1,0 +1,177 @@
+//! An ordered map that can be written down while it changes.
+//!
+//! A snapshot of half a million entries takes longer than a lock may wait, so it is written a few entries at
+//! a time. Whatever is about to change before the walk has come to it is written down first, as it was. So
+//! the bytes are those of the moment at which the walk began, and each entry is written once.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use core::ops::{Bound, Deref};
+
+/// How an entry is written. One that is not worth keeping writes nothing.
+pub(crate) trait Written<K> {
+    fn write(&self, key: &K, bytes: &mut Vec<u8>);
+}
+
+/// To read it, use it as the map that it is. To change it there are only the ways below.
+#[derive(Clone, Debug)]
+pub(crate) struct Shelf<K, V> {
+    map: BTreeMap<K, V>,
+    walk: Option<Walk<K>>,
+}
+
+#[derive(Clone, Debug)]
+struct Walk<K> {
+    /// Up to here everything has been written.
+    done: Option<K>,
+    /// Entries beyond that have changed since the walk began, as they were then.
+    before: BTreeMap<K, Vec<u8>>,
+}
+
+impl<K, V> Default for Shelf<K, V> {
+    fn default() -> Self {
+        Shelf { map: BTreeMap::new(), walk: None }
+    }
+}
+
+impl<K, V> Deref for Shelf<K, V> {
+    type Target = BTreeMap<K, V>;
+
+    fn deref(&self) -> &BTreeMap<K, V> {
+        &self.map
+    }
+}
+
+impl<K: Ord + Clone, V: Written<K>> Shelf<K, V> {
+    pub(crate) fn get_mut(&mut self, key: &K) -> Option<&mut V> {
+        self.write_before_change(key);
+        self.map.get_mut(key)
+    }
+
+    pub(crate) fn insert(&mut self, key: K, value: V) -> Option<V> {
+        self.write_before_change(&key);
+        self.map.insert(key, value)
+    }
+
+    pub(crate) fn remove(&mut self, key: &K) -> Option<V> {
+        self.write_before_change(key);
+        self.map.remove(key)
+    }
+
+    pub(crate) fn get_or_default(&mut self, key: &K) -> &mut V
+    where
+        V: Default,
+    {
+        self.write_before_change(key);
+        self.map.entry(key.clone()).or_default()
+    }
+
+    fn write_before_change(&mut self, key: &K) {
+        let Some(walk) = &mut self.walk else { return };
+        if walk.done.as_ref().is_some_and(|done| key <= done) || walk.before.contains_key(key) {
+            return;
+        }
+        let mut bytes = Vec::new();
+        if let Some(value) = self.map.get(key) {
+            value.write(key, &mut bytes);
+        }
+        walk.before.insert(key.clone(), bytes);
+    }
+
+    /// What is written from now on is what is there now.
+    pub(crate) fn begin_walk(&mut self) {
+        self.walk = Some(Walk { done: None, before: BTreeMap::new() });
+    }
+
+    pub(crate) fn end_walk(&mut self) {
+        self.walk = None;
+    }
+
+    /// Writes the next entries, at most so many. Returns how many it looked at: fewer than that when all
+    /// have been written.
+    pub(crate) fn walk_on(&mut self, entries_max: usize, bytes: &mut Vec<u8>) -> usize {
+        let Some(walk) = &mut self.walk else { return 0 };
+        for seen in 0..entries_max {
+            let start = walk.done.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
+            let live = self.map.range((start, Bound::Unbounded)).next();
+            let changed = walk.before.first_key_value().map(|(key, _)| key);
+            let key = match (live, changed) {
+                (None, None) => return seen,
+                (Some((key, _)), None) => key.clone(),
+                (None, Some(key)) => key.clone(),
+                (Some((live, _)), Some(changed)) => live.min(changed).clone(),
+            };
+            match walk.before.remove(&key) {
+                Some(as_it_was) => bytes.extend_from_slice(&as_it_was),
+                None => {
+                    if let Some(value) = self.map.get(&key) {
+                        value.write(&key, bytes);
+                    }
+                }
+            }
+            walk.done = Some(key);
+        }
+        entries_max
+    }
+
+    /// Only for planted bugs and for nothing that a walk could miss.
+    #[cfg(feature = "planted")]
+    pub(crate) fn in_place(&mut self) -> &mut BTreeMap<K, V> {
+        &mut self.map
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl Written<u8> for u8 {
+        fn write(&self, key: &u8, bytes: &mut Vec<u8>) {
+            bytes.extend([*key, *self]);
+        }
+    }
+
+    fn shelf() -> Shelf<u8, u8> {
+        let mut shelf = Shelf::default();
+        for key in [10, 20, 30, 40] {
+            shelf.insert(key, key + 1);
+        }
+        shelf
+    }
+
+    const AT_THE_BEGIN: [u8; 8] = [10, 11, 20, 21, 30, 31, 40, 41];
+
+    #[test]
+    fn what_changes_during_the_walk_is_written_as_it_was() {
+        let mut shelf = shelf();
+        let mut bytes = Vec::new();
+        shelf.begin_walk();
+        assert_eq!(shelf.walk_on(1, &mut bytes), 1);
+        *shelf.get_mut(&10).unwrap() = 99;
+        *shelf.get_mut(&20).unwrap() = 99;
+        *shelf.get_mut(&20).unwrap() = 98;
+        shelf.remove(&30);
+        shelf.insert(30, 97);
+        shelf.insert(35, 1);
+        shelf.insert(5, 1);
+        *shelf.get_or_default(&50) = 1;
+        shelf.remove(&40);
+        assert_eq!(shelf.walk_on(2, &mut bytes), 2);
+        shelf.remove(&35);
+        assert!(shelf.walk_on(100, &mut bytes) < 100);
+        assert_eq!(bytes, AT_THE_BEGIN);
+        shelf.end_walk();
+        assert_eq!(shelf.keys().copied().collect::<Vec<u8>>(), [5, 10, 20, 30, 50]);
+    }
+
+    #[test]
+    fn without_changes_it_is_all_that_is_there_and_a_new_walk_begins_anew() {
+        let mut shelf = shelf();
+        for step in 1..6 {
+            let mut bytes = Vec::new();
+            shelf.begin_walk();
+            while shelf.walk_on(step, &mut bytes) == step {}
+            assert_eq!(bytes, AT_THE_BEGIN);
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! How the table is read back. Nothing is believed: order, counts and what belongs together are checked.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use super::super::LockTable;
+use super::super::deadlines::Due;
+use super::super::ended::End;
+use super::super::freeze::Freeze;
+use super::super::hold::Hold;
+use super::super::queue::Waiter;
+use super::super::wait::Wait;
+use super::{hold, session, wait};
+use crate::codec::{DecodeError, Reader};
+use crate::id::{LogIndex, RequestId, SessionId};
+use crate::name::LockName;
+use crate::time::LogicalTime;
+
+impl LockTable {
+    pub(super) fn read(&mut self, reader: &mut Reader<'_>) -> Result<(), DecodeError> {
+        self.read_head(reader)?;
+        self.read_ended(reader)?;
+        self.read_permits(reader)?;
+        self.read_freezes(reader)?;
+        let mut waits = Vec::new();
+        while reader.bool("list of sessions")? {
+            let id = self.read_session(reader)?;
+            let mut last = None;
+            for _ in 0..reader.count()? {
+                let request = RequestId(reader.varint()?);
+                in_order(last.replace(request), request, "waits")?;
+                waits.push((id, request, wait::read(reader)?));
+            }
+        }
+        let mut last = None;
+        while reader.bool("list of locks")? {
+            let name = reader.name()?;
+            in_order(last.as_ref(), &name, "locks")?;
+            self.read_resource(&name, reader)?;
+            last = Some(name);
+        }
+        for (id, request, wait) in waits {
+            self.restore_wait(id, request, wait)?;
+        }
+        Ok(())
+    }
+
+    fn read_permits(&mut self, reader: &mut Reader<'_>) -> Result<(), DecodeError> {
+        for _ in 0..reader.count()? {
+            let name = reader.name()?;
+            in_order(self.permits.last_key_value().map(|(last, _)| last), &name, "permits")?;
+            let limit = reader.u32()?;
+            self.permits.insert(name, limit);
+        }
+        Ok(())
+    }
+
+    fn read_freezes(&mut self, reader: &mut Reader<'_>) -> Result<(), DecodeError> {
+        let mut last = None;
+        for _ in 0..reader.count()? {
+            let prefix = reader.text()?;
+            in_order(last.replace(prefix), prefix, "freezes")?;
+            let freeze = Freeze {
+                until: LogicalTime::from_ms(reader.varint()?),
+                by: reader.text()?.into(),
+                reason: reader.text()?.into(),
+            };
+            self.freezes.insert(prefix.into(), freeze);
+        }
+        Ok(())
+    }
+
+    fn read_resource(
+        &mut self,
+        name: &LockName,
+        reader: &mut Reader<'_>,
+    ) -> Result<(), DecodeError> {
+        if let Some(until) = reader.optional()?.map(LogicalTime::from_ms) {
+            self.resources.get_or_default(name).close_until(Some(until));
+            self.closed.insert((until, name.clone()));
+        }
+        let mut last = None;
+        let count = reader.count()?;
+        for _ in 0..count {
+            let hold = hold::read(reader)?;
+            in_order(last.replace(hold.key()), hold.key(), "holds")?;
+            self.restore_hold(name, hold);
+        }
+        if !self.resources.contains_key(name) {
+            let what = format!("{name} is there for nothing");
+            return Err(DecodeError::Inconsistent(what));
+        }
+        Ok(())
+    }
+
+    pub(super) fn read_head(&mut self, reader: &mut Reader<'_>) -> Result<(), DecodeError> {
+        self.now = LogicalTime::from_ms(reader.varint()?);
+        self.applied_index = LogIndex(reader.varint()?);
+        self.last_token = reader.varint()?;
+        Ok(())
+    }
+
+    pub(super) fn read_session(
+        &mut self,
+        reader: &mut Reader<'_>,
+    ) -> Result<SessionId, DecodeError> {
+        let id = SessionId::decode(reader)?;
+        in_order(self.sessions.last_key_value().map(|(last, _)| *last), id, "sessions")?;
+        let session = session::read(reader)?;
+        self.deadlines.insert(session.deadline, Due::Session(id));
+        self.public_ids.insert((session.public, id));
+        self.sessions.insert(id, session);
+        Ok(id)
+    }
+
+    pub(super) fn read_ended(&mut self, reader: &mut Reader<'_>) -> Result<(), DecodeError> {
+        for _ in 0..reader.count()? {
+            let id = SessionId::decode(reader)?;
+            let closed = reader.bool("ended session")?;
+            if self.ended.get(id).is_some() {
+                let what = String::from("a session has ended twice");
+                return Err(DecodeError::Inconsistent(what));
+            }
+            let end = if closed { End::Closed } else { End::Expired };
+            self.ended.remember(id, end, usize::MAX);
+        }
+        Ok(())
+    }
+
+    pub(super) fn restore_hold(&mut self, name: &LockName, hold: Hold) {
+        if let Some(deadline) = hold.deadline() {
+            let due = Due::Hold(hold.session, hold.request, hold.token);
+            self.deadlines.insert(deadline, due);
+        }
+        if let Some(session) = self.sessions.get_mut(&hold.session) {
+            session.add_hold(hold.request, name.clone());
+        }
+        self.resources.get_or_default(name).add_hold(hold);
+    }
+
+    pub(super) fn restore_wait(
+        &mut self,
+        session: SessionId,
+        request: RequestId,
+        wait: Wait,
+    ) -> Result<(), DecodeError> {
+        for place in wait.places.as_slice() {
+            let queue = self.resources.get_or_default(&place.name).queue_mut();
+            if queue.get(place.ticket).is_some() {
+                let what = String::from("two waiters stand in one place");
+                return Err(DecodeError::Inconsistent(what));
+            }
+            let (actor, mode, policy) = (wait.actor, place.mode, wait.terms.policy);
+            queue.insert(place.ticket, Waiter { session, request, actor, mode, policy });
+            self.waiter_count += 1;
+        }
+        self.note_wait(session, request, wait);
+        Ok(())
+    }
+}
+
+/// Canonical bytes list everything in order, once.
+pub(super) fn in_order<T: Ord>(last: Option<T>, next: T, what: &str) -> Result<(), DecodeError> {
+    match last {
+        Some(last) if last >= next => {
+            Err(DecodeError::Inconsistent(format!("{what} are not in order")))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,87 @@
+//! How the table is written: what is small first, then sessions, then resources.
+
+use alloc::vec::Vec;
+
+use super::super::LockTable;
+use super::super::ended::End;
+use super::super::resource::Resource;
+use super::super::session::Session;
+use super::super::shelf::Written;
+use super::{END, NEXT, VERSION, hold, session, wait};
+use crate::codec::Sink;
+use crate::id::SessionId;
+use crate::name::LockName;
+use crate::time::LogicalTime;
+
+impl LockTable {
+    pub(super) fn write_all(&self, sink: &mut impl Sink) {
+        self.write_head(sink);
+        let mut entry = Vec::new();
+        for (id, session) in self.sessions.iter() {
+            session.write(id, &mut entry);
+            sink.put(&entry);
+            entry.clear();
+        }
+        sink.u8(END);
+        for (name, resource) in self.resources.iter() {
+            resource.write(name, &mut entry);
+            sink.put(&entry);
+            entry.clear();
+        }
+        sink.u8(END);
+    }
+
+    /// What is small.
+    pub(super) fn write_head(&self, sink: &mut impl Sink) {
+        sink.u8(VERSION);
+        sink.varint(self.now.as_ms());
+        sink.varint(self.applied_index.0);
+        sink.varint(self.last_token);
+        sink.count(self.ended.len());
+        for (id, end) in self.ended.iter() {
+            id.encode(sink);
+            sink.u8(u8::from(end == End::Closed));
+        }
+        sink.count(self.permits.len());
+        for (name, limit) in &self.permits {
+            sink.bytes(name.as_bytes());
+            sink.varint(u64::from(*limit));
+        }
+        sink.count(self.freezes.len());
+        for (prefix, freeze) in self.freezes.iter() {
+            sink.bytes(prefix.as_bytes());
+            sink.varint(freeze.until.as_ms());
+            sink.bytes(freeze.by.as_bytes());
+            sink.bytes(freeze.reason.as_bytes());
+        }
+    }
+}
+
+impl Written<SessionId> for Session {
+    fn write(&self, id: &SessionId, bytes: &mut Vec<u8>) {
+        bytes.u8(NEXT);
+        id.encode(bytes);
+        session::write(self, bytes);
+        bytes.count(self.waits.len());
+        for (request, wait) in self.waits.iter() {
+            bytes.varint(request.0);
+            wait::write(wait, bytes);
+        }
+    }
+}
+
+/// A resource that is only awaited is known by those who wait.
+impl Written<LockName> for Resource {
+    fn write(&self, name: &LockName, bytes: &mut Vec<u8>) {
+        if self.holder_count() == 0 && self.closed_until().is_none() {
+            return;
+        }
+        bytes.u8(NEXT);
+        bytes.bytes(name.as_bytes());
+        bytes.optional(self.closed_until().map(LogicalTime::as_ms));
+        bytes.count(self.holder_count());
+        for hold in self.holds() {
+            hold::write(hold, bytes);
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! What happened lately, kept on every replica.
+//!
+//! The driver records the events of a turn in one step; readers follow at their own pace and never hold it
+//! up. The ring is bounded by number and by bytes: whoever falls behind its end is told so. Positions are
+//! the same on every replica (entry of the log, number within it), so a reader goes on at another node.
+//!
+//! Invariant: everything after `complete_after` is in the ring, in order.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use holdfast_core::{Event, LogIndex, LogicalTime};
+use tokio::sync::watch;
+
+const BYTES_MAX: usize = 64 << 20;
+
+/// An entry of the log, and the number of an event in it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Position {
+    pub(crate) index: u64,
+    pub(crate) number: u32,
+}
+
+#[derive(Debug)]
+pub(crate) struct Recorded {
+    pub(crate) position: Position,
+    pub(crate) at: LogicalTime,
+    /// For display only.
+    pub(crate) unix_ms: u64,
+    pub(crate) event: Event,
+}
+
+/// Something after the position is no longer kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Compacted;
+
+#[derive(Debug)]
+pub(crate) struct EventRing {
+    ring: Mutex<Ring>,
+    news: watch::Sender<Position>,
+}
+
+#[derive(Debug)]
+struct Ring {
+    events_max: usize,
+    events: VecDeque<Arc<Recorded>>,
+    bytes: usize,
+    complete_after: Position,
+}
+
+impl Position {
+    /// After everything in this entry.
+    pub(crate) fn end_of(index: u64) -> Position {
+        Position { index, number: u32::MAX }
+    }
+}
+
+impl EventRing {
+    /// With room for so many, or fewer if they are large.
+    pub(crate) fn new(events_max: u64) -> EventRing {
+        let events_max = usize::try_from(events_max).unwrap_or(usize::MAX);
+        let complete_after = Position::default();
+        let ring = Ring { events_max, events: VecDeque::new(), bytes: 0, complete_after };
+        EventRing { ring: Mutex::new(ring), news: watch::Sender::new(complete_after) }
+    }
+
+    /// The events of a turn, in order.
+    pub(crate) fn record(&self, events: &mut Vec<(LogIndex, LogicalTime, Event)>, unix_ms: u64) {
+        let mut ring = self.lock();
+        let mut last = ring.events.back().map_or(ring.complete_after, |event| event.position);
+        for (index, at, event) in events.drain(..) {
+            let number = if last.index == index.0 { last.number.wrapping_add(1) } else { 0 };
+            last = Position { index: index.0, number };
+            ring.bytes += weight(&event);
+            ring.events.push_back(Arc::new(Recorded { position: last, at, unix_ms, event }));
+        }
+        ring.forget_oldest();
+        drop(ring);
+        self.news.send_replace(last);
+    }
+
+    /// The state is that of a snapshot: what happened up to it is not known.
+    pub(crate) fn restart_after(&self, index: u64) {
+        let mut ring = self.lock();
+        ring.events.clear();
+        ring.bytes = 0;
+        ring.complete_after = Position::end_of(index);
+        drop(ring);
+        self.news.send_replace(Position::end_of(index));
+    }
+
+    /// The next events after a position, at most so many.
+    pub(crate) fn after(
+        &self,
+        position: Position,
+        max: usize,
+    ) -> Result<Vec<Arc<Recorded>>, Compacted> {
+        let ring = self.lock();
+        if position < ring.complete_after {
+            return Err(Compacted);
+        }
+        let first = ring.events.partition_point(|event| event.position <= position);
+        Ok(ring.events.range(first..).take(max).cloned().collect())
+    }
+
+    /// Is everything after the position still there?
+    pub(crate) fn keeps(&self, position: Position) -> bool {
+        position >= self.lock().complete_after
+    }
+
+    /// Changes whenever there is more to read.
+    pub(crate) fn news(&self) -> watch::Receiver<Position> {
+        self.news.subscribe()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Ring> {
+        self.ring.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Ring {
+    fn forget_oldest(&mut self) {
+        while self.events.len() > self.events_max || self.bytes > BYTES_MAX {
+            let Some(oldest) = self.events.pop_front() else { return };
+            self.bytes -= weight(&oldest.event);
+            self.complete_after = oldest.position;
+        }
+    }
+}
+
+/// About how much memory an event takes. Names are shared with the table, mostly; that does not count.
+fn weight(event: &Event) -> usize {
+    let texts = match event {
+        Event::Granted { name, metadata, .. } | Event::Proclaimed { name, metadata, .. } => {
+            name.len() + metadata.len()
+        }
+        Event::Refused { names, .. } | Event::WaitEnded { names, .. } => {
+            names.iter().map(|name| name.len() + 64).sum()
+        }
+        Event::Intervened(intervention) => intervention.by.len() + intervention.reason.len(),
+        Event::Queued { name, .. }
+        | Event::Converted { name, .. }
+        | Event::Released { name, .. }
+        | Event::HoldEnded { name, .. }
+        | Event::Reopened { name } => name.len(),
+        Event::Thawed { prefix } => prefix.len(),
+        Event::SessionOpened { .. } | Event::SessionEnded { .. } => 0,
+    };
+    size_of::<Recorded>() + texts
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_core::{PublicSessionId, SessionId};
+
+    use super::*;
+
+    fn happened(indexes: impl IntoIterator<Item = u64>) -> Vec<(LogIndex, LogicalTime, Event)> {
+        let event = Event::SessionOpened { session: SessionId(1), public: PublicSessionId(1) };
+        indexes
+            .into_iter()
+            .map(|index| (LogIndex(index), LogicalTime::from_ms(index), event.clone()))
+            .collect()
+    }
+
+    const ROOM: u64 = 1_000;
+
+    fn ring_after(index: u64) -> EventRing {
+        let ring = EventRing::new(ROOM);
+        ring.restart_after(index);
+        ring
+    }
+
+    fn positions(ring: &EventRing, after: Position) -> Vec<(u64, u32)> {
+        let events = ring.after(after, usize::MAX).unwrap();
+        events.iter().map(|event| (event.position.index, event.position.number)).collect()
+    }
+
+    #[test]
+    fn events_are_numbered_within_their_entry_however_the_turns_fall() {
+        let ring = ring_after(4);
+        ring.record(&mut happened([5, 5]), 0);
+        ring.record(&mut happened([5, 7]), 0);
+        assert_eq!(positions(&ring, Position::end_of(4)), [(5, 0), (5, 1), (5, 2), (7, 0)]);
+        assert_eq!(positions(&ring, Position { index: 5, number: 1 }), [(5, 2), (7, 0)]);
+        assert_eq!(positions(&ring, Position::end_of(5)), [(7, 0)]);
+        assert_eq!(*ring.news().borrow(), Position { index: 7, number: 0 });
+    }
+
+    #[test]
+    fn what_was_before_the_start_or_a_snapshot_is_compacted() {
+        let ring = ring_after(4);
+        ring.record(&mut happened([5]), 0);
+        assert_eq!(ring.after(Position::end_of(3), 9).unwrap_err(), Compacted);
+        ring.restart_after(20);
+        assert_eq!(ring.after(Position::end_of(19), 9).unwrap_err(), Compacted);
+        assert!(positions(&ring, Position::end_of(20)).is_empty());
+        ring.record(&mut happened([21]), 0);
+        assert_eq!(positions(&ring, Position::end_of(20)), [(21, 0)]);
+    }
+
+    #[test]
+    fn a_reader_that_falls_behind_is_told_and_the_ring_stays_bounded() {
+        let ring = ring_after(0);
+        let reader = Position { index: 1, number: 0 };
+        ring.record(&mut happened(1..=ROOM), 0);
+        assert!(ring.keeps(Position::end_of(0)));
+        ring.record(&mut happened([ROOM + 1]), 0);
+        assert!(!ring.keeps(Position::end_of(0)) && ring.keeps(reader));
+        ring.record(&mut happened([ROOM + 2]), 0);
+        assert_eq!(ring.after(reader, 1).unwrap_err(), Compacted);
+        assert_eq!(ring.lock().events.len() as u64, ROOM);
+    }
+}

@@ -1,0 +1,216 @@
+//! One watch that this node serves: the snapshot, then the events, until something ends it.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use holdfast_proto::v1::{EventPosition, Failure, Reason, WatchFrame};
+use holdfast_replica::{Leadership, NodeId};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
+use tokio::time::{interval, timeout};
+use tokio_stream::Stream;
+use tonic::Status;
+
+use super::super::Rpc;
+use super::super::failure::{refused, stopping, unavailable};
+use super::super::look::summary;
+use super::snapshot::{self, Told};
+use super::{Ask, Start, tell};
+use crate::driver::{FIRST_GROUP, Unavailable};
+use crate::events::Position;
+
+const FRAMES_AHEAD: usize = 16;
+const EVENTS_PER_FRAME: usize = 500;
+/// How often a watch that has nothing to tell says up to where.
+const POSITION_INTERVAL: Duration = Duration::from_secs(5);
+/// How often it is looked whether a reader that does not read has been left behind.
+const LAG_CHECK_INTERVAL: Duration = Duration::from_millis(500);
+
+/// The frames, and last of all why there are no more.
+pub(super) struct Frames {
+    frames: mpsc::Receiver<WatchFrame>,
+    end: Arc<Mutex<Option<Status>>>,
+}
+
+impl Stream for Frames {
+    type Item = Result<WatchFrame, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        match self.frames.poll_recv(cx) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(Some(frame)) => Poll::Ready(Some(Ok(frame))),
+            Poll::Ready(None) => {
+                let mut end = self.end.lock().unwrap_or_else(PoisonError::into_inner);
+                Poll::Ready(end.take().map(Err))
+            }
+        }
+    }
+}
+
+pub(super) fn start(rpc: Rpc, ask: Ask, place: OwnedSemaphorePermit) -> Frames {
+    let (sender, frames) = mpsc::channel(FRAMES_AHEAD);
+    let end = Arc::new(Mutex::new(None));
+    let told_at_end = Arc::clone(&end);
+    tokio::spawn(async move {
+        let _place = place;
+        let watcher = Watcher { rpc, prefix: ask.prefix, sender };
+        if let Err(Ended::Because(failure)) = watcher.run(ask.start).await {
+            let status = failure.into();
+            *told_at_end.lock().unwrap_or_else(PoisonError::into_inner) = Some(status);
+        }
+    });
+    Frames { frames, end }
+}
+
+/// Why a watch ends.
+enum Ended {
+    Because(Failure),
+    /// Nobody listens any more.
+    Unheard,
+}
+
+impl From<Failure> for Ended {
+    fn from(failure: Failure) -> Ended {
+        Ended::Because(failure)
+    }
+}
+
+struct Watcher {
+    rpc: Rpc,
+    prefix: String,
+    sender: mpsc::Sender<WatchFrame>,
+}
+
+impl Watcher {
+    async fn run(&self, start: Start) -> Result<(), Ended> {
+        let mut told = Told::default();
+        let position = match start {
+            Start::Snapshot => {
+                told = self.tell_snapshot().await?;
+                told.start()
+            }
+            Start::Now => {
+                let position = Position::end_of(snapshot::applied_index(&self.rpc).await?);
+                self.send(at(position), position).await?;
+                position
+            }
+            Start::After(position) => {
+                // The next leader has applied all that was committed, and so all that was told.
+                let applied = snapshot::applied_index(&self.rpc).await?;
+                if position.index > applied || !self.rpc.events.keeps(position) {
+                    return Err(compacted().into());
+                }
+                position
+            }
+        };
+        self.follow(position, &told).await
+    }
+
+    async fn tell_snapshot(&self) -> Result<Told, Ended> {
+        let mut told = Told::default();
+        let mut after = None;
+        loop {
+            let page = snapshot::page(&self.rpc, &self.prefix, after).await?;
+            told.note(&page);
+            let start = told.start();
+            let complete = page.next.is_none();
+            let frame = WatchFrame {
+                locks: page.locks.into_iter().map(|lock| summary(lock, page.at)).collect(),
+                snapshot_complete: complete,
+                position: complete.then(|| wire(start)),
+                ..Default::default()
+            };
+            self.send(frame, start).await?;
+            after = page.next;
+            if after.is_none() {
+                return Ok(told);
+            }
+        }
+    }
+
+    async fn follow(&self, mut position: Position, told: &Told) -> Result<(), Ended> {
+        let mut news = self.rpc.events.news();
+        let mut leadership = self.rpc.driver.watch_leadership();
+        let mut pause = interval(POSITION_INTERVAL);
+        let mut silent = true;
+        loop {
+            news.borrow_and_update();
+            let events = self.rpc.events.after(position, EVENTS_PER_FRAME);
+            let events = events.map_err(|_| too_slow())?;
+            if let Some(last) = events.last() {
+                position = last.position;
+                let of_interest = events.iter().filter(|recorded| {
+                    tell::concerns(&recorded.event, &self.prefix) && !told.includes(recorded)
+                });
+                let events: Vec<_> = of_interest.map(|recorded| tell::event(recorded)).collect();
+                if !events.is_empty() {
+                    silent = false;
+                    self.send(WatchFrame { events, ..at(position) }, position).await?;
+                }
+                continue;
+            }
+            tokio::select! {
+                changed = news.changed() => changed.map_err(|_| stopping())?,
+                leader = lost(&mut leadership) => {
+                    let leader = leader.ok_or_else(stopping)?;
+                    let reason = Unavailable::NotLeader { leader };
+                    return Err(unavailable(reason, &self.rpc.membership).into());
+                }
+                () = self.rpc.stopping.begun() => return Err(stopping().into()),
+                () = self.sender.closed() => return Err(Ended::Unheard),
+                _ = pause.tick() => {
+                    if silent {
+                        self.send(at(position), position).await?;
+                    }
+                    silent = true;
+                }
+            }
+        }
+    }
+
+    /// Waits for the reader, but not past the point where the ring has forgotten what it needs next.
+    async fn send(&self, frame: WatchFrame, position: Position) -> Result<(), Ended> {
+        loop {
+            match timeout(LAG_CHECK_INTERVAL, self.sender.reserve()).await {
+                Ok(Ok(room)) => {
+                    room.send(frame);
+                    return Ok(());
+                }
+                Ok(Err(_)) => return Err(Ended::Unheard),
+                Err(_) if !self.rpc.events.keeps(position) => return Err(too_slow().into()),
+                Err(_) if self.rpc.stopping.has_begun() => return Err(stopping().into()),
+                Err(_) => {}
+            }
+        }
+    }
+}
+
+/// Returns when this node leads no more: with who does, or with none if the driver is gone.
+async fn lost(leadership: &mut watch::Receiver<Leadership>) -> Option<Option<NodeId>> {
+    leadership.wait_for(|now| !now.is_here).await.ok().map(|now| now.leader)
+}
+
+fn at(position: Position) -> WatchFrame {
+    WatchFrame { position: Some(wire(position)), ..Default::default() }
+}
+
+pub(super) fn wire(position: Position) -> EventPosition {
+    let Position { index, number } = position;
+    EventPosition { group: FIRST_GROUP.0, index, number }
+}
+
+fn compacted() -> Failure {
+    refused(
+        Reason::Compacted,
+        "the events after this position are no longer kept; watch anew, without a position",
+    )
+}
+
+fn too_slow() -> Failure {
+    refused(
+        Reason::SlowReader,
+        "the watch was cut off because its events were not read fast enough, and some are no longer \
+         kept; watch anew, without a position, and read faster or a narrower prefix",
+    )
+}

@@ -1,0 +1,134 @@
+//! How a watch begins: the locks as they are, page by page.
+//!
+//! Each page is read at its own moment, so a lock may change before its page is read and the change comes
+//! again as an event. The watch remembers up to which entry each page tells, and leaves such events out.
+
+use holdfast_core::{Event, LockSummary};
+use holdfast_proto::v1::Failure;
+
+use super::super::Rpc;
+use super::super::failure::bug;
+use crate::driver::{Query, ReadData};
+use crate::events::{Position, Recorded};
+
+const PAGE_SIZE: usize = 1_000;
+
+/// Up to which entry the snapshot told, for each stretch of names.
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    /// The last name of each page but the last, and the entry at which the page was read.
+    pages: Vec<(String, u64)>,
+    last_page: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct Page {
+    pub(super) locks: Vec<LockSummary>,
+    pub(super) at: holdfast_core::LogicalTime,
+    pub(super) applied_index: u64,
+    /// After which name to go on; none on the last page.
+    pub(super) next: Option<String>,
+}
+
+impl Told {
+    pub(super) fn note(&mut self, page: &Page) {
+        match &page.next {
+            Some(last) => self.pages.push((last.clone(), page.applied_index)),
+            None => self.last_page = page.applied_index,
+        }
+    }
+
+    /// Where the events begin: nothing before is of interest, some after may be told already.
+    pub(super) fn start(&self) -> Position {
+        Position::end_of(self.pages.first().map_or(self.last_page, |(_, index)| *index))
+    }
+
+    /// Did the snapshot show this? Of an event with several names, all must have been shown.
+    pub(super) fn includes(&self, recorded: &Recorded) -> bool {
+        let index = recorded.position.index;
+        if index > self.last_page {
+            return false;
+        }
+        let shown = |name: &str| {
+            let page = self.pages.partition_point(|(last, _)| last.as_str() < name);
+            index <= self.pages.get(page).map_or(self.last_page, |(_, index)| *index)
+        };
+        match &recorded.event {
+            Event::Granted { name, .. }
+            | Event::Queued { name, .. }
+            | Event::Converted { name, .. }
+            | Event::Proclaimed { name, .. }
+            | Event::Released { name, .. }
+            | Event::HoldEnded { name, .. }
+            | Event::Reopened { name } => shown(name),
+            Event::Refused { names, .. } | Event::WaitEnded { names, .. } => {
+                names.iter().all(|name| shown(name))
+            }
+            Event::SessionOpened { .. }
+            | Event::SessionEnded { .. }
+            | Event::Intervened(_)
+            | Event::Thawed { .. } => index <= self.start().index,
+        }
+    }
+}
+
+/// Reads the page after a name; this node should lead.
+pub(super) async fn page(rpc: &Rpc, prefix: &str, after: Option<String>) -> Result<Page, Failure> {
+    let (prefix, limit) = (prefix.to_owned(), PAGE_SIZE + 1);
+    let answer = rpc.read(Query::List { prefix, after, limit }).await?;
+    let ReadData::List(mut locks) = answer.data else {
+        return Err(bug("the driver read something else"));
+    };
+    let more = locks.len() > PAGE_SIZE;
+    locks.truncate(PAGE_SIZE);
+    let next = locks.last().filter(|_| more).map(|lock| lock.name.as_str().to_owned());
+    Ok(Page { locks, at: answer.at, applied_index: answer.applied_index, next })
+}
+
+/// The entry up to which this node has applied, which is at least what was committed when it was asked.
+pub(super) async fn applied_index(rpc: &Rpc) -> Result<u64, Failure> {
+    let query = Query::List { prefix: String::new(), after: None, limit: 0 };
+    Ok(rpc.read(query).await?.applied_index)
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_core::{LockName, LogicalTime};
+
+    use super::*;
+
+    fn page(index: u64, next: Option<&str>) -> Page {
+        Page {
+            locks: Vec::new(),
+            at: LogicalTime::ZERO,
+            applied_index: index,
+            next: next.map(str::to_owned),
+        }
+    }
+
+    fn reopened(name: &str, index: u64) -> Recorded {
+        let event = Event::Reopened { name: LockName::new(name).unwrap() };
+        let position = Position { index, number: 0 };
+        Recorded { position, at: LogicalTime::ZERO, unix_ms: 0, event }
+    }
+
+    #[test]
+    fn an_event_is_told_once_by_the_page_of_its_name_or_afterwards() {
+        let mut told = Told::default();
+        told.note(&page(10, Some("m")));
+        told.note(&page(20, Some("t")));
+        told.note(&page(30, None));
+        assert_eq!(told.start(), Position::end_of(10));
+        for (name, index, shown) in [
+            ("a", 10, true),
+            ("a", 11, false),
+            ("m", 10, true),
+            ("n", 20, true),
+            ("n", 21, false),
+            ("z", 30, true),
+            ("z", 31, false),
+        ] {
+            assert_eq!(told.includes(&reopened(name, index)), shown, "{name} at {index}");
+        }
+    }
+}
