@@ -10,6 +10,8 @@ use super::*;
 use crate::guard::Guard;
 use crate::session::{Command, Handle, Ticket, Trouble, Wanted};
 
+mod holds;
+
 type AcquireReply = oneshot::Receiver<Result<Vec<Guard>, AcquireError>>;
 
 /// An open session, without a stream, and the queue to its task.
@@ -38,9 +40,13 @@ impl Bench {
 
     /// An acquire that is on the wire.
     fn acquire(&mut self) -> (u64, AcquireReply) {
+        self.want(Wanted::One(v1::AcquireRequest::default()))
+    }
+
+    fn want(&mut self, wanted: Wanted) -> (u64, AcquireReply) {
         let (reply, answer) = oneshot::channel();
         let id = self.session.requests.stage(Request::Acquire(AcquireCall {
-            wanted: Wanted::One(v1::AcquireRequest::default()),
+            wanted,
             ticket: Ticket(0),
             reply,
             on_queued: None,
