@@ -100,7 +100,7 @@ fn held(status: &v1::StatusResponse) -> Option<Obstacle> {
         kind: "held",
         words: format!("{words}{since}{because}"),
         next_step: format!(
-            "wait: it is released by its holder, or ends {} after the holder was last heard of; \
+            "wait: its holder releases it, or it ends in {} unless that is heard of again; \
              `holdfast break {name} --token {} --reason TEXT` takes it away",
             in_words(holder.ends_in_ms()),
             holder.token

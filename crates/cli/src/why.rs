@@ -84,7 +84,8 @@ pub(crate) async fn run(args: WhyArgs, global: &Global) -> Result<ExitCode, Prob
     let calls = one_shot::calls(global)?;
     let status = calls.status(&args.name).await?;
     let obstacles = obstacle::of(&status);
-    let others = others(&calls, &status).await?;
+    let is_reserved = obstacles.iter().any(|obstacle| obstacle.kind == "reserved");
+    let others = if is_reserved { others(&calls, &status).await? } else { Vec::new() };
     let why = Why {
         name: args.name,
         available: obstacles.is_empty(),
