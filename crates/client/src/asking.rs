@@ -18,6 +18,7 @@ pub(crate) async fn ask(
     wait: Duration,
     on_queued: Option<Box<dyn FnOnce(u64) + Send>>,
 ) -> Result<Vec<Guard>, AcquireError> {
+    wanted.check().map_err(AcquireError::Rejected)?;
     let (reply, answer) = oneshot::channel();
     let was_sent = Arc::new(AtomicBool::new(false));
     let abandon = AbandonOnDrop::new(handle);

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use holdfast_proto::PublicSessionId;
 use holdfast_proto::v1;
 use holdfast_proto::v1::Mode;
 use tokio::sync::oneshot;
@@ -18,6 +19,7 @@ use crate::clock;
 use crate::error::{ConvertError, HoldError, LossReason, Lost, ReleaseError, RenewError, Since};
 use crate::hold::Hold;
 use crate::lease::LocalTime;
+use crate::limits::check_metadata;
 use crate::session::{Command, ConvertCall, Handle, ReleaseReply, whole_ms};
 use crate::terms::Policy;
 
@@ -160,9 +162,11 @@ impl Guard {
     /// Other metadata for the hold, for people who look at the lock.
     pub async fn proclaim(&self, metadata: impl Into<Vec<u8>>) -> Result<(), HoldError> {
         self.hold.check()?;
+        let metadata = metadata.into();
+        check_metadata(&metadata).map_err(HoldError::Rejected)?;
         let (reply, answer) = oneshot::channel();
         let hold = Arc::clone(&self.hold);
-        self.session.send(Command::Proclaim { hold, metadata: metadata.into(), reply });
+        self.session.send(Command::Proclaim { hold, metadata, reply });
         self.answer_about_hold(answer).await
     }
 
@@ -170,12 +174,12 @@ impl Guard {
     /// free at no moment in between. Returns the token under which the other holds it.
     ///
     /// From the call on this guard gives no token, unless the transfer is refused.
-    pub async fn transfer(&mut self, to_public_session_id: &str) -> Result<u64, HoldError> {
+    pub async fn transfer(&mut self, to: PublicSessionId) -> Result<u64, HoldError> {
         self.hold.check()?;
         let (reply, answer) = oneshot::channel();
         let hold = Arc::clone(&self.hold);
         hold.set_leaving(true);
-        self.session.send(Command::Transfer { hold, to: to_public_session_id.to_owned(), reply });
+        self.session.send(Command::Transfer { hold, to: to.to_string(), reply });
         self.answer_about_hold(answer).await
     }
 

@@ -15,6 +15,45 @@
 //! # }
 //! ```
 //!
+//! Several locks at one moment, or none; no order of taking them has to be agreed on:
+//!
+//! ```no_run
+//! # async fn example(client: holdfast_client::Client) -> Result<(), Box<dyn std::error::Error>> {
+//! # use std::time::Duration;
+//! let both = client.lock_all(["account/1", "account/2"]).wait(Duration::from_secs(10)).acquire().await?;
+//! let tokens = both.tokens()?;
+//! # let _ = tokens;
+//! both.release().await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! One after the other, with an age: whoever has to give way keeps it, and is the oldest one day.
+//!
+//! ```no_run
+//! # use std::time::Duration;
+//! # use holdfast_client::{AcquireError, Client, Guard, Since};
+//! async fn both(client: &Client, first: &str, second: &str) -> Result<[Guard; 2], AcquireError> {
+//!     let wait = Duration::from_secs(10);
+//!     let mut since = Since::NOW;
+//!     loop {
+//!         let died = match client.lock(first).wait(wait).wait_die().since(since).acquire().await {
+//!             Ok(one) => {
+//!                 let age = one.since();
+//!                 match client.lock(second).wait(wait).wait_die().since(age).acquire().await {
+//!                     Ok(other) => return Ok([one, other]),
+//!                     // What was held is released here.
+//!                     Err(error) => error,
+//!                 }
+//!             }
+//!             Err(error) => error,
+//!         };
+//!         let AcquireError::Died { since: age } = died else { return Err(died) };
+//!         since = age;
+//!     }
+//! }
+//! ```
+//!
 //! What the library takes care of:
 //! - it keeps the session alive, follows the leader, and sends what was not answered again under the
 //!   same request id, so that every operation takes effect once;
@@ -49,6 +88,7 @@ mod guard_all;
 mod hold;
 mod in_flight;
 pub mod lease;
+mod limits;
 mod lock;
 mod lock_all;
 #[cfg(feature = "planted")]

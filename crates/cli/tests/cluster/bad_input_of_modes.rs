@@ -1,6 +1,7 @@
 //! Bad input for what is more than one exclusive lock: modes, acquire-all, conversions, interventions.
 //! Each is told what is wrong, and nothing enters the log.
 
+use holdfast_client::AcquireError;
 use holdfast_proto::v1::*;
 use tonic::Code;
 
@@ -249,4 +250,32 @@ async fn what_is_not_there_is_told_by_its_own_reason() {
 
     // The hold is as it was.
     assert_eq!(scene.cluster.client().status("held").await.holders[0].token, scene.token);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_no_message_could_carry_does_not_get_in_the_way_of_others() {
+    let scene = Scene::set().await;
+    let client = scene.cluster.library().await;
+    let refused = |error: AcquireError| match error {
+        AcquireError::Rejected(rejection) if !rejection.may_have_happened => rejection.reason,
+        other => panic!("{other:?}"),
+    };
+    let huge = client.lock("x".repeat(20 << 20)).acquire().await.unwrap_err();
+    assert_eq!(refused(huge), Reason::InvalidName);
+    let wordy = client.lock("a").metadata(vec![0; 20 << 20]).acquire().await.unwrap_err();
+    assert_eq!(refused(wordy), Reason::InvalidMetadata);
+    let names = || (0..100_000).map(|number| format!("{number:0>500}"));
+    let many = client.lock_all(names()).acquire().await.unwrap_err();
+    assert_eq!(refused(many), Reason::TooManyNames);
+    let none = client.lock_all(Vec::<String>::new()).acquire().await.unwrap_err();
+    assert_eq!(refused(none), Reason::TooManyNames);
+
+    // As large as it may be, and as many at once as one likes: that is more than one frame.
+    let full = (0..60).map(|round| {
+        let names: Vec<String> = names().skip(round * 256).take(256).collect();
+        tokio::spawn(client.lock_all(names).acquire())
+    });
+    for all in full.collect::<Vec<_>>() {
+        assert_eq!(all.await.unwrap().unwrap().tokens().unwrap().len(), 256);
+    }
 }

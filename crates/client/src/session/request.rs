@@ -16,6 +16,7 @@ use crate::error::{
 };
 use crate::guard::{Guard, ReleaseOutcome};
 use crate::hold::{Hold, HoldRef};
+use crate::limits::{check_metadata, check_name, check_names};
 
 #[derive(Debug)]
 pub(crate) enum Request {
@@ -65,6 +66,20 @@ impl Wanted {
             }
             Wanted::All(request) => {
                 Kind::AcquireAll(v1::AcquireAllRequest { request_id, ..request.clone() })
+            }
+        }
+    }
+
+    /// Whether a node could take it at all.
+    pub(crate) fn check(&self) -> Result<(), Rejection> {
+        match self {
+            Wanted::One(request) => {
+                check_name(&request.name)?;
+                check_metadata(&request.metadata)
+            }
+            Wanted::All(request) => {
+                check_names(request.members.iter().map(|member| member.name.as_str()))?;
+                check_metadata(&request.metadata)
             }
         }
     }
@@ -163,6 +178,16 @@ impl Request {
             }
         };
         v1::Operation { kind: Some(kind) }
+    }
+
+    /// How many names it carries: by these the size of a frame is bounded.
+    pub(crate) fn name_count(&self) -> usize {
+        match self {
+            Request::Acquire(AcquireCall { wanted: Wanted::All(request), .. }) => {
+                request.members.len().max(1)
+            }
+            _ => 1,
+        }
     }
 
     /// How long the answer may take by the request's own will.

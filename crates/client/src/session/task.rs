@@ -26,7 +26,7 @@ use crate::lease::RenewalId;
 use crate::trouble::Contact;
 
 /// So that a frame stays far below the servers' message limit, whatever the operations hold.
-const OPERATIONS_PER_FRAME_MAX: usize = 256;
+const NAMES_PER_FRAME_MAX: usize = 256;
 
 /// A client that is done does not wait longer than this for the cluster to hear it.
 const CLOSING_PATIENCE: Duration = Duration::from_secs(2);
@@ -270,7 +270,7 @@ impl Task {
     fn flush(&mut self, outbound: &mpsc::UnboundedSender<ClientFrame>) -> Result<(), Verdict> {
         let session = &mut self.session;
         while session.requests.has_staged() {
-            let ids = session.requests.take_staged(OPERATIONS_PER_FRAME_MAX);
+            let ids = session.requests.take_staged(NAMES_PER_FRAME_MAX, Request::name_count);
             let (now, local_now) = (Instant::now(), clock::now());
             let mut operations = Vec::with_capacity(ids.len());
             for id in ids {

@@ -60,9 +60,12 @@ impl Session {
         let is_first = self.holds_of(id).next().is_none();
         let entry = if is_first { id } else { self.requests.reserve_id() };
         let acquire = self.acquire_of(id, call, &grant);
+        // A hold that is entered again keeps its lease, with the renewals that are under way.
         let entered = self.holds_of(acquire).find(|hold| hold.name == grant.name);
         let lease = entered.map_or(HoldId(entry), |hold| hold.lease);
-        if let Some(mut leases) = self.leases() {
+        if entered.is_none()
+            && let Some(mut leases) = self.leases()
+        {
             leases.granted(lease, grant.deadline_ms.map(LogicalTime));
         }
         let key = HoldKey { acquire, entry };

@@ -68,7 +68,7 @@ impl Bench {
     }
 
     fn send_all(&mut self) {
-        for id in self.session.requests.take_staged(100) {
+        for id in self.session.requests.take_staged(100, |_| 1) {
             self.session.requests.mark_sent(id, clock::now(), Instant::now());
         }
     }
@@ -87,7 +87,7 @@ impl Bench {
     }
 
     fn staged_releases(&mut self) -> usize {
-        let staged = self.session.requests.take_staged(100);
+        let staged = self.session.requests.take_staged(100, |_| 1);
         let is_release =
             |id: &&u64| matches!(self.session.requests.get(**id), Some(Request::Release { .. }));
         staged.iter().filter(is_release).count()
@@ -202,7 +202,7 @@ fn an_overloaded_node_gets_the_request_again_and_a_follower_sends_us_on() {
     let (id, _answer) = bench.acquire();
     assert_eq!(bench.fail(id, Reason::Overloaded, true), Verdict::GoOn);
     bench.session.stage_due_retries(Instant::now() + Duration::from_secs(1));
-    assert_eq!(bench.session.requests.take_staged(10), [id]);
+    assert_eq!(bench.session.requests.take_staged(10, |_| 1), [id]);
     for reason in [Reason::NotLeader, Reason::OutOfSpace] {
         assert!(matches!(bench.fail(id, reason, true), Verdict::Move { .. }), "{reason:?}");
         assert!(bench.session.requests.get(id).is_some(), "it waits for the next stream");
@@ -217,7 +217,7 @@ fn a_request_that_nobody_waits_for_is_not_sent_again_for_ever() {
     bench.fail(acquire, Reason::TooManyUnacknowledged, true);
     bench.fail(cancel, Reason::TooManyUnacknowledged, true);
     bench.session.stage_due_retries(Instant::now() + Duration::from_secs(1));
-    assert_eq!(bench.session.requests.take_staged(10), [cancel]);
+    assert_eq!(bench.session.requests.take_staged(10, |_| 1), [cancel]);
     assert_eq!(bench.session.requests.earliest_answer_due(), None);
     bench.answer(cancel, cancelled_with(CancelOutcome::Cancelled(Cancelled {})));
     assert_eq!(bench.session.requests.acked_through(), cancel);

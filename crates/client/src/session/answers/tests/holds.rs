@@ -56,7 +56,7 @@ impl Bench {
 
     /// The releases that are ready to go out: name, token, acquire.
     fn releases(&mut self) -> Vec<(String, u64, u64)> {
-        let staged = self.session.requests.take_staged(100);
+        let staged = self.session.requests.take_staged(100, |_| 1);
         let requests = staged.iter().filter_map(|id| self.session.requests.get(*id));
         let releases = requests.filter_map(|request| match request.to_operation(0).kind {
             Some(Kind::Release(release)) => {
