@@ -3,7 +3,9 @@
 use clap::{Args, ColorChoice, CommandFactory, Parser, Subcommand, ValueEnum};
 
 use crate::cluster::ClusterVerb;
-use crate::{acquire, dev, exec_child, kill_group, lock, ls, release, renew, server, status};
+use crate::{
+    acquire, dev, exec_child, kill_group, lock, ls, release, renew, server, status, watch,
+};
 use crate::{break_lock, freeze, kill_session, set_permits, thaw, transfer, why};
 
 const EXIT_CODES: &str = "\
@@ -94,6 +96,7 @@ pub(crate) enum Verb {
     Status(status::StatusArgs),
     Why(why::WhyArgs),
     Ls(ls::LsArgs),
+    Watch(watch::WatchArgs),
     /// Shows the sessions of the cluster.
     #[command(after_help = "Examples:
   holdfast sessions

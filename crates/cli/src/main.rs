@@ -35,6 +35,7 @@ mod stop_signal;
 mod terms;
 mod thaw;
 mod transfer;
+mod watch;
 mod why;
 
 use std::process::ExitCode;
@@ -75,6 +76,7 @@ fn run(cli: Cli) -> Result<ExitCode, Problem> {
         Verb::Renew(args) => on_one_thread(renew::run(args, &global)),
         Verb::Status(args) => on_one_thread(status::run(args, &global)),
         Verb::Ls(args) => on_one_thread(ls::run(args, &global)),
+        Verb::Watch(args) => on_one_thread(watch::run(args, &global)),
         Verb::Sessions => on_one_thread(sessions::run(&global)),
         Verb::Why(args) => on_one_thread(why::run(args, &global)),
         Verb::Break(args) => on_one_thread(break_lock::run(args, &global)),

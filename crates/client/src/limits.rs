@@ -24,12 +24,12 @@ pub(crate) fn check_metadata(metadata: &[u8]) -> Result<(), Rejection> {
 }
 
 pub(crate) fn check_names<'a>(
-    names: impl ExactSizeIterator<Item = &'a str>,
+    mut names: impl ExactSizeIterator<Item = &'a str>,
 ) -> Result<(), Rejection> {
     if names.len() > MEMBERS_MAX {
         return Err(refused(Reason::TooManyNames, "one acquire-all takes 1 to 256 locks"));
     }
-    names.map(check_name).collect()
+    names.try_for_each(check_name)
 }
 
 fn refused(reason: Reason, words: &str) -> Rejection {

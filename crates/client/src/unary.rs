@@ -8,6 +8,7 @@
 
 mod cluster;
 mod intervene;
+mod watch;
 
 use std::time::Duration;
 
@@ -29,6 +30,7 @@ use crate::session::{whole_ms, words_of};
 use crate::trouble::{Contact, Troubles};
 
 pub use intervene::Why;
+pub use watch::{Watch, Watched};
 
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
 /// A node that is silent for this long, beyond the call's own wait, is left for the next.
