@@ -113,7 +113,7 @@ impl LockTable {
             }
             Reply::CancelTooLate => {
                 let grants = match question {
-                    Question::Cancel { target } => self.grants_of(call.session, *target),
+                    Question::Cancel { target } => self.grants_by(call.session, *target),
                     _ => [].into(),
                 };
                 // On a retry the hold may be gone. What counts for the sender is that nothing is held.
@@ -158,6 +158,19 @@ impl LockTable {
             Some(grant) => Outcome::Granted(grant.clone()),
             None => Outcome::Rejected(Rejection::GrantEnded),
         }
+    }
+
+    /// What a session holds by that request: an acquire, a re-entry, a conversion.
+    fn grants_by(&self, id: SessionId, request: RequestId) -> Box<[Grant]> {
+        let Some(session) = self.sessions.get(&id) else { return [].into() };
+        let mut grants = self.grants_of(id, session.acquire_of(request)).into_vec();
+        // The conversion of one lock of an acquire-all concerns that one.
+        if let Some(Question::Convert { name, .. }) =
+            session.answers.get(request).map(|answer| &answer.question)
+        {
+            grants.retain(|grant| grant.name == *name);
+        }
+        grants.into_boxed_slice()
     }
 
     /// What a session holds by that acquire.

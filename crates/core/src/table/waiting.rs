@@ -123,7 +123,7 @@ impl LockTable {
     }
 
     /// Where an actor stands, if that is only one place.
-    fn place_if_only(&self, actor: Actor) -> Option<Place> {
+    pub(crate) fn place_if_only(&self, actor: Actor) -> Option<Place> {
         let mut waits = self.waits_of(actor);
         match (waits.next()?.1.places.as_slice(), waits.next()) {
             ([place], None) => Some(place.clone()),
