@@ -5,6 +5,7 @@
 
 use crate::history::{History, Violation};
 
+pub mod ages;
 pub mod deadlock;
 pub mod doors;
 mod evidence;
@@ -13,6 +14,7 @@ pub mod expiry;
 pub mod fence;
 pub mod fifo;
 mod holders;
+pub mod interventions;
 pub mod linearizability;
 mod log;
 pub mod once;
@@ -44,6 +46,8 @@ pub fn check_with(history: &History, promises: &Promises) -> Vec<Violation> {
     violations.extend(fifo::check(&evidence));
     violations.extend(together::check(&evidence));
     violations.extend(deadlock::check(&evidence));
+    violations.extend(ages::check(&evidence));
+    violations.extend(interventions::check(&evidence));
     violations.extend(doors::check(&evidence, promises));
     violations.extend(validity::check(&evidence));
     violations.extend(once::check(&evidence));

@@ -147,6 +147,8 @@ impl LockTable {
             .filter(|hold| want.converts != Some(hold.key()))
             .map(|hold| hold.actor());
         let tangled = queue.tangled_before(want.ticket).filter(|_| want.converts.is_none());
+        #[cfg(feature = "planted")]
+        let tangled = tangled.filter(|_| !crate::planted::Bug::CycleThroughQueueMissed.is_active());
         let ahead = tangled
             .filter(|waiter| !like || conflicts(waiter.mode, want.mode))
             .map(|waiter| (waiter.session, waiter.actor));

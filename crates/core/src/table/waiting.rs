@@ -100,6 +100,12 @@ impl LockTable {
     /// Gives up the places of a wait that its session no longer has.
     pub(crate) fn leave_queues(&mut self, id: SessionId, request: RequestId, wait: &Wait) {
         for place in wait.places.as_slice() {
+            #[cfg(feature = "planted")]
+            if crate::planted::Bug::AcquireAllLeavesAPlace.is_active()
+                && wait.places.as_slice().iter().position(|it| it.name == place.name) == Some(1)
+            {
+                continue;
+            }
             let Some(resource) = self.resources.get_mut(&place.name) else { continue };
             if resource.queue_mut().remove(place.ticket).is_some() {
                 self.waiter_count -= 1;
