@@ -2,7 +2,10 @@
 
 use clap::{Args, ColorChoice, CommandFactory, Parser, Subcommand, ValueEnum};
 
-use crate::{acquire, dev, exec_child, kill_group, lock, ls, release, renew, server, status};
+use crate::cluster::ClusterVerb;
+use crate::{
+    acquire, dev, exec_child, kill_group, lock, ls, release, renew, server, status, watch,
+};
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -90,6 +93,7 @@ pub(crate) enum Verb {
     Renew(renew::RenewArgs),
     Status(status::StatusArgs),
     Ls(ls::LsArgs),
+    Watch(watch::WatchArgs),
     /// Shows the sessions of the cluster.
     #[command(after_help = "Examples:
   holdfast sessions
@@ -97,7 +101,11 @@ pub(crate) enum Verb {
     Sessions,
     /// Looks after the cluster itself.
     #[command(after_help = "Examples:
-  holdfast cluster status")]
+  holdfast cluster status
+  holdfast cluster add --id 4 --peer-address 10.0.0.4:7421 --client-address 10.0.0.4:7420
+  holdfast cluster replace 2 --id 5 --peer-address 10.0.0.5:7421 --client-address 10.0.0.5:7420
+  holdfast cluster remove 3
+  holdfast cluster transfer --to 1")]
     Cluster {
         #[command(subcommand)]
         verb: ClusterVerb,
@@ -106,15 +114,6 @@ pub(crate) enum Verb {
     ExecChild(exec_child::ExecChildArgs),
     #[command(name = "kill-group", hide = true)]
     KillGroup(kill_group::KillGroupArgs),
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum ClusterVerb {
-    /// Shows the nodes, who leads, and how far each replica is.
-    #[command(after_help = "Examples:
-  holdfast cluster status
-  holdfast cluster status --output json")]
-    Status,
 }
 
 #[cfg(test)]

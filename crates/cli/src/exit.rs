@@ -146,7 +146,16 @@ fn code_of(rejection: &Rejection) -> Code {
         | Reason::InvalidPage
         | Reason::InvalidFrame
         | Reason::RequestIdReused
-        | Reason::SessionExists => Code::Usage,
+        | Reason::SessionExists
+        | Reason::InvalidNodeId
+        | Reason::InvalidAddress
+        | Reason::NodeIdInUse
+        | Reason::AddressInUse
+        | Reason::UnknownNode
+        | Reason::NotAVoter
+        | Reason::LastVoter
+        | Reason::TooManyNodes => Code::Usage,
+        Reason::ChangeUnderWay | Reason::NotCaughtUp => Code::Busy,
         Reason::UnknownSession | Reason::NotHeld | Reason::GrantEnded => Code::LockLost,
         Reason::TooManySessions
         | Reason::TooManyHolds

@@ -23,13 +23,14 @@ mod server;
 mod sessions;
 mod status;
 mod stop_signal;
+mod watch;
 
 use std::process::ExitCode;
 
 use clap::FromArgMatches;
 use tokio::runtime::Builder;
 
-use crate::cli::{Cli, ClusterVerb, Verb};
+use crate::cli::{Cli, Verb};
 use crate::exit::{Code, Problem};
 
 fn main() -> ExitCode {
@@ -62,8 +63,9 @@ fn run(cli: Cli) -> Result<ExitCode, Problem> {
         Verb::Renew(args) => on_one_thread(renew::run(args, &global)),
         Verb::Status(args) => on_one_thread(status::run(args, &global)),
         Verb::Ls(args) => on_one_thread(ls::run(args, &global)),
+        Verb::Watch(args) => on_one_thread(watch::run(args, &global)),
         Verb::Sessions => on_one_thread(sessions::run(&global)),
-        Verb::Cluster { verb: ClusterVerb::Status } => on_one_thread(cluster::status(&global)),
+        Verb::Cluster { verb } => on_one_thread(cluster::run(verb, &global)),
     }
 }
 

@@ -14,7 +14,8 @@ use crate::stop_signal::StopSignal;
 
 /// Runs one node of a cluster.
 ///
-/// Says `serving` on stderr once it can serve. SIGTERM or Ctrl-C hands leadership over and stops it.
+/// Says `serving` on stderr once it can serve. SIGTERM or Ctrl-C hands leadership over and stops it. A node
+/// that was removed from the cluster ends with exit code 77.
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 #[command(after_help = "Logs go to stderr; HOLDFAST_LOG says which, for example debug.
@@ -37,9 +38,15 @@ pub(crate) async fn run(args: ServerArgs) -> Result<ExitCode, Problem> {
     };
     let config =
         NodeConfig::load(&path).map_err(|error| Problem::new(Code::Usage, error.to_string()))?;
+    let config_joins = config.join;
     // Before the start, which may take a while: a signal then must not cut it off half way.
     let mut stop = StopSignal::listen()?;
     let mut node = Node::start(config).await.map_err(cannot_start)?;
+    if config_joins {
+        output::say(
+            "waiting for the cluster to come to this node, if `holdfast cluster add` was told",
+        );
+    }
     let told_to_stop = tokio::select! {
         () = node.serving() => false,
         () = stop.received() => true,
@@ -70,6 +77,11 @@ pub(crate) fn cannot_start(error: StartError) -> Problem {
     Problem::new(code, error.to_string())
 }
 
+/// To start a node again that was removed would be in vain, and its exit code says so.
 pub(crate) fn stopped_by_itself(reason: &StopReason) -> Problem {
-    Problem::new(Code::Unavailable, format!("the node stopped because {reason}"))
+    let code = match reason {
+        StopReason::Removed => Code::Denied,
+        _ => Code::Unavailable,
+    };
+    Problem::new(code, format!("the node stopped because {reason}"))
 }

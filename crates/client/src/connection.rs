@@ -16,13 +16,20 @@ const RESPONSE_BYTES_MAX: usize = 17 * 1024 * 1024;
 pub(crate) async fn connect(
     address: &str,
 ) -> Result<LockServiceClient<Channel>, tonic::transport::Error> {
-    let channel = Endpoint::from_shared(format!("http://{address}"))?
+    Ok(lock_service(open(address).await?))
+}
+
+pub(crate) fn lock_service(channel: Channel) -> LockServiceClient<Channel> {
+    LockServiceClient::new(channel).max_decoding_message_size(RESPONSE_BYTES_MAX)
+}
+
+pub(crate) async fn open(address: &str) -> Result<Channel, tonic::transport::Error> {
+    Endpoint::from_shared(format!("http://{address}"))?
         .connect_timeout(CONNECT_TIMEOUT)
         .tcp_nodelay(true)
         .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
         .keep_alive_timeout(KEEPALIVE_TIMEOUT)
         .keep_alive_while_idle(true)
         .connect()
-        .await?;
-    Ok(LockServiceClient::new(channel).max_decoding_message_size(RESPONSE_BYTES_MAX))
+        .await
 }

@@ -2,6 +2,9 @@
 
 use std::str::FromStr;
 
+/// No cluster has more nodes.
+const TOLD_MAX: usize = 64;
+
 /// A comma-separated list of `host:port` that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidEndpoints {
@@ -14,12 +17,20 @@ pub enum InvalidEndpoints {
 /// A non-empty list of `host:port` texts, with a place in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Endpoints {
+    /// Those that the client was made with and those that the cluster told of, in the order in which
+    /// they are tried.
     addresses: Vec<String>,
+    /// Never forgotten: they may be names that lead to other nodes tomorrow.
+    configured: Vec<String>,
+    /// The nodes of the cluster, as it last said.
+    told: Vec<String>,
     next: usize,
     /// Asked before the list, once.
     leader_hint: Option<String>,
     /// The node that could not be reached last. Followers may name a dead leader for a while.
     unreachable: Option<String>,
+    /// How many could not be reached since one was.
+    unreachable_count: usize,
 }
 
 impl FromStr for Endpoints {
@@ -35,7 +46,17 @@ impl FromStr for Endpoints {
         if addresses.is_empty() {
             return Err(InvalidEndpoints::Empty);
         }
-        Ok(Endpoints { addresses, next: 0, leader_hint: None, unreachable: None })
+        let configured = addresses.clone();
+        let told = Vec::new();
+        Ok(Endpoints {
+            addresses,
+            configured,
+            told,
+            next: 0,
+            leader_hint: None,
+            unreachable: None,
+            unreachable_count: 0,
+        })
     }
 }
 
@@ -75,23 +96,48 @@ impl Endpoints {
     /// In its turn it is still tried.
     pub(crate) fn could_not_reach(&mut self, address: &str) {
         self.unreachable = Some(address.to_owned());
+        self.unreachable_count += 1;
+        let place = self.addresses.iter().position(|known| known == address);
+        let was_replaced = !self.told.is_empty() && !self.told.iter().any(|told| told == address);
+        if let (true, Some(place)) = (was_replaced, place) {
+            // The cluster does not know it either: the others are tried first from now on.
+            let address = self.addresses.remove(place);
+            self.addresses.push(address);
+            if self.next > place {
+                self.next -= 1;
+            }
+        }
     }
 
     pub(crate) fn reached(&mut self) {
         self.unreachable = None;
+        self.unreachable_count = 0;
+    }
+
+    /// Nobody could be reached in a whole round: there is no hurry to begin the next.
+    pub(crate) fn has_tried_all(&self) -> bool {
+        self.unreachable_count >= self.addresses.len()
     }
 
     pub(crate) fn count(&self) -> usize {
         self.addresses.len()
     }
 
-    /// Nodes that the cluster told about are asked after the configured ones.
+    /// The cluster said who its nodes are. New ones are tried after the others, and those that are gone are
+    /// forgotten, so that whoever lives longer than the nodes it began with finds the cluster all the same.
     pub(crate) fn learn(&mut self, addresses: &[String]) {
-        for address in addresses {
-            if checked_address(address).is_ok() && !self.addresses.contains(address) {
+        let told = addresses.iter().filter(|address| checked_address(address).is_ok());
+        self.told = told.take(TOLD_MAX).cloned().collect();
+        let next = self.addresses.get(self.next).cloned();
+        self.addresses
+            .retain(|address| self.configured.contains(address) || self.told.contains(address));
+        for address in &self.told {
+            if !self.addresses.contains(address) {
                 self.addresses.push(address.clone());
             }
         }
+        let place = self.addresses.iter().position(|address| Some(address) == next.as_ref());
+        self.next = place.unwrap_or(0);
     }
 }
 
@@ -129,10 +175,31 @@ mod tests {
     #[test]
     fn nodes_told_by_the_cluster_are_added_once() {
         let mut endpoints: Endpoints = "a:1".parse().unwrap();
-        endpoints.learn(&["a:1".into(), "b:2".into(), "nonsense".into()]);
-        endpoints.learn(&["b:2".into()]);
+        endpoints.learn(&["a:1".into(), "b:2".into(), "nonsense".into(), "b:2".into()]);
         let tried: Vec<_> = (0..3).map(|_| endpoints.next_address()).collect();
         assert_eq!(tried, ["a:1", "b:2", "a:1"]);
+    }
+
+    #[test]
+    fn nodes_that_are_gone_are_forgotten_but_for_the_configured_ones() {
+        let mut endpoints: Endpoints = "a:1".parse().unwrap();
+        endpoints.learn(&["a:1".into(), "b:2".into()]);
+        endpoints.learn(&["c:3".into(), "d:4".into()]);
+        let tried: Vec<_> = (0..4).map(|_| endpoints.next_address()).collect();
+        assert_eq!(tried, ["a:1", "c:3", "d:4", "a:1"]);
+    }
+
+    #[test]
+    fn a_node_that_was_replaced_is_tried_last_once_it_is_not_reached() {
+        let mut endpoints: Endpoints = "a:1,b:2".parse().unwrap();
+        endpoints.learn(&["c:3".into(), "d:4".into()]);
+        for old in ["a:1", "b:2"] {
+            assert_eq!(endpoints.next_address(), old);
+            endpoints.could_not_reach(old);
+            assert!(!endpoints.has_tried_all());
+        }
+        let tried: Vec<_> = (0..5).map(|_| endpoints.next_address()).collect();
+        assert_eq!(tried, ["c:3", "d:4", "a:1", "b:2", "c:3"]);
     }
 
     #[test]

@@ -1,8 +1,13 @@
 //! Single calls, without a stream and without heartbeats: for looking, and for scripts that hold a
 //! lock across commands.
 //!
+//! Operators look after the cluster in the same way; see `cluster`.
+//!
 //! A call asks one node after the other, follows the leader, and repeats itself under the same
 //! request id until it is answered or its time is over.
+
+mod cluster;
+mod watch;
 
 use std::time::Duration;
 
@@ -22,6 +27,8 @@ use crate::error::{Cycle, Rejection, Unavailable};
 use crate::guard::ReleaseOutcome;
 use crate::session::{whole_ms, words_of};
 use crate::trouble::{Contact, Troubles};
+
+pub use watch::{Watch, Watched};
 
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
 /// A node that is silent for this long, beyond the call's own wait, is left for the next.
@@ -264,6 +271,15 @@ impl Unary {
         own_wait: Duration,
         ask: impl AsyncFn(LockServiceClient<Channel>) -> Result<Response<T>, Status>,
     ) -> Result<T, CallError> {
+        let ask = async |channel| ask(connection::lock_service(channel)).await;
+        self.call_on(own_wait, ask).await
+    }
+
+    async fn call_on<T>(
+        &self,
+        own_wait: Duration,
+        ask: impl AsyncFn(Channel) -> Result<Response<T>, Status>,
+    ) -> Result<T, CallError> {
         let start = Instant::now();
         let deadline = start + own_wait + self.timeout;
         let refused_deadline = deadline.min(start + REFUSED_PATIENCE);
@@ -303,9 +319,9 @@ impl Unary {
 async fn attempt<T>(
     address: &str,
     patience: Duration,
-    ask: impl AsyncFn(LockServiceClient<Channel>) -> Result<Response<T>, Status>,
+    ask: impl AsyncFn(Channel) -> Result<Response<T>, Status>,
 ) -> Result<T, (Contact, Failure)> {
-    let node = connection::connect(address).await.map_err(|error| {
+    let node = connection::open(address).await.map_err(|error| {
         let contact = if is_refusal(&error) { Contact::Refused } else { Contact::NotMade };
         (contact, unreachable(&words_of(&error), false))
     })?;

@@ -65,7 +65,9 @@ impl World {
     fn apply(&mut self, command: Command) -> Outcome {
         self.index += 1;
         let mut events = Vec::new();
-        self.table.apply(LogIndex(self.index), LogicalTime::from_ms(1), command, &mut events)
+        // A millisecond passes between two commands.
+        let at = LogicalTime::from_ms(self.index);
+        self.table.apply(LogIndex(self.index), at, command, &mut events)
     }
 
     fn call(&mut self, session: u64) -> Call {

@@ -35,6 +35,7 @@ mod shelf;
 mod snapshot;
 pub(crate) mod wait;
 mod waiting;
+mod waits;
 
 pub use snapshot::Digest;
 
@@ -46,7 +47,6 @@ use resource::Resource;
 use session::Session;
 use shelf::Shelf;
 use snapshot::Unfinished;
-use waiting::Waiting;
 
 /// The replicated state: sessions, locks, queues.
 ///
@@ -70,8 +70,6 @@ pub struct LockTable {
     pub(crate) waiter_count: usize,
     /// Resources that a lock delay keeps closed, by the end of it.
     pub(crate) closed: BTreeSet<(LogicalTime, LockName)>,
-    /// Actors that wait.
-    pub(crate) waiting: BTreeSet<Waiting>,
     /// A snapshot that is being written.
     unfinished: Option<Unfinished>,
     /// What the present command has freed, or made easier to get. Empty between two commands.
@@ -95,7 +93,6 @@ impl LockTable {
             public_ids: BTreeSet::new(),
             waiter_count: 0,
             closed: BTreeSet::new(),
-            waiting: BTreeSet::new(),
             unfinished: None,
             freed: Vec::new(),
         }

@@ -48,9 +48,21 @@ impl Reason {
             | Reason::DuplicateName
             | Reason::InvalidFreeze
             | Reason::InvalidPrefix
-            | Reason::InvalidIntervention => Code::InvalidArgument,
+            | Reason::InvalidIntervention
+            | Reason::InvalidNodeId
+            | Reason::InvalidAddress => Code::InvalidArgument,
             Reason::Compacted => Code::OutOfRange,
-            Reason::UnknownSession | Reason::NoSuchSession | Reason::NoSuchWaiter => Code::NotFound,
+            Reason::UnknownSession
+            | Reason::NoSuchSession
+            | Reason::NoSuchWaiter
+            | Reason::UnknownNode => Code::NotFound,
+            Reason::NodeIdInUse | Reason::AddressInUse => Code::AlreadyExists,
+            Reason::NotAVoter
+            | Reason::LastVoter
+            | Reason::ChangeUnderWay
+            | Reason::NoQuorumLeft
+            | Reason::NotCaughtUp
+            | Reason::TooManyNodes => Code::FailedPrecondition,
             Reason::NotHeld
             | Reason::GrantEnded
             | Reason::SessionExists
@@ -163,7 +175,7 @@ mod tests {
 
     #[test]
     fn every_failure_survives_the_way_through_a_status() {
-        assert_eq!(every_reason().len(), 49);
+        assert_eq!(every_reason().len(), 60);
         for reason in every_reason() {
             for (retryable, may_have_happened) in
                 [(false, false), (false, true), (true, false), (true, true)]

@@ -88,6 +88,10 @@ fn frames() -> Vec<Vec<u8>> {
         from_node: 1,
         to_node: 2,
         data_dir_id: "00".repeat(16),
+        cluster_id: "01".repeat(16),
+        peer_address: "127.0.0.1:7421".into(),
+        client_address: "127.0.0.1:7420".into(),
+        log_version: 1,
     };
     let messages = vec![peer_v1::GroupMessage { group: 1, message: vec![8; 40] }; 3];
     let start = peer_v1::SnapshotStart { group: 1, total_bytes: 1 << 40 };

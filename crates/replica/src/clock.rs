@@ -98,6 +98,22 @@ mod tests {
     }
 
     #[test]
+    fn ticks_are_given_once_each_however_time_is_cut() {
+        let mut clock = Clock::new(ms(50), ms(250));
+        let moments = [0, 30, 60, 90, 100, 249, 250, 400];
+        let ticks = moments.map(|now| clock.advance(ms(now)).ticks);
+        assert_eq!(ticks, [0, 0, 1, 0, 1, 2, 1, 3]);
+    }
+
+    #[test]
+    fn the_longest_allowed_turn_is_no_stall() {
+        let mut clock = Clock::new(ms(50), ms(250));
+        clock.advance(ms(0));
+        assert_eq!(clock.advance(ms(250)), Elapsed { ticks: 5, stalled: false });
+        assert_eq!(clock.advance(ms(501)), Elapsed { ticks: 5, stalled: true });
+    }
+
+    #[test]
     fn a_stalled_turn_counts_as_the_longest_allowed_one() {
         let mut clock = Clock::new(ms(50), ms(250));
         clock.advance(ms(0));

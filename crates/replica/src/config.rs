@@ -23,6 +23,8 @@ pub struct ReplicaConfig {
     /// A snapshot is taken after so many log entries, or so many bytes of them, whichever is first.
     pub snapshot_every_entries: u64,
     pub snapshot_every_bytes: u64,
+    /// How many entries of the table a turn writes into a snapshot that is under way.
+    pub snapshot_slice_entries: usize,
     /// Entries below a snapshot that are kept for followers that lag a little.
     pub keep_entries: u64,
     /// ... but no more bytes of them than this.
@@ -36,5 +38,35 @@ impl ReplicaConfig {
     pub fn stall_max(&self) -> Duration {
         let ticks = u32::try_from(self.election_ticks.0 / 2).unwrap_or(u32::MAX).max(1);
         self.tick.saturating_mul(ticks)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stall_is_longer_than_half_the_shortest_election_timeout() {
+        let stall_max_ms = |election_ticks| {
+            let config = ReplicaConfig {
+                group: GroupId(1),
+                node: NodeId(1),
+                voters: Vec::new(),
+                tick: Duration::from_millis(50),
+                heartbeat_ticks: 2,
+                election_ticks,
+                grace: Span::ZERO,
+                snapshot_every_entries: 1,
+                snapshot_every_bytes: 1,
+                snapshot_slice_entries: 1,
+                keep_entries: 1,
+                keep_bytes: 1,
+                limits: Limits::default(),
+            };
+            config.stall_max().as_millis()
+        };
+        assert_eq!(stall_max_ms((10, 20)), 250);
+        assert_eq!(stall_max_ms((7, 8)), 150);
+        assert_eq!(stall_max_ms((1, 2)), 50, "never less than a tick");
     }
 }

@@ -4,6 +4,7 @@ use holdfast_core::{Event, LogIndex, LogicalTime, Outcome};
 
 use crate::id::NodeId;
 use crate::log_store::{HardState, LogEntry, SnapshotFile};
+use crate::membership::{ChangeRefusal, Membership};
 
 /// The driver's name for a call or a read, given back with its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -63,6 +64,13 @@ pub enum Effect {
         event: Event,
     },
     LeadershipChanged(Leadership),
+    /// A change of the membership is complete, or refused with nothing in the log.
+    ChangeEnded {
+        ticket: Ticket,
+        result: Result<(), ChangeRefusal>,
+    },
+    /// Who the members are from here on; on every replica.
+    MembershipChanged(Membership),
     /// Make this durable beside the log, then say `handle_snapshot_saved`.
     SaveSnapshot(SnapshotFile),
 }
@@ -84,4 +92,24 @@ pub enum Unavailable {
     LeadershipLost { leader: Option<NodeId> },
     /// Nothing was done: too much is uncommitted.
     Overloaded,
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+
+    #[test]
+    fn a_turn_needs_the_disk_for_whatever_must_survive() {
+        let entry = LogEntry { index: 1, term: 1, kind: 0, data: Bytes::new() };
+        let snapshot = SnapshotFile { index: 1, term: 1, data: Bytes::new() };
+        let message = Outgoing { to: NodeId(2), message: Vec::new(), is_snapshot: false };
+        assert!(!Turn::default().needs_disk());
+        assert!(!Turn { messages: vec![message], ..Turn::default() }.needs_disk());
+        assert!(Turn { entries: vec![entry], ..Turn::default() }.needs_disk());
+        assert!(Turn { snapshot: Some(snapshot), ..Turn::default() }.needs_disk());
+        let hard_state = Some(HardState::default());
+        assert!(Turn { hard_state, ..Turn::default() }.needs_disk());
+    }
 }

@@ -4,7 +4,7 @@
 //! `handle_*` calls; each loop turn then has two halves around the disk:
 //!
 //! ```text
-//! handle_message / handle_call / handle_read / handle_time ...     any number, in any order
+//! handle_message / handle_call / handle_read / propose_membership / handle_time ...   in any order
 //! begin_turn()  -> Turn      send `messages` now; make `entries`, `hard_state`, `snapshot` durable
 //! finish_turn() -> effects   only after that: send, answer, read, save a snapshot
 //! ```
@@ -16,6 +16,8 @@
 //! * Only a leader stamps time. Its stamps continue from the highest stamp in its log, the
 //!   uncommitted tail included.
 //! * Only a leader that has committed in its own term asks the table to expire anything.
+//! * The membership is replicated state: it is changed by entries of the log, one change at a time, and
+//!   counts from the moment at which its entry is applied.
 //! * Everything is deterministic: the same inputs give the same turns and effects, if the election
 //!   timeout is fixed (see [`ReplicaConfig::election_ticks`]).
 
@@ -25,6 +27,7 @@ mod consensus;
 mod effect;
 mod id;
 mod log_store;
+mod membership;
 mod pending;
 #[cfg(feature = "planted")]
 pub mod planted;
@@ -35,6 +38,9 @@ mod snapshot_body;
 pub use config::ReplicaConfig;
 pub use consensus::MessageError;
 pub use effect::{Effect, Leadership, Outgoing, Ticket, Turn, Unavailable};
-pub use id::{GroupId, NodeId};
+pub use id::{ClusterId, DirectoryId, GroupId, NodeId};
 pub use log_store::{Durable, HardState, LogEntry, SnapshotFile};
-pub use replica::{Fatal, Progress, Replica, StartError};
+pub use membership::{
+    ChangeRefusal, Configuration, Member, Membership, MembershipBytesError, MembershipChange, Role,
+};
+pub use replica::{Fatal, HandOverRefusal, Progress, Replica, StartError};

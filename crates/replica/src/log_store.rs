@@ -200,6 +200,37 @@ mod tests {
     }
 
     #[test]
+    fn the_bytes_are_those_of_the_entries_that_are_here() {
+        let mut store = store(6);
+        store.compact(2);
+        assert_eq!(store.bytes(), 32);
+        store.append(entry(5, 2));
+        assert_eq!(store.bytes(), 24);
+        store.reset(40, 3);
+        assert_eq!((store.bytes(), store.first_index(), store.last_index()), (0, 41, 40));
+        assert_eq!(store.term(40), Ok(3));
+        assert!(store.append(entry(41, 3)));
+        assert_eq!(store.bytes(), 8);
+    }
+
+    #[test]
+    fn a_slice_begins_and_ends_where_it_was_asked_to_after_a_compaction_too() {
+        let mut store = store(9);
+        store.compact(3);
+        let indexes = |low, high| {
+            let slice = store.slice(low, high, u64::MAX);
+            slice.map(|entries| entries.map(|entry| entry.index).collect::<Vec<_>>())
+        };
+        assert_eq!(indexes(4, 7), Ok(vec![4, 5, 6]));
+        assert_eq!(indexes(6, 10), Ok(vec![6, 7, 8, 9]));
+        assert_eq!(indexes(3, 5), Err(Missing::Compacted));
+        assert_eq!(indexes(6, 11), Err(Missing::Unavailable));
+        assert_eq!(indexes(10, 11), Err(Missing::Unavailable));
+        let newest: Vec<u64> = store.newest_first().map(|entry| entry.index).collect();
+        assert_eq!(newest, [9, 8, 7, 6, 5, 4]);
+    }
+
+    #[test]
     fn what_is_kept_is_bounded_in_bytes_but_never_past_the_snapshot() {
         let mut store = store(10);
         store.compact_to_bytes(6, 40);

@@ -45,3 +45,21 @@ impl Pending {
         self.batches.drain(..).flat_map(|batch| batch.tickets).flatten()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_is_answered_to_those_who_proposed_it_in_its_term_and_once() {
+        let mut pending = Pending::default();
+        pending.push(7, 3, vec![Some(Ticket(1)), None]);
+        pending.push(8, 3, vec![Some(Ticket(2))]);
+        assert_eq!(pending.take(7, 4), [], "another leader's entry in its place");
+        assert_eq!(pending.take(6, 3), [], "an entry of before");
+        assert_eq!(pending.take(7, 3), [Some(Ticket(1)), None]);
+        assert_eq!(pending.take(7, 3), []);
+        assert_eq!(pending.drain().collect::<Vec<_>>(), [Ticket(2)]);
+        assert_eq!(pending.take(8, 3), []);
+    }
+}

@@ -89,6 +89,35 @@ mod tests {
     }
 
     #[test]
+    fn a_round_is_given_up_only_after_its_patience() {
+        let mut reads = Reads::default();
+        reads.push(Ticket(1));
+        reads.age(50);
+        let context = reads.begin_round(10).unwrap();
+        reads.age(4);
+        reads.age(5);
+        assert_eq!(reads.begin_round(10), None, "its age counts from its beginning");
+        reads.confirm(context, 3);
+        assert_eq!(reads.take_served(3).collect::<Vec<_>>(), [Ticket(1)]);
+        assert_eq!(reads.begin_round(10), None, "nobody waits");
+    }
+
+    #[test]
+    fn whoever_waits_is_found_when_office_is_lost_wherever_they_stand() {
+        let mut reads = Reads::default();
+        reads.push(Ticket(1));
+        let context = reads.begin_round(10).unwrap();
+        reads.confirm(context, 9);
+        reads.push(Ticket(2));
+        reads.begin_round(10).unwrap();
+        reads.push(Ticket(3));
+        let mut all = reads.drain();
+        all.sort_unstable();
+        assert_eq!(all, [Ticket(1), Ticket(2), Ticket(3)]);
+        assert_eq!(reads.drain(), []);
+    }
+
+    #[test]
     fn a_lost_round_is_repeated_under_a_new_context() {
         let mut reads = Reads::default();
         reads.push(Ticket(1));

@@ -1,17 +1,22 @@
 //! The replica itself: takes in, proposes, applies, and says what is to be done.
 
+mod members;
+mod snapshots;
+
 use std::time::Duration;
 
-use bytes::Bytes;
 use holdfast_core::{Batch, Command, DecodeError, LockTable, LogIndex, LogicalTime};
 use thiserror::Error;
 
+use self::members::Care;
+pub use self::members::HandOverRefusal;
 use crate::clock::Clock;
 use crate::config::ReplicaConfig;
-use crate::consensus::{Committed, Consensus, MessageError};
+use crate::consensus::{Committed, Consensus, Content, MessageError};
 use crate::effect::{Effect, Leadership, Ticket, Turn, Unavailable};
 use crate::id::{GroupId, NodeId};
-use crate::log_store::{Durable, LogStore, SnapshotFile};
+use crate::log_store::{Durable, LogStore};
+use crate::membership::{Membership, MembershipBytesError};
 use crate::pending::Pending;
 use crate::reads::Reads;
 use crate::snapshot_body::{self, SnapshotError};
@@ -26,6 +31,8 @@ pub struct Replica {
     config: ReplicaConfig,
     consensus: Consensus,
     table: LockTable,
+    membership: Membership,
+    care: Care,
     clock: Clock,
     /// Commands for the next proposal.
     queued: Vec<(Option<Ticket>, Command)>,
@@ -45,10 +52,11 @@ pub struct Replica {
     snapshot_requested: bool,
     /// Offered to a follower that lags; it has not been said yet whether it arrived.
     snapshot_in_flight: Option<u64>,
+    unfinished: Option<snapshots::Unfinished>,
     log_bytes_at_snapshot: u64,
     /// Snapshots that came in this turn, decoded, by index. If consensus installs one, it becomes the
     /// table.
-    incoming: Vec<(u64, LockTable)>,
+    incoming: Vec<(u64, Membership, LockTable)>,
     effects: Vec<Effect>,
 }
 
@@ -70,8 +78,10 @@ pub enum StartError {
 pub enum Fatal {
     #[error("group {group}: the committed entry {index} cannot be decoded: {source}")]
     UndecodableEntry { group: GroupId, index: u64, source: DecodeError },
-    #[error("group {group}: the committed entry {index} is of kind {kind}, unknown to this build")]
-    UnknownEntry { group: GroupId, index: u64, kind: u8 },
+    #[error("group {group}: what the committed entry {index} says of members is wrong: {source}")]
+    UndecodableNote { group: GroupId, index: u64, source: MembershipBytesError },
+    #[error("group {group}: the committed entry {index} cannot change the members: {words}")]
+    ImpossibleChange { group: GroupId, index: u64, words: String },
     #[error("group {group}: consensus installed a snapshot at {index} that was not received")]
     SnapshotLost { group: GroupId, index: u64 },
 }
@@ -91,11 +101,11 @@ impl Replica {
     /// Starts from what the disk has.
     pub fn new(config: ReplicaConfig, durable: Durable) -> Result<Replica, StartError> {
         let group = config.group;
-        let mut voters = config.voters.clone();
+        let mut membership = Membership::founded_by(&config.voters);
         let mut table = LockTable::new(config.limits.clone());
         let (mut applied_index, mut applied_term) = (0, 0);
         if let Some(snapshot) = &durable.snapshot {
-            (voters, table) = snapshot_body::decode(&snapshot.data, config.limits.clone())
+            (membership, table) = snapshot_body::decode(&snapshot.data, config.limits.clone())
                 .map_err(|source| StartError::Snapshot { group, index: snapshot.index, source })?;
             (applied_index, applied_term) = (snapshot.index, snapshot.term);
         }
@@ -113,12 +123,14 @@ impl Replica {
         if commit > last {
             return Err(StartError::CommittedLost { group, commit, last });
         }
-        let consensus = Consensus::new(&config, &voters, log, applied_index)
+        let consensus = Consensus::new(&config, &membership.configuration, log, applied_index)
             .map_err(|reason| StartError::Consensus { group, reason })?;
         Ok(Replica {
             clock: Clock::new(config.tick, config.stall_max()),
             consensus,
             table,
+            membership,
+            care: Care::default(),
             queued: Vec::new(),
             pending: Pending::default(),
             reads: Reads::default(),
@@ -131,6 +143,7 @@ impl Replica {
             snapshot_under_way: false,
             snapshot_requested: false,
             snapshot_in_flight: None,
+            unfinished: None,
             log_bytes_at_snapshot: 0,
             incoming: Vec::new(),
             effects: Vec::new(),
@@ -141,13 +154,26 @@ impl Replica {
     /// Bytes from a peer.
     pub fn handle_message(&mut self, bytes: &[u8]) -> Result<(), MessageError> {
         let message = self.consensus.decode(bytes)?;
-        let Some(snapshot) = message.snapshot() else {
-            return self.consensus.step(message);
-        };
-        let (_, table) = snapshot_body::decode(&snapshot.data, self.config.limits.clone())?;
-        // Only one that consensus took can be the one that it installs.
-        self.consensus.step(message)?;
-        self.incoming.push((snapshot.index, table));
+        let from = message.from();
+        // One that is not known may have been added by entries that are yet to come.
+        if self.membership.was_removed(from) {
+            return Err(MessageError::Stranger { from: from.0 });
+        }
+        match message.snapshot() {
+            None => self.consensus.step(message)?,
+            Some(snapshot) => {
+                let (membership, table) =
+                    snapshot_body::decode(&snapshot.data, self.config.limits.clone())?;
+                if membership.configuration != message.snapshot_members() {
+                    let words = "its snapshot disagrees with itself about the members";
+                    return Err(MessageError::Contradiction(words));
+                }
+                // Only one that consensus took can be the one that it installs.
+                self.consensus.step(message)?;
+                self.incoming.push((snapshot.index, membership, table));
+            }
+        }
+        self.heard_of(from);
         Ok(())
     }
 
@@ -183,6 +209,7 @@ impl Replica {
             self.consensus.tick();
         }
         self.reads.age(elapsed.ticks);
+        self.count_ticks(elapsed.ticks);
         if let (true, Some(stamp)) = (elapsed.stalled, self.clock.stamp()) {
             // What waits in the sockets is heard first.
             self.expire_not_before = stamp.after(self.config.grace);
@@ -195,8 +222,7 @@ impl Replica {
 
     pub fn handle_snapshot_sent(&mut self, to: NodeId, delivered: bool) {
         self.consensus.report_snapshot(to, delivered);
-        self.consensus.withdraw_snapshot();
-        self.snapshot_in_flight = None;
+        self.withdraw_snapshot();
     }
 
     /// The snapshot of `Effect::SaveSnapshot` is durable: the log below it can go.
@@ -217,13 +243,6 @@ impl Replica {
         self.log_bytes_at_snapshot = self.consensus.log().bytes();
     }
 
-    /// Hands leadership over, if this replica leads. It may come to nothing: ask again.
-    pub fn transfer_leadership(&mut self) {
-        if self.consensus.is_leader() {
-            self.consensus.transfer_leadership();
-        }
-    }
-
     /// Its entries keep an old part of the log on disk: the next turn takes a snapshot, if anything
     /// was applied since the last one.
     pub fn request_snapshot(&mut self) {
@@ -238,6 +257,7 @@ impl Replica {
             self.refuse_waiting();
         }
         self.propose_queued();
+        self.look_after_membership();
         self.begin_read_round();
         self.offer_snapshot_if_wanted();
         self.consensus.begin()
@@ -245,7 +265,12 @@ impl Replica {
 
     /// The second half: what `begin_turn` gave is durable. Also gives what was refused meanwhile.
     pub fn finish_turn(&mut self, effects: &mut Vec<Effect>) -> Result<(), Fatal> {
-        let finished = self.consensus.finish();
+        let group = self.config.group;
+        let finished = self.consensus.finish().map_err(|impossible| Fatal::ImpossibleChange {
+            group,
+            index: impossible.index,
+            words: impossible.words,
+        })?;
         self.install_snapshot()?;
         self.effects.extend(finished.messages.into_iter().map(Effect::Send));
         for entry in finished.committed {
@@ -258,6 +283,7 @@ impl Replica {
         let served = self.reads.take_served(self.applied_index);
         self.effects.extend(served.map(|ticket| Effect::Read { ticket }));
         self.save_snapshot_if_due();
+        self.write_snapshot();
         effects.append(&mut self.effects);
         Ok(())
     }
@@ -291,10 +317,6 @@ impl Replica {
         }
     }
 
-    pub fn members(&self) -> Vec<NodeId> {
-        self.consensus.members()
-    }
-
     /// Compares who leads with what was last said, and acts on the difference.
     fn note_leadership(&mut self) {
         let now = Leadership {
@@ -318,6 +340,7 @@ impl Replica {
     /// Everything that waits for this leader ends: whether it happened is for the next one to say.
     fn leave_office(&mut self) {
         self.clock.end_epoch();
+        self.leave_membership_alone();
         let reason = Unavailable::LeadershipLost { leader: self.consensus.leader() };
         #[cfg(feature = "planted")]
         if crate::planted::Bug::AnswersOfAnotherTerm.is_active() {
@@ -325,8 +348,7 @@ impl Replica {
         }
         self.effects.extend(self.pending.drain().map(|ticket| Effect::Failed { ticket, reason }));
         self.refuse_waiting();
-        self.consensus.withdraw_snapshot();
-        self.snapshot_in_flight = None;
+        self.withdraw_snapshot();
     }
 
     /// Nothing of this was proposed, so nothing of it happened.
@@ -336,6 +358,7 @@ impl Replica {
         let unread = self.reads.drain();
         self.effects
             .extend(unproposed.chain(unread).map(|ticket| Effect::Failed { ticket, reason }));
+        self.refuse_waiting_changes();
     }
 
     /// Continues the time of the leaders before, and gives the sessions a grace.
@@ -360,7 +383,7 @@ impl Replica {
         self.consensus
             .log()
             .newest_first()
-            .filter(|entry| entry.kind == ORDINARY_ENTRY && !entry.data.is_empty())
+            .filter(|entry| entry.kind == ORDINARY_ENTRY)
             .find_map(|entry| Batch::stamp(&entry.data).ok())
             .map_or(self.table.now(), |stamp| stamp.max(self.table.now()))
     }
@@ -461,14 +484,16 @@ impl Replica {
         let (group, index) = (self.config.group, entry.index);
         self.applied_index = index;
         self.applied_term = entry.term;
-        if entry.kind != ORDINARY_ENTRY {
-            return Err(Fatal::UnknownEntry { group, index, kind: entry.kind });
-        }
-        if entry.data.is_empty() {
+        let data = match entry.content {
             // A new leader's first entry.
-            return Ok(());
-        }
-        let batch = Batch::decode(&entry.data).map_err(|source| Fatal::UndecodableEntry {
+            Content::Commands(data) if data.is_empty() => return Ok(()),
+            Content::Commands(data) => data,
+            Content::Note(data) => return self.apply_note(index, entry.term, &data),
+            Content::Change { configuration, context } => {
+                return self.apply_change(index, configuration, &context);
+            }
+        };
+        let batch = Batch::decode(&data).map_err(|source| Fatal::UndecodableEntry {
             group,
             index,
             source,
@@ -501,8 +526,8 @@ impl Replica {
         if installed <= self.applied_index {
             return Ok(());
         }
-        match incoming.into_iter().find(|(index, _)| *index == installed) {
-            Some((index, table)) => {
+        match incoming.into_iter().find(|(index, ..)| *index == installed) {
+            Some((index, membership, table)) => {
                 #[cfg(feature = "planted")]
                 let table = match table {
                     _ if crate::planted::Bug::InstalledSnapshotIgnored.is_active() => {
@@ -511,6 +536,12 @@ impl Replica {
                     table => table,
                 };
                 self.table = table;
+                // What was being written of the old one is of no use.
+                if self.unfinished.take().is_some_and(|unfinished| unfinished.is_to_be_saved()) {
+                    self.snapshot_under_way = false;
+                }
+                self.membership = membership;
+                self.membership_changed();
                 self.applied_index = index;
                 self.applied_term = self.consensus.log().term(index).unwrap_or_default();
                 self.snapshot_index = index;
@@ -518,33 +549,6 @@ impl Replica {
                 Ok(())
             }
             None => Err(Fatal::SnapshotLost { group: self.config.group, index: installed }),
-        }
-    }
-
-    fn save_snapshot_if_due(&mut self) {
-        let entries = self.applied_index - self.snapshot_index;
-        let bytes = self.consensus.log().bytes().saturating_sub(self.log_bytes_at_snapshot);
-        let due = entries >= self.config.snapshot_every_entries
-            || bytes >= self.config.snapshot_every_bytes
-            || self.snapshot_requested;
-        if due && entries > 0 && !self.snapshot_under_way {
-            self.snapshot_under_way = true;
-            self.snapshot_requested = false;
-            self.effects.push(Effect::SaveSnapshot(self.snapshot()));
-        }
-    }
-
-    /// A snapshot of the table, taken now.
-    fn snapshot(&self) -> SnapshotFile {
-        let data: Bytes = snapshot_body::encode(&self.consensus.members(), &self.table);
-        SnapshotFile { index: self.applied_index, term: self.applied_term, data }
-    }
-
-    fn offer_snapshot_if_wanted(&mut self) {
-        if self.consensus.snapshot_wanted() {
-            let snapshot = self.snapshot();
-            self.snapshot_in_flight = Some(snapshot.index);
-            self.consensus.offer_snapshot(snapshot);
         }
     }
 }

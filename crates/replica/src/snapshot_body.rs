@@ -1,53 +1,115 @@
 //! What a snapshot of a group contains: who its members are, and its lock table.
+//!
+//! Version 1 knew the ids of the voters and nothing else. It is still written as long as there is nothing
+//! else to say: nodes that read nothing newer can be in the group until its membership is first written
+//! down.
 
-use bytes::Bytes;
 use holdfast_core::{Limits, LockTable};
 use thiserror::Error;
 
 use crate::id::NodeId;
+use crate::membership::{Configuration, Membership, MembershipBytesError};
 
-const VERSION: u8 = 1;
+const VOTERS_ONLY: u8 = 1;
+const WHOLE_MEMBERSHIP: u8 = 2;
 const NODE_BYTES: usize = 8;
 
 #[derive(Debug, Error)]
 pub enum SnapshotError {
     #[error("the snapshot ends too early")]
     Truncated,
-    #[error("the snapshot has version {found}; this build reads version {VERSION}")]
+    #[error("the snapshot has version {found}; this build reads versions up to {WHOLE_MEMBERSHIP}")]
     UnknownVersion { found: u8 },
+    #[error("the snapshot's members cannot be: {0}")]
+    Members(#[from] MembershipBytesError),
+    #[error("the snapshot's voters cannot be")]
+    Voters,
     #[error("the lock table in the snapshot is not valid: {0}")]
     Table(holdfast_core::DecodeError),
 }
 
-/// `version, voter count (u16), voters (u64 each), table`, all little endian.
-pub(crate) fn encode(voters: &[NodeId], table: &LockTable) -> Bytes {
-    let table = table.encode();
-    let mut bytes = Vec::with_capacity(3 + voters.len() * NODE_BYTES + table.len());
-    bytes.push(VERSION);
-    bytes.extend_from_slice(&(voters.len() as u16).to_le_bytes());
-    for voter in voters {
-        bytes.extend_from_slice(&voter.0.to_le_bytes());
+/// What stands before the table: `1, voter count (u16), voters (u64 each)` or `2, length (u32),
+/// membership`, all little endian.
+pub(crate) fn head(membership: &Membership) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    if membership.is_plain() {
+        let voters = &membership.configuration.voters;
+        bytes.push(VOTERS_ONLY);
+        bytes.extend_from_slice(&(voters.len() as u16).to_le_bytes());
+        bytes.extend(voters.iter().flat_map(|voter| voter.0.to_le_bytes()));
+    } else {
+        let membership = membership.encode();
+        bytes.push(WHOLE_MEMBERSHIP);
+        bytes.extend_from_slice(&(membership.len() as u32).to_le_bytes());
+        bytes.extend_from_slice(&membership);
     }
-    bytes.extend_from_slice(&table);
-    Bytes::from(bytes)
+    bytes
 }
 
 pub(crate) fn decode(
     bytes: &[u8],
     limits: Limits,
-) -> Result<(Vec<NodeId>, LockTable), SnapshotError> {
+) -> Result<(Membership, LockTable), SnapshotError> {
     let (version, rest) = bytes.split_first().ok_or(SnapshotError::Truncated)?;
-    if *version != VERSION {
-        return Err(SnapshotError::UnknownVersion { found: *version });
-    }
-    let (count, rest) = rest.split_first_chunk::<2>().ok_or(SnapshotError::Truncated)?;
+    let (membership, table) = match *version {
+        VOTERS_ONLY => voters_only(rest)?,
+        WHOLE_MEMBERSHIP => {
+            let (length, rest) = rest.split_first_chunk().ok_or(SnapshotError::Truncated)?;
+            let length = usize::try_from(u32::from_le_bytes(*length)).unwrap_or(usize::MAX);
+            let (membership, table) =
+                rest.split_at_checked(length).ok_or(SnapshotError::Truncated)?;
+            (Membership::decode(membership)?, table)
+        }
+        found => return Err(SnapshotError::UnknownVersion { found }),
+    };
+    Ok((membership, LockTable::decode(table, limits).map_err(SnapshotError::Table)?))
+}
+
+fn voters_only(bytes: &[u8]) -> Result<(Membership, &[u8]), SnapshotError> {
+    let (count, rest) = bytes.split_first_chunk::<2>().ok_or(SnapshotError::Truncated)?;
     let voters_bytes = usize::from(u16::from_le_bytes(*count)) * NODE_BYTES;
     let (voters, table) = rest.split_at_checked(voters_bytes).ok_or(SnapshotError::Truncated)?;
-    let voters = voters
+    let voters: Vec<NodeId> = voters
         .as_chunks::<NODE_BYTES>()
         .0
         .iter()
         .map(|node| NodeId(u64::from_le_bytes(*node)))
         .collect();
-    Ok((voters, LockTable::decode(table, limits).map_err(SnapshotError::Table)?))
+    if !Configuration::of_voters(&voters).is_sound() {
+        return Err(SnapshotError::Voters);
+    }
+    Ok((Membership::founded_by(&voters), table))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::ClusterId;
+    use crate::membership::Note;
+
+    /// Written by the build before memberships could change.
+    const OF_VERSION_1: &[u8] = include_bytes!("../tests/fixtures/snapshot-v1.bin");
+
+    #[test]
+    fn a_snapshot_of_the_first_format_is_read_and_written_back_as_it_was() {
+        let (membership, table) = decode(OF_VERSION_1, Limits::default()).unwrap();
+        assert_eq!(membership, Membership::founded_by(&[1, 2, 3].map(NodeId)));
+        assert!(table.lock_count() > 0);
+        assert!(OF_VERSION_1.starts_with(&head(&membership)));
+    }
+
+    #[test]
+    fn once_the_membership_is_written_down_snapshots_carry_all_of_it() {
+        let (mut membership, table) = decode(OF_VERSION_1, Limits::default()).unwrap();
+        membership.note(&Note { cluster: Some(ClusterId([5; 16])), members: Vec::new() });
+        let bytes = [head(&membership), table.encode()].concat();
+        let (read, _) = decode(&bytes, Limits::default()).unwrap();
+        assert_eq!(read, membership);
+        for length in 0..60 {
+            assert!(decode(&bytes[..length], Limits::default()).is_err());
+        }
+        let newer = [&[3], &bytes[1..]].concat();
+        let error = decode(&newer, Limits::default()).unwrap_err().to_string();
+        assert!(error.contains("version 3"), "{error}");
+    }
 }

@@ -14,7 +14,7 @@ mod support;
 
 use std::time::Duration;
 
-use cluster::{Cluster, open};
+use cluster::{Cluster, add, open, remove};
 use holdfast_core::SessionId;
 use holdfast_replica::{Fatal, NodeId};
 use proptest::prelude::*;
@@ -28,7 +28,7 @@ const MOMENTS: u64 = 200;
 const MESSAGES: Target =
     Target { manifest_dir: env!("CARGO_MANIFEST_DIR"), name: "messages", feed: hand_over };
 
-/// Three nodes with some history: elections, grants, snapshots, and a node that lags. The `moment` says
+/// Three nodes with some history: elections, grants, snapshots, a node that comes or goes, one that lags. The `moment` says
 /// where it stops.
 fn at_moment(moment: u64) -> Cluster {
     let mut cluster = Cluster::with_snapshots_every(3, 8);
@@ -39,6 +39,16 @@ fn at_moment(moment: u64) -> Cluster {
             let session = SessionId(u128::from(number));
             cluster.commit(open(session, 5_000));
             cluster.acquire(session, &format!("lock-{number}"));
+        }
+    }
+    if moment % 5 == 2 {
+        // In the middle of a change of the membership, or shortly after.
+        let leader = cluster.run_until_leader();
+        let change = if moment.is_multiple_of(2) { add(4) } else { remove(1 + moment % 3) };
+        cluster.start_new(NodeId(4));
+        cluster.change(leader, change);
+        for _ in 0..moment % 11 {
+            cluster.step();
         }
     }
     if moment % 3 == 1 {
@@ -63,7 +73,7 @@ fn hand_over(input: &[Vec<u8>]) {
     let Some((moment, messages)) = input.split_first() else { return };
     let mut cluster = at_moment(u64::from(moment.first().copied().unwrap_or_default()));
     for message in messages {
-        for node in [NodeId(1), NodeId(2), NodeId(3)] {
+        for node in [NodeId(1), NodeId(2), NodeId(3), NodeId(4)] {
             cluster.inject(node, message);
         }
     }
@@ -72,7 +82,7 @@ fn hand_over(input: &[Vec<u8>]) {
     }
     for (node, fatal) in cluster.stopped() {
         assert!(
-            matches!(fatal, Fatal::UndecodableEntry { .. }),
+            matches!(fatal, Fatal::UndecodableEntry { .. } | Fatal::ImpossibleChange { .. }),
             "node {node} lost its way: {fatal}"
         );
     }

@@ -10,6 +10,8 @@ use std::time::Duration;
 use cluster::{Cluster, Ended, open, touch};
 use holdfast_core::{EndReason, Event, Outcome, SessionId};
 use holdfast_replica::{NodeId, Unavailable};
+use protobuf::Message as _;
+use raft::eraftpb::Message;
 
 const ALICE: SessionId = SessionId(0xa11ce);
 const BOB: SessionId = SessionId(0xb0b);
@@ -227,6 +229,65 @@ fn a_node_that_was_away_past_compaction_comes_back_by_snapshot() {
     assert!(cluster.has_snapshot_on_disk(away));
     assert_eq!(cluster.replica(away).table().digest(), cluster.replica(leader).table().digest());
     assert!(cluster.first_log_index_on_disk(leader).is_some_and(|first| first > 20));
+}
+
+#[test]
+fn a_follower_that_lags_gets_many_entries_in_one_message() {
+    const ENTRIES: usize = 200;
+    let mut cluster = Cluster::new(3);
+    cluster.commit(open(ALICE, 60_000));
+    let lagging = NodeId(3);
+    cluster.isolate(lagging);
+    for n in 0..ENTRIES {
+        cluster.acquire(ALICE, &format!("lock-{n}"));
+    }
+    cluster.run_for(ms(200));
+    let before = cluster.sent().len();
+    cluster.heal();
+    cluster.run_for(ms(1_000));
+    assert_eq!(cluster.replica(lagging).table().lock_count(), ENTRIES);
+    let messages = cluster.sent().len() - before;
+    assert!(messages < ENTRIES / 2, "{messages} messages");
+}
+
+#[test]
+fn a_peer_that_is_unreachable_is_not_sent_everything_in_vain() {
+    const ENTRIES: usize = 50;
+    let mut cluster = Cluster::new(3);
+    cluster.commit(open(ALICE, 60_000));
+    cluster.run_for(ms(300));
+    let unreachable = NodeId(3);
+    cluster.isolate(unreachable);
+    let leader = cluster.leader().unwrap();
+    cluster.replica_mut(leader).handle_peer_unreachable(unreachable);
+    let before = cluster.sent().len();
+    for n in 0..ENTRIES {
+        cluster.acquire(ALICE, &format!("lock-{n}"));
+    }
+    let sent =
+        cluster.sent()[before..].iter().map(|bytes| Message::parse_from_bytes(bytes).unwrap());
+    let in_vain = sent.filter(|message| message.to == unreachable.0 && !message.entries.is_empty());
+    assert!(in_vain.count() < ENTRIES / 2);
+}
+
+#[test]
+fn a_snapshot_that_is_lost_on_its_way_is_sent_again() {
+    let mut cluster = Cluster::with_snapshots_every(3, 20);
+    cluster.commit(open(ALICE, 60_000));
+    let away = NodeId(3);
+    cluster.kill(away);
+    for n in 0..100 {
+        cluster.acquire(ALICE, &format!("lock-{n}"));
+    }
+    cluster.start(away);
+    cluster.run_until_snapshot_is_sent();
+    cluster.isolate(away);
+    cluster.step();
+    cluster.heal();
+    assert!(!cluster.has_snapshot_on_disk(away));
+    cluster.run_for(ms(3_000));
+    assert_eq!(cluster.snapshots_sent(), 2);
+    assert_eq!(cluster.replica(away).table().lock_count(), 100);
 }
 
 #[test]

@@ -31,6 +31,10 @@ pub struct NodeConfig {
     /// Needed to bind to anything but loopback until authentication exists.
     #[serde(default)]
     pub insecure: bool,
+    /// The node is new, and was added to a cluster that runs: it learns the others from it. Without meaning
+    /// once it has.
+    #[serde(default)]
+    pub join: bool,
     #[serde(default = "defaults::tick_ms")]
     pub tick_ms: u64,
     #[serde(default = "defaults::election_ticks")]
@@ -48,6 +52,8 @@ pub struct NodeConfig {
     pub events_kept: u64,
     #[serde(default = "defaults::segment_bytes")]
     pub segment_bytes: u64,
+    /// The first members, this node included; those who come later are in the cluster's log. A node that
+    /// joins lists itself alone.
     pub nodes: Vec<MemberConfig>,
 }
 
@@ -118,6 +124,7 @@ impl NodeConfig {
                 node: member.id,
                 data_dir: data_dir.join(format!("node-{}", member.id)),
                 insecure: false,
+                join: false,
                 tick_ms: defaults::tick_ms(),
                 election_ticks: defaults::election_ticks(),
                 heartbeat_ticks: defaults::heartbeat_ticks(),

@@ -19,10 +19,13 @@ mod carry_out;
 mod full_disk;
 mod inbox;
 mod log;
+mod members;
 mod queue;
 mod start;
 mod streams;
 mod take_in;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -40,12 +43,14 @@ pub(crate) use self::inbox::{
     Unavailable,
 };
 use self::log::{Log, LogError};
+use self::members::Introductions;
 pub(crate) use self::queue::{DriverHandle, Inbox, inbox};
 pub use self::start::DriverError;
 pub(crate) use self::start::{Channels, start};
 use self::streams::Streams;
 use self::take_in::Digests;
 use crate::events::EventRing;
+use crate::membership::Membership;
 use crate::peers::PeerLinks;
 
 const INPUTS_PER_TURN_MAX: usize = 4_096;
@@ -59,6 +64,11 @@ pub enum StopReason {
     Disk(String),
     #[error("{0}")]
     Broken(#[from] Fatal),
+    #[error(
+        "it was removed from the cluster: an id is used once, so it does not come back under this one; \
+         `holdfast cluster add` brings in a new node, with an empty data directory"
+    )]
+    Removed,
     #[error("of a bug: the driver panicked")]
     Panicked,
 }
@@ -70,6 +80,10 @@ struct Driver {
     links: PeerLinks,
     callers: Callers,
     streams: Streams,
+    membership: Arc<Membership>,
+    introductions: Introductions,
+    /// This node is no member any more.
+    removed: bool,
     leadership: watch::Sender<Leadership>,
     events: Arc<EventRing>,
     /// What the present turn has done.
@@ -102,6 +116,11 @@ impl Driver {
                 return reason;
             }
             self.streams.flush();
+            if self.removed {
+                tracing::error!("this node was removed from the cluster, and stops");
+                self.streams.end_all(|| Delivery::LeaderMoved { leader: None });
+                return StopReason::Removed;
+            }
             if self.may_stop() {
                 self.streams.end_all(|| Delivery::LeaderMoved { leader: None });
                 return StopReason::Told;
@@ -114,7 +133,10 @@ impl Driver {
         for input in std::mem::take(&mut self.deferred) {
             self.handle(input);
         }
-        match self.inbox.recv_timeout(self.tick) {
+        // A snapshot that is being written wants turns, even if there is nothing else to do.
+        let writing = self.replicas.values().any(Replica::is_writing_snapshot);
+        let patience = if writing { Duration::ZERO } else { self.tick };
+        match self.inbox.recv_timeout(patience) {
             Ok(input) => self.handle(input),
             Err(RecvTimeoutError::Timeout) => return,
             Err(RecvTimeoutError::Disconnected) => {
@@ -131,10 +153,10 @@ impl Driver {
     /// A node that is told to stop does so once it leads nothing, or cannot get rid of it in time.
     fn may_stop(&self) -> bool {
         self.stop_by.is_some_and(|stop_by| {
-            let leads = self
-                .replicas
-                .values()
-                .any(|replica| replica.leadership().is_here && replica.members().len() > 1);
+            let leads = self.replicas.values().any(|replica| {
+                let voters = &replica.membership().configuration.voters;
+                replica.leadership().is_here && voters.len() > 1
+            });
             !leads || Instant::now() >= stop_by
         })
     }

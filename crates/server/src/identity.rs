@@ -9,7 +9,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use holdfast_replica::NodeId;
+use holdfast_replica::{ClusterId, DirectoryId, NodeId};
 use serde::{Deserialize, Serialize};
 
 use crate::durable_file::{self, FileError};
@@ -161,6 +161,23 @@ impl DataDirId {
         }
         u128::from_str_radix(text, 16).ok().map(|number| DataDirId(number.to_be_bytes()))
     }
+}
+
+impl From<DataDirId> for DirectoryId {
+    fn from(id: DataDirId) -> DirectoryId {
+        DirectoryId(id.0)
+    }
+}
+
+impl From<DirectoryId> for DataDirId {
+    fn from(id: DirectoryId) -> DataDirId {
+        DataDirId(id.0)
+    }
+}
+
+/// Written like a data directory: 32 hexadecimal digits.
+pub(crate) fn cluster_text(id: Option<ClusterId>) -> String {
+    id.map(|id| DataDirId(id.0).to_string()).unwrap_or_default()
 }
 
 impl fmt::Display for DataDirId {

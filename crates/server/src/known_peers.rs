@@ -1,8 +1,11 @@
 //! Which data directory stands behind each peer's id, as first seen.
 //!
 //! A node that lost its directory has lost its votes and the entries it acknowledged. If it came back
-//! under its old id, a majority could forget a grant. So the first contact with a peer is remembered
-//! on disk, and a known id with another directory is refused: when it dials us, and when we dial it.
+//! under its old id, a majority could forget a grant. So a known id with another directory is refused: when
+//! it dials us, and when we dial it.
+//!
+//! The replicated membership knows the directories. This memory is for the time before: until the first
+//! leader has written them down, and while a node that restarts has not heard yet what is committed.
 //!
 //! Caveat: memory starts at first contact. Until then nothing is known that could be refused.
 
@@ -46,7 +49,8 @@ pub(crate) enum StrangerError {
     #[error(
         "node {node} is known with the data directory {known} and now shows {shown}; a node that \
          lost its data directory must not come back under its old id, because its promises are \
-         lost: give it back its directory, or let it join under a new id"
+         lost: give it back its directory, or `holdfast cluster remove {node}` and `holdfast cluster \
+         add` it under a new id"
     )]
     OtherDirectory { node: NodeId, known: DataDirId, shown: DataDirId },
     #[error("the first contact with node {node} cannot be remembered: {source}")]

@@ -10,13 +10,14 @@
 //! 4. back in `rpc`: the outcome becomes the answer.
 //!
 //! Around it: [`NodeConfig`] says what the node is, `identity` and `known_peers` keep a data directory
-//! and a node id together, `readiness` tells whether the node can serve, and [`Node`] starts and stops
+//! and a node id together, `founders` and `membership` know who belongs to the cluster, `readiness` tells whether the node can serve, and [`Node`] starts and stops
 //! it all.
 
 mod config;
 mod driver;
 mod durable_file;
 mod events;
+mod founders;
 mod identity;
 mod known_peers;
 mod membership;
@@ -32,6 +33,7 @@ mod wrong_port;
 pub use config::{Address, AddressError, CheckError, ConfigError, MemberConfig, NodeConfig};
 pub use driver::{DriverError, StopReason};
 pub use durable_file::FileError;
+pub use founders::FoundersError;
 pub use identity::IdentityError;
 pub use known_peers::KnownPeersError;
 pub use node::{Node, StartError};

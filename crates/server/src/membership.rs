@@ -1,54 +1,173 @@
-//! The nodes of the cluster and where they are reached.
+//! The nodes of the cluster and where they are reached, as this node knows them.
+//!
+//! The truth is in the log: the driver publishes here what its replica says. Where the log does not say an
+//! address yet (a cluster that has just begun, or data of an older version), the configuration does.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use holdfast_replica::NodeId;
+use holdfast_replica::{Member, Membership as Replicated, NodeId};
+use tokio::sync::watch;
 
 use crate::config::{Address, NodeConfig};
 
-/// Every node, this one included. Fixed while the node runs.
+/// Every node, this one included.
 #[derive(Debug)]
 pub(crate) struct Membership {
     pub(crate) cluster: String,
     pub(crate) me: NodeId,
-    members: BTreeMap<NodeId, Member>,
-}
-
-#[derive(Clone, Debug)]
-pub(crate) struct Member {
-    pub(crate) client: Address,
-    pub(crate) peer: Address,
+    /// Where this node listens.
+    listening: Member,
+    /// From the configuration, without addresses that nobody can dial.
+    configured: BTreeMap<NodeId, Member>,
+    current: watch::Sender<Arc<Replicated>>,
 }
 
 impl Membership {
-    pub(crate) fn of(config: &NodeConfig) -> Membership {
-        let members = config
-            .nodes
-            .iter()
-            .map(|node| {
-                let member = Member { client: node.client.clone(), peer: node.peer.clone() };
-                (NodeId(node.id), member)
-            })
-            .collect();
-        Membership { cluster: config.cluster.clone(), me: config.node_id(), members }
+    /// A node that is to join knows nobody, not even itself as a member.
+    pub(crate) fn of(config: &NodeConfig, founders: &[NodeId]) -> Membership {
+        let me = config.node_id();
+        let mut listening = Member::default();
+        let mut configured = BTreeMap::new();
+        for node in &config.nodes {
+            let member = |of: fn(&Address) -> String| Member {
+                peer_address: of(&node.peer),
+                client_address: of(&node.client),
+                ..Member::default()
+            };
+            if node.id == me.0 {
+                listening = member(Address::to_string);
+            }
+            configured.insert(NodeId(node.id), member(dialled));
+        }
+        let mut first = Replicated::default();
+        first.configuration.voters = founders.iter().copied().collect();
+        first.members = founders.iter().map(|node| (*node, Member::default())).collect();
+        first.highest = founders.iter().copied().max().unwrap_or_default();
+        let cluster = config.cluster.clone();
+        let current = watch::Sender::new(Arc::default());
+        let membership = Membership { cluster, me, listening, configured, current };
+        membership.publish(first);
+        membership
     }
 
-    pub(crate) fn get(&self, node: NodeId) -> Option<&Member> {
-        self.members.get(&node)
+    /// What the log says now.
+    pub(crate) fn publish(&self, mut replicated: Replicated) {
+        for (node, member) in &mut replicated.members {
+            let Some(configured) = self.configured.get(node) else { continue };
+            if member.peer_address.is_empty() {
+                member.peer_address.clone_from(&configured.peer_address);
+            }
+            if member.client_address.is_empty() {
+                member.client_address.clone_from(&configured.client_address);
+            }
+        }
+        self.current.send_if_modified(|current| {
+            let changed = **current != replicated;
+            if changed {
+                *current = Arc::new(replicated);
+            }
+            changed
+        });
+    }
+
+    pub(crate) fn now(&self) -> Arc<Replicated> {
+        Arc::clone(&self.current.borrow())
+    }
+
+    pub(crate) fn watch(&self) -> watch::Receiver<Arc<Replicated>> {
+        self.current.subscribe()
+    }
+
+    /// Where this node listens, member or not.
+    pub(crate) fn listening(&self) -> &Member {
+        &self.listening
+    }
+
+    /// Where others reach this node: as it is configured, or else as the log says.
+    pub(crate) fn own(&self) -> Member {
+        let configured = self.configured.get(&self.me).cloned().unwrap_or_default();
+        let said = self.now().members.get(&self.me).cloned().unwrap_or_default();
+        let or = |first: String, second: String| if first.is_empty() { second } else { first };
+        Member {
+            peer_address: or(configured.peer_address, said.peer_address),
+            client_address: or(configured.client_address, said.client_address),
+            ..Member::default()
+        }
+    }
+
+    pub(crate) fn configured(&self) -> impl Iterator<Item = (NodeId, &Member)> {
+        self.configured.iter().map(|(node, member)| (*node, member))
+    }
+
+    pub(crate) fn peer_address(&self, node: NodeId) -> Option<String> {
+        let now = self.now();
+        let address = now.members.get(&node)?.peer_address.clone();
+        (!address.is_empty()).then_some(address)
     }
 
     /// The client address of a node; empty if it is not known, as the wire has it.
     pub(crate) fn client_address(&self, node: Option<NodeId>) -> String {
-        node.and_then(|node| self.get(node))
-            .map(|member| member.client.to_string())
-            .unwrap_or_default()
+        let Some(node) = node else { return String::new() };
+        match self.now().members.get(&node) {
+            Some(member) => member.client_address.clone(),
+            None if node == self.me => self.listening.client_address.clone(),
+            None => String::new(),
+        }
     }
 
-    pub(crate) fn all(&self) -> impl Iterator<Item = (NodeId, &Member)> {
-        self.members.iter().map(|(node, member)| (*node, member))
+    pub(crate) fn client_addresses(&self) -> Vec<String> {
+        let now = self.now();
+        let addresses = now.members.values().map(|member| member.client_address.clone());
+        addresses.filter(|address| !address.is_empty()).collect()
+    }
+}
+
+/// Empty if it is an address to listen on only.
+fn dialled(address: &Address) -> String {
+    if address.is_unspecified() { String::new() } else { address.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn the_log_counts_and_the_configuration_fills_in_what_it_does_not_say() {
+        let config = NodeConfig::dev_cluster(3, Path::new("/tmp/dev"), 7420).unwrap().remove(0);
+        let membership = Membership::of(&config, &[1, 2, 3].map(NodeId));
+        assert_eq!(membership.client_addresses().len(), 3);
+        let mut said = Replicated::default();
+        let elsewhere = Member { client_address: "elsewhere:1".into(), ..Member::default() };
+        said.members.insert(NodeId(2), elsewhere);
+        said.members.insert(NodeId(4), Member::default());
+        membership.publish(said);
+        assert_eq!(membership.client_addresses(), ["elsewhere:1"]);
+        assert_eq!(membership.peer_address(NodeId(2)).as_deref(), Some("127.0.0.1:7431"));
+        assert_eq!(membership.peer_address(NodeId(3)), None, "it is no member any more");
+        assert_eq!(membership.client_address(Some(NodeId(1))), "127.0.0.1:7420");
     }
 
-    pub(crate) fn others(&self) -> impl Iterator<Item = (NodeId, &Member)> {
-        self.all().filter(|(node, _)| *node != self.me)
+    #[test]
+    fn whoever_joins_knows_nobody() {
+        let config = NodeConfig::dev_cluster(1, Path::new("/tmp/dev"), 7420).unwrap().remove(0);
+        let membership = Membership::of(&NodeConfig { join: true, ..config }, &[]);
+        assert!(membership.now().members.is_empty());
+        assert_eq!(membership.own().peer_address, "127.0.0.1:7421");
+    }
+
+    #[test]
+    fn an_address_to_listen_on_only_is_not_told_to_others() {
+        let mut config = NodeConfig::dev_cluster(1, Path::new("/tmp/dev"), 7420).unwrap().remove(0);
+        config.nodes[0].peer = Address::new("0.0.0.0:7421").unwrap();
+        let membership = Membership::of(&config, &[NodeId(1)]);
+        assert_eq!(membership.own().peer_address, "");
+        let mut said = Replicated::default();
+        let member = Member { peer_address: "node-1:7421".into(), ..Member::default() };
+        said.members.insert(NodeId(1), member);
+        membership.publish(said);
+        assert_eq!(membership.own().peer_address, "node-1:7421");
     }
 }

@@ -15,6 +15,7 @@ use tonic::transport::server::TcpIncoming;
 use crate::config::{Address, ConfigError, NodeConfig};
 use crate::driver::{self, Channels, DriverError, DriverHandle, Input, StopReason};
 use crate::events::EventRing;
+use crate::founders::{self, FoundersError};
 use crate::identity::{Identity, IdentityError};
 use crate::known_peers::{KnownPeers, KnownPeersError};
 use crate::membership::Membership;
@@ -55,6 +56,8 @@ pub enum StartError {
     Identity(#[from] IdentityError),
     #[error(transparent)]
     KnownPeers(#[from] KnownPeersError),
+    #[error(transparent)]
+    Founders(#[from] FoundersError),
     #[error(
         "the {port} address {address} is in use; another node or program runs there: stop it, or \
          choose another address in the configuration"
@@ -79,7 +82,8 @@ impl Node {
         let identity =
             Identity::load_or_create(&config.data_dir, &config.cluster, config.node_id())?;
         let known_peers = KnownPeers::load(&config.data_dir)?;
-        let membership = Arc::new(Membership::of(&config));
+        let founders = founders::load_or_create(&config)?;
+        let membership = Arc::new(Membership::of(&config, &founders));
         let this_node = config.this_node()?;
         let client_listener = listen("client", &this_node.client).await?;
         let peer_listener = listen("peer", &this_node.peer).await?;
@@ -90,14 +94,24 @@ impl Node {
         let (inbox_sender, inbox) = driver::inbox();
         let leadership = watch::Sender::new(Leadership::default());
         let driver = DriverHandle::new(inbox_sender.clone(), leadership.subscribe());
+        let data_dir = identity.data_dir.into();
         let handshake = Arc::new(Handshake::new(identity, Arc::clone(&membership), known_peers));
         let mut tasks = JoinSet::new();
         let links = PeerLinks::start(&handshake, &driver, &mut tasks);
 
         let events = Arc::new(EventRing::new(config.events_kept));
         let driver_end = {
+            let membership = Arc::clone(&membership);
             let events = Arc::clone(&events);
-            let channels = Channels { inbox, inbox_sender, leadership, events };
+            let channels = Channels {
+                inbox,
+                inbox_sender,
+                leadership,
+                events,
+                membership,
+                founders,
+                data_dir,
+            };
             let links = links.clone();
             // Reads the whole log.
             tokio::task::spawn_blocking(move || driver::start(&config, channels, links)).await??
@@ -116,7 +130,7 @@ impl Node {
         ));
 
         let mut servers = JoinSet::new();
-        let peer_port = PeerPort::new(handshake, driver.clone(), stop.watch());
+        let peer_port = PeerPort::new(handshake, driver.clone(), links.clone(), stop.watch());
         let incoming = keep_alive(TcpIncoming::from(peer_listener).with_nodelay(Some(true)));
         servers.spawn(async move {
             if let Err(error) = peer_port.serve(incoming).await {

@@ -5,6 +5,9 @@
 //! who the other one is before a message passes (`handshake`). A snapshot takes a connection of its
 //! own (`snapshot_out`, `snapshot_in`), so that a large one never delays a heartbeat.
 //!
+//! Connections follow the membership: a node that is added is dialled, one that is removed is told so and
+//! dropped. A node that dials us and is not known yet is dialled back at the address that it gives.
+//!
 //! Nothing here waits for a peer on the driver's behalf: what cannot be sent is dropped, the driver
 //! is told that the peer is unreachable, and consensus sends again.
 
@@ -22,7 +25,7 @@ use std::time::Duration;
 use tonic::transport::{Endpoint, Error};
 
 pub(crate) use accept::PeerPort;
-pub(crate) use handshake::Handshake;
+pub(crate) use handshake::{Handshake, LOG_VERSION};
 pub(crate) use links::PeerLinks;
 
 use crate::config::Address;

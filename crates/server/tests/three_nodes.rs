@@ -210,7 +210,7 @@ async fn a_node_that_was_away_for_long_is_sent_a_snapshot() {
 async fn digests(cluster: &Cluster) -> Vec<(u64, String)> {
     let mut digests = Vec::new();
     for node in 0..3 {
-        let request = ClusterStatusRequest { with_digests: true };
+        let request = ClusterStatusRequest { with_digests: true, ..Default::default() };
         let status = cluster.client(node).await.cluster_status(request).await.unwrap().into_inner();
         assert_eq!(status.answered_by, node as u64 + 1);
         assert!(!status.groups[0].digest.is_empty());

@@ -199,6 +199,29 @@ mod tests {
         assert_eq!(fault, BlockFault::UnknownVersion(2));
     }
 
+    /// With a checksum that is right: no crash and no flipped bit makes such a block.
+    #[test]
+    fn a_block_that_contradicts_itself_is_damaged() {
+        let contradictions: [(&str, u16, u32, u32); 5] = [
+            ("of a turn of no blocks", 480, 0, 0),
+            ("behind the end of its turn", 480, 1, 1),
+            ("not full, and not the last", 479, 0, 2),
+            ("the last, and empty", 0, 1, 2),
+            ("fuller than full", 481, 0, 1),
+        ];
+        for (words, used, position, count) in contradictions {
+            let mut block = one_block();
+            block[6..8].copy_from_slice(&used.to_le_bytes());
+            block[24..28].copy_from_slice(&position.to_le_bytes());
+            block[28..32].copy_from_slice(&count.to_le_bytes());
+            let sum = checksum(&block, BlockNumber(7));
+            block[..4].copy_from_slice(&sum.to_le_bytes());
+            let fault = decode(&block, BlockNumber(7)).map(|_| ());
+            let expected = BlockFault::Damaged("the block contradicts itself");
+            assert_eq!(fault, Err(expected), "{words}");
+        }
+    }
+
     #[test]
     fn a_turn_fills_every_block_but_its_last() {
         let mut blocks = Vec::new();

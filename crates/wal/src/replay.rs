@@ -155,3 +155,21 @@ impl GroupReplay {
         Ok(GroupLog { group, hard_state, snapshot, entries: self.entries })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(index: u64) -> Record<'static> {
+        Record::Entry(LogEntryRef { index, term: 1, kind: 0, data: b"" })
+    }
+
+    #[test]
+    fn entries_follow_each_other_without_a_gap() {
+        let mut replay = GroupReplay::default();
+        assert_eq!(replay.apply(Turn(1), entry(7)), Ok(Applied::Entry(7)), "wherever it begins");
+        assert_eq!(replay.apply(Turn(1), entry(8)), Ok(Applied::Entry(8)));
+        assert!(replay.apply(Turn(1), entry(10)).is_err());
+        assert!(replay.apply(Turn(1), entry(0)).is_err(), "no entry has this number");
+    }
+}

@@ -129,3 +129,69 @@ impl<'a> SegmentBlocks<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::block::{PAYLOAD_BYTES, encode_turn};
+
+    const SEQUENCE: Sequence = Sequence(4);
+    const BLOCKS: usize = 8;
+
+    /// A segment with these turns: where each starts, its number, and its length in blocks.
+    fn written(turns: &[(usize, u64, usize)]) -> Vec<u8> {
+        let mut segment = vec![0; BLOCKS * BLOCK_BYTES];
+        let mut blocks = Vec::new();
+        for (start, turn, count) in turns {
+            let payload = vec![7; count * PAYLOAD_BYTES];
+            let first = BlockNumber(*start as u64);
+            encode_turn(&mut blocks, SEQUENCE, first, Turn(*turn), &payload);
+            segment[start * BLOCK_BYTES..][..blocks.len()].copy_from_slice(&blocks);
+        }
+        segment
+    }
+
+    fn turn_at(segment: &[u8], start: u64, expected: Option<Turn>) -> Result<Found, u64> {
+        let segment = SegmentBlocks::read("a segment", SEQUENCE, segment).unwrap();
+        segment.turn_at(BlockNumber(start), expected).map_err(|error| match error {
+            OpenError::Damaged { offset, .. } => offset / BLOCK_BYTES as u64,
+            other => panic!("{other}"),
+        })
+    }
+
+    #[test]
+    fn turns_are_found_where_they_start() {
+        let segment = written(&[(0, 6, 1), (1, 7, 3)]);
+        assert_eq!(turn_at(&segment, 0, None), Ok(Found::Whole { turn: Turn(6), count: 1 }));
+        assert_eq!(
+            turn_at(&segment, 1, Some(Turn(7))),
+            Ok(Found::Whole { turn: Turn(7), count: 3 })
+        );
+        assert_eq!(turn_at(&segment, 4, Some(Turn(8))), Ok(Found::Unwritten));
+    }
+
+    #[test]
+    fn a_turn_that_was_there_before_is_damage() {
+        let segment = written(&[(0, 6, 1), (1, 6, 1)]);
+        assert_eq!(turn_at(&segment, 1, Some(Turn(7))), Err(1));
+    }
+
+    #[test]
+    fn a_turn_that_starts_late_is_damage() {
+        let segment = written(&[(2, 6, 2)]);
+        assert_eq!(turn_at(&segment, 1, Some(Turn(6))), Err(2));
+    }
+
+    #[test]
+    fn a_block_of_another_turn_within_a_turn_is_damage() {
+        let segment = written(&[(0, 6, 3), (1, 7, 1)]);
+        assert_eq!(turn_at(&segment, 0, Some(Turn(6))), Err(1));
+    }
+
+    #[test]
+    fn a_turn_may_end_with_its_segment_but_not_behind_it() {
+        let segment = written(&[(6, 6, 2)]);
+        assert_eq!(turn_at(&segment, 6, None), Ok(Found::Whole { turn: Turn(6), count: 2 }));
+        assert_eq!(turn_at(&segment[..7 * BLOCK_BYTES], 6, None), Err(6));
+    }
+}

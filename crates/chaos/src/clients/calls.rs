@@ -102,7 +102,7 @@ impl Calls {
     /// answer.
     pub(crate) async fn own_view(&self) -> Option<GroupStatus> {
         let mut node = self.nodes.first()?.clone();
-        let request = ClusterStatusRequest { with_digests: true };
+        let request = ClusterStatusRequest { with_digests: true, ..Default::default() };
         let answer = tokio::time::timeout(ATTEMPT_PATIENCE, node.cluster_status(request)).await;
         answer.ok()?.ok()?.into_inner().groups.into_iter().next()
     }

@@ -10,6 +10,8 @@ mod command_line;
 mod disconnection;
 mod expiry;
 mod fairness;
+mod membership;
+mod replacement;
 mod strangers;
 mod support;
 mod survival;

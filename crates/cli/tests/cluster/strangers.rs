@@ -31,6 +31,7 @@ async fn strangers_on_the_peer_port_are_told_what_is_wrong() {
         from_node: 2,
         to_node: 1,
         data_dir_id: "ab".repeat(16),
+        ..Hello::default()
     };
 
     let client = PlainClient::new(vec![cluster.peer_address(1)]);

@@ -105,6 +105,10 @@ impl Session {
             Some(NoticeKind::LeaderMoved(moved)) => {
                 Verdict::Move { leader: moved.leader, words: "the leader moved".to_owned() }
             }
+            Some(NoticeKind::MembersChanged(changed)) => {
+                self.endpoints_told = Some(changed.endpoints);
+                Verdict::GoOn
+            }
             None => Verdict::GoOn,
         }
     }

@@ -35,6 +35,8 @@ pub(crate) struct Session {
     /// Requests that an overloaded node sent back, and when to try them again.
     pub(crate) retries_due: BTreeSet<(Instant, u64)>,
     pub(crate) answer_patience: Duration,
+    /// The nodes of the cluster, if it has said so since the task last looked.
+    pub(crate) endpoints_told: Option<Vec<String>>,
 }
 
 /// The first operation of a stream.
@@ -61,6 +63,7 @@ impl Session {
             heartbeat: None,
             retries_due: BTreeSet::new(),
             answer_patience: (ttl / 4).clamp(ANSWER_PATIENCE_MIN, ANSWER_PATIENCE_MAX),
+            endpoints_told: None,
         })
     }
 

@@ -8,7 +8,7 @@
 
 use std::time::{Duration, Instant};
 
-use holdfast_proto::v1::{ClientFrame, Failure, Reason};
+use holdfast_proto::v1::{ClientFrame, Failure, Reason, ServerFrame};
 use tokio::sync::{mpsc, oneshot};
 
 use super::answers::Verdict;
@@ -131,9 +131,16 @@ impl Task {
                         self.endpoints.could_not_reach(&address);
                         (Contact::NotMade, failure)
                     }
-                    NoStream::Failed(failure) => (Contact::Made, failure),
+                    NoStream::Failed(failure) => {
+                        self.endpoints.reached();
+                        (Contact::Made, failure)
+                    }
                 };
                 self.trouble.lock().note(&address, contact, &failure);
+                if contact == Contact::NotMade && !self.endpoints.has_tried_all() {
+                    // A node that is gone is no reason to keep the next one waiting.
+                    return Ok(None);
+                }
                 self.on_hello_failed(failure).await?;
                 Ok(None)
             }
@@ -171,7 +178,7 @@ impl Task {
 
     async fn converse(&mut self, mut stream: Stream) -> Result<(), Finished> {
         let first_frame = std::mem::take(&mut stream.first_frame);
-        let mut verdict = self.session.on_frame(first_frame, &mut self.backoff);
+        let mut verdict = self.on_frame(first_frame);
         while verdict == Verdict::GoOn {
             while let Ok(command) = self.inbox.try_recv() {
                 self.accept(command)?;
@@ -218,7 +225,7 @@ impl Task {
             .min(PAUSE_CHECK_INTERVAL);
         tokio::select! {
             frame = stream.inbound.message() => Ok(match frame {
-                Ok(Some(frame)) => self.session.on_frame(frame, &mut self.backoff),
+                Ok(Some(frame)) => self.on_frame(frame),
                 Ok(None) => broken("the stream ended"),
                 Err(status) => self.on_stream_error(&Failure::from_status(&status)),
             }),
@@ -231,6 +238,14 @@ impl Task {
             }
             () = tokio::time::sleep(sleep) => Ok(self.check_patience()),
         }
+    }
+
+    fn on_frame(&mut self, frame: ServerFrame) -> Verdict {
+        let verdict = self.session.on_frame(frame, &mut self.backoff);
+        if let Some(told) = self.session.endpoints_told.take() {
+            self.endpoints.learn(&told);
+        }
+        verdict
     }
 
     fn on_stream_error(&mut self, failure: &Failure) -> Verdict {

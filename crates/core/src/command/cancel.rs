@@ -28,7 +28,7 @@ impl LockTable {
             Ok(session) => session,
             Err(rejection) => return Outcome::Rejected(rejection),
         };
-        let reply = if session.waits.contains_key(&target) {
+        let reply = if session.waits.contains(target) {
             #[cfg(feature = "planted")]
             if crate::planted::Bug::CancelLeavesWaiter.is_active() {
                 return self.answer(&call, question, Reply::CancelDone);

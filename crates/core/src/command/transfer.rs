@@ -72,7 +72,7 @@ impl LockTable {
             token: old.token,
             reason,
         });
-        let actor = self.sessions.get(&id).and_then(|session| session.waits.get(&request));
+        let actor = self.sessions.get(&id).and_then(|session| session.waits.get(request));
         let actor = actor.map(|wait| (id, wait.actor));
         #[cfg(feature = "planted")]
         let before = self.last_token;
@@ -104,7 +104,7 @@ impl LockTable {
                     if place.name == *name && place.mode == Mode::Exclusive);
                 alone && wait.converts.is_none() && wait.deadline > self.now
             });
-            Some((*id, *waits_for_it?.0))
+            Some((*id, waits_for_it?.0))
         })
         .next()
     }

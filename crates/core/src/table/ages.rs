@@ -38,7 +38,7 @@ impl LockTable {
 
     fn age_of_waiter(&self, waiter: &Waiter) -> Age {
         let session = self.sessions.get(&waiter.session);
-        let wait = session.and_then(|session| session.waits.get(&waiter.request));
+        let wait = session.and_then(|session| session.waits.get(waiter.request));
         self.age((waiter.session, waiter.actor), wait.and_then(|wait| wait.terms.since))
     }
 

@@ -32,16 +32,15 @@ impl LockTable {
     pub fn check(&self) -> Result<(), String> {
         let mut tokens = BTreeSet::new();
         let mut deadlines = Deadlines::default();
-        let mut waiting = BTreeSet::new();
         let (mut hold_count, mut place_count) = (0, 0);
         for (id, session) in self.sessions.iter() {
             self.check_session(session)?;
             deadlines.insert(session.deadline, Due::Session(*id));
             hold_count += session.hold_count();
-            for (request, wait) in &session.waits {
-                self.check_wait(*id, *request, wait)?;
-                deadlines.insert(wait.deadline, Due::Wait(*id, *request));
-                waiting.insert((*id, wait.actor, *request));
+            ensure!(session.waits.are_indexed(), "{} misplaces its waits", session.public);
+            for (request, wait) in session.waits.iter() {
+                self.check_wait(*id, request, wait)?;
+                deadlines.insert(wait.deadline, Due::Wait(*id, request));
                 place_count += wait.places.as_slice().len();
             }
         }
@@ -61,7 +60,6 @@ impl LockTable {
         ensure!(waiters == self.waiter_count, "{waiters} wait, counted {}", self.waiter_count);
         ensure!(deadlines == self.deadlines, "the index of deadlines is not exact");
         ensure!(closed == self.closed, "the index of closed locks is not exact");
-        ensure!(waiting == self.waiting, "the index of waiting actors is not exact");
         ensure!(self.freed.is_empty(), "something that was freed was not promoted");
         let public_ids: BTreeSet<_> =
             self.sessions.iter().map(|(id, session)| (session.public, *id)).collect();
@@ -84,7 +82,7 @@ impl LockTable {
                 "session {public} keeps an acknowledged answer"
             );
             ensure!(
-                !session.waits.contains_key(&request),
+                !session.waits.contains(request),
                 "session {public} waits for what is answered"
             );
             let held = session.held_by(request);
@@ -109,7 +107,7 @@ impl LockTable {
                 "session {public} has no answer for what it holds"
             );
             ensure!(
-                !session.waits.contains_key(&request),
+                !session.waits.contains(request),
                 "session {public} both holds and waits by one request"
             );
         }
@@ -241,7 +239,7 @@ impl LockTable {
         let next = queue.first().map(|(ticket, _)| ticket);
         // The first in line waits for something: else it would have been granted.
         if let Some((_, waiter)) = queue.first()
-            && let Some(wait) = self.known(name, waiter.session)?.waits.get(&waiter.request)
+            && let Some(wait) = self.known(name, waiter.session)?.waits.get(waiter.request)
         {
             let places = wait.places.as_slice().iter();
             let admitted = wait.converts.is_none()

@@ -92,14 +92,14 @@ impl LockTable {
             for (_, wait) in self.waits_of(next) {
                 for place in wait.places.as_slice() {
                     obstacles.extend(self.obstacle(next, wait.want(next.0, place), &mut graph));
+                    graph.size += 1;
+                    if graph.size > self.limits.deadlock_walk_max {
+                        return None;
+                    }
                 }
             }
             to_look_at.extend(obstacles.iter().flat_map(|obstacle| obstacle.actors.iter()));
             graph.obstacles.insert(next, obstacles);
-            graph.size += 1;
-            if graph.size > self.limits.deadlock_walk_max {
-                return None;
-            }
         }
         self.told(actor, &graph.way_back(actor, &own)?)
     }
@@ -135,10 +135,12 @@ impl LockTable {
             (mode, None) => queue.counts().are_all_like(mode),
             (mode, Some(ticket)) => {
                 let mut ahead = Counts::NONE;
-                queue.before(ticket).take(room).all(|waiter| {
+                let like = queue.before(ticket).take(room).all(|waiter| {
                     *ahead.of(waiter.mode) += 1;
                     ahead.are_all_like(mode)
-                })
+                });
+                graph.size += ahead.total();
+                like
             }
         };
         let holders = resource

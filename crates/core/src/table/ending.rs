@@ -126,15 +126,15 @@ impl LockTable {
         reason: EndReason,
         events: &mut Vec<Event>,
     ) {
-        let Some(mut session) = self.sessions.remove(&id) else { return };
+        let Some(session) = self.sessions.remove(&id) else { return };
         #[cfg(feature = "planted")]
-        session.leave_parts_behind();
+        let session = session.with_parts_left_behind();
         self.deadlines.remove(session.deadline, Due::Session(id));
         self.public_ids.remove(&(session.public, id));
         let end = if reason == EndReason::Closed { End::Closed } else { End::Expired };
         self.ended.remember(id, end, self.limits.ended_sessions_max);
-        for (request, wait) in core::mem::take(&mut session.waits) {
-            self.leave_queues(id, request, &wait);
+        for (request, wait) in session.waits.iter() {
+            self.leave_queues(id, request, wait);
             let names = wait.names();
             self.freed.extend(names.iter().cloned());
             let outcome = Outcome::Rejected(Rejection::UnknownSession);

@@ -29,7 +29,7 @@ impl LockTable {
     fn known_answer(&self, call: &Call, question: &Question) -> Option<Outcome> {
         let session = self.sessions.get(&call.session)?;
         let request = call.request;
-        if let Some(wait) = session.waits.get(&request) {
+        if let Some(wait) = session.waits.get(request) {
             return Some(if question.repeats(&wait.question) {
                 Outcome::Queued { position: self.position(wait) }
             } else {

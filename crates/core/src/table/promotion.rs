@@ -98,12 +98,12 @@ impl LockTable {
     }
 
     pub(crate) fn converts(&self, id: SessionId, request: RequestId) -> Option<Converts> {
-        self.sessions.get(&id)?.waits.get(&request)?.converts
+        self.sessions.get(&id)?.waits.get(request)?.converts
     }
 
     fn next_for(&self, id: SessionId, request: RequestId, here: &LockName, in_tick: bool) -> Next {
         let Some(session) = self.sessions.get(&id) else { return Next::PassBy };
-        let Some(wait) = session.waits.get(&request) else { return Next::PassBy };
+        let Some(wait) = session.waits.get(request) else { return Next::PassBy };
         let places = wait.places.as_slice();
         let elsewhere = places.iter().filter(|place| place.name != *here);
         if wait.deadline <= self.now {
@@ -130,7 +130,7 @@ impl LockTable {
         events: &mut Vec<Event>,
     ) {
         let Some(session) = self.sessions.get_mut(&id) else { return };
-        let Some(wait) = session.waits.remove(&request) else { return };
+        let Some(wait) = session.waits.remove(request) else { return };
         self.leave_queues(id, request, &wait);
         let names = wait.names();
         let outcome = match wait.converts {
@@ -140,7 +140,7 @@ impl LockTable {
                     self.upgrade(name, (id, converts.acquire), request, events)
                 })
             }
-            None => self.grant_places(id, request, wait, events),
+            None => self.grant_places(id, request, &wait, events),
         };
         events.push(Event::WaitEnded { names, session: id, request, outcome });
     }
@@ -149,7 +149,7 @@ impl LockTable {
         &mut self,
         session: SessionId,
         request: RequestId,
-        wait: Wait,
+        wait: &Wait,
         events: &mut Vec<Event>,
     ) -> Outcome {
         let holder = Holder { session, request, actor: wait.actor };

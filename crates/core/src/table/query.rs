@@ -194,7 +194,7 @@ impl LockTable {
     fn waiter_info(&self, name: &str, waiter: &Waiter, position: u64) -> WaiterInfo {
         let (session, owner, _) = self.who(waiter.session);
         let wait = self.sessions.get(&waiter.session);
-        let wait = wait.and_then(|session| session.waits.get(&waiter.request));
+        let wait = wait.and_then(|session| session.waits.get(waiter.request));
         let places = wait.map_or(&[][..], |wait| wait.places.as_slice());
         let others = places.iter().filter(|place| &*place.name != name);
         WaiterInfo {

@@ -4,7 +4,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use super::answers::{Answers, Reply};
-use super::wait::Wait;
+use super::waits::Waits;
 use crate::command::{OpenSession, Owner};
 use crate::event::EndReason;
 use crate::id::{FenceToken, PublicSessionId, RequestId, StreamId};
@@ -34,7 +34,7 @@ pub(crate) struct Session {
     holds: BTreeMap<RequestId, Names>,
     hold_count: usize,
     /// What it waits for, by the request id.
-    pub(crate) waits: BTreeMap<RequestId, Wait>,
+    pub(crate) waits: Waits,
     pub(crate) answers: Answers,
     losses: BTreeSet<FenceToken>,
 }
@@ -55,7 +55,7 @@ impl Session {
             lingering: false,
             holds: BTreeMap::new(),
             hold_count: 0,
-            waits: BTreeMap::new(),
+            waits: Waits::default(),
             answers: Answers::default(),
             losses: BTreeSet::new(),
         }
@@ -150,14 +150,15 @@ impl Session {
 
     /// What is missing here does not end with the session.
     #[cfg(feature = "planted")]
-    pub(crate) fn leave_parts_behind(&mut self) {
+    pub(crate) fn with_parts_left_behind(mut self) -> Session {
         if crate::planted::Bug::GrantToEndedSession.is_active() {
-            self.waits.clear();
+            self.waits = Waits::default();
         }
         if crate::planted::Bug::EndedSessionKeepsHolds.is_active() {
             self.holds.clear();
             self.hold_count = 0;
         }
+        self
     }
 
     pub(crate) fn expiry_reason(&self) -> EndReason {

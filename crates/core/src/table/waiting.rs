@@ -11,7 +11,7 @@ use super::queue::Waiter;
 use super::wait::{Converts, Place, Places, Wait};
 use crate::command::{Mode, Terms};
 use crate::event::Event;
-use crate::id::{ActorId, RequestId, SessionId};
+use crate::id::{RequestId, SessionId};
 use crate::name::LockName;
 use crate::outcome::{Outcome, Rejection};
 
@@ -30,6 +30,7 @@ impl LockTable {
         let Holder { session, request, actor } = holder;
         let waiter = |mode| Waiter { session, request, actor, mode, policy: terms.policy };
         let mut places = Vec::new();
+        let mut position = 1;
         for (name, mode) in wanted {
             // The text that the table has already, not another copy of it.
             let name = match self.resources.get_key_value(name) {
@@ -39,7 +40,10 @@ impl LockTable {
             let queue = self.resources.get_or_default(&name).queue_mut();
             let ticket = match converts {
                 Some(_) => queue.push_front(waiter(mode)),
-                None => queue.push(waiter(mode)),
+                None => {
+                    position = position.max(queue.len() as u64 + 1);
+                    queue.push(waiter(mode))
+                }
             };
             self.waiter_count += 1;
             events.push(Event::Queued { name: name.clone(), session, request, actor, mode });
@@ -50,7 +54,6 @@ impl LockTable {
         let terms = Box::new(terms);
         let queued_at = self.now;
         let wait = Wait { actor, places, queued_at, deadline, terms, question, converts };
-        let position = self.position(&wait);
         self.note_wait(session, request, wait);
         Outcome::Queued { position }
     }
@@ -58,10 +61,9 @@ impl LockTable {
     /// Puts a wait whose places are taken into the indexes and to its session.
     pub(crate) fn note_wait(&mut self, id: SessionId, request: RequestId, wait: Wait) {
         let actor = (id, wait.actor);
-        let before = self.place_if_only(actor);
-        let waited = before.is_some() || self.waits_of(actor).next().is_some();
+        let waited = self.waits_of(actor).next().is_some();
+        let before = if waited { self.place_if_only(actor) } else { None };
         self.deadlines.insert(wait.deadline, Due::Wait(id, request));
-        self.waiting.insert((id, wait.actor, request));
         let places = wait.places.as_slice();
         if waited || places.len() > 1 {
             for place in places.iter().chain(&before) {
@@ -82,7 +84,7 @@ impl LockTable {
         events: &mut Vec<Event>,
     ) {
         let Some(session) = self.sessions.get_mut(&session_id) else { return };
-        let Some(wait) = session.waits.remove(&request) else { return };
+        let Some(wait) = session.waits.remove(request) else { return };
         let outcome = match &reply {
             Reply::TimedOut => Outcome::TimedOut,
             Reply::Cancelled => Outcome::Cancelled,
@@ -113,7 +115,6 @@ impl LockTable {
             resource.forget_empty_line();
         }
         self.deadlines.remove(wait.deadline, Due::Wait(id, request));
-        self.waiting.remove(&(id, wait.actor, request));
         if let Some(place) = self.place_if_only((id, wait.actor)) {
             self.set_tangled(&place, false);
         }
@@ -122,10 +123,7 @@ impl LockTable {
     /// The requests by which an actor waits.
     pub(crate) fn waits_of(&self, actor: Actor) -> impl Iterator<Item = (RequestId, &Wait)> {
         let (id, actor) = actor;
-        let session = self.sessions.get(&id);
-        self.waiting
-            .range((id, actor, RequestId(0))..=(id, actor, RequestId(u64::MAX)))
-            .filter_map(move |(_, _, request)| Some((*request, session?.waits.get(request)?)))
+        self.sessions.get(&id).into_iter().flat_map(move |session| session.waits.of(actor))
     }
 
     /// Where an actor stands, if that is only one place.
@@ -145,6 +143,3 @@ impl LockTable {
         }
     }
 }
-
-/// An actor and a request by which it waits.
-pub(crate) type Waiting = (SessionId, ActorId, RequestId);

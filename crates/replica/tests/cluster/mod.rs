@@ -10,8 +10,8 @@ use holdfast_core::{
     command::{Acquire, Call, Mode, OpenSession, Owner, Terms},
 };
 use holdfast_replica::{
-    Durable, Effect, Fatal, GroupId, HardState, LogEntry, NodeId, Replica, ReplicaConfig,
-    SnapshotFile, Ticket, Turn, Unavailable,
+    ChangeRefusal, Durable, Effect, Fatal, GroupId, HardState, LogEntry, Member, MembershipChange,
+    NodeId, Replica, ReplicaConfig, SnapshotFile, Ticket, Turn, Unavailable,
 };
 
 pub(crate) const STEP: Duration = Duration::from_millis(10);
@@ -22,6 +22,7 @@ pub(crate) enum Ended {
     Answer(LogicalTime, Outcome),
     Failed(Unavailable),
     Read,
+    Changed(Result<(), ChangeRefusal>),
 }
 
 #[derive(Default)]
@@ -71,6 +72,7 @@ pub(crate) struct Cluster {
     size: u64,
     /// All messages that were sent.
     sent: Vec<Vec<u8>>,
+    snapshots_sent: u64,
     /// Somebody lies: messages may be refused, and nodes may stop.
     lied_to: bool,
     stopped: Vec<(NodeId, Fatal)>,
@@ -96,6 +98,7 @@ impl Cluster {
             snapshot_every,
             size,
             sent: Vec::new(),
+            snapshots_sent: 0,
             lied_to: false,
             stopped: Vec::new(),
         };
@@ -111,13 +114,15 @@ impl Cluster {
         ReplicaConfig {
             group: GroupId(1),
             node,
-            voters: (1..=self.size).map(NodeId).collect(),
+            // Whoever joins knows nobody.
+            voters: (1..=self.size).map(NodeId).filter(|_| node.0 <= self.size).collect(),
             tick: Duration::from_millis(50),
             heartbeat_ticks: 2,
             election_ticks: (election, election + 1),
             grace: Span::from_ms(1_000),
             snapshot_every_entries: self.snapshot_every,
             snapshot_every_bytes: u64::MAX,
+            snapshot_slice_entries: 2,
             keep_entries: 2,
             keep_bytes: u64::MAX,
             limits: Limits::default(),
@@ -128,6 +133,12 @@ impl Cluster {
     pub(crate) fn start(&mut self, node: NodeId) {
         let replica = Replica::new(self.config(node), self.disks[&node].durable()).unwrap();
         self.replicas.insert(node, replica);
+    }
+
+    /// Starts a node that has nothing, to be added.
+    pub(crate) fn start_new(&mut self, node: NodeId) {
+        self.disks.insert(node, Disk::default());
+        self.start(node);
     }
 
     pub(crate) fn kill(&mut self, node: NodeId) {
@@ -145,7 +156,7 @@ impl Cluster {
 
     /// Nothing passes between the node and the others.
     pub(crate) fn isolate(&mut self, node: NodeId) {
-        for other in (1..=self.size).map(NodeId) {
+        for other in self.disks.keys().copied() {
             self.cut.insert((node, other));
             self.cut.insert((other, node));
         }
@@ -169,6 +180,14 @@ impl Cluster {
 
     pub(crate) fn has_snapshot_on_disk(&self, node: NodeId) -> bool {
         self.disks[&node].snapshot.is_some()
+    }
+
+    pub(crate) fn snapshot_on_disk(&self, node: NodeId) -> Option<&SnapshotFile> {
+        self.disks[&node].snapshot.as_ref()
+    }
+
+    pub(crate) fn is_snapshot_on_its_way(&self) -> bool {
+        self.wires.iter().any(|(.., is_snapshot)| *is_snapshot)
     }
 
     /// The leader with the highest term.
@@ -207,6 +226,16 @@ impl Cluster {
         panic!("{ticket:?} has not ended after ten seconds");
     }
 
+    pub(crate) fn run_until_snapshot_is_sent(&mut self) {
+        for _ in 0..1_000 {
+            if self.snapshots_sent > 0 {
+                return;
+            }
+            self.step();
+        }
+        panic!("no snapshot was sent in ten seconds");
+    }
+
     /// One step of time: what is on the wires arrives, and every loop turns once.
     pub(crate) fn step(&mut self) {
         self.now += STEP;
@@ -219,7 +248,8 @@ impl Cluster {
             }
             if arrives {
                 let taken = self.replica_mut(to).handle_message(&message);
-                assert!(self.lied_to || taken.is_ok(), "refused: {taken:?}");
+                let is_stranger = !self.replica(to).membership().is_member(from);
+                assert!(self.lied_to || is_stranger || taken.is_ok(), "refused: {taken:?}");
             }
             if is_snapshot && self.replicas.contains_key(&from) {
                 self.replica_mut(from).handle_snapshot_sent(to, arrives);
@@ -234,12 +264,17 @@ impl Cluster {
 
     fn send(&mut self, wire: (NodeId, NodeId, Vec<u8>, bool)) {
         self.sent.push(wire.2.clone());
+        self.snapshots_sent += u64::from(wire.3);
         self.wires.push_back(wire);
     }
 
     /// All messages that were sent so far.
     pub(crate) fn sent(&self) -> &[Vec<u8>] {
         &self.sent
+    }
+
+    pub(crate) fn snapshots_sent(&self) -> u64 {
+        self.snapshots_sent
     }
 
     /// Hands over a message that nobody sent, and lets the node's loop turn.
@@ -300,7 +335,10 @@ impl Cluster {
                 self.ended.insert(ticket, Ended::Read);
             }
             Effect::Happened { event, .. } => self.events.push((node, event)),
-            Effect::LeadershipChanged(_) => {}
+            Effect::LeadershipChanged(_) | Effect::MembershipChanged(_) => {}
+            Effect::ChangeEnded { ticket, result } => {
+                self.ended.insert(ticket, Ended::Changed(result));
+            }
             Effect::SaveSnapshot(file) => {
                 let index = file.index;
                 let disk = self.disks.get_mut(&node).unwrap();
@@ -316,6 +354,37 @@ impl Cluster {
         let ticket = Ticket(self.last_ticket);
         self.replica_mut(node).handle_call(Some(ticket), command);
         ticket
+    }
+
+    pub(crate) fn change(&mut self, node: NodeId, change: MembershipChange) -> Ticket {
+        self.last_ticket += 1;
+        let ticket = Ticket(self.last_ticket);
+        self.replica_mut(node).propose_membership(ticket, change);
+        ticket
+    }
+
+    /// Sends to the leader, follows it, and waits for the end.
+    pub(crate) fn changed(&mut self, change: MembershipChange) -> Result<(), ChangeRefusal> {
+        for _ in 0..10 {
+            let leader = self.run_until_leader();
+            let ticket = self.change(leader, change.clone());
+            match self.run_until_ended(ticket) {
+                Ended::Changed(result) => return result,
+                Ended::Failed(_) => self.run_for(Duration::from_millis(200)),
+                other => panic!("not a change: {other:?}"),
+            }
+        }
+        panic!("nobody changes the membership");
+    }
+
+    pub(crate) fn run_until(&mut self, what: &str, mut is_so: impl FnMut(&Cluster) -> bool) {
+        for _ in 0..2_000 {
+            if is_so(self) {
+                return;
+            }
+            self.step();
+        }
+        panic!("not within twenty seconds: {what}");
     }
 
     pub(crate) fn read(&mut self, node: NodeId) -> Ticket {
@@ -338,6 +407,12 @@ impl Cluster {
     pub(crate) fn request(&mut self) -> RequestId {
         self.last_request += 1;
         RequestId(self.last_request)
+    }
+
+    /// An acquire that nobody waits for.
+    pub(crate) fn acquire_soon(&mut self, node: NodeId, session: SessionId, name: &str) {
+        let command = acquire(session, self.request(), name);
+        self.call(node, command);
     }
 
     pub(crate) fn acquire(&mut self, session: SessionId, name: &str) -> (LogicalTime, FenceToken) {
@@ -391,5 +466,22 @@ impl Cluster {
             self.step();
         }
         panic!("no other leader after ten seconds");
+    }
+}
+
+/// A node that is to become a voter.
+pub(crate) fn add(node: u64) -> MembershipChange {
+    MembershipChange::Add { node: NodeId(node), member: member(node) }
+}
+
+pub(crate) fn remove(node: u64) -> MembershipChange {
+    MembershipChange::Remove { node: NodeId(node) }
+}
+
+pub(crate) fn member(node: u64) -> Member {
+    Member {
+        peer_address: format!("host-{node}:7421"),
+        client_address: format!("host-{node}:7420"),
+        ..Member::default()
     }
 }

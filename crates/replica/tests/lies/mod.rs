@@ -2,7 +2,10 @@
 
 use proptest::prelude::*;
 use protobuf::{Message as _, ProtobufEnum as _};
-use raft::eraftpb::{Entry, EntryType, Message, MessageType};
+use raft::eraftpb::{
+    ConfChangeSingle, ConfChangeTransition, ConfChangeType, ConfChangeV2, ConfState, Entry,
+    EntryType, Message, MessageType,
+};
 
 /// What is claimed in place of the truth. `None`: the truth.
 #[derive(Clone, Debug)]
@@ -19,7 +22,7 @@ pub(crate) struct Lie {
     reject_hint: Option<Number>,
     request_snapshot: Option<Number>,
     context: Option<Vec<u8>>,
-    snapshot: Option<(Number, Number, bool)>,
+    snapshot: Option<(Number, Number, Option<ConfState>)>,
     entries: Option<Vec<FalseEntry>>,
 }
 
@@ -57,9 +60,12 @@ fn number() -> impl Strategy<Value = Number> {
 
 pub(crate) fn lie() -> impl Strategy<Value = Lie> {
     let maybe = |share| proptest::option::weighted(share, number());
-    let node = || proptest::option::weighted(0.7, 1_u64..=3);
-    let data = proptest::collection::vec(any::<u8>(), 0..12);
-    let entry = (number(), number(), 0_u8..3, data);
+    let node = || proptest::option::weighted(0.7, 1_u64..=4);
+    let data = prop_oneof![
+        proptest::collection::vec(any::<u8>(), 0..12),
+        change().prop_map(|change| change.write_to_bytes().unwrap()),
+    ];
+    let entry = (number(), number(), 0_u8..4, data);
     (
         (proptest::option::weighted(0.5, kind()), node(), node()),
         (maybe(0.4), maybe(0.4), maybe(0.5), maybe(0.5), maybe(0.3)),
@@ -68,7 +74,10 @@ pub(crate) fn lie() -> impl Strategy<Value = Lie> {
             maybe(0.3),
             maybe(0.05),
             proptest::option::weighted(0.1, proptest::collection::vec(any::<u8>(), 0..9)),
-            proptest::option::weighted(0.3, (number(), number(), any::<bool>())),
+            proptest::option::weighted(
+                0.3,
+                (number(), number(), proptest::option::weighted(0.5, members())),
+            ),
             proptest::option::weighted(0.3, proptest::collection::vec(entry, 0..4)),
         ),
     )
@@ -94,6 +103,43 @@ pub(crate) fn lie() -> impl Strategy<Value = Lie> {
                 entries,
             },
         )
+}
+
+/// A change of the membership that parses.
+fn change() -> impl Strategy<Value = ConfChangeV2> {
+    let single = (0..ConfChangeType::values().len(), 0_u64..6).prop_map(|(kind, node_id)| {
+        let mut single = ConfChangeSingle { node_id, ..ConfChangeSingle::default() };
+        single.set_change_type(ConfChangeType::values()[kind]);
+        single
+    });
+    let context = prop_oneof![
+        4 => Just(Vec::new()),
+        1 => proptest::collection::vec(any::<u8>(), 0..9),
+    ];
+    let transition = 0..ConfChangeTransition::values().len();
+    (proptest::collection::vec(single, 0..4), transition, context).prop_map(
+        |(singles, transition, context)| {
+            let mut change = ConfChangeV2::default();
+            change.set_changes(singles.into());
+            change.set_transition(ConfChangeTransition::values()[transition]);
+            change.set_context(context.into());
+            change
+        },
+    )
+}
+
+fn members() -> impl Strategy<Value = ConfState> {
+    let ids = |most| proptest::collection::vec(0_u64..7, 0..most);
+    (ids(4), ids(3), ids(3), ids(2), any::<bool>()).prop_map(
+        |(voters, learners, voters_outgoing, learners_next, auto_leave)| ConfState {
+            voters,
+            learners,
+            voters_outgoing,
+            learners_next,
+            auto_leave,
+            ..ConfState::default()
+        },
+    )
 }
 
 fn kind() -> impl Strategy<Value = MessageType> {
@@ -122,12 +168,12 @@ impl Lie {
             message.context = context.clone().into();
         }
         message.reject = self.reject.unwrap_or(message.reject);
-        if let Some((index, term, other_members)) = self.snapshot {
+        if let Some((index, term, members)) = &self.snapshot {
             let metadata = message.mut_snapshot().mut_metadata();
-            told(Some(index), &mut metadata.index);
-            told(Some(term), &mut metadata.term);
-            if other_members {
-                metadata.mut_conf_state().voters = vec![9, 9];
+            told(Some(*index), &mut metadata.index);
+            told(Some(*term), &mut metadata.term);
+            if let Some(members) = members {
+                metadata.set_conf_state(members.clone());
             }
         }
         if let Some(entries) = &self.entries {
@@ -141,7 +187,9 @@ impl Lie {
                             EntryType::EntryNormal,
                             EntryType::EntryConfChange,
                             EntryType::EntryConfChangeV2,
+                            EntryType::EntryNormal,
                         ][usize::from(*kind)],
+                        context: if *kind == 3 { "members".into() } else { "".into() },
                         index: at.instead_of(index),
                         term: of.instead_of(term),
                         data: data.clone().into(),

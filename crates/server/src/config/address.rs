@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr;
 
 use serde::Deserialize;
 
@@ -66,6 +67,11 @@ impl Address {
         }
     }
 
+    /// Whether it means every address of the machine: to listen on, not to dial.
+    pub fn is_unspecified(&self) -> bool {
+        self.host().parse::<IpAddr>().is_ok_and(|ip| ip.is_unspecified())
+    }
+
     fn host(&self) -> &str {
         let host = self.text.rsplit_once(':').map_or("", |(host, _)| host);
         host.trim_start_matches('[').trim_end_matches(']')
@@ -75,6 +81,14 @@ impl Address {
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
+    }
+}
+
+impl FromStr for Address {
+    type Err = AddressError;
+
+    fn from_str(text: &str) -> Result<Address, AddressError> {
+        Address::new(text)
     }
 }
 
@@ -121,7 +135,9 @@ mod tests {
             ("192.168.0.1:1", false),
             ("localhost.example:1", false),
         ] {
-            assert_eq!(Address::new(text).unwrap().is_loopback(), loopback, "{text}");
+            let address = Address::new(text).unwrap();
+            assert_eq!(address.is_loopback(), loopback, "{text}");
+            assert_eq!(address.is_unspecified(), ["0.0.0.0:1", "[::]:1"].contains(&text));
         }
     }
 }

@@ -49,6 +49,11 @@ pub enum CheckError {
          insecure = true if the network is trusted"
     )]
     NotLoopback { what: String, address: String },
+    #[error(
+        "join = true and there are {count} [[nodes]]; a node that joins lists itself alone, and learns \
+         the others from the cluster"
+    )]
+    JoinsWithOthers { count: usize },
     #[error("there are not enough ports above {base_port} for all nodes; choose a lower one")]
     PortsRunOut { base_port: u16 },
 }
@@ -61,6 +66,9 @@ pub(super) fn check(config: &NodeConfig) -> Result<(), CheckError> {
     check_tuning(config)?;
     check_node_count(config.nodes.len())?;
     check_ids(config)?;
+    if config.join && config.nodes.len() != 1 {
+        return Err(CheckError::JoinsWithOthers { count: config.nodes.len() });
+    }
     check_addresses(config)
 }
 
@@ -206,6 +214,15 @@ mod tests {
     fn this_node_is_one_of_the_nodes() {
         let words = refusal(|config| config.node = 9);
         assert!(words.contains("node = 9") && words.contains("1, 2, 3"), "{words}");
+    }
+
+    #[test]
+    fn a_node_that_joins_lists_itself_alone() {
+        assert!(refusal(|config| config.join = true).contains("itself alone"));
+        let mut config = example();
+        config.join = true;
+        config.nodes.truncate(1);
+        assert_eq!(check(&config), Ok(()));
     }
 
     #[test]

@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 
 use holdfast_core::{Command, LogicalTime, Outcome, RequestId, SessionId};
-use holdfast_replica::{GroupId, Ticket};
+use holdfast_replica::{ChangeRefusal, GroupId, Ticket};
 use tokio::sync::oneshot;
 
-use super::inbox::{Answer, Delivery, Query, ReadAnswer, StreamKey, Unavailable};
+use super::inbox::{Answer, ChangeAnswer, Delivery, Query, ReadAnswer, StreamKey, Unavailable};
 use super::streams::Streams;
 
 /// Where an answer goes.
@@ -42,6 +42,7 @@ pub(super) struct Callers {
 enum Caller {
     Call { reply: ReplyTo, wait: Option<Wait> },
     Read { query: Query, reply: oneshot::Sender<Result<ReadAnswer, Unavailable>> },
+    Change(oneshot::Sender<ChangeAnswer>),
 }
 
 impl Callers {
@@ -62,6 +63,16 @@ impl Callers {
         reply: oneshot::Sender<Result<ReadAnswer, Unavailable>>,
     ) -> Ticket {
         self.ticket(Caller::Read { query, reply })
+    }
+
+    pub(super) fn change(&mut self, reply: oneshot::Sender<ChangeAnswer>) -> Ticket {
+        self.ticket(Caller::Change(reply))
+    }
+
+    pub(super) fn change_ended(&mut self, ticket: Ticket, result: Result<(), ChangeRefusal>) {
+        if let Some(Caller::Change(reply)) = self.under_way.remove(&ticket) {
+            let _ = reply.send(Ok(result));
+        }
     }
 
     fn ticket(&mut self, caller: Caller) -> Ticket {
@@ -109,6 +120,7 @@ impl Callers {
         match self.under_way.remove(&ticket) {
             Some(Caller::Call { reply, .. }) => reply.answer(failed(reason), streams),
             Some(Caller::Read { reply, .. }) => drop(reply.send(Err(reason))),
+            Some(Caller::Change(reply)) => drop(reply.send(Err(reason))),
             None => {}
         }
     }
@@ -120,7 +132,7 @@ impl Callers {
     ) -> Option<(Query, oneshot::Sender<Result<ReadAnswer, Unavailable>>)> {
         match self.under_way.remove(&ticket)? {
             Caller::Read { query, reply } => Some((query, reply)),
-            Caller::Call { .. } => None,
+            Caller::Call { .. } | Caller::Change(_) => None,
         }
     }
 

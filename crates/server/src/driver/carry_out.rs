@@ -25,6 +25,8 @@ impl Driver {
                 self.happened.push((index, at, event));
             }
             Effect::LeadershipChanged(leadership) => self.leadership_changed(group, leadership),
+            Effect::ChangeEnded { ticket, result } => self.callers.change_ended(ticket, result),
+            Effect::MembershipChanged(members) => self.members_changed(members),
             Effect::SaveSnapshot(file) => self.log.save(group, file),
         }
     }

@@ -69,19 +69,27 @@ impl Driver {
                     self.streams.flush();
                 }
                 Ok(Input::Read { reply, .. }) => drop(reply.send(Err(reason))),
+                Ok(Input::ChangeMembership { reply, .. }) => drop(reply.send(Err(reason))),
+                // Its caller is told that this node stopped answering, and asks again.
+                Ok(Input::HandOver { reply, .. }) => drop(reply),
                 // Consensus stands still between the halves of a turn; its messages are repeated.
                 Ok(Input::PeerMessages(_)) => {}
                 Ok(Input::Shutdown) | Err(RecvTimeoutError::Disconnected) => {
                     return Err(StopReason::Told);
                 }
                 Ok(Input::StreamOpened { stream, outbox }) => self.streams.open(stream, outbox),
+                // At once: once the clients are sent away nobody knows which of them had gone before.
+                Ok(Input::StreamClosed { stream, client_gone }) => {
+                    self.stream_closed(stream, client_gone);
+                }
                 Ok(Input::SegmentPrepared(result)) => self.log.segment_prepared(result),
                 Ok(Input::SnapshotSaved { group, result }) => self.snapshot_saved(group, result),
                 Ok(Input::Inspect { reply, .. }) => drop(reply),
                 // What will not be said again is heard when the turn is done.
                 Ok(
-                    input @ (Input::StreamClosed { .. }
-                    | Input::SnapshotSent { .. }
+                    input @ (Input::SnapshotSent { .. }
+                    | Input::PeerIntroduced { .. }
+                    | Input::RemovedBy(_)
                     | Input::PeerUnreachable(_)),
                 ) => self.deferred.push(input),
                 Err(RecvTimeoutError::Timeout) => break,

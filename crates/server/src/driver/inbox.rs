@@ -6,7 +6,7 @@ use holdfast_core::{
     Command, EndReason, FenceToken, FreezeInfo, LockName, LockStatus, LockSummary, LogicalTime,
     Outcome, PublicSessionId, RequestId, SessionId, SessionSummary, StreamId,
 };
-use holdfast_replica::{GroupId, NodeId};
+use holdfast_replica::{ChangeRefusal, GroupId, HandOverRefusal, Member, MembershipChange, NodeId};
 use holdfast_wal::{DurableSnapshot, FileDisk, Spare, WriteError};
 use tokio::sync::{mpsc, oneshot};
 
@@ -30,6 +30,22 @@ pub(crate) enum Input {
     Inspect { with_digests: bool, reply: oneshot::Sender<Vec<GroupView>> },
     /// Consensus messages from a peer.
     PeerMessages(Vec<(GroupId, Vec<u8>)>),
+    /// An operator changes the membership; answered when it is done, or refused.
+    ChangeMembership {
+        group: GroupId,
+        change: MembershipChange,
+        reply: oneshot::Sender<ChangeAnswer>,
+    },
+    /// An operator wants another node to lead; answered when it was told to.
+    HandOver {
+        group: GroupId,
+        to: Option<NodeId>,
+        reply: oneshot::Sender<Result<NodeId, HandOverRefusal>>,
+    },
+    /// A peer says who it is.
+    PeerIntroduced { node: NodeId, member: Member, log_version: u32 },
+    /// A peer says that this node was removed from the cluster.
+    RemovedBy(NodeId),
     /// The stream to a peer broke or refuses.
     PeerUnreachable(NodeId),
     /// A snapshot was handed to the peer, or could not be.
@@ -46,7 +62,11 @@ impl Input {
     /// What clients ask for, counted in operations; nothing for what the node itself has to say.
     pub(super) fn operations_of_clients(&self) -> usize {
         match self {
-            Input::Call { .. } | Input::Read { .. } | Input::Inspect { .. } => 1,
+            Input::Call { .. }
+            | Input::Read { .. }
+            | Input::Inspect { .. }
+            | Input::ChangeMembership { .. }
+            | Input::HandOver { .. } => 1,
             Input::Frame { operations, .. } => operations.len(),
             _ => 0,
         }
@@ -66,6 +86,9 @@ pub(crate) struct Answer {
     pub(crate) at: LogicalTime,
     pub(crate) result: Result<Outcome, Unavailable>,
 }
+
+/// How a change of the membership ended: done, refused, or not known.
+pub(crate) type ChangeAnswer = Result<Result<(), ChangeRefusal>, Unavailable>;
 
 /// What a stream is told.
 #[derive(Debug)]
@@ -88,6 +111,8 @@ pub(crate) enum Delivery {
     SessionEnded {
         reason: EndReason,
     },
+    /// Nodes were added, removed, or moved.
+    MembersChanged,
     /// This node no longer leads; nothing more comes on this stream.
     LeaderMoved {
         leader: Option<NodeId>,

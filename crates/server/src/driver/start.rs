@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Instant;
 
 use holdfast_core::{Limits, Span};
-use holdfast_replica::{GroupId, Leadership, NodeId, Replica, ReplicaConfig};
+use holdfast_replica::{DirectoryId, GroupId, Leadership, Member, NodeId, Replica, ReplicaConfig};
 use holdfast_wal::{DirectoryError, FileDisk, OpenError, Options, Wal};
 use thiserror::Error;
 use tokio::sync::{oneshot, watch};
@@ -14,15 +14,19 @@ use tokio::sync::{oneshot, watch};
 use super::callers::Callers;
 use super::inbox::FIRST_GROUP;
 use super::log::{self, Log};
+use super::members::Introductions;
 use super::queue::{Inbox, InboxSender};
 use super::streams::Streams;
 use super::take_in::Digests;
 use super::{Driver, StopReason};
 use crate::config::NodeConfig;
 use crate::events::EventRing;
-use crate::peers::PeerLinks;
+use crate::membership::Membership;
+use crate::peers::{LOG_VERSION, PeerLinks};
 
 const SNAPSHOT_EVERY_BYTES: u64 = 64 << 20;
+/// What a turn can bear beside its own work: less than a millisecond.
+const SNAPSHOT_SLICE_ENTRIES: usize = 1_000;
 const KEEP_ENTRIES: u64 = 10_000;
 const KEEP_BYTES: u64 = 64 << 20;
 /// All that run on this node.
@@ -48,6 +52,12 @@ pub(crate) struct Channels {
     pub(crate) inbox_sender: InboxSender,
     pub(crate) leadership: watch::Sender<Leadership>,
     pub(crate) events: Arc<EventRing>,
+    /// Where the driver publishes who the members are.
+    pub(crate) membership: Arc<Membership>,
+    /// The first members.
+    pub(crate) founders: Vec<NodeId>,
+    /// Of this node.
+    pub(crate) data_dir: DirectoryId,
 }
 
 /// Opens the log and starts the loop on a thread of its own. The receiver hears why it ended.
@@ -71,11 +81,12 @@ pub(crate) fn start(
 }
 
 impl Driver {
-    fn open(
+    pub(super) fn open(
         config: &NodeConfig,
         channels: Channels,
         links: PeerLinks,
     ) -> Result<Driver, DriverError> {
+        let membership = channels.membership;
         let disk = FileDisk::open(config.data_dir.join("log"))?;
         let options = Options { segment_bytes: config.segment_bytes };
         let (wal, mut recovered) = Wal::open(disk, options)?;
@@ -83,18 +94,31 @@ impl Driver {
         for group in GROUPS {
             let found = recovered.iter().position(|log| log.group == group.0);
             let durable = found.map(|at| log::to_durable(recovered.swap_remove(at)));
-            let replica = Replica::new(replica_config(config, group), durable.unwrap_or_default())?;
+            let config = replica_config(config, group, channels.founders.clone());
+            let replica = Replica::new(config, durable.unwrap_or_default())?;
             // What the log holds beyond the snapshot is applied again, and recorded again.
             channels.events.restart_after(replica.applied_index());
             replicas.insert(group, replica);
         }
-        Ok(Driver {
+        for replica in replicas.values() {
+            membership.publish(replica.membership().clone());
+        }
+        let mut introductions = Introductions::default();
+        for (node, member) in membership.configured() {
+            introductions.configured(node, member.clone());
+        }
+        let own = Member { directory: Some(channels.data_dir), ..membership.own() };
+        introductions.met(membership.me, own, LOG_VERSION);
+        let mut driver = Driver {
             inbox: channels.inbox,
             replicas,
             log: Log::new(wal, channels.inbox_sender).map_err(DriverError::Thread)?,
             links,
             callers: Callers::default(),
             streams: Streams::default(),
+            removed: membership.now().was_removed(membership.me),
+            membership,
+            introductions,
             leadership: channels.leadership,
             events: channels.events,
             happened: Vec::new(),
@@ -108,22 +132,25 @@ impl Driver {
                 .tick()
                 .saturating_mul(u32::try_from(config.election_ticks).unwrap_or(u32::MAX)),
             stop_by: None,
-        })
+        };
+        driver.introduce();
+        Ok(driver)
     }
 }
 
-fn replica_config(config: &NodeConfig, group: GroupId) -> ReplicaConfig {
+fn replica_config(config: &NodeConfig, group: GroupId, founders: Vec<NodeId>) -> ReplicaConfig {
     let election_ticks = usize::try_from(config.election_ticks).unwrap_or(usize::MAX);
     ReplicaConfig {
         group,
         node: NodeId(config.node),
-        voters: config.nodes.iter().map(|member| NodeId(member.id)).collect(),
+        voters: founders,
         tick: config.tick(),
         heartbeat_ticks: usize::try_from(config.heartbeat_ticks).unwrap_or(usize::MAX),
         election_ticks: (election_ticks, election_ticks.saturating_mul(2)),
         grace: Span::from_ms(config.grace_ms),
         snapshot_every_entries: config.snapshot_every_entries,
         snapshot_every_bytes: SNAPSHOT_EVERY_BYTES,
+        snapshot_slice_entries: SNAPSHOT_SLICE_ENTRIES,
         keep_bytes: KEEP_BYTES,
         keep_entries: KEEP_ENTRIES.min(config.snapshot_every_entries),
         limits: Limits::default(),

@@ -56,6 +56,13 @@ impl Streams {
         }
     }
 
+    pub(super) fn tell_all(&mut self, notice: impl Fn() -> Delivery) {
+        let all: Vec<StreamKey> = self.streams.keys().copied().collect();
+        for stream in all {
+            self.tell(stream, notice());
+        }
+    }
+
     /// Sends what was gathered. A stream that does not read is cut off: dropping its outbox ends it.
     pub(super) fn flush(&mut self) {
         for stream in std::mem::take(&mut self.dirty) {
@@ -75,10 +82,7 @@ impl Streams {
 
     /// Says a last word to all streams and ends them.
     pub(super) fn end_all(&mut self, last_word: impl Fn() -> Delivery) {
-        let all: Vec<StreamKey> = self.streams.keys().copied().collect();
-        for stream in &all {
-            self.tell(*stream, last_word());
-        }
+        self.tell_all(last_word);
         self.flush();
         self.streams.clear();
         self.latest.clear();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use holdfast_core::Command;
-use holdfast_replica::{GroupId, Replica};
+use holdfast_replica::{GroupId, HandOverRefusal, Replica};
 use holdfast_wal::{DurableSnapshot, WriteError};
 
 use super::Driver;
@@ -47,6 +47,23 @@ impl Driver {
                     }
                 }
             }
+            Input::ChangeMembership { group, change, reply } => {
+                self.change_membership(group, change, reply);
+            }
+            Input::HandOver { group, to, reply } => {
+                let replica = self.replicas.get_mut(&group);
+                let answer = replica.map(|replica| replica.hand_over(to));
+                let none = HandOverRefusal::NotLeader { leader: None };
+                let _ = reply.send(answer.unwrap_or(Err(none)));
+            }
+            Input::PeerIntroduced { node, member, log_version } => {
+                self.introductions.met(node, member, log_version);
+                self.introduce();
+            }
+            Input::RemovedBy(by) => {
+                tracing::error!(%by, "a peer says that this node was removed");
+                self.removed = true;
+            }
             Input::PeerUnreachable(node) => {
                 for replica in self.replicas.values_mut() {
                     replica.handle_peer_unreachable(node);
@@ -80,7 +97,7 @@ impl Driver {
     }
 
     /// The session of a client that went away begins to linger, wherever it is known.
-    fn stream_closed(&mut self, key: StreamKey, client_gone: bool) {
+    pub(super) fn stream_closed(&mut self, key: StreamKey, client_gone: bool) {
         let was_open = self.streams.close(key);
         // A node that stops ends streams itself, and its clients live.
         if was_open && client_gone && self.stop_by.is_none() {

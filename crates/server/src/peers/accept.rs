@@ -9,6 +9,7 @@ use holdfast_proto::peer_v1::{
     Batch, Hello, InstallSnapshotResponse, PeerFrame, SnapshotChunk, Welcome, peer_frame,
     snapshot_chunk,
 };
+use holdfast_proto::v1::cluster_service_server::ClusterServiceServer;
 use holdfast_proto::v1::lock_service_server::LockServiceServer;
 use holdfast_replica::{GroupId, NodeId};
 use tokio::sync::{Semaphore, mpsc};
@@ -18,7 +19,8 @@ use tonic::transport::Server;
 use tonic::transport::server::{Router, TcpIncoming};
 use tonic::{Request, Response, Status, Streaming};
 
-use super::handshake::Handshake;
+use super::handshake::{Handshake, Peer};
+use super::links::{self, PeerLinks};
 use super::snapshot_in::{Assembly, AssemblyError};
 use super::{FRAME_BYTES_MAX, HANDSHAKE_TIMEOUT};
 use crate::driver::{DriverHandle, Input};
@@ -34,6 +36,7 @@ const SNAPSHOTS_AT_ONCE_MAX: usize = 2;
 pub(crate) struct PeerPort {
     handshake: Arc<Handshake>,
     driver: DriverHandle,
+    links: PeerLinks,
     stopping: Stopping,
     snapshot_slots: Arc<Semaphore>,
     /// Lists of messages that were dropped because the driver's inbox was full.
@@ -44,11 +47,13 @@ impl PeerPort {
     pub(crate) fn new(
         handshake: Arc<Handshake>,
         driver: DriverHandle,
+        links: PeerLinks,
         stopping: Stopping,
     ) -> PeerPort {
         PeerPort {
             handshake,
             driver,
+            links,
             stopping,
             snapshot_slots: Arc::new(Semaphore::new(SNAPSHOTS_AT_ONCE_MAX)),
             dropped: Arc::default(),
@@ -66,7 +71,9 @@ impl PeerPort {
     fn router(self) -> Router {
         const WINDOW_BYTES: u32 = 16 * 1024 * 1024;
         const STREAMS_PER_CONNECTION_MAX: u32 = 16;
-        let lost_clients = WrongPort::<LockServiceServer<Rpc>>::new(&self.words_for_clients());
+        let words = self.words_for_clients();
+        let lost_clients = WrongPort::<LockServiceServer<Rpc>>::new(&words);
+        let lost_operators = WrongPort::<ClusterServiceServer<Rpc>>::new(&words);
         let service = PeerServiceServer::new(self).max_decoding_message_size(FRAME_BYTES_MAX);
         Server::builder()
             .initial_connection_window_size(WINDOW_BYTES)
@@ -74,6 +81,7 @@ impl PeerPort {
             .max_concurrent_streams(STREAMS_PER_CONNECTION_MAX)
             .add_service(service)
             .add_service(lost_clients)
+            .add_service(lost_operators)
     }
 
     fn words_for_clients(&self) -> String {
@@ -85,7 +93,7 @@ impl PeerPort {
         )
     }
 
-    fn admit(&self, hello: Option<Hello>) -> Result<NodeId, Status> {
+    fn admit(&self, hello: Option<Hello>) -> Result<Peer, Status> {
         let hello =
             hello.ok_or_else(|| Status::invalid_argument("the first frame must be a hello"))?;
         self.handshake.check_hello(&hello).map_err(|refusal| {
@@ -97,9 +105,14 @@ impl PeerPort {
 
     /// Passes on what a peer says until it hangs up or the node stops. Gives the last word.
     async fn listen(&self, from: NodeId, frames: &mut Streaming<PeerFrame>) -> Option<Status> {
+        let mut membership = self.handshake.membership.watch();
         loop {
+            if let Some(refusal) = self.handshake.removed(from) {
+                return Some(refusal.into());
+            }
             let frame = tokio::select! {
                 frame = frames.message() => frame,
+                _ = membership.changed() => continue,
                 () = self.stopping.begun() => {
                     return Some(Status::unavailable("this node is stopping"));
                 }
@@ -177,7 +190,8 @@ impl PeerService for PeerPort {
             Some(peer_frame::Kind::Hello(hello)) => Some(hello),
             _ => None,
         };
-        let from = self.admit(hello)?;
+        let peer = self.admit(hello)?;
+        let from = peer.node;
 
         let (replies, response) = mpsc::channel(2);
         let port = self.clone();
@@ -186,6 +200,8 @@ impl PeerService for PeerPort {
                 return;
             }
             tracing::info!(%from, "a peer connected");
+            port.links.meet(from, &peer.member.peer_address);
+            links::introduce(&port.driver, peer).await;
             let last_word = tokio::select! {
                 last_word = port.listen(from, &mut frames) => last_word,
                 () = replies.closed() => None,
@@ -206,7 +222,7 @@ impl PeerService for PeerPort {
             Some(snapshot_chunk::Kind::Hello(hello)) => Some(hello),
             _ => None,
         };
-        let from = self.admit(hello)?;
+        let from = self.admit(hello)?.node;
         let _slot = self.snapshot_slots.try_acquire().map_err(|_| {
             Status::resource_exhausted("this node is receiving other snapshots; send it later")
         })?;

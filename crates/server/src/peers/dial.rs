@@ -10,7 +10,7 @@ use tonic::{Code, Status};
 
 use super::backoff::Backoff;
 use super::frames::frames;
-use super::handshake::Handshake;
+use super::handshake::{Handshake, REMOVED_KEY};
 use super::links::Link;
 use super::{FRAME_BYTES_MAX, HANDSHAKE_TIMEOUT, endpoint};
 use crate::config::Address;
@@ -25,6 +25,8 @@ enum End {
     NoConnection(String),
     /// One of the two sides does not want the other.
     Refused(String),
+    /// This node was removed from the cluster.
+    Removed(String),
     /// It was up.
     Broke(String),
 }
@@ -48,6 +50,12 @@ pub(super) async fn keep_dialled(link: Arc<Link>, address: Address, handshake: A
                     tracing::error!(%node, %address, "peer refused: {words}");
                     last_refusal = words;
                 }
+                sleep(PAUSE_AFTER_REFUSAL).await;
+                continue;
+            }
+            End::Removed(words) => {
+                tracing::error!(%node, %address, "peer refused: {words}");
+                link.tell_removed().await;
                 sleep(PAUSE_AFTER_REFUSAL).await;
                 continue;
             }
@@ -80,8 +88,9 @@ async fn one_connection(link: &Link, address: &Address, handshake: &Handshake) -
         Ok(Err(status)) => return from_status(&status),
         Err(_) => return End::NoConnection("it did not welcome us in time".to_owned()),
     };
-    if let Err(refusal) = handshake.check_welcome(node, &welcome) {
-        return End::Refused(refusal.to_string());
+    match handshake.check_welcome(node, &welcome) {
+        Ok(peer) => link.introduce(peer).await,
+        Err(refusal) => return End::Refused(refusal.to_string()),
     }
 
     link.up(queue);
@@ -89,11 +98,19 @@ async fn one_connection(link: &Link, address: &Address, handshake: &Handshake) -
     match replies.message().await {
         Ok(Some(_)) => End::Broke("it welcomed us twice".to_owned()),
         Ok(None) => End::Broke("it ended the stream".to_owned()),
+        Err(status) if is_removal(&status) => End::Removed(status.message().to_owned()),
         Err(status) => End::Broke(status.message().to_owned()),
     }
 }
 
+fn is_removal(status: &Status) -> bool {
+    status.metadata().contains_key(REMOVED_KEY)
+}
+
 fn from_status(status: &Status) -> End {
+    if is_removal(status) {
+        return End::Removed(status.message().to_owned());
+    }
     match status.code() {
         Code::FailedPrecondition
         | Code::InvalidArgument

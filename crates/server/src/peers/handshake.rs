@@ -1,25 +1,41 @@
 //! Who speaks to whom: the checks that both sides make before a message passes.
 //!
-//! Caveat: this keeps mistakes out (a copied configuration, a wiped node, two clusters on one
-//! machine), not attackers. Until peers authenticate, whoever reaches the peer port can claim to be
+//! Caveat: this keeps mistakes out (a copied configuration, a wiped node, a removed node, two clusters on
+//! one machine), not attackers. Until peers authenticate, whoever reaches the peer port can claim to be
 //! any node.
 
 use std::sync::Arc;
 
 use holdfast_proto::peer_v1::{Hello, Welcome};
-use holdfast_replica::NodeId;
-use tonic::Status;
+use holdfast_replica::{Member, NodeId};
+use tonic::{Code, Status};
 
 use super::PROTOCOL_VERSION;
-use crate::identity::{DataDirId, Identity};
+use crate::config::Address;
+use crate::identity::{DataDirId, Identity, cluster_text};
 use crate::known_peers::{KnownPeers, StrangerError};
 use crate::membership::Membership;
+
+/// In the metadata of a refusal: the caller was removed from the cluster, and may stop.
+pub(super) const REMOVED_KEY: &str = "holdfast-removed";
+
+/// The newest format of log entries that this build reads: with a membership in the log.
+pub(crate) const LOG_VERSION: u32 = 1;
 
 #[derive(Debug)]
 pub(crate) struct Handshake {
     pub(super) identity: Identity,
     pub(super) membership: Arc<Membership>,
     known_peers: KnownPeers,
+}
+
+/// The other side, let in.
+#[derive(Debug)]
+pub(super) struct Peer {
+    pub(super) node: NodeId,
+    /// What it says of itself.
+    pub(super) member: Member,
+    pub(super) log_version: u32,
 }
 
 /// Why this node does not talk to the other one.
@@ -32,12 +48,19 @@ pub(super) enum Refusal {
     Version { me: String, theirs: u32 },
     #[error("{me}; the other side says it belongs to cluster '{theirs}'")]
     OtherCluster { me: String, theirs: String },
+    #[error("{me}; the other side belongs to another cluster of that name")]
+    OtherClusterOfThatName { me: String },
     #[error("{me}; the caller wants node {wanted}: its address for that node is wrong")]
     NotTheOneWanted { me: String, wanted: u64 },
     #[error("{me}; node {wanted} was expected at this address, and node {found} answered")]
     AnotherAnswered { me: String, wanted: NodeId, found: u64 },
-    #[error("{me}, which has no node {caller}; add it to [[nodes]] of every node's configuration")]
+    #[error("{me}, which has no node {caller}; `holdfast cluster add` adds one")]
     NotAMember { me: String, caller: u64 },
+    #[error(
+        "{me}; node {caller} was removed from the cluster, and an id is used once: stop that node, and \
+         `holdfast cluster add` a new one under a new id and with an empty data directory"
+    )]
+    Removed { me: String, caller: u64 },
     #[error("{me}; the caller says it is that node itself")]
     Myself { me: String },
     #[error("the other side's data_dir_id is not 32 lower-case hexadecimal digits")]
@@ -56,27 +79,37 @@ impl Handshake {
     }
 
     pub(super) fn hello(&self, to: NodeId) -> Hello {
+        let own = self.membership.own();
         Hello {
             version: PROTOCOL_VERSION,
             cluster: self.identity.cluster.clone(),
             from_node: self.identity.node.0,
             to_node: to.0,
             data_dir_id: self.identity.data_dir.to_string(),
+            cluster_id: cluster_text(self.membership.now().cluster),
+            peer_address: own.peer_address,
+            client_address: own.client_address,
+            log_version: LOG_VERSION,
         }
     }
 
     pub(super) fn welcome(&self) -> Welcome {
+        let own = self.membership.own();
         Welcome {
             version: PROTOCOL_VERSION,
             cluster: self.identity.cluster.clone(),
             node: self.identity.node.0,
             data_dir_id: self.identity.data_dir.to_string(),
+            cluster_id: cluster_text(self.membership.now().cluster),
+            peer_address: own.peer_address,
+            client_address: own.client_address,
+            log_version: LOG_VERSION,
         }
     }
 
     /// Who dials.
-    pub(super) fn check_hello(&self, hello: &Hello) -> Result<NodeId, Refusal> {
-        self.check_cluster(hello.version, &hello.cluster)?;
+    pub(super) fn check_hello(&self, hello: &Hello) -> Result<Peer, Refusal> {
+        self.check_cluster(hello.version, &hello.cluster, &hello.cluster_id)?;
         let me = self.introduction();
         if hello.to_node != self.identity.node.0 {
             return Err(Refusal::NotTheOneWanted { me, wanted: hello.to_node });
@@ -85,24 +118,31 @@ impl Handshake {
         if caller == self.identity.node {
             return Err(Refusal::Myself { me });
         }
-        if self.membership.get(caller).is_none() {
-            return Err(Refusal::NotAMember { me, caller: hello.from_node });
-        }
-        self.check_data_dir(caller, &hello.data_dir_id)?;
-        Ok(caller)
+        self.check_member(caller, &hello.cluster_id)?;
+        let directory = self.check_data_dir(caller, &hello.data_dir_id)?;
+        let member = said_of_itself(&hello.peer_address, &hello.client_address, directory);
+        Ok(Peer { node: caller, member, log_version: hello.log_version })
     }
 
     /// Who answered at the address of `wanted`.
-    pub(super) fn check_welcome(&self, wanted: NodeId, welcome: &Welcome) -> Result<(), Refusal> {
-        self.check_cluster(welcome.version, &welcome.cluster)?;
+    pub(super) fn check_welcome(&self, wanted: NodeId, welcome: &Welcome) -> Result<Peer, Refusal> {
+        self.check_cluster(welcome.version, &welcome.cluster, &welcome.cluster_id)?;
         if welcome.node != wanted.0 {
             let me = self.introduction();
             return Err(Refusal::AnotherAnswered { me, wanted, found: welcome.node });
         }
-        self.check_data_dir(wanted, &welcome.data_dir_id)
+        let directory = self.check_data_dir(wanted, &welcome.data_dir_id)?;
+        let member = said_of_itself(&welcome.peer_address, &welcome.client_address, directory);
+        Ok(Peer { node: wanted, member, log_version: welcome.log_version })
     }
 
-    fn check_cluster(&self, version: u32, cluster: &str) -> Result<(), Refusal> {
+    /// The refusal for a node that was a member when it connected.
+    pub(super) fn removed(&self, caller: NodeId) -> Option<Refusal> {
+        let removed = self.membership.now().was_removed(caller);
+        removed.then(|| Refusal::Removed { me: self.introduction(), caller: caller.0 })
+    }
+
+    fn check_cluster(&self, version: u32, cluster: &str, id: &str) -> Result<(), Refusal> {
         let me = self.introduction();
         if version != PROTOCOL_VERSION {
             return Err(Refusal::Version { me, theirs: version });
@@ -110,16 +150,55 @@ impl Handshake {
         if cluster != self.identity.cluster {
             return Err(Refusal::OtherCluster { me, theirs: cluster.to_owned() });
         }
+        let ours = cluster_text(self.membership.now().cluster);
+        if !ours.is_empty() && !id.is_empty() && ours != id {
+            return Err(Refusal::OtherClusterOfThatName { me });
+        }
         Ok(())
     }
 
-    fn check_data_dir(&self, node: NodeId, text: &str) -> Result<(), Refusal> {
+    /// A member, or one that may have been added by entries that this node does not have yet: it knows the
+    /// id of the cluster, which only its members do.
+    fn check_member(&self, caller: NodeId, cluster_id: &str) -> Result<(), Refusal> {
+        let now = self.membership.now();
+        if let Some(refusal) = self.removed(caller) {
+            return Err(refusal);
+        }
+        let ours = cluster_text(now.cluster);
+        let knows_nobody = now.members.is_empty();
+        let is_newer = !cluster_id.is_empty() && (ours == cluster_id || knows_nobody);
+        if now.is_member(caller) || is_newer {
+            return Ok(());
+        }
+        Err(Refusal::NotAMember { me: self.introduction(), caller: caller.0 })
+    }
+
+    fn check_data_dir(&self, node: NodeId, text: &str) -> Result<DataDirId, Refusal> {
         let shown = DataDirId::parse(text).ok_or(Refusal::MalformedDataDir)?;
-        Ok(self.known_peers.admit(node, shown)?)
+        let now = self.membership.now();
+        let known = now.members.get(&node).and_then(|member| member.directory);
+        match known.map(DataDirId::from) {
+            Some(known) if known == shown => {}
+            Some(known) => return Err(StrangerError::OtherDirectory { node, known, shown }.into()),
+            None if now.is_member(node) => self.known_peers.admit(node, shown)?,
+            None => {}
+        }
+        Ok(shown)
     }
 
     fn introduction(&self) -> String {
         format!("this is node {} of cluster '{}'", self.identity.node, self.identity.cluster)
+    }
+}
+
+/// Addresses that are none are left out: older nodes do not say theirs.
+fn said_of_itself(peer: &str, client: &str, directory: DataDirId) -> Member {
+    let checked = |text: &str| Address::new(text).map(|address| address.to_string());
+    Member {
+        peer_address: checked(peer).unwrap_or_default(),
+        client_address: checked(client).unwrap_or_default(),
+        directory: Some(directory.into()),
+        ..Member::default()
     }
 }
 
@@ -128,11 +207,17 @@ impl From<Refusal> for Status {
         let words = refusal.to_string();
         match refusal {
             Refusal::MalformedDataDir => Status::invalid_argument(words),
+            Refusal::Removed { .. } => {
+                let mut status = Status::new(Code::PermissionDenied, words);
+                status.metadata_mut().insert(REMOVED_KEY, 1.into());
+                status
+            }
             Refusal::NotAMember { .. } | Refusal::Myself { .. } => Status::permission_denied(words),
             // The disk, not the caller.
             Refusal::Stranger(StrangerError::NotRemembered { .. }) => Status::unavailable(words),
             Refusal::Version { .. }
             | Refusal::OtherCluster { .. }
+            | Refusal::OtherClusterOfThatName { .. }
             | Refusal::NotTheOneWanted { .. }
             | Refusal::AnotherAnswered { .. }
             | Refusal::Stranger(StrangerError::OtherDirectory { .. }) => {
@@ -146,7 +231,7 @@ impl From<Refusal> for Status {
 pub(super) mod tests {
     use std::path::Path;
 
-    use tonic::Code;
+    use holdfast_replica::{ClusterId, DirectoryId, Membership as Replicated};
 
     use super::*;
     use crate::config::NodeConfig;
@@ -158,14 +243,15 @@ pub(super) mod tests {
         let identity =
             Identity::load_or_create(&config.data_dir, &config.cluster, config.node_id()).unwrap();
         let known_peers = KnownPeers::load(&config.data_dir).unwrap();
-        Handshake::new(identity, Arc::new(Membership::of(config)), known_peers)
+        let founders = [1, 2, 3].map(NodeId);
+        Handshake::new(identity, Arc::new(Membership::of(config, &founders)), known_peers)
     }
 
     #[test]
     fn two_nodes_of_one_cluster_let_each_other_in() {
         let dir = tempfile::tempdir().unwrap();
         let (one, two) = (handshake_of(1, dir.path(), 7420), handshake_of(2, dir.path(), 7420));
-        assert_eq!(two.check_hello(&one.hello(NodeId(2))).unwrap(), NodeId(1));
+        assert_eq!(two.check_hello(&one.hello(NodeId(2))).unwrap().node, NodeId(1));
         one.check_welcome(NodeId(2), &two.welcome()).unwrap();
     }
 
@@ -205,6 +291,47 @@ pub(super) mod tests {
         assert_eq!(status.code(), Code::FailedPrecondition);
         assert!(status.message().contains("lost its data directory"), "{status}");
         assert!(one.check_welcome(NodeId(2), &wiped.welcome()).is_err());
+    }
+
+    /// What every member knows once the cluster has written it down.
+    fn written_down(handshake: &Handshake) -> Replicated {
+        let mut known = (*handshake.membership.now()).clone();
+        known.cluster = Some(ClusterId([7; 16]));
+        known
+    }
+
+    #[test]
+    fn a_removed_node_is_told_so_and_another_that_is_not_known_yet_is_let_in() {
+        let dir = tempfile::tempdir().unwrap();
+        let (one, two) = (handshake_of(1, dir.path(), 7420), handshake_of(2, dir.path(), 7420));
+        let mut known = written_down(&two);
+        known.members.remove(&NodeId(1));
+        known.configuration.voters.remove(&NodeId(1));
+        two.membership.publish(known);
+        let status = Status::from(two.check_hello(&one.hello(NodeId(2))).unwrap_err());
+        assert!(status.metadata().contains_key(REMOVED_KEY), "{status:?}");
+        assert!(status.message().contains("was removed"), "{status}");
+
+        let mut newer = one.hello(NodeId(2));
+        newer.from_node = 9;
+        let status = Status::from(two.check_hello(&newer).unwrap_err());
+        assert!(status.message().contains("no node 9"), "{status}");
+        newer.cluster_id = cluster_text(Some(ClusterId([7; 16])));
+        assert_eq!(two.check_hello(&newer).unwrap().node, NodeId(9));
+        newer.cluster_id = cluster_text(Some(ClusterId([8; 16])));
+        let status = Status::from(two.check_hello(&newer).unwrap_err());
+        assert!(status.message().contains("another cluster of that name"), "{status}");
+    }
+
+    #[test]
+    fn the_replicated_directory_counts_though_this_node_never_met_the_other() {
+        let dir = tempfile::tempdir().unwrap();
+        let (one, two) = (handshake_of(1, dir.path(), 7420), handshake_of(2, dir.path(), 7420));
+        let mut known = written_down(&two);
+        known.members.get_mut(&NodeId(1)).unwrap().directory = Some(DirectoryId([1; 16]));
+        two.membership.publish(known);
+        let status = Status::from(two.check_hello(&one.hello(NodeId(2))).unwrap_err());
+        assert!(status.message().contains("cluster remove 1"), "{status}");
     }
 
     #[test]

@@ -3,20 +3,32 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use holdfast_replica::{GroupId, NodeId};
-use tokio::task::JoinSet;
+use holdfast_replica::{GroupId, Membership as Replicated, NodeId};
+use tokio::sync::mpsc;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::sleep;
 
 use super::frames::{FrameQueue, Messages, NotQueued};
+use super::handshake::Peer;
 use super::snapshot_out::SnapshotSender;
 use super::{Handshake, dial};
+use crate::config::Address;
 use crate::driver::{DriverHandle, Input};
+
+/// More than there are members at any time, with room for some who are yet to be known.
+const LINKS_MAX: usize = 32;
+const MEETINGS_MAX: usize = 32;
 
 /// Every other node, as the driver sends to it. Cheap to clone; no method waits, and each may be
 /// called from any thread.
 #[derive(Clone, Debug)]
 pub(crate) struct PeerLinks {
-    links: Arc<BTreeMap<NodeId, Arc<Link>>>,
+    me: NodeId,
+    links: Arc<Mutex<BTreeMap<NodeId, Arc<Link>>>>,
+    /// Nodes that dialled us and that the membership does not know yet.
+    met: mpsc::Sender<(NodeId, String)>,
     snapshots: SnapshotSender,
 }
 
@@ -32,30 +44,35 @@ pub(super) struct Link {
 }
 
 impl PeerLinks {
-    /// Begins to dial every other node, in tasks of the given set. Call it within the runtime.
+    /// Begins to dial every other node, in a task of the given set, and follows the membership from then
+    /// on. Call it within the runtime.
     pub(crate) fn start(
         handshake: &Arc<Handshake>,
         driver: &DriverHandle,
         tasks: &mut JoinSet<()>,
     ) -> PeerLinks {
-        let mut links = BTreeMap::new();
-        for (node, member) in handshake.membership.others() {
-            let link = Arc::new(Link::new(node, driver.clone()));
-            let dialling =
-                dial::keep_dialled(Arc::clone(&link), member.peer.clone(), Arc::clone(handshake));
-            tasks.spawn(dialling);
-            links.insert(node, link);
-        }
         let snapshots = SnapshotSender::new(Arc::clone(handshake), driver.clone());
-        PeerLinks { links: Arc::new(links), snapshots }
+        let (met, meetings) = mpsc::channel(MEETINGS_MAX);
+        let me = handshake.membership.me;
+        let links = PeerLinks { me, links: Arc::default(), met, snapshots };
+        let keeper = LinkKeeper {
+            links: links.clone(),
+            handshake: Arc::clone(handshake),
+            driver: driver.clone(),
+            dialling: BTreeMap::new(),
+            tasks: JoinSet::new(),
+        };
+        tasks.spawn(keeper.run(meetings));
+        links
     }
 
     /// Queues the messages for the next frame to `to`. If they do not fit, or there is no connection,
     /// they are dropped and the driver hears [`Input::PeerUnreachable`].
     pub(crate) fn send(&self, to: NodeId, messages: Vec<(GroupId, Vec<u8>)>) {
-        match self.links.get(&to) {
+        let link = self.lock().get(&to).cloned();
+        match link {
             Some(link) => link.send(messages),
-            None => tracing::error!(%to, "messages for a node that is not in the configuration"),
+            None => tracing::debug!(%to, "messages for a node whose address is not known"),
         }
     }
 
@@ -67,7 +84,84 @@ impl PeerLinks {
 
     /// Whether the connection to the node is up. To itself a node is always connected.
     pub(crate) fn reachable(&self, node: NodeId) -> bool {
-        self.links.get(&node).is_none_or(|link| link.is_up())
+        node == self.me || self.lock().get(&node).is_some_and(|link| link.is_up())
+    }
+
+    /// A node dialled us from this address. If it is not known otherwise, it is dialled back there.
+    pub(super) fn meet(&self, node: NodeId, address: &str) {
+        let is_known = self.lock().contains_key(&node);
+        if !is_known && !address.is_empty() {
+            // It dials again, and is met again, if there is no room now.
+            let _ = self.met.try_send((node, address.to_owned()));
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<NodeId, Arc<Link>>> {
+        self.links.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Dials those who are members, and drops those who are none any more.
+struct LinkKeeper {
+    links: PeerLinks,
+    handshake: Arc<Handshake>,
+    driver: DriverHandle,
+    /// At which address, and the task that does it.
+    dialling: BTreeMap<NodeId, (String, AbortHandle)>,
+    tasks: JoinSet<()>,
+}
+
+impl LinkKeeper {
+    async fn run(mut self, mut meetings: mpsc::Receiver<(NodeId, String)>) {
+        let mut membership = self.handshake.membership.watch();
+        loop {
+            let now = Arc::clone(&membership.borrow_and_update());
+            self.follow(&now);
+            tokio::select! {
+                changed = membership.changed() => if changed.is_err() { return },
+                Some((node, address)) = meetings.recv() => {
+                    if !self.dialling.contains_key(&node) && self.dialling.len() < LINKS_MAX {
+                        self.dial(node, address);
+                    }
+                }
+            }
+        }
+    }
+
+    fn follow(&mut self, now: &Replicated) {
+        let removed: Vec<NodeId> =
+            self.dialling.keys().copied().filter(|node| now.was_removed(*node)).collect();
+        for node in removed {
+            self.drop_link(node);
+        }
+        for (node, member) in &now.members {
+            let address = &member.peer_address;
+            let is_dialled = self.dialling.get(node).is_some_and(|(at, _)| at == address);
+            if *node != self.links.me && !address.is_empty() && !is_dialled {
+                self.drop_link(*node);
+                self.dial(*node, address.clone());
+            }
+        }
+    }
+
+    fn dial(&mut self, node: NodeId, address: String) {
+        let Ok(checked) = Address::new(&address) else {
+            tracing::error!(%node, address, "the membership has an address that is none");
+            return;
+        };
+        let link = Arc::new(Link::new(node, self.driver.clone()));
+        let dialling = dial::keep_dialled(Arc::clone(&link), checked, Arc::clone(&self.handshake));
+        let task = self.tasks.spawn(dialling);
+        self.links.lock().insert(node, link);
+        self.dialling.insert(node, (address, task));
+    }
+
+    fn drop_link(&mut self, node: NodeId) {
+        if let Some((address, task)) = self.dialling.remove(&node) {
+            tracing::info!(%node, address, "dropped the connection");
+            task.abort();
+            self.links.lock().remove(&node);
+        }
     }
 }
 
@@ -102,6 +196,16 @@ impl Link {
         }
     }
 
+    /// What the node says of itself, for the membership.
+    pub(super) async fn introduce(&self, peer: Peer) {
+        introduce(&self.driver, peer).await;
+    }
+
+    /// The node says that this one was removed from the cluster.
+    pub(super) async fn tell_removed(&self) {
+        say(&self.driver, || Input::RemovedBy(self.node)).await;
+    }
+
     /// If the driver's inbox is full the next loss tells it.
     fn tell_unreachable(&self) {
         if self.told_unreachable.load(Ordering::Relaxed) {
@@ -113,6 +217,19 @@ impl Link {
 
     fn lock(&self) -> MutexGuard<'_, Option<FrameQueue>> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Tells the driver who a peer is. It is said once per connection, so it waits for room.
+pub(super) async fn introduce(driver: &DriverHandle, peer: Peer) {
+    let Peer { node, member, log_version } = peer;
+    say(driver, || Input::PeerIntroduced { node, member: member.clone(), log_version }).await;
+}
+
+async fn say(driver: &DriverHandle, input: impl Fn() -> Input) {
+    const PAUSE: Duration = Duration::from_millis(5);
+    while driver.send(input()).is_err() && !driver.is_gone() {
+        sleep(PAUSE).await;
     }
 }
 

@@ -61,6 +61,8 @@ impl Assembly {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn begin(total_bytes: u64) -> Result<Assembly, AssemblyError> {
@@ -87,5 +89,77 @@ mod tests {
         let piece = vec![0; PIECE_BYTES_MAX + 1];
         let refused = begin(1 << 30).unwrap().add(&piece);
         assert_eq!(refused, Err(AssemblyError::PieceTooLarge { bytes: piece.len() }));
+    }
+
+    /// What can happen to the pieces of a snapshot on their way.
+    #[derive(Clone, Debug)]
+    enum Mishap {
+        Lost(prop::sample::Index),
+        Doubled(prop::sample::Index),
+        Swapped(prop::sample::Index, prop::sample::Index),
+        Shortened(prop::sample::Index),
+        Lengthened(prop::sample::Index, Vec<u8>),
+    }
+
+    fn mishap() -> impl Strategy<Value = Mishap> {
+        let place = any::<prop::sample::Index>;
+        prop_oneof![
+            place().prop_map(Mishap::Lost),
+            place().prop_map(Mishap::Doubled),
+            (place(), place()).prop_map(|(one, other)| Mishap::Swapped(one, other)),
+            place().prop_map(Mishap::Shortened),
+            (place(), proptest::collection::vec(any::<u8>(), 1..40))
+                .prop_map(|(at, bytes)| Mishap::Lengthened(at, bytes)),
+        ]
+    }
+
+    fn befall(pieces: &mut Vec<Vec<u8>>, mishap: &Mishap) {
+        if pieces.is_empty() {
+            return;
+        }
+        let at = |place: &prop::sample::Index| place.index(pieces.len());
+        match mishap {
+            Mishap::Lost(place) => drop(pieces.remove(at(place))),
+            Mishap::Doubled(place) => pieces.push(pieces[at(place)].clone()),
+            Mishap::Swapped(one, other) => {
+                let (one, other) = (at(one), at(other));
+                pieces.swap(one, other);
+            }
+            Mishap::Shortened(place) => {
+                let place = at(place);
+                pieces[place].pop();
+            }
+            Mishap::Lengthened(place, bytes) => {
+                let place = at(place);
+                pieces[place].extend(bytes);
+            }
+        }
+    }
+
+    proptest! {
+        /// What is in them is for consensus to judge; their number and their order are not.
+        #[test]
+        fn pieces_that_are_not_as_long_as_announced_are_refused_and_all_others_kept_as_they_came(
+            mut pieces in proptest::collection::vec(
+                proptest::collection::vec(any::<u8>(), 0..60), 0..12
+            ),
+            mishaps in proptest::collection::vec(mishap(), 0..4),
+            announced_more in prop_oneof![3 => Just(0_u64), 1 => 1_u64..100],
+        ) {
+            let sent: usize = pieces.iter().map(Vec::len).sum();
+            let announced = sent as u64 + announced_more;
+            for mishap in &mishaps {
+                befall(&mut pieces, mishap);
+            }
+            let arrived = pieces.concat();
+            let mut assembly = begin(announced).unwrap();
+            let added = pieces.iter().try_for_each(|piece| assembly.add(piece));
+            let assembled = added.and_then(|()| assembly.finish());
+            if arrived.len() as u64 == announced {
+                prop_assert_eq!(assembled, Ok((GroupId(1), arrived)));
+            } else {
+                prop_assert!(assembled.is_err());
+            }
+        }
     }
 }

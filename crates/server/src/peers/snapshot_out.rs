@@ -14,6 +14,7 @@ use tokio_stream::Stream;
 
 use super::endpoint;
 use super::handshake::Handshake;
+use crate::config::Address;
 use crate::driver::{DriverHandle, Input};
 
 const PIECE_BYTES: usize = 256 * 1024;
@@ -59,8 +60,10 @@ impl SnapshotSender {
     }
 
     async fn deliver(&self, to: NodeId, group: GroupId, message: Vec<u8>) -> Result<(), String> {
-        let member = self.handshake.membership.get(to).ok_or("it is not in the configuration")?;
-        let endpoint = endpoint(&member.peer).map_err(|error| error.to_string())?;
+        let address =
+            self.handshake.membership.peer_address(to).ok_or("its address is not known")?;
+        let address = Address::new(&address).map_err(|error| error.to_string())?;
+        let endpoint = endpoint(&address).map_err(|error| error.to_string())?;
         let channel = endpoint.connect().await.map_err(|error| error.to_string())?;
         let chunks = Chunks::new(self.handshake.hello(to), group, message);
         PeerServiceClient::new(channel)

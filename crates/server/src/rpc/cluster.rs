@@ -5,11 +5,15 @@
 //! own view if that fails. Digests are for comparing replicas, so whoever asks for them always gets
 //! the view of the very node that was asked.
 
+mod change;
+
 use std::time::Duration;
 
 use holdfast_proto::v1::{
-    ClusterStatusRequest, ClusterStatusResponse, Failure, GroupStatus, NodeStatus, ReplicaProgress,
+    ClusterStatusRequest, ClusterStatusResponse, Failure, GroupStatus, NodeRole, NodeStatus,
+    ReplicaProgress,
 };
+use holdfast_replica::Role;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 use tonic::{Request, Response, Status};
@@ -19,6 +23,7 @@ use super::failure::{dropped_by_driver, took_too_long};
 use super::origin::Origin;
 use super::unary::CALL_TIMEOUT;
 use crate::driver::{GroupView, Input};
+use crate::identity::DataDirId;
 
 const LEADER_PATIENCE: Duration = Duration::from_secs(1);
 
@@ -48,7 +53,7 @@ async fn leaders_view(
 ) -> Option<ClusterStatusResponse> {
     let leadership = rpc.driver.leadership();
     let leader = leadership.leader.filter(|leader| *leader != rpc.membership.me)?;
-    if origin.is_forwarded() || request.with_digests {
+    if origin.is_forwarded() || request.with_digests || request.own_view {
         return None;
     }
     let mut leader = rpc.leaders.client_of(leader).ok()?;
@@ -64,11 +69,19 @@ async fn inspect(rpc: &Rpc, with_digests: bool) -> Result<Vec<GroupView>, Failur
 }
 
 fn describe(rpc: &Rpc, views: Vec<GroupView>) -> ClusterStatusResponse {
-    let nodes = rpc.membership.all().map(|(id, member)| NodeStatus {
+    let members = rpc.membership.now();
+    let nodes = members.members.iter().map(|(id, member)| NodeStatus {
         id: id.0,
-        client_address: member.client.to_string(),
-        peer_address: member.peer.to_string(),
-        reachable: rpc.links.reachable(id),
+        client_address: member.client_address.clone(),
+        peer_address: member.peer_address.clone(),
+        reachable: rpc.links.reachable(*id),
+        role: role(members.role(*id)).into(),
+        data_dir_id: member
+            .directory
+            .map(|directory| DataDirId::from(directory).to_string())
+            .unwrap_or_default(),
+        becomes_voter: members.role(*id) == Some(Role::Learner) && !member.stays_learner,
+        replaces: member.replaces.map_or(0, |replaced| replaced.0),
     });
     ClusterStatusResponse {
         cluster: rpc.membership.cluster.clone(),
@@ -76,6 +89,16 @@ fn describe(rpc: &Rpc, views: Vec<GroupView>) -> ClusterStatusResponse {
         nodes: nodes.collect(),
         groups: views.into_iter().map(group).collect(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
+    }
+}
+
+fn role(role: Option<Role>) -> NodeRole {
+    match role {
+        Some(Role::Voter) => NodeRole::Voter,
+        Some(Role::Learner) => NodeRole::Learner,
+        Some(Role::Entering) => NodeRole::Entering,
+        Some(Role::Leaving) => NodeRole::Leaving,
+        None => NodeRole::Unspecified,
     }
 }
 

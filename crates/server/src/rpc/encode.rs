@@ -35,7 +35,7 @@ fn of_outcome(at: LogicalTime, outcome: Outcome, around: Surroundings<'_>) -> an
                 ttl_ms: ttl.as_ms(),
                 linger_ms: linger.as_ms(),
                 logical_time_ms,
-                endpoints: membership.all().map(|(_, member)| member.client.to_string()).collect(),
+                endpoints: membership.client_addresses(),
                 // Only a leader answers.
                 leader: membership.client_address(Some(membership.me)),
             };

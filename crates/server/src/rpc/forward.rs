@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use holdfast_proto::failure::REASON_KEY;
 use holdfast_proto::v1::Failure;
+use holdfast_proto::v1::cluster_service_client::ClusterServiceClient;
 use holdfast_proto::v1::lock_service_client::LockServiceClient;
 use holdfast_proto::v1::operator_service_client::OperatorServiceClient;
 use holdfast_proto::v1::watch_service_client::WatchServiceClient;
@@ -14,7 +15,7 @@ use holdfast_replica::NodeId;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{ConnectError, Status};
 
-use super::failure::{bug, leader_did_not_answer};
+use super::failure::{bug, leader_did_not_answer, no_leader};
 use super::serve::{REQUEST_BYTES_MAX, RESPONSE_BYTES_MAX};
 use crate::membership::Membership;
 
@@ -30,6 +31,7 @@ pub(super) struct Leaders {
 
 #[derive(Debug)]
 struct Connections {
+    address: String,
     channels: Vec<Channel>,
     next: usize,
 }
@@ -39,6 +41,7 @@ struct Connections {
 pub(super) struct Leader {
     pub(super) address: String,
     pub(super) client: LockServiceClient<Channel>,
+    pub(super) cluster: ClusterServiceClient<Channel>,
     pub(super) operator: OperatorServiceClient<Channel>,
     pub(super) watch: WatchServiceClient<Channel>,
 }
@@ -50,27 +53,37 @@ impl Leaders {
 
     pub(super) fn client_of(&self, node: NodeId) -> Result<Leader, Failure> {
         let address = self.membership.client_address(Some(node));
+        if address.is_empty() {
+            // A node that has just come knows who leads before it knows where.
+            return Err(no_leader());
+        }
         let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
-        let connections = connections
-            .entry(node)
-            .or_insert_with(|| Connections { channels: Vec::new(), next: 0 });
-        let channel = connections.next(&address)?;
+        if connections.get(&node).is_none_or(|known| known.address != address) {
+            let now = self.membership.now();
+            connections.retain(|node, _| now.is_member(*node));
+            let address = address.clone();
+            connections.insert(node, Connections { address, channels: Vec::new(), next: 0 });
+        }
+        let connections =
+            connections.get_mut(&node).ok_or_else(|| bug("a connection was not kept"))?;
+        let channel = connections.next()?;
+        let cluster = ClusterServiceClient::new(channel.clone());
         let operator = OperatorServiceClient::new(channel.clone());
         let watch =
             WatchServiceClient::new(channel.clone()).max_decoding_message_size(RESPONSE_BYTES_MAX);
         let client = LockServiceClient::new(channel)
             .max_encoding_message_size(REQUEST_BYTES_MAX)
             .max_decoding_message_size(RESPONSE_BYTES_MAX);
-        Ok(Leader { address, client, operator, watch })
+        Ok(Leader { address, client, cluster, operator, watch })
     }
 }
 
 impl Connections {
-    fn next(&mut self, address: &str) -> Result<Channel, Failure> {
+    fn next(&mut self) -> Result<Channel, Failure> {
         let at = self.next % CONNECTIONS_PER_NODE;
         self.next = at + 1;
         if at == self.channels.len() {
-            self.channels.push(endpoint(address)?.connect_lazy());
+            self.channels.push(endpoint(&self.address)?.connect_lazy());
         }
         self.channels.get(at).cloned().ok_or_else(|| bug("a connection was not kept"))
     }
@@ -121,9 +134,10 @@ mod tests {
     use super::*;
 
     fn leader_at(address: String, channel: Channel) -> Leader {
+        let cluster = ClusterServiceClient::new(channel.clone());
         let operator = OperatorServiceClient::new(channel.clone());
         let watch = WatchServiceClient::new(channel.clone());
-        Leader { address, client: LockServiceClient::new(channel), operator, watch }
+        Leader { address, client: LockServiceClient::new(channel), cluster, operator, watch }
     }
 
     #[tokio::test]

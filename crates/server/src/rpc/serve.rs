@@ -5,6 +5,7 @@
 //! gets rid of dead sockets.
 
 use holdfast_proto::peer_v1::peer_service_server::PeerServiceServer;
+use holdfast_proto::v1::cluster_service_server::ClusterServiceServer;
 use holdfast_proto::v1::lock_service_server::LockServiceServer;
 use holdfast_proto::v1::operator_service_server::OperatorServiceServer;
 use holdfast_proto::v1::watch_service_server::WatchServiceServer;
@@ -42,12 +43,15 @@ pub(crate) async fn serve(
     let me = rpc.membership.me;
     let lost_peers = WrongPort::<PeerServiceServer<PeerPort>>::new(&format!(
         "this is the client port of node {me}; peers use {}",
-        rpc.membership.get(me).map(|member| member.peer.to_string()).unwrap_or_default()
+        rpc.membership.listening().peer_address
     ));
     let reflection = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(holdfast_proto::FILE_DESCRIPTOR_SET)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         .build_v1()?;
+    let cluster_service = ClusterServiceServer::new(rpc.clone())
+        .max_decoding_message_size(REQUEST_BYTES_MAX)
+        .max_encoding_message_size(RESPONSE_BYTES_MAX);
     let operator_service = OperatorServiceServer::new(rpc.clone())
         .max_decoding_message_size(REQUEST_BYTES_MAX)
         .max_encoding_message_size(RESPONSE_BYTES_MAX);
@@ -61,6 +65,7 @@ pub(crate) async fn serve(
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .add_service(WatchBody::new(lock_service))
+        .add_service(cluster_service)
         .add_service(operator_service)
         .add_service(watch_service)
         .add_service(health)

@@ -309,6 +309,8 @@ impl Running {
                 outputs.push(Output::Leadership(leadership));
             }
             Effect::SaveSnapshot(file) => outputs.push(Output::SnapshotToSave(file)),
+            // The simulated clusters keep their members.
+            Effect::ChangeEnded { .. } | Effect::MembershipChanged(_) => {}
         }
     }
 

@@ -123,6 +123,50 @@ fn a_segment_missing_between_others_is_named() {
 }
 
 #[test]
+fn a_log_whose_beginning_is_missing_is_refused() {
+    let disk = small_log();
+    disk.remove(&segment(1)).unwrap();
+    let OpenError::Inconsistent { group, reason } = refusal(&disk) else { panic!("consistent") };
+    assert_eq!((group, reason.as_str()), (1, "entry 1 is needed, but the log begins at 5"));
+}
+
+/// Replaces a byte of a segment, and makes the checksum of its block right again: what a program of
+/// another version might have written.
+fn rewrite(disk: &SimDisk, name: &str, offset: u64, byte: u8) {
+    overwrite(disk, name, offset, &[byte]);
+    let number = offset / BLOCK;
+    let content = disk.content(name).unwrap();
+    let block = &content[(number * BLOCK) as usize..][..BLOCK as usize];
+    let checksum = crc32c::crc32c_append(crc32c::crc32c(&block[4..]), &number.to_le_bytes());
+    overwrite(disk, name, number * BLOCK, &checksum.to_le_bytes());
+}
+
+#[test]
+fn a_record_that_is_not_understood_is_named_by_its_byte() {
+    let disk = SimDisk::new();
+    let (mut wal, _) = open(&disk);
+    append(&mut wal, 1, 1, 1, &[0xA5; 1100]);
+    append(&mut wal, 1, 2, 1, b"the one");
+    wal.commit().unwrap();
+    let content = disk.content(&segment(1)).unwrap();
+    let data = content.windows(7).position(|bytes| bytes == b"the one").unwrap() as u64;
+    // An entry is a header of 10 bytes, index, term and kind, and its data; all in the third block.
+    let record = data - 17 - 10;
+    assert_eq!((record / BLOCK, data / BLOCK), (2, 2));
+    for (offset, what, found) in [(record, "record version", 9), (record + 1, "record kind", 77)] {
+        let disk = disk.crashed(|_| true);
+        rewrite(&disk, &segment(1), offset, found as u8);
+        match refusal(&disk) {
+            OpenError::UnknownFormat { file, offset, what: named, found: shown } => {
+                assert_eq!((file, offset), (segment(1), record));
+                assert_eq!((named, shown), (what, found));
+            }
+            other => panic!("{other}"),
+        }
+    }
+}
+
+#[test]
 fn a_segment_of_a_wrong_length_is_refused() {
     let disk = small_log();
     overwrite(&disk, &segment(2), 4096, &[0; 100]);

@@ -76,15 +76,47 @@ fn a_directory_is_used_by_one_at_a_time() {
 fn a_snapshot_is_written_on_another_thread() {
     let directory = tempfile::tempdir().unwrap();
     let (mut wal, _) = open(&FileDisk::open(directory.path()).unwrap());
-    append(&mut wal, 1, 1, 1, b"a");
+    for index in 1..=3 {
+        append(&mut wal, 7, index, 1, b"a");
+    }
     wal.commit().unwrap();
     let writer = wal.snapshot_writer();
-    let thread = std::thread::spawn(move || writer.write(1, &snapshot(1, 1, b"state")));
+    let thread = std::thread::spawn(move || writer.write(7, &snapshot(3, 1, b"state")));
     let written = thread.join().unwrap().unwrap();
-    assert_eq!((written.group(), written.index()), (1, 1));
+    assert_eq!((written.group(), written.index()), (7, 3));
     wal.snapshot_written(written).unwrap();
     wal.commit().unwrap();
     drop(wal);
     let (_, groups) = open(&FileDisk::open(directory.path()).unwrap());
-    assert_eq!(groups[&1].snapshot, Some(snapshot(1, 1, b"state")));
+    assert_eq!(groups[&7].snapshot, Some(snapshot(3, 1, b"state")));
+}
+
+/// Removes a directory at the end of a test, however that ends.
+struct Removed<'a>(&'a str);
+
+impl Drop for Removed<'_> {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(self.0);
+    }
+}
+
+#[test]
+fn a_directory_of_the_current_one_needs_no_path() {
+    let name = format!("a-log-of-test-{}", std::process::id());
+    let _removed = Removed(&name);
+    let disk = FileDisk::open(&name).unwrap();
+    assert!(disk.path().is_dir());
+}
+
+#[test]
+fn a_file_where_the_directory_should_be_is_called_no_directory() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("log");
+    std::fs::write(&path, b"").unwrap();
+    match FileDisk::open(&path) {
+        Err(DirectoryError::Io { source, .. }) => {
+            assert_eq!(source.kind(), std::io::ErrorKind::NotADirectory);
+        }
+        other => panic!("{other:?}"),
+    }
 }

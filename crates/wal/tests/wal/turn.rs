@@ -1,6 +1,8 @@
 //! What a turn may say, and what is recovered of it.
 
-use holdfast_wal::{AppendError, Options, SimDisk, SnapshotError, Wal, WriteError};
+use holdfast_wal::{
+    AppendError, ENTRY_BYTES_MAX, Options, SimDisk, SnapshotError, Wal, WriteError,
+};
 
 use crate::common::{
     append, entry, hard_state, indexes, open, owned, recovered, snapshot, take_snapshot,
@@ -103,6 +105,17 @@ fn a_gap_is_refused_and_changes_nothing() {
 }
 
 #[test]
+fn the_largest_entry_is_taken_and_none_larger() {
+    let (mut wal, _) = open(&SimDisk::new());
+    let mut data = vec![0; ENTRY_BYTES_MAX + 1];
+    let refused = wal.append(1, entry(1, 1, &data));
+    let (bytes, bytes_max) = (data.len(), ENTRY_BYTES_MAX);
+    assert_eq!(refused, Err(AppendError::TooLarge { group: 1, index: 1, bytes, bytes_max }));
+    data.pop();
+    append(&mut wal, 1, 1, 1, &data);
+}
+
+#[test]
 fn a_committed_entry_is_never_replaced() {
     let (mut wal, _) = open(&SimDisk::new());
     append(&mut wal, 1, 1, 1, b"a");
@@ -168,6 +181,22 @@ fn a_turn_larger_than_a_segment_gets_a_segment_of_its_size() {
 }
 
 #[test]
+fn a_large_segment_has_the_size_that_was_asked_for() {
+    // Zeroed in several steps, the last of which is smaller.
+    const BYTES: u64 = (2 << 20) + 3 * 512;
+    let disk = SimDisk::new();
+    let (mut wal, _) = Wal::open(disk.clone(), Options { segment_bytes: BYTES }).unwrap();
+    append(&mut wal, 1, 1, 1, b"a");
+    wal.commit().unwrap();
+    assert_eq!(wal.stats().bytes, BYTES);
+    assert_eq!(
+        disk.content("log-0000000000000001.seg").map(|bytes| bytes.len() as u64),
+        Some(BYTES)
+    );
+    assert_eq!(indexes(&recovered(&disk)[&1]), [1]);
+}
+
+#[test]
 fn the_log_continues_after_it_was_reopened_with_another_segment_size() {
     let disk = SimDisk::new();
     for (index, segment_bytes) in (1..=6).zip([512, 4096, 1, 8192, 600, 4096]) {
@@ -225,6 +254,52 @@ fn a_restart_that_a_crash_cut_off_is_caught_up_with() {
     append(&mut wal, 1, 102, 5, b"newer");
     wal.commit().unwrap();
     assert_eq!(indexes(&recovered(&disk)[&1]), [102]);
+}
+
+#[test]
+fn a_log_that_has_said_everything_owes_nothing_when_it_is_opened() {
+    let disk = SimDisk::new();
+    let (mut wal, _) = open(&disk);
+    append(&mut wal, 1, 1, 1, b"old");
+    append(&mut wal, 2, 1, 1, b"own");
+    wal.commit().unwrap();
+    wal.install_snapshot(1, &snapshot(100, 5, b"sent")).unwrap();
+    take_snapshot(&mut wal, 2, 1, 1);
+    wal.commit().unwrap();
+    let (mut wal, _) = open(&disk);
+    disk.start_trace();
+    wal.commit().unwrap();
+    assert!(disk.take_trace().is_empty());
+}
+
+/// The caller broke the contract and then crashed.
+#[test]
+fn a_snapshot_that_is_found_beyond_its_log_restarts_it() {
+    let disk = SimDisk::new();
+    let (mut wal, _) = open(&disk);
+    append(&mut wal, 1, 1, 1, b"old");
+    wal.commit().unwrap();
+    let _beyond = wal.snapshot_writer().write(1, &snapshot(5, 1, b"state")).unwrap();
+    let (mut wal, _) = open(&disk);
+    append(&mut wal, 1, 6, 1, b"new");
+    wal.commit().unwrap();
+    assert_eq!(indexes(&recovered(&disk)[&1]), [6]);
+}
+
+#[test]
+fn entries_that_a_snapshot_dropped_do_not_come_back_with_the_next_one() {
+    let disk = SimDisk::new();
+    let (mut wal, _) = open(&disk);
+    wal.install_snapshot(1, &snapshot(100, 5, b"sent")).unwrap();
+    append(&mut wal, 1, 101, 5, b"dropped");
+    wal.commit().unwrap();
+    wal.install_snapshot(1, &snapshot(100, 5, b"sent again")).unwrap();
+    drop(wal);
+    let (mut wal, _) = open(&disk);
+    append(&mut wal, 2, 1, 1, b"another group");
+    wal.commit().unwrap();
+    take_snapshot(&mut wal, 1, 100, 5);
+    assert_eq!(indexes(&recovered(&disk)[&1]), [0; 0]);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::net::TcpListener;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::LazyLock;
 use std::time::Duration;
 
@@ -87,6 +87,52 @@ impl Cluster {
         cluster
     }
 
+    /// Takes addresses for a node that is yet to be added.
+    pub(crate) fn prepare(&mut self, id: u64) {
+        let ports = free_ports(2);
+        let config = self.dir.path().join(format!("node-{id}.toml"));
+        let (client_port, peer_port) = (ports[0], ports[1]);
+        self.nodes.push(Node { id, client_port, peer_port, config, process: None });
+    }
+
+    pub(crate) fn data_dir(&self, id: u64) -> PathBuf {
+        self.dir.path().join(format!("data-{id}"))
+    }
+
+    /// Writes the node's configuration.
+    pub(crate) fn configure(&self, id: u64, text: &str) {
+        std::fs::write(&self.node(id).config, text).unwrap();
+    }
+
+    /// Gives the node other addresses, in its own file alone.
+    pub(crate) fn relocate(&mut self, id: u64) {
+        let ports = free_ports(2);
+        let node = self.node_mut(id);
+        let mut text = std::fs::read_to_string(&node.config).unwrap();
+        for (old, new) in [(&mut node.client_port, ports[0]), (&mut node.peer_port, ports[1])] {
+            text = text.replace(&format!("127.0.0.1:{old}"), &format!("127.0.0.1:{new}"));
+            *old = new;
+        }
+        std::fs::write(&node.config, text).unwrap();
+    }
+
+    /// Waits until the node's process has ended by itself. It is no part of the cluster from then on.
+    pub(crate) async fn ends(&mut self, id: u64) -> ExitStatus {
+        let mut process = self.node_mut(id).process.take().unwrap();
+        let status = eventually("the node stops by itself", Duration::from_secs(20), || {
+            std::future::ready(process.try_wait().unwrap())
+        })
+        .await;
+        self.nodes.retain(|node| node.id != id);
+        status
+    }
+
+    /// A node that does not run, and is no part of the cluster any more.
+    pub(crate) fn forget(&mut self, id: u64) {
+        assert!(self.node(id).process.is_none(), "node {id} runs");
+        self.nodes.retain(|node| node.id != id);
+    }
+
     /// Starts one node's process on the data that it has.
     pub(crate) fn launch(&mut self, id: u64) {
         let log = self.log_path(id);
@@ -135,7 +181,7 @@ impl Cluster {
 
     /// Removes all that the node has on disk.
     pub(crate) fn wipe(&self, id: u64) {
-        std::fs::remove_dir_all(self.dir.path().join(format!("data-{id}"))).unwrap();
+        std::fs::remove_dir_all(self.data_dir(id)).unwrap();
     }
 
     /// What the node has logged so far.

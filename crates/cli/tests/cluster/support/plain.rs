@@ -113,7 +113,7 @@ impl PlainClient {
     /// What the first endpoint itself knows of the cluster, digests included; none if it is down.
     pub(crate) async fn own_view(&self) -> Option<ClusterStatusResponse> {
         // Whoever asks for digests gets the view of the very node that was asked.
-        let request = ClusterStatusRequest { with_digests: true };
+        let request = ClusterStatusRequest { with_digests: true, ..Default::default() };
         let mut stub = self.stub();
         let answer = tokio::time::timeout(Duration::from_secs(2), stub.cluster_status(request));
         Some(answer.await.ok()?.ok()?.into_inner())

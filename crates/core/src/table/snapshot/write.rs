@@ -63,7 +63,7 @@ impl Written<SessionId> for Session {
         id.encode(bytes);
         session::write(self, bytes);
         bytes.count(self.waits.len());
-        for (request, wait) in &self.waits {
+        for (request, wait) in self.waits.iter() {
             bytes.varint(request.0);
             wait::write(wait, bytes);
         }

@@ -95,3 +95,56 @@ fn not_a_frame(status: &Status) -> Failure {
     };
     refused(Reason::InvalidFrame, words)
 }
+
+#[cfg(test)]
+mod tests {
+    use bytes::{BufMut, Bytes, BytesMut};
+    use holdfast_proto::v1::Operation;
+    use http_body_util::Full;
+    use prost::Message;
+    use tonic::codec::{DecodeBuf, Decoder};
+
+    use super::*;
+
+    struct FrameDecoder;
+
+    impl Decoder for FrameDecoder {
+        type Item = ClientFrame;
+        type Error = Status;
+
+        fn decode(&mut self, bytes: &mut DecodeBuf<'_>) -> Result<Option<ClientFrame>, Status> {
+            Ok(ClientFrame::decode(bytes).ok())
+        }
+    }
+
+    /// What is left in a stream that has ended: these frames, each with so many operations.
+    fn left_behind(frames: &[usize]) -> Incoming {
+        let mut body = BytesMut::new();
+        for operations in frames {
+            let operations = vec![Operation::default(); *operations];
+            let frame = ClientFrame { operations, ..ClientFrame::default() }.encode_to_vec();
+            body.put_u8(0);
+            body.put_u32(frame.len() as u32);
+            body.put_slice(&frame);
+        }
+        let body = Full::<Bytes>::new(body.freeze());
+        let frames = Streaming::new_request(FrameDecoder, body, None, None);
+        Incoming { frames, body_end: BodyEnd::default() }
+    }
+
+    #[tokio::test]
+    async fn a_farewell_that_is_found_after_the_end_of_the_answers_counts() {
+        for frames in [&[0][..], &[1, 0], &[3, 1, 0], &[1, 0, 1]] {
+            let fate = left_behind(frames).fate().await;
+            assert!(!fate.means_client_gone(false), "{frames:?}: the client lives");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_client_that_ends_without_a_farewell_is_gone() {
+        for frames in [&[][..], &[1], &[2, 1]] {
+            let fate = left_behind(frames).fate().await;
+            assert!(fate.means_client_gone(false), "{frames:?}: it is gone");
+        }
+    }
+}

@@ -173,6 +173,11 @@ impl Outgoing {
                 frame.notices.push(Notice { kind: Some(notice::Kind::SessionEnded(ended)) });
                 self.end_with(Ok(()));
             }
+            Delivery::MembersChanged => {
+                let endpoints = self.rpc.membership.client_addresses();
+                let changed = v1::MembersChanged { endpoints };
+                frame.notices.push(Notice { kind: Some(notice::Kind::MembersChanged(changed)) });
+            }
             Delivery::LeaderMoved { leader } => {
                 let moved = v1::LeaderMoved { leader: self.rpc.membership.client_address(leader) };
                 frame.notices.push(Notice { kind: Some(notice::Kind::LeaderMoved(moved)) });

@@ -1,0 +1,207 @@
+//! `holdfast cluster add`: one more node, which learns first and votes once it has caught up.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use holdfast_client::unary::Unary;
+use holdfast_proto::v1;
+use holdfast_server::Address;
+use serde::Serialize;
+use tokio::time::{Instant, sleep};
+
+use super::status::role_text;
+use crate::cli::{Format, Global};
+use crate::duration;
+use crate::exit::{Code, Problem};
+use crate::one_shot;
+use crate::output::{self, Show};
+
+/// How often it is asked whether the node votes.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// Adds a node to the cluster.
+///
+/// The node becomes a learner at once: it gets the data, and no vote. Prints the configuration that it needs;
+/// start it with that, and the cluster comes to it. Once it has caught up the leader makes it a voter. Waits
+/// for that, and says how it gets on. If this command is ended earlier, the rest happens all the same.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Exit codes: 0 it is a voter (with --learner: a learner); 64 the id or an address is in use or
+cannot be; 75 another change is under way, or the node has not caught up in time.
+
+Examples:
+  holdfast cluster add --id 4 --peer-address 10.0.0.4:7421 --client-address 10.0.0.4:7420
+  holdfast cluster add --id 4 --peer-address n4:7421 --client-address n4:7420 > node-4.toml
+  holdfast cluster add --id 9 --peer-address n9:7421 --client-address n9:7420 --learner"
+)]
+pub(crate) struct AddArgs {
+    #[command(flatten)]
+    new: NewNode,
+    /// It stays a learner; see `holdfast cluster promote`.
+    #[arg(long)]
+    learner: bool,
+}
+
+/// The node that comes.
+#[derive(Debug, Args)]
+pub(super) struct NewNode {
+    /// Its id: higher than that of any node that ever was in the cluster.
+    #[arg(long, value_name = "ID", value_parser = node_id())]
+    id: u64,
+    /// Where the other nodes reach it, host:port.
+    #[arg(long, value_name = "H:P")]
+    peer_address: Address,
+    /// Where clients reach it, host:port.
+    #[arg(long, value_name = "H:P")]
+    client_address: Address,
+    /// Its data directory, for the configuration that is printed.
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/holdfast")]
+    data_dir: String,
+    /// How long to wait until it votes; 0s does not wait.
+    #[arg(long, value_name = "D", default_value = "10m", value_parser = duration::parse)]
+    timeout: Duration,
+}
+
+pub(super) fn node_id() -> clap::builder::RangedU64ValueParser {
+    clap::value_parser!(u64).range(1..)
+}
+
+#[derive(Debug, Serialize)]
+struct Added {
+    id: u64,
+    role: &'static str,
+    replaces: Option<u64>,
+    config: String,
+}
+
+impl Show for Added {
+    /// The configuration was shown when it was needed.
+    fn to_table(&self) -> String {
+        String::new()
+    }
+}
+
+pub(super) async fn run(args: AddArgs, global: &Global) -> Result<ExitCode, Problem> {
+    bring_in(args.new, args.learner, None, global).await
+}
+
+pub(super) async fn bring_in(
+    new: NewNode,
+    stays_learner: bool,
+    replaces: Option<u64>,
+    global: &Global,
+) -> Result<ExitCode, Problem> {
+    let calls = one_shot::calls(global)?;
+    let answer = calls
+        .add_node(v1::AddNodeRequest {
+            node: new.id,
+            peer_address: new.peer_address.to_string(),
+            client_address: new.client_address.to_string(),
+            stays_learner,
+            replaces: replaces.unwrap_or(0),
+        })
+        .await?;
+    let config = configuration(&answer.cluster, &new);
+    output::say(&format!(
+        "node {} is in the cluster; start it with the configuration below, which goes to its machine:\n  \
+         holdfast server --config node-{}.toml",
+        new.id, new.id
+    ));
+    if global.output == Format::Table {
+        output::data_to_stdout(&config)?;
+    }
+    let role = if new.timeout.is_zero() {
+        "learner"
+    } else {
+        wait_for_role(&calls, &new, stays_learner).await?
+    };
+    output::show(global.output, &Added { id: new.id, role, replaces, config })
+}
+
+/// Until it votes; a node that is to stay a learner is waited for until it has the data.
+async fn wait_for_role(
+    calls: &Unary,
+    new: &NewNode,
+    stays_learner: bool,
+) -> Result<&'static str, Problem> {
+    let give_up = Instant::now() + new.timeout;
+    let mut said = String::new();
+    loop {
+        let status = calls.cluster_status().await?;
+        let Some(node) = status.nodes.iter().find(|node| node.id == new.id) else {
+            let words = format!("node {} was removed from the cluster meanwhile", new.id);
+            return Err(Problem::new(Code::Unavailable, words));
+        };
+        let replicas = status.groups.iter().flat_map(|group| &group.replicas);
+        let lag =
+            replicas.filter(|replica| replica.node == new.id).map(|replica| replica.lag).max();
+        let role = node.role();
+        let has_data = node.reachable && lag == Some(0);
+        if role == v1::NodeRole::Voter || (stays_learner && has_data) {
+            output::say(&format!("node {} is a {}", new.id, role_text(role)));
+            return Ok(role_text(role));
+        }
+        let words = match (node.reachable, lag) {
+            (false, _) => format!("waiting for node {} to start at {}", new.id, new.peer_address),
+            (true, Some(lag)) => format!("node {} learns: it lags by {lag} entries", new.id),
+            (true, None) => format!("node {} learns", new.id),
+        };
+        if words != said {
+            output::say(&words);
+            said = words;
+        }
+        if Instant::now() >= give_up {
+            let words = format!(
+                "node {} is still a {}; it goes on without this command, see `holdfast cluster status`",
+                new.id,
+                role_text(role)
+            );
+            return Err(Problem::new(Code::Busy, words));
+        }
+        sleep(LOOK_EVERY).await;
+    }
+}
+
+fn configuration(cluster: &str, new: &NewNode) -> String {
+    let insecure = !(new.peer_address.is_loopback() && new.client_address.is_loopback());
+    let insecure =
+        if insecure { "insecure = true   # there is no authentication yet\n" } else { "" };
+    let data_dir = toml_text(&new.data_dir);
+    format!(
+        "cluster = \"{cluster}\"\nnode = {id}\ndata_dir = {data_dir}   # empty at its first start\n\
+         join = true\n{insecure}\n[[nodes]]\nid = {id}\nclient = \"{client}\"\npeer = \"{peer}\"\n",
+        id = new.id,
+        client = new.client_address,
+        peer = new.peer_address,
+    )
+}
+
+fn toml_text(text: &str) -> String {
+    // A JSON text is a TOML text.
+    serde_json::Value::from(text).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_server::NodeConfig;
+
+    use super::*;
+
+    #[test]
+    fn what_is_printed_is_a_configuration_that_works() {
+        for (host, insecure) in [("127.0.0.1", false), ("node-4.example", true)] {
+            let new = NewNode {
+                id: 4,
+                peer_address: Address::new(&format!("{host}:7421")).unwrap(),
+                client_address: Address::new(&format!("{host}:7420")).unwrap(),
+                data_dir: "/srv/it's \"here\"\\".to_owned(),
+                timeout: Duration::ZERO,
+            };
+            let config = NodeConfig::from_toml(&configuration("prod", &new)).unwrap();
+            assert!(config.join && config.node == 4 && config.cluster == "prod");
+            assert_eq!(config.insecure, insecure);
+            assert_eq!(config.data_dir.to_str(), Some("/srv/it's \"here\"\\"));
+        }
+    }
+}

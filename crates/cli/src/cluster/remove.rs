@@ -1,0 +1,47 @@
+//! `holdfast cluster remove`: one node less.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use serde::Serialize;
+
+use super::add;
+use crate::cli::Global;
+use crate::exit::Problem;
+use crate::one_shot;
+use crate::output::{self, Show};
+
+/// Removes a node from the cluster, dead or alive.
+///
+/// For good: its id is never used again. A leader hands over first. A node that runs is told, and stops. It
+/// is refused if too few of the nodes that would be left can be reached: there is no way to force that,
+/// because nobody could decide it.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Exit codes: 0 it is no member (any more); 64 there is no such node, or it is the last voter;
+69 too few nodes would be left; 75 another change is under way.
+
+Examples:
+  holdfast cluster remove 3"
+)]
+pub(crate) struct RemoveArgs {
+    /// The node that goes.
+    #[arg(value_name = "ID", value_parser = add::node_id())]
+    id: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Removed {
+    removed: u64,
+}
+
+impl Show for Removed {
+    fn to_table(&self) -> String {
+        format!("node {} is not in the cluster any more\n", self.removed)
+    }
+}
+
+pub(super) async fn run(args: RemoveArgs, global: &Global) -> Result<ExitCode, Problem> {
+    one_shot::calls(global)?.remove_node(args.id).await?;
+    output::show(global.output, &Removed { removed: args.id })
+}

@@ -1,0 +1,28 @@
+//! `holdfast cluster replace`: a new node takes the place of another.
+
+use std::process::ExitCode;
+
+use clap::Args;
+
+use super::add::{self, NewNode};
+use crate::cli::Global;
+use crate::exit::Problem;
+
+/// Puts a new node in the place of another, dead or alive.
+///
+/// As `cluster add`; but in the same step in which the new node becomes a voter, the old one ceases to be a
+/// member. So the number of voters stays the same. A node that was removed stops by itself.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  holdfast cluster replace 2 --id 6 --peer-address 10.0.0.6:7421 --client-address 10.0.0.6:7420")]
+pub(crate) struct ReplaceArgs {
+    /// The node that goes.
+    #[arg(value_name = "OLD", value_parser = add::node_id())]
+    old: u64,
+    #[command(flatten)]
+    new: NewNode,
+}
+
+pub(super) async fn run(args: ReplaceArgs, global: &Global) -> Result<ExitCode, Problem> {
+    add::bring_in(args.new, false, Some(args.old), global).await
+}

@@ -1,0 +1,285 @@
+//! `holdfast cluster status`: the nodes, who leads, how far each replica is.
+//!
+//! Only the leader knows who lags, and only each node itself what it has applied: the leader is asked
+//! first, then everybody.
+
+use std::process::ExitCode;
+
+use holdfast_proto::v1;
+use serde::Serialize;
+use tokio::task::JoinSet;
+
+use crate::cli::Global;
+use crate::exit::Problem;
+use crate::one_shot;
+use crate::output::{self, Show, table};
+
+#[derive(Debug, Serialize)]
+struct Cluster {
+    cluster: String,
+    version: String,
+    answered_by: u64,
+    nodes: Vec<Node>,
+    groups: Vec<Group>,
+}
+
+#[derive(Debug, Serialize)]
+struct Node {
+    id: u64,
+    client_address: String,
+    peer_address: String,
+    reachable: bool,
+    /// voter, learner, entering or leaving.
+    role: &'static str,
+    /// A learner that becomes a voter once it has caught up.
+    becomes_voter: bool,
+    /// The node whose place it takes.
+    replaces: Option<u64>,
+    /// Empty until the node was first met.
+    data_dir_id: String,
+    /// What the node itself says of each group; empty if it says nothing.
+    own_view: Vec<OwnView>,
+}
+
+#[derive(Debug, Serialize)]
+struct OwnView {
+    group: u32,
+    term: u64,
+    applied_index: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Group {
+    group: u32,
+    /// Null if none is known.
+    leader: Option<u64>,
+    term: u64,
+    commit_index: u64,
+    applied_index: u64,
+    logical_time_ms: u64,
+    locks: u64,
+    sessions: u64,
+    last_token: u64,
+    /// Empty unless it was asked for.
+    digest: String,
+    replicas: Vec<Replica>,
+}
+
+#[derive(Debug, Serialize)]
+struct Replica {
+    node: u64,
+    matched_index: u64,
+    lag: u64,
+}
+
+impl From<v1::ClusterStatusResponse> for Cluster {
+    fn from(answer: v1::ClusterStatusResponse) -> Cluster {
+        Cluster {
+            cluster: answer.cluster,
+            version: answer.version,
+            answered_by: answer.answered_by,
+            nodes: answer.nodes.into_iter().map(Node::from).collect(),
+            groups: answer.groups.into_iter().map(Group::from).collect(),
+        }
+    }
+}
+
+impl From<v1::NodeStatus> for Node {
+    fn from(node: v1::NodeStatus) -> Node {
+        let role = role_text(node.role());
+        Node {
+            id: node.id,
+            client_address: node.client_address,
+            peer_address: node.peer_address,
+            reachable: node.reachable,
+            role,
+            becomes_voter: node.becomes_voter,
+            replaces: (node.replaces != 0).then_some(node.replaces),
+            data_dir_id: node.data_dir_id,
+            own_view: Vec::new(),
+        }
+    }
+}
+
+pub(super) fn role_text(role: v1::NodeRole) -> &'static str {
+    match role {
+        // Older nodes do not say, and know nothing but voters.
+        v1::NodeRole::Voter | v1::NodeRole::Unspecified => "voter",
+        v1::NodeRole::Learner => "learner",
+        v1::NodeRole::Entering => "entering",
+        v1::NodeRole::Leaving => "leaving",
+    }
+}
+
+impl From<v1::GroupStatus> for Group {
+    fn from(group: v1::GroupStatus) -> Group {
+        let replicas = group.replicas.into_iter().map(|replica| Replica {
+            node: replica.node,
+            matched_index: replica.matched_index,
+            lag: replica.lag,
+        });
+        Group {
+            group: group.group,
+            leader: (group.leader != 0).then_some(group.leader),
+            term: group.term,
+            commit_index: group.commit_index,
+            applied_index: group.applied_index,
+            logical_time_ms: group.logical_time_ms,
+            locks: group.locks,
+            sessions: group.sessions,
+            last_token: group.last_token,
+            digest: group.digest,
+            replicas: replicas.collect(),
+        }
+    }
+}
+
+impl Show for Cluster {
+    fn to_table(&self) -> String {
+        let mut text = self.no_leader().unwrap_or_default();
+        text += &format!(
+            "cluster {}, version {}, as node {} sees it\n\n",
+            self.cluster, self.version, self.answered_by
+        );
+        let nodes: Vec<Vec<String>> = self.nodes.iter().map(|node| self.node_row(node)).collect();
+        let headers = ["NODE", "CLIENTS", "PEERS", "REACHABLE", "ROLE", "TERM", "APPLIED", "LAG"];
+        text += &table(&headers, &nodes);
+        let groups: Vec<Vec<String>> = self.groups.iter().map(Group::to_row).collect();
+        let headers = ["GROUP", "LEADER", "TERM", "COMMITTED", "APPLIED", "LOCKS", "SESSIONS"];
+        text + "\n" + &table(&headers, &groups)
+    }
+}
+
+impl Cluster {
+    /// The line that whoever looks after the cluster has to see first.
+    fn no_leader(&self) -> Option<String> {
+        if self.groups.iter().all(|group| group.leader.is_some()) {
+            return None;
+        }
+        let voters = || self.nodes.iter().filter(|node| node.role != "learner");
+        let all = voters().count();
+        let reachable = voters().filter(|node| self.is_reachable(node)).count();
+        let needed = all / 2 + 1;
+        let then = if reachable < needed {
+            "no lock can be granted"
+        } else {
+            "no lock can be granted until one is elected"
+        };
+        Some(format!(
+            "NO LEADER: {reachable} of {all} nodes reachable, {needed} needed; {then}\n\n"
+        ))
+    }
+
+    fn is_reachable(&self, node: &Node) -> bool {
+        node.reachable || node.id == self.answered_by
+    }
+
+    fn role_of(&self, node: &Node) -> String {
+        let led = self.groups.iter().filter(|group| group.leader == Some(node.id));
+        let leads: Vec<String> = led.map(|group| group.group.to_string()).collect();
+        if !leads.is_empty() {
+            format!("leader of group {}", leads.join(","))
+        } else if let Some(replaced) = node.replaces.filter(|_| node.role == "learner") {
+            format!("learner, replaces {replaced}")
+        } else if node.role != "voter" {
+            node.role.to_owned()
+        } else if self.is_reachable(node) {
+            "follower".to_owned()
+        } else {
+            "unknown".to_owned()
+        }
+    }
+
+    fn node_row(&self, node: &Node) -> Vec<String> {
+        let replicas = self.groups.iter().flat_map(|group| &group.replicas);
+        let lag = replicas.filter(|replica| replica.node == node.id).map(|replica| replica.lag);
+        let of_all = |number: fn(&OwnView) -> u64| {
+            let numbers: Vec<String> =
+                node.own_view.iter().map(|view| number(view).to_string()).collect();
+            if numbers.is_empty() { "-".to_owned() } else { numbers.join(",") }
+        };
+        vec![
+            node.id.to_string(),
+            node.client_address.clone(),
+            node.peer_address.clone(),
+            if self.is_reachable(node) { "yes" } else { "no" }.to_owned(),
+            self.role_of(node),
+            of_all(|view| view.term),
+            of_all(|view| view.applied_index),
+            lag.max().map_or("-".to_owned(), |lag| lag.to_string()),
+        ]
+    }
+}
+
+impl Group {
+    fn to_row(&self) -> Vec<String> {
+        vec![
+            self.group.to_string(),
+            self.leader.map_or("none".to_owned(), |leader| leader.to_string()),
+            self.term.to_string(),
+            self.commit_index.to_string(),
+            self.applied_index.to_string(),
+            self.locks.to_string(),
+            self.sessions.to_string(),
+        ]
+    }
+}
+
+pub(super) async fn run(global: &Global) -> Result<ExitCode, Problem> {
+    let calls = one_shot::calls(global)?;
+    let mut cluster = Cluster::from(calls.cluster_status().await?);
+    let mut views = JoinSet::new();
+    for (place, node) in cluster.nodes.iter().enumerate() {
+        let (calls, address) = (calls.clone(), node.client_address.clone());
+        views.spawn(async move { (place, calls.own_view(&address).await) });
+    }
+    while let Some(Ok((place, view))) = views.join_next().await {
+        let groups = view.map(|view| view.groups).unwrap_or_default();
+        if let Some(node) = cluster.nodes.get_mut(place) {
+            node.own_view = groups.into_iter().map(OwnView::from).collect();
+        }
+    }
+    output::show(global.output, &cluster)
+}
+
+impl From<v1::GroupStatus> for OwnView {
+    fn from(group: v1::GroupStatus) -> OwnView {
+        OwnView { group: group.group, term: group.term, applied_index: group.applied_index }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cluster(leader: u64, reachable: [bool; 3]) -> Cluster {
+        let node = |id: u64| v1::NodeStatus {
+            id,
+            reachable: reachable[id as usize - 1],
+            ..Default::default()
+        };
+        Cluster::from(v1::ClusterStatusResponse {
+            answered_by: 1,
+            nodes: (1..=3).map(node).collect(),
+            groups: vec![v1::GroupStatus { leader, ..Default::default() }],
+            ..Default::default()
+        })
+    }
+
+    #[test]
+    fn a_cluster_without_a_leader_says_so_first() {
+        let alone = cluster(0, [false; 3]).to_table();
+        assert!(alone.starts_with("NO LEADER: 1 of 3 nodes reachable, 2 needed"), "{alone}");
+        assert!(alone.contains("none"), "{alone}");
+        let electing = cluster(0, [false, true, true]).to_table();
+        assert!(electing.contains("until one is elected"), "{electing}");
+        assert!(!cluster(2, [false, true, true]).to_table().contains("NO LEADER"));
+    }
+
+    #[test]
+    fn the_role_of_a_node_that_cannot_be_reached_is_unknown() {
+        let cluster = cluster(2, [false, true, false]);
+        let roles: Vec<_> = cluster.nodes.iter().map(|node| cluster.role_of(node)).collect();
+        assert_eq!(roles, ["follower", "leader of group 0", "unknown"]);
+    }
+}

@@ -1,0 +1,45 @@
+//! `holdfast cluster transfer`: another node leads.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use serde::Serialize;
+
+use super::add;
+use crate::cli::Global;
+use crate::exit::Problem;
+use crate::one_shot;
+use crate::output::{self, Show};
+
+/// Hands leadership to another node, within milliseconds.
+///
+/// Calls that wait are asked again by their clients, and keep their places.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Exit codes: 0 that node leads; 64 it is not a voter; 69 it cannot be reached.
+
+Examples:
+  holdfast cluster transfer
+  holdfast cluster transfer --to 2"
+)]
+pub(crate) struct TransferArgs {
+    /// The node that is to lead; without it the best prepared one.
+    #[arg(long, value_name = "ID", value_parser = add::node_id())]
+    to: Option<u64>,
+}
+
+#[derive(Debug, Serialize)]
+struct Transferred {
+    leader: u64,
+}
+
+impl Show for Transferred {
+    fn to_table(&self) -> String {
+        format!("node {} leads\n", self.leader)
+    }
+}
+
+pub(super) async fn run(args: TransferArgs, global: &Global) -> Result<ExitCode, Problem> {
+    let leader = one_shot::calls(global)?.transfer_leadership(args.to).await?;
+    output::show(global.output, &Transferred { leader })
+}

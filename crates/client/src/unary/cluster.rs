@@ -1,0 +1,65 @@
+//! Who belongs to the cluster, and who leads it.
+
+use std::time::Duration;
+
+use holdfast_proto::v1;
+use holdfast_proto::v1::cluster_service_client::ClusterServiceClient;
+use tokio::time::timeout;
+
+use super::{ATTEMPT_PATIENCE, CallError, Unary};
+use crate::connection;
+
+/// Nodes give up a change after this time; it is longer than most calls take.
+const CHANGE_PATIENCE: Duration = Duration::from_secs(5);
+
+impl Unary {
+    /// Answers once the node is a learner.
+    pub async fn add_node(
+        &self,
+        request: v1::AddNodeRequest,
+    ) -> Result<v1::AddNodeResponse, CallError> {
+        self.call_on(CHANGE_PATIENCE, async |node| {
+            ClusterServiceClient::new(node).add_node(request.clone()).await
+        })
+        .await
+    }
+
+    /// A learner that has caught up becomes a voter.
+    pub async fn promote_node(&self, node: u64) -> Result<(), CallError> {
+        let request = v1::PromoteNodeRequest { node };
+        self.call_on(CHANGE_PATIENCE, async |node| {
+            ClusterServiceClient::new(node).promote_node(request).await
+        })
+        .await
+        .map(drop)
+    }
+
+    /// Answers once the node is no member any more.
+    pub async fn remove_node(&self, node: u64) -> Result<(), CallError> {
+        let request = v1::RemoveNodeRequest { node };
+        self.call_on(CHANGE_PATIENCE, async |node| {
+            ClusterServiceClient::new(node).remove_node(request).await
+        })
+        .await
+        .map(drop)
+    }
+
+    /// To the best voter, if none is named. Gives the new leader.
+    pub async fn transfer_leadership(&self, to: Option<u64>) -> Result<u64, CallError> {
+        let request = v1::TransferLeadershipRequest { to: to.unwrap_or(0) };
+        let answer = self.call_on(CHANGE_PATIENCE, async |node| {
+            ClusterServiceClient::new(node).transfer_leadership(request).await
+        });
+        Ok(answer.await?.leader)
+    }
+
+    /// What the node at this address itself knows of the cluster; none if it does not say.
+    pub async fn own_view(&self, address: &str) -> Option<v1::ClusterStatusResponse> {
+        let request = v1::ClusterStatusRequest { own_view: true, ..Default::default() };
+        let view = async {
+            let mut node = connection::connect(address).await.ok()?;
+            Some(node.cluster_status(request).await.ok()?.into_inner())
+        };
+        timeout(ATTEMPT_PATIENCE, view).await.ok().flatten()
+    }
+}

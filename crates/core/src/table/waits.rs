@@ -1,0 +1,60 @@
+//! The waits of one session: by request, and by the actor that waits.
+
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet};
+
+use super::wait::Wait;
+use crate::id::{ActorId, RequestId};
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Waits {
+    /// Boxed, so that a long list of them is quick to walk through.
+    by_request: BTreeMap<RequestId, Box<Wait>>,
+    by_actor: BTreeSet<(ActorId, RequestId)>,
+}
+
+impl Waits {
+    pub(crate) fn insert(&mut self, request: RequestId, wait: Wait) {
+        self.by_actor.insert((wait.actor, request));
+        self.by_request.insert(request, Box::new(wait));
+    }
+
+    pub(crate) fn remove(&mut self, request: RequestId) -> Option<Box<Wait>> {
+        let wait = self.by_request.remove(&request)?;
+        self.by_actor.remove(&(wait.actor, request));
+        Some(wait)
+    }
+
+    pub(crate) fn get(&self, request: RequestId) -> Option<&Wait> {
+        self.by_request.get(&request).map(|wait| &**wait)
+    }
+
+    pub(crate) fn contains(&self, request: RequestId) -> bool {
+        self.by_request.contains_key(&request)
+    }
+
+    /// The waits of one actor, in the order of their requests.
+    pub(crate) fn of(&self, actor: ActorId) -> impl Iterator<Item = (RequestId, &Wait)> {
+        self.by_actor
+            .range((actor, RequestId(0))..=(actor, RequestId(u64::MAX)))
+            .filter_map(|(_, request)| Some((*request, self.get(*request)?)))
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (RequestId, &Wait)> {
+        self.by_request.iter().map(|(request, wait)| (*request, &**wait))
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.by_request.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.by_request.is_empty()
+    }
+
+    /// Is each wait known by its actor, and nothing else?
+    pub(crate) fn are_indexed(&self) -> bool {
+        self.by_actor.len() == self.by_request.len()
+            && self.iter().all(|(request, wait)| self.by_actor.contains(&(wait.actor, request)))
+    }
+}

@@ -1,0 +1,123 @@
+//! Changes of the membership, as consensus makes them.
+//!
+//! A change of voters goes through a joint state, in which the voters of before and of after both have to
+//! agree. The library can leave that state by itself; here the replica proposes it, because a leader that
+//! is not among the voters of after must not lead when they are alone: it hands over first, and the next
+//! leader leaves the joint state.
+
+use protobuf::Message as _;
+use raft::StateRole;
+use raft::eraftpb::{
+    ConfChangeSingle, ConfChangeTransition, ConfChangeType, ConfChangeV2, Entry, EntryType,
+};
+
+use super::convert::{NOTE_MARK, from_conf_state};
+use super::{Committed, Consensus, Content, ImpossibleChange};
+use crate::effect::Unavailable;
+use crate::id::NodeId;
+
+/// One part of a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    AddLearner(NodeId),
+    MakeVoter(NodeId),
+    RemoveVoter(NodeId),
+    RemoveLearner(NodeId),
+}
+
+impl Consensus {
+    /// Proposes a change; without steps, to leave the joint state. `context` comes back with it when it is
+    /// committed. Only if none is under way: the library would write an empty entry instead.
+    pub(crate) fn propose_change(
+        &mut self,
+        steps: &[Step],
+        context: Vec<u8>,
+    ) -> Result<(u64, u64), Unavailable> {
+        if !self.is_leader() || self.is_handing_over() {
+            return Err(Unavailable::NotLeader { leader: None });
+        }
+        let mut change = ConfChangeV2::default();
+        change.set_changes(steps.iter().map(|step| step.to_raft()).collect::<Vec<_>>().into());
+        change.set_context(context.into());
+        if steps.iter().any(Step::is_of_voters) {
+            change.set_transition(ConfChangeTransition::Explicit);
+        }
+        self.raft.propose_conf_change(Vec::new(), change).map_err(|_| Unavailable::Overloaded)?;
+        Ok((self.last_index(), self.term()))
+    }
+
+    /// A change is in the log and not applied yet. After an election it may seem so for a moment.
+    pub(crate) fn has_unapplied_change(&self) -> bool {
+        self.raft.raft.has_pending_conf()
+    }
+
+    pub(crate) fn is_handing_over(&self) -> bool {
+        self.raft.raft.lead_transferee.is_some()
+    }
+
+    /// Hands leadership to this node, unless that is under way already. It may come to nothing.
+    pub(crate) fn hand_over(&mut self, to: NodeId) {
+        if !self.is_handing_over() {
+            self.raft.transfer_leader(to.0);
+        }
+    }
+
+    /// Makes a committed entry count, if it changes the membership.
+    pub(super) fn committed(&mut self, entry: Entry) -> Result<Committed, ImpossibleChange> {
+        let (index, term) = (entry.index, entry.term);
+        let content = match entry.get_entry_type() {
+            EntryType::EntryNormal if entry.context == NOTE_MARK => Content::Note(entry.data),
+            EntryType::EntryNormal => Content::Commands(entry.data),
+            EntryType::EntryConfChange => {
+                let words = "it is of a kind that is never proposed".to_owned();
+                return Err(ImpossibleChange { index, words });
+            }
+            EntryType::EntryConfChangeV2 => {
+                self.apply_change(&entry.data).map_err(|words| ImpossibleChange { index, words })?
+            }
+        };
+        Ok(Committed { index, term, content })
+    }
+
+    fn apply_change(&mut self, bytes: &[u8]) -> Result<Content, String> {
+        let change = ConfChangeV2::parse_from_bytes(bytes).map_err(|error| error.to_string())?;
+        let state = self.raft.apply_conf_change(&change).map_err(|error| error.to_string())?;
+        let configuration = from_conf_state(&state);
+        if !state.learners_next.is_empty() || !configuration.is_sound() {
+            return Err("it makes a group that cannot be".to_owned());
+        }
+        self.raft.mut_store().members = state;
+        // Whoever has no vote any more does not campaign, nor lead.
+        let raft = &mut self.raft.raft;
+        if !raft.promotable() && raft.state != StateRole::Follower {
+            let term = raft.term;
+            raft.become_follower(term, raft::INVALID_ID);
+        }
+        Ok(Content::Change { configuration, context: change.context })
+    }
+
+    /// Nobody is caught up from the first entry on any more: the log does not say who the first members
+    /// were, a snapshot does.
+    pub(crate) fn forget_the_beginning(&mut self) {
+        self.raft.mut_store().log.compact(1);
+    }
+}
+
+impl Step {
+    fn is_of_voters(&self) -> bool {
+        matches!(self, Step::MakeVoter(_) | Step::RemoveVoter(_))
+    }
+
+    fn to_raft(self) -> ConfChangeSingle {
+        let (kind, node) = match self {
+            Step::AddLearner(node) => (ConfChangeType::AddLearnerNode, node),
+            Step::MakeVoter(node) => (ConfChangeType::AddNode, node),
+            Step::RemoveVoter(node) | Step::RemoveLearner(node) => {
+                (ConfChangeType::RemoveNode, node)
+            }
+        };
+        let mut single = ConfChangeSingle { node_id: node.0, ..ConfChangeSingle::default() };
+        single.set_change_type(kind);
+        single
+    }
+}

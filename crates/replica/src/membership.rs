@@ -1,0 +1,215 @@
+//! Who belongs to the group: replicated state, changed through the log like the lock table.
+//!
+//! A [`Membership`] says which nodes vote and which only learn, where each is reached, and which data
+//! directory stands behind each id. It is in every snapshot, and every replica that has applied the same
+//! entries has the same one.
+//!
+//! # Invariants
+//!
+//! * An id is used once: a new member's is higher than all before. So `highest` tells a node that was
+//!   removed from one that is yet to come, without a list of the dead.
+//! * A directory, once known, stays: a node that shows another one under the same id was wiped, and has
+//!   lost its promises.
+//! * At most one change of voters is under way, and between its two halves (`is_joint`) both the voters of
+//!   before and those of after have to agree.
+
+mod bytes;
+mod change;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+pub use self::bytes::MembershipBytesError;
+pub(crate) use self::bytes::{Note, decode_addition, encode_addition};
+pub(crate) use self::change::ChangeVerdict;
+pub use self::change::{ChangeRefusal, MembershipChange};
+use crate::id::{ClusterId, DirectoryId, NodeId};
+
+/// Voters and learners. More would make every grant slower and serve nobody.
+pub(crate) const MEMBERS_MAX: usize = 9;
+pub(crate) const VOTERS_MAX: usize = 7;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Membership {
+    /// Chosen by the first leader; none until then. Two clusters that share a name differ in it.
+    pub cluster: Option<ClusterId>,
+    /// The highest id that was ever a member.
+    pub highest: NodeId,
+    pub configuration: Configuration,
+    /// One for each node of the configuration.
+    pub members: BTreeMap<NodeId, Member>,
+}
+
+/// Who votes and who learns.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Configuration {
+    pub voters: BTreeSet<NodeId>,
+    /// The voters of before, while a change of voters is under way.
+    pub outgoing: BTreeSet<NodeId>,
+    pub learners: BTreeSet<NodeId>,
+}
+
+/// What is known of one member. An empty address is not known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Member {
+    pub peer_address: String,
+    pub client_address: String,
+    /// None until the node was first met.
+    pub directory: Option<DirectoryId>,
+    /// A learner that is to stay one. The others become voters once they have caught up.
+    pub stays_learner: bool,
+    /// The voter whose place it takes.
+    pub replaces: Option<NodeId>,
+}
+
+/// What a member does for the group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    Voter,
+    /// It has the data and no vote.
+    Learner,
+    /// A voter once the change that is under way is complete.
+    Entering,
+    /// No voter any more once the change that is under way is complete.
+    Leaving,
+}
+
+impl Configuration {
+    pub(crate) fn of_voters(voters: &[NodeId]) -> Configuration {
+        Configuration { voters: voters.iter().copied().collect(), ..Configuration::default() }
+    }
+
+    /// A change of voters is half done.
+    pub fn is_joint(&self) -> bool {
+        !self.outgoing.is_empty()
+    }
+
+    pub fn role(&self, node: NodeId) -> Option<Role> {
+        let (is_voter, was_voter) = (self.voters.contains(&node), self.outgoing.contains(&node));
+        match (is_voter, was_voter) {
+            (true, false) if self.is_joint() => Some(Role::Entering),
+            (true, _) => Some(Role::Voter),
+            (false, true) => Some(Role::Leaving),
+            (false, false) => self.learners.contains(&node).then_some(Role::Learner),
+        }
+    }
+
+    pub fn nodes(&self) -> BTreeSet<NodeId> {
+        self.voters.iter().chain(&self.outgoing).chain(&self.learners).copied().collect()
+    }
+
+    /// Nothing in it that the library cannot stand.
+    pub(crate) fn is_sound(&self) -> bool {
+        let nodes = self.nodes();
+        let voting = |node: &NodeId| self.voters.contains(node) || self.outgoing.contains(node);
+        !self.voters.is_empty()
+            && nodes.len() <= 2 * MEMBERS_MAX
+            && !nodes.contains(&NodeId(0))
+            && !self.learners.iter().any(voting)
+    }
+}
+
+impl Membership {
+    /// The members of a group whose log has not said yet who they are.
+    pub(crate) fn founded_by(voters: &[NodeId]) -> Membership {
+        let mut membership = Membership::default();
+        membership.set_configuration(Configuration::of_voters(voters));
+        membership
+    }
+
+    pub fn is_member(&self, node: NodeId) -> bool {
+        self.members.contains_key(&node)
+    }
+
+    /// It was a member once, and never will be again.
+    pub fn was_removed(&self, node: NodeId) -> bool {
+        self.cluster.is_some() && node <= self.highest && !self.is_member(node)
+    }
+
+    pub fn role(&self, node: NodeId) -> Option<Role> {
+        self.configuration.role(node)
+    }
+
+    /// Knows nothing that the first format of snapshots could not say.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.cluster.is_none()
+            && !self.configuration.is_joint()
+            && self.configuration.learners.is_empty()
+            && self.members.values().all(|member| *member == Member::default())
+    }
+
+    pub(crate) fn set_configuration(&mut self, configuration: Configuration) {
+        let nodes = configuration.nodes();
+        self.members.retain(|node, _| nodes.contains(node));
+        for node in &nodes {
+            self.members.entry(*node).or_default();
+        }
+        self.highest = nodes.last().copied().unwrap_or_default().max(self.highest);
+        self.configuration = configuration;
+    }
+
+    /// A node was added, and consensus says what that made of the group.
+    pub(crate) fn add(&mut self, node: NodeId, member: Member, configuration: Configuration) {
+        self.set_configuration(configuration);
+        if let Some(known) = self.members.get_mut(&node) {
+            *known = member;
+        }
+    }
+
+    /// Takes in what a leader wrote down about its members.
+    pub(crate) fn note(&mut self, note: &Note) {
+        self.cluster = self.cluster.or(note.cluster);
+        for (node, said) in &note.members {
+            let Some(known) = self.members.get_mut(node) else { continue };
+            if !said.peer_address.is_empty() {
+                known.peer_address.clone_from(&said.peer_address);
+            }
+            if !said.client_address.is_empty() {
+                known.client_address.clone_from(&said.client_address);
+            }
+            known.directory = known.directory.or(said.directory);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ids<const N: usize>(ids: [u64; N]) -> BTreeSet<NodeId> {
+        ids.map(NodeId).into()
+    }
+
+    #[test]
+    fn roles_tell_where_a_change_of_voters_is() {
+        let mut now =
+            Configuration { voters: ids([2, 3, 4]), outgoing: ids([1, 2, 3]), learners: ids([9]) };
+        let roles = [1, 2, 4, 9, 7].map(|id| now.role(NodeId(id)));
+        let expected = [Some(Role::Leaving), Some(Role::Voter), Some(Role::Entering)];
+        assert_eq!(roles[..3], expected);
+        assert_eq!(roles[3..], [Some(Role::Learner), None]);
+        now.outgoing.clear();
+        assert_eq!(now.role(NodeId(4)), Some(Role::Voter));
+        assert_eq!(now.role(NodeId(1)), None);
+    }
+
+    #[test]
+    fn a_removed_id_is_told_from_one_that_is_yet_to_come() {
+        let mut group = Membership::founded_by(&[NodeId(1), NodeId(2), NodeId(3)]);
+        group.note(&Note { cluster: Some(ClusterId([1; 16])), members: Vec::new() });
+        group.set_configuration(Configuration::of_voters(&[NodeId(1), NodeId(3)]));
+        assert!(group.was_removed(NodeId(2)));
+        assert!(!group.was_removed(NodeId(4)) && !group.was_removed(NodeId(3)));
+        group.set_configuration(Configuration::of_voters(&[NodeId(1)]));
+        assert!(group.was_removed(NodeId(3)), "the highest is remembered");
+    }
+
+    #[test]
+    fn a_directory_that_is_known_is_never_replaced() {
+        let mut group = Membership::founded_by(&[NodeId(1)]);
+        for directory in [[1; 16], [2; 16]] {
+            let member = Member { directory: Some(DirectoryId(directory)), ..Member::default() };
+            group.note(&Note { cluster: None, members: vec![(NodeId(1), member)] });
+        }
+        assert_eq!(group.members[&NodeId(1)].directory, Some(DirectoryId([1; 16])));
+    }
+}

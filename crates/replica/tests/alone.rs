@@ -1,0 +1,430 @@
+//! A group of one: what a replica makes of its disk, when it takes snapshots, and how it counts time.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "it is a test")]
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use holdfast_core::{
+    Batch, Command, Limits, LogicalTime, Outcome, PublicSessionId, RequestId, SessionId, Span,
+    command::{OpenSession, Owner},
+};
+use holdfast_replica::{
+    Durable, Effect, Fatal, GroupId, HardState, LogEntry, NodeId, Replica, ReplicaConfig,
+    SnapshotFile, StartError, Ticket,
+};
+
+const ALICE: SessionId = SessionId(0xa11ce);
+const ME: NodeId = NodeId(1);
+
+fn config() -> ReplicaConfig {
+    ReplicaConfig {
+        group: GroupId(1),
+        node: ME,
+        voters: vec![ME],
+        tick: Duration::from_millis(50),
+        heartbeat_ticks: 2,
+        election_ticks: (10, 11),
+        grace: Span::from_ms(1_000),
+        snapshot_every_entries: u64::MAX,
+        snapshot_every_bytes: u64::MAX,
+        snapshot_slice_entries: 2,
+        keep_entries: 0,
+        keep_bytes: u64::MAX,
+        limits: Limits::default(),
+    }
+}
+
+struct Alone {
+    replica: Replica,
+    now: Duration,
+    effects: Vec<Effect>,
+    last_ticket: u64,
+    /// What a disk would have.
+    entries: Vec<LogEntry>,
+    hard_state: HardState,
+}
+
+impl Alone {
+    /// Leads, and has opened a session.
+    fn new(config: ReplicaConfig) -> Alone {
+        let mut alone = Alone::started(Replica::new(config, Durable::default()).unwrap());
+        alone.elect();
+        alone.commit(open(ALICE));
+        alone
+    }
+
+    fn started(replica: Replica) -> Alone {
+        Alone {
+            replica,
+            now: Duration::ZERO,
+            effects: Vec::new(),
+            last_ticket: 0,
+            entries: Vec::new(),
+            hard_state: HardState::default(),
+        }
+    }
+
+    fn elect(&mut self) {
+        for _ in 0..12 {
+            self.pass_ms(50);
+        }
+        assert!(self.replica.leadership().is_here);
+    }
+
+    fn pass_ms(&mut self, ms: u64) {
+        self.now += Duration::from_millis(ms);
+        self.replica.handle_time(self.now);
+        self.turn().unwrap();
+    }
+
+    fn turn(&mut self) -> Result<(), Fatal> {
+        loop {
+            let turn = self.replica.begin_turn();
+            if let Some(turn) = &turn {
+                self.entries.extend(turn.entries.iter().cloned());
+                self.hard_state = turn.hard_state.unwrap_or(self.hard_state);
+            }
+            self.replica.finish_turn(&mut self.effects)?;
+            if turn.is_none() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn commit(&mut self, command: Command) -> Outcome {
+        self.last_ticket += 1;
+        let asked = Ticket(self.last_ticket);
+        self.replica.handle_call(Some(asked), command);
+        self.turn().unwrap();
+        let answer = self.effects.iter().find_map(|effect| match effect {
+            Effect::Answer { ticket, outcome, .. } if *ticket == asked => Some(outcome.clone()),
+            _ => None,
+        });
+        answer.unwrap_or_else(|| panic!("{asked:?} is not answered"))
+    }
+
+    /// Commits entries until a snapshot is to be saved. Gives how many it took.
+    fn entries_until_snapshot(&mut self) -> u64 {
+        for count in 1..100 {
+            self.commit(touch());
+            if self.take_snapshot().is_some() {
+                return count;
+            }
+        }
+        panic!("no snapshot after a hundred entries");
+    }
+
+    fn take_snapshot(&mut self) -> Option<SnapshotFile> {
+        let place = self.effects.iter().position(|e| matches!(e, Effect::SaveSnapshot(_)))?;
+        match self.effects.remove(place) {
+            Effect::SaveSnapshot(file) => Some(file),
+            _ => None,
+        }
+    }
+
+    /// What a restart would find.
+    fn durable(&self, snapshot: Option<SnapshotFile>) -> Durable {
+        let index = snapshot.as_ref().map_or(0, |snapshot| snapshot.index);
+        let entries = self.entries.iter().filter(|entry| entry.index > index).cloned().collect();
+        Durable { hard_state: self.hard_state, snapshot, entries }
+    }
+}
+
+fn open(session: SessionId) -> Command {
+    Command::OpenSession(OpenSession {
+        session,
+        public: PublicSessionId(session.0 as u64),
+        stream: None,
+        ttl: Span::from_ms(60_000),
+        linger: Span::from_ms(60_000),
+        owner: Owner::default(),
+    })
+}
+
+fn touch() -> Command {
+    Command::Touch { session: ALICE, acked_through: RequestId(0) }
+}
+
+#[test]
+fn a_snapshot_is_taken_after_so_many_entries_and_again_after_as_many() {
+    let mut alone = Alone::new(ReplicaConfig { snapshot_every_entries: 7, ..config() });
+    alone.entries_until_snapshot();
+    let index = alone.replica.applied_index();
+    alone.replica.handle_snapshot_saved(index);
+    assert_eq!(alone.entries_until_snapshot(), 7);
+}
+
+#[test]
+fn one_snapshot_is_saved_at_a_time() {
+    let mut alone = Alone::new(ReplicaConfig { snapshot_every_entries: 7, ..config() });
+    alone.entries_until_snapshot();
+    let index = alone.replica.applied_index();
+    for _ in 0..20 {
+        alone.commit(touch());
+    }
+    assert_eq!(alone.take_snapshot(), None);
+    alone.replica.handle_snapshot_saved(index);
+    assert_eq!(alone.entries_until_snapshot(), 1, "that is long due");
+}
+
+#[test]
+fn a_snapshot_that_could_not_be_saved_is_tried_after_as_many_entries_again() {
+    let mut alone = Alone::new(ReplicaConfig { snapshot_every_entries: 7, ..config() });
+    alone.entries_until_snapshot();
+    alone.replica.handle_snapshot_failed();
+    assert_eq!(alone.entries_until_snapshot(), 7);
+}
+
+#[test]
+fn a_snapshot_is_taken_after_so_many_bytes_of_entries() {
+    let entry_bytes = {
+        let mut alone = Alone::new(config());
+        alone.commit(touch());
+        alone.entries.last().unwrap().data.len() as u64
+    };
+    for (keep_entries, words) in [(0, "nothing kept"), (1_000, "everything kept")] {
+        let snapshot_every_bytes = 10 * entry_bytes;
+        let mut alone =
+            Alone::new(ReplicaConfig { snapshot_every_bytes, keep_entries, ..config() });
+        alone.entries_until_snapshot();
+        alone.replica.handle_snapshot_saved(alone.replica.applied_index());
+        assert_eq!(alone.entries_until_snapshot(), 10, "{words}");
+        alone.replica.handle_snapshot_failed();
+        assert_eq!(alone.entries_until_snapshot(), 10, "{words}");
+    }
+}
+
+#[test]
+fn a_snapshot_that_is_asked_for_comes_once_and_only_if_there_is_anything_new() {
+    let mut alone = Alone::new(config());
+    alone.replica.request_snapshot();
+    alone.turn().unwrap();
+    let file = alone.take_snapshot().unwrap();
+    assert_eq!(file.index, alone.replica.applied_index());
+    assert_eq!(file.term, alone.replica.leadership().term);
+    alone.replica.handle_snapshot_saved(file.index);
+    alone.commit(touch());
+    assert_eq!(alone.take_snapshot(), None, "it was one request");
+    alone.replica.request_snapshot();
+    alone.turn().unwrap();
+    let index = alone.take_snapshot().unwrap().index;
+    alone.replica.handle_snapshot_saved(index);
+    alone.replica.request_snapshot();
+    alone.turn().unwrap();
+    assert_eq!(alone.take_snapshot(), None, "there is nothing new");
+}
+
+#[test]
+fn a_replica_starts_from_its_snapshot_and_what_follows_it() {
+    let mut alone = Alone::new(config());
+    alone.replica.request_snapshot();
+    alone.turn().unwrap();
+    let snapshot = alone.take_snapshot().unwrap();
+    for number in 1..=5 {
+        alone.commit(open(SessionId(number)));
+    }
+    let durable = alone.durable(Some(snapshot));
+    // The voters are known from the snapshot, whatever the configuration says.
+    let strangers = vec![NodeId(7), NodeId(8)];
+    let replica = Replica::new(ReplicaConfig { voters: strangers, ..config() }, durable).unwrap();
+    assert_eq!(replica.membership().configuration.voters, [ME].into());
+    let mut again = Alone::started(replica);
+    again.elect();
+    assert_eq!(again.replica.table().session_count(), 6);
+    assert!(matches!(again.commit(touch()), Outcome::Touched { .. }));
+}
+
+#[test]
+fn a_snapshot_is_committed_even_if_the_hard_state_does_not_know_it() {
+    let mut alone = Alone::new(config());
+    alone.replica.request_snapshot();
+    alone.turn().unwrap();
+    let snapshot = alone.take_snapshot();
+    let index = alone.replica.applied_index();
+    let term = alone.replica.leadership().term;
+    let durable = Durable { snapshot, ..Durable::default() };
+    let mut again = Alone::started(Replica::new(config(), durable).unwrap());
+    let progress = again.replica.progress();
+    assert_eq!((progress.commit_index, progress.applied_index), (index, index));
+    again.elect();
+    assert!(again.replica.leadership().term > term, "terms do not come twice");
+}
+
+#[test]
+fn a_disk_that_lost_something_is_refused() {
+    let mut alone = Alone::new(config());
+    for _ in 0..5 {
+        alone.commit(touch());
+    }
+    let whole = || alone.durable(None);
+    let start = |durable| Replica::new(config(), durable).map(|_| ());
+    start(whole()).unwrap();
+
+    let mut gap = whole();
+    gap.entries.remove(2);
+    assert!(matches!(start(gap), Err(StartError::Gap { index: 4, .. })));
+
+    let mut short = whole();
+    short.hard_state.commit = 3;
+    short.entries.truncate(3);
+    start(Durable { entries: short.entries.clone(), ..short }).unwrap();
+    let mut short = whole();
+    short.hard_state.commit = 3;
+    short.entries.truncate(2);
+    let lost = start(short);
+    assert!(matches!(lost, Err(StartError::CommittedLost { commit: 3, last: 2, .. })), "{lost:?}");
+
+    let mut bad = whole();
+    bad.snapshot = Some(SnapshotFile { index: 2, term: 1, data: Bytes::from_static(b"\x09") });
+    assert!(matches!(start(bad), Err(StartError::Snapshot { index: 2, .. })));
+}
+
+#[test]
+fn entries_that_the_snapshot_covers_may_still_be_on_disk() {
+    let mut alone = Alone::new(config());
+    alone.replica.request_snapshot();
+    alone.turn().unwrap();
+    let snapshot = alone.take_snapshot();
+    alone.commit(touch());
+    let durable = Durable { snapshot, ..alone.durable(None) };
+    let mut again = Alone::started(Replica::new(config(), durable).unwrap());
+    again.elect();
+    assert_eq!(again.replica.table().session_count(), 1);
+}
+
+#[test]
+fn a_committed_entry_that_is_not_understood_stops_the_node() {
+    let cases: [(u8, &'static [u8]); 3] = [(0, b"\xff"), (1, b"\xff"), (2, b"\xff")];
+    for (kind, data) in cases {
+        let entry = LogEntry { index: 1, term: 1, kind, data: Bytes::from_static(data) };
+        let hard_state = HardState { term: 1, vote: 1, commit: 1 };
+        let durable = Durable { hard_state, snapshot: None, entries: vec![entry] };
+        let mut alone = Alone::started(Replica::new(config(), durable).unwrap());
+        let stopped = alone.turn().unwrap_err();
+        match kind {
+            0 => assert!(matches!(stopped, Fatal::UndecodableEntry { index: 1, .. })),
+            _ => assert!(matches!(stopped, Fatal::ImpossibleChange { index: 1, .. }), "{stopped}"),
+        }
+    }
+}
+
+#[test]
+fn more_commands_than_an_entry_takes_are_all_answered_in_order() {
+    const CALLS: u64 = 2_500;
+    let mut alone = Alone::new(config());
+    let before = alone.replica.progress().last_index;
+    for number in 1..=CALLS {
+        alone.replica.handle_call(Some(Ticket(number + 100)), open(SessionId(number.into())));
+    }
+    alone.turn().unwrap();
+    assert_eq!(alone.replica.progress().last_index, before + 3);
+    let answered: Vec<u64> = alone
+        .effects
+        .iter()
+        .filter_map(|effect| match effect {
+            Effect::Answer { ticket, .. } if ticket.0 > 100 => Some(ticket.0 - 100),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(answered, (1..=CALLS).collect::<Vec<_>>());
+}
+
+#[test]
+fn all_that_is_committed_at_the_start_is_applied_in_one_turn() {
+    let mut alone = Alone::new(config());
+    for _ in 0..100 {
+        alone.commit(touch());
+    }
+    let durable = alone.durable(None);
+    let commit = durable.hard_state.commit;
+    assert!(commit > 90);
+    let mut again = Replica::new(config(), durable).unwrap();
+    again.begin_turn().unwrap();
+    again.finish_turn(&mut Vec::new()).unwrap();
+    assert_eq!(again.applied_index(), commit);
+}
+
+#[test]
+fn the_time_of_a_leader_goes_on_between_entries() {
+    let mut alone = Alone::new(config());
+    let (table, now) = (alone.replica.table().now(), alone.replica.now());
+    assert!(now >= table);
+    alone.pass_ms(120);
+    assert_eq!(alone.replica.table().now(), table, "nothing was written");
+    assert_eq!(alone.replica.now(), now.after(Span::from_ms(120)));
+}
+
+#[test]
+fn a_new_leader_continues_from_the_latest_stamp_in_its_log_committed_or_not() {
+    let stamped = |index, at_ms| {
+        let batch = Batch { at: LogicalTime::from_ms(at_ms), commands: vec![Command::Tick] };
+        LogEntry { index, term: 1, kind: 0, data: batch.encode().into() }
+    };
+    let empty = LogEntry { index: 4, term: 1, kind: 0, data: Bytes::new() };
+    let entries = vec![stamped(1, 1_000), stamped(2, 70_000), stamped(3, 90_000), empty];
+    let hard_state = HardState { term: 1, vote: 1, commit: 1 };
+    let durable = Durable { hard_state, snapshot: None, entries };
+    let mut alone = Alone::started(Replica::new(config(), durable).unwrap());
+    alone.elect();
+    let own = alone.entries.iter().filter(|entry| entry.term > 1 && !entry.data.is_empty());
+    let stamps: Vec<u64> = own.map(|entry| Batch::stamp(&entry.data).unwrap().as_ms()).collect();
+    assert!(!stamps.is_empty() && stamps.iter().all(|at| (90_000..91_000).contains(at)));
+}
+
+/// How long after its opening a session with a TTL of a second ends, if the loop stalls at this moment.
+fn lived_ms(stalled_at_ms: u64) -> u64 {
+    let mut alone = Alone::new(config());
+    let Command::OpenSession(open) = open(SessionId(1)) else { unreachable!() };
+    alone.commit(Command::OpenSession(OpenSession { ttl: Span::from_ms(1_000), ..open }));
+    let opened = alone.replica.now();
+    let mut left = stalled_at_ms;
+    while left > 0 {
+        let step = left.min(100);
+        alone.pass_ms(step);
+        left -= step;
+    }
+    alone.pass_ms(60_000);
+    for _ in 0..3_000 {
+        if alone.replica.table().session_count() == 1 {
+            return alone.replica.table().now().since(opened).as_ms();
+        }
+        alone.pass_ms(1);
+    }
+    panic!("it never ends");
+}
+
+#[test]
+fn after_a_stall_what_is_due_waits_for_a_grace_but_for_no_more_than_one() {
+    // A stall counts as 250 ms. The first ends at 750 ms, so nothing ends before 1,750 ms.
+    assert_eq!(lived_ms(500), 1_750);
+    // The second ends at 1,150 ms, but nobody lives for longer than a grace past the deadline.
+    assert_eq!(lived_ms(900), 2_000);
+}
+
+#[test]
+fn those_who_are_silent_end_one_after_another_though_nobody_says_anything() {
+    let mut alone = Alone::new(config());
+    for number in 1..=3 {
+        let Command::OpenSession(open) = open(SessionId(number)) else { unreachable!() };
+        let ttl = Span::from_ms(1_000 * number as u64);
+        alone.commit(Command::OpenSession(OpenSession { ttl, ..open }));
+    }
+    for left in [3, 2, 1] {
+        for _ in 0..10 {
+            alone.pass_ms(100);
+        }
+        assert_eq!(alone.replica.table().session_count(), left);
+    }
+}
+
+#[test]
+fn progress_tells_where_the_leader_and_its_members_stand() {
+    let alone = Alone::new(config());
+    let progress = alone.replica.progress();
+    let last = progress.last_index;
+    assert!(last >= 3, "the empty entry, the new term, and the session");
+    assert_eq!((progress.commit_index, progress.applied_index), (last, last));
+    assert_eq!(progress.matched, [(ME, last)]);
+    assert_eq!((progress.leadership.leader, progress.leadership.term), (Some(ME), 1));
+}

@@ -1,0 +1,298 @@
+//! The driver of a lone node, turned by hand.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use holdfast_core::{
+    ActorId, Command, LockName, Outcome, PublicSessionId, RequestId, SessionId, Span, StreamId,
+    command::{Acquire, Call, Mode, OpenSession, Owner, Terms},
+};
+use holdfast_replica::{Leadership, NodeId};
+use holdfast_wal::WriteError;
+use tempfile::TempDir;
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinSet;
+
+use super::log::LogError;
+use super::{
+    Answer, Channels, Delivery, Driver, DriverHandle, FIRST_GROUP, GroupView, Input, Query,
+    StopReason, StreamKey, Unavailable, inbox,
+};
+use crate::config::NodeConfig;
+use crate::events::EventRing;
+use crate::identity::Identity;
+use crate::known_peers::KnownPeers;
+use crate::membership::Membership;
+use crate::peers::{Handshake, PeerLinks};
+
+const ALICE: SessionId = SessionId(0xa11ce);
+const STREAM: StreamKey = StreamKey { session: ALICE, stream: StreamId(1) };
+
+/// A driver whose loop does not run by itself: the test turns it.
+struct Bench {
+    driver: Driver,
+    handle: DriverHandle,
+    leadership: watch::Receiver<Leadership>,
+    last_request: u64,
+    _runtime: Runtime,
+    _directory: TempDir,
+}
+
+impl Bench {
+    /// A node that leads.
+    fn new() -> Bench {
+        let directory = tempfile::tempdir().unwrap();
+        let mut config = NodeConfig::dev_cluster(1, directory.path(), 7_000).unwrap().remove(0);
+        config.tick_ms = 5;
+        let (inbox_sender, inbox) = inbox();
+        let leadership = watch::Sender::new(Leadership::default());
+        let watch = leadership.subscribe();
+        let handle = DriverHandle::new(inbox_sender.clone(), watch.clone());
+        let identity =
+            Identity::load_or_create(&config.data_dir, &config.cluster, config.node_id()).unwrap();
+        let known_peers = KnownPeers::load(&config.data_dir).unwrap();
+        let founders = vec![NodeId(config.node)];
+        let data_dir = identity.data_dir.into();
+        let membership = Arc::new(Membership::of(&config, &founders));
+        let handshake = Arc::new(Handshake::new(identity, Arc::clone(&membership), known_peers));
+        let runtime = Builder::new_current_thread().build().unwrap();
+        let links = {
+            let _entered = runtime.enter();
+            PeerLinks::start(&handshake, &handle, &mut JoinSet::new())
+        };
+        let events = Arc::new(EventRing::new(config.events_kept));
+        let channels =
+            Channels { inbox, inbox_sender, leadership, events, membership, founders, data_dir };
+        let driver = Driver::open(&config, channels, links).unwrap();
+        let mut bench = Bench {
+            driver,
+            handle,
+            leadership: watch,
+            last_request: 0,
+            _runtime: runtime,
+            _directory: directory,
+        };
+        bench.turn_until(|bench| bench.leadership.borrow().is_here);
+        bench
+    }
+
+    fn turn(&mut self) {
+        self.driver.take_input();
+        let now = self.driver.started.elapsed();
+        for replica in self.driver.replicas.values_mut() {
+            replica.handle_time(now);
+        }
+        self.driver.turn().unwrap();
+        self.driver.streams.flush();
+    }
+
+    fn turn_until(&mut self, reached: impl Fn(&Bench) -> bool) {
+        let patience = Instant::now() + Duration::from_secs(10);
+        while !reached(self) {
+            assert!(Instant::now() < patience, "not within ten seconds");
+            self.turn();
+        }
+    }
+
+    fn send(&self, input: Input) {
+        self.handle.send(input).unwrap();
+    }
+
+    fn call(&self, command: Command) -> oneshot::Receiver<Answer> {
+        let (reply, answer) = oneshot::channel();
+        self.send(Input::Call { group: FIRST_GROUP, command, reply });
+        answer
+    }
+
+    fn commit(&mut self, command: Command) -> Outcome {
+        let mut answer = self.call(command);
+        let patience = Instant::now() + Duration::from_secs(10);
+        loop {
+            assert!(Instant::now() < patience, "not within ten seconds");
+            self.turn();
+            if let Ok(answer) = answer.try_recv() {
+                return answer.result.unwrap();
+            }
+        }
+    }
+
+    /// Her session, on a stream.
+    fn open_stream(&mut self) -> mpsc::Receiver<Vec<Delivery>> {
+        let (outbox, deliveries) = mpsc::channel(64);
+        self.send(Input::StreamOpened { stream: STREAM, outbox });
+        self.commit(Command::OpenSession(OpenSession {
+            session: ALICE,
+            public: PublicSessionId(1),
+            stream: Some(STREAM.stream),
+            ttl: Span::from_ms(600_000),
+            linger: Span::from_ms(1),
+            owner: Owner::default(),
+        }));
+        deliveries
+    }
+
+    /// The next acquire of her session.
+    fn acquire(&mut self, name: &str) -> (RequestId, Command) {
+        self.last_request += 1;
+        let request = RequestId(self.last_request);
+        let acquire = Acquire {
+            call: Call { session: ALICE, request, acked_through: RequestId(request.0 - 1) },
+            actor: ActorId(0),
+            name: LockName::new(name).unwrap(),
+            mode: Mode::Exclusive,
+            terms: Terms::default(),
+        };
+        (request, Command::Acquire(acquire))
+    }
+
+    /// The disk is full for this long.
+    fn fill_disk_for(&mut self, span: Duration) {
+        let until = Instant::now() + span;
+        let full = || LogError::Write(WriteError::NoSpace { file: "log".to_owned() });
+        let work = |_: &mut _| if Instant::now() < until { Err(full()) } else { Ok(()) };
+        self.driver.insist(work).unwrap();
+    }
+
+    fn inspect(&mut self) -> GroupView {
+        let (reply, mut views) = oneshot::channel();
+        self.send(Input::Inspect { with_digests: true, reply });
+        self.turn();
+        views.try_recv().unwrap().remove(0)
+    }
+}
+
+fn touch() -> Command {
+    Command::Touch { session: ALICE, acked_through: RequestId(0) }
+}
+
+fn read() -> (Input, oneshot::Receiver<Result<super::ReadAnswer, Unavailable>>) {
+    let (reply, answer) = oneshot::channel();
+    let query = Query::List { prefix: String::new(), after: None, limit: 1 };
+    (Input::Read { group: FIRST_GROUP, query, reply }, answer)
+}
+
+/// Shorter than the time after which clients are sent away, and longer than one look at the inbox.
+const BRIEFLY: Duration = Duration::from_millis(20);
+
+#[test]
+fn while_the_disk_is_full_whoever_asks_is_told_so() {
+    let mut bench = Bench::new();
+    let mut deliveries = bench.open_stream();
+    let mut call = bench.call(touch());
+    let (input, mut answer) = read();
+    bench.send(input);
+    let operations = vec![(RequestId(7), touch())];
+    bench.send(Input::Frame { stream: STREAM, group: FIRST_GROUP, operations });
+    bench.fill_disk_for(BRIEFLY);
+    assert_eq!(call.try_recv().unwrap().result, Err(Unavailable::OutOfSpace));
+    assert_eq!(answer.try_recv().unwrap().unwrap_err(), Unavailable::OutOfSpace);
+    let told = deliveries.try_recv().unwrap();
+    let [Delivery::Answer { request, answer }] = &told[..] else { panic!("{told:?}") };
+    assert_eq!((*request, &answer.result), (RequestId(7), &Err(Unavailable::OutOfSpace)));
+    assert!(bench.leadership.borrow().is_here, "it was short");
+    assert!(matches!(bench.commit(touch()), Outcome::Touched { .. }), "there is room again");
+}
+
+#[test]
+fn a_client_that_goes_while_the_disk_is_full_is_missed_when_there_is_room() {
+    let mut bench = Bench::new();
+    let _deliveries = bench.open_stream();
+    bench.send(Input::StreamClosed { stream: STREAM, client_gone: true });
+    bench.fill_disk_for(BRIEFLY);
+    let session_count = |bench: &Bench| bench.driver.replicas[&FIRST_GROUP].table().session_count();
+    assert_eq!(session_count(&bench), 1);
+    bench.turn_until(|bench| session_count(bench) == 0);
+}
+
+#[test]
+fn a_client_that_went_before_the_others_were_sent_away_is_missed_too() {
+    let mut bench = Bench::new();
+    let _deliveries = bench.open_stream();
+    bench.send(Input::StreamClosed { stream: STREAM, client_gone: true });
+    bench.fill_disk_for(bench.driver.election_timeout * 4);
+    bench.turn_until(|bench| bench.driver.replicas[&FIRST_GROUP].table().session_count() == 0);
+}
+
+#[test]
+fn a_snapshot_that_arrives_while_the_disk_is_full_is_not_forgotten() {
+    let mut bench = Bench::new();
+    let to = NodeId(2);
+    bench.send(Input::SnapshotSent { group: FIRST_GROUP, to, delivered: true });
+    bench.send(Input::PeerUnreachable(to));
+    bench.fill_disk_for(BRIEFLY);
+    let deferred = &bench.driver.deferred;
+    assert!(
+        matches!(deferred[..], [Input::SnapshotSent { .. }, Input::PeerUnreachable(_)]),
+        "{deferred:?}"
+    );
+}
+
+#[test]
+fn a_disk_that_stays_full_sends_the_clients_away_until_there_is_room() {
+    let mut bench = Bench::new();
+    let mut deliveries = bench.open_stream();
+    let mut leadership = bench.leadership.clone();
+    leadership.mark_unchanged();
+    // Whoever follows the leadership is told in between that nobody leads.
+    let follower = std::thread::spawn(move || {
+        let runtime = Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            leadership.wait_for(|leadership| !leadership.is_here).await.map(|_| ()).unwrap();
+            leadership.wait_for(|leadership| leadership.is_here).await.map(|_| ()).unwrap();
+        });
+    });
+    let election_timeout = bench.driver.election_timeout;
+    bench.fill_disk_for(election_timeout * 4);
+    let told = deliveries.try_recv().unwrap();
+    assert!(matches!(told[..], [Delivery::LeaderMoved { leader: None }]), "{told:?}");
+    assert!(matches!(deliveries.try_recv(), Err(mpsc::error::TryRecvError::Disconnected)));
+    follower.join().unwrap();
+    assert!(matches!(bench.commit(touch()), Outcome::Touched { .. }));
+}
+
+#[test]
+fn a_node_with_a_full_disk_can_be_stopped() {
+    let mut bench = Bench::new();
+    bench.send(Input::Shutdown);
+    let full = || LogError::Write(WriteError::NoSpace { file: "log".to_owned() });
+    let ended = bench.driver.insist(|_| Err(full()));
+    assert!(matches!(ended, Err(StopReason::Told)), "{ended:?}");
+}
+
+#[test]
+fn a_disk_that_fails_ends_the_driver_even_if_it_was_full_before() {
+    let mut bench = Bench::new();
+    let full = || LogError::Write(WriteError::NoSpace { file: "log".to_owned() });
+    let failed = || LogError::Write(WriteError::CommitBeyondLog { group: 1, commit: 2, last: 1 });
+    let mut answers = vec![failed(), full(), full()];
+    let ended = bench.driver.insist(|_| answers.pop().map_or(Ok(()), Err));
+    assert!(matches!(ended, Err(StopReason::Disk(_))), "{ended:?}");
+}
+
+#[test]
+fn a_digest_is_made_anew_when_the_table_changed() {
+    let mut bench = Bench::new();
+    let _deliveries = bench.open_stream();
+    let before = bench.inspect().digest.unwrap();
+    assert_eq!(bench.inspect().digest, Some(before.clone()));
+    let (_, acquire) = bench.acquire("wallet");
+    bench.commit(acquire);
+    assert!(bench.inspect().digest.is_some_and(|digest| digest != before));
+}
+
+#[test]
+fn of_a_large_table_there_is_no_new_digest_right_after_the_last_one() {
+    const LOCKS: u64 = 10_001;
+    let mut bench = Bench::new();
+    let _deliveries = bench.open_stream();
+    let operations = (0..LOCKS).map(|n| bench.acquire(&format!("lock-{n}"))).collect();
+    bench.send(Input::Frame { stream: STREAM, group: FIRST_GROUP, operations });
+    bench.turn();
+    let first = bench.inspect();
+    assert_eq!((first.locks as u64, first.digest.is_some()), (LOCKS, true));
+    assert_eq!(bench.inspect().digest, first.digest, "the one that is there is given");
+    let (_, acquire) = bench.acquire("one more");
+    bench.commit(acquire);
+    assert_eq!(bench.inspect().digest, None, "it would cost too much so soon");
+}
