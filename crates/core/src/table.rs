@@ -73,7 +73,7 @@ pub struct LockTable {
     /// A snapshot that is being written.
     unfinished: Option<Unfinished>,
     /// What the present command has freed, or made easier to get. Empty between two commands.
-    pub(crate) freed: Vec<LockName>,
+    pub(crate) freed: BTreeSet<LockName>,
 }
 
 impl LockTable {
@@ -94,7 +94,7 @@ impl LockTable {
             waiter_count: 0,
             closed: BTreeSet::new(),
             unfinished: None,
-            freed: Vec::new(),
+            freed: BTreeSet::new(),
         }
     }
 

@@ -107,7 +107,7 @@ impl Watch {
         self.backoff = Backoff::new();
         self.position = frame.position.or(self.position);
         if frame.snapshot_complete || !frame.locks.is_empty() {
-            self.snapshot_begun = !frame.snapshot_complete;
+            self.snapshot_begun = true;
             return Some(Watched::Snapshot {
                 locks: frame.locks,
                 complete: frame.snapshot_complete,

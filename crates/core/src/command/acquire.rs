@@ -9,12 +9,12 @@ use alloc::vec::Vec;
 
 use super::{Acquire, AcquireAll, Call, Member, Mode, Policy, Terms};
 use crate::event::{EndReason, Event};
-use crate::id::ActorId;
+use crate::id::{ActorId, SessionId};
 use crate::name::Names;
 use crate::outcome::{Outcome, Rejection};
 use crate::table::LockTable;
 use crate::table::answers::{Question, Reply};
-use crate::table::deadlock::Want;
+use crate::table::deadlock::{Want, Wounds};
 use crate::table::hold::Holder;
 use crate::time::Span;
 
@@ -69,11 +69,6 @@ impl LockTable {
         if terms.since.is_some() {
             terms.since = Some(self.since(call.session, terms.since));
         }
-        if terms.policy == Policy::WoundWait && terms.wait > Span::ZERO {
-            self.wound_younger(holder, &members, &terms, events);
-            // What they lose goes to those who waited before, as ever.
-            self.promote_freed(false, events);
-        }
         if members.iter().all(|member| self.admits_newcomer(&member.name, member.mode)) {
             let wanted = members.iter().map(|member| (&member.name, member.mode));
             return self.grant(holder, question, wanted, &terms, events);
@@ -87,11 +82,22 @@ impl LockTable {
                 return self.grant(holder, question, wanted, &terms, events);
             }
         }
-        if let Some(reply) = self.reason_not_to_wait(holder, &members, &terms) {
+        let wounds = self.wounds(holder, &members, &terms);
+        if let Some(reply) = self.reason_not_to_wait(holder, &members, &terms, &wounds) {
             return match reply {
                 Reply::Busy => self.answer(&call, question, reply),
                 reply => self.refuse(&call, question, names(&members), reply, events),
             };
+        }
+        if !wounds.is_empty() {
+            self.wound(wounds, events);
+            // What they lose goes to those who waited before, as ever.
+            self.promote_freed(false, events);
+            let is_free = |member: &Member| self.admits_newcomer(&member.name, member.mode);
+            if members.iter().all(is_free) && self.may_hold_more(call.session, members.len()) {
+                let wanted = members.iter().map(|member| (&member.name, member.mode));
+                return self.grant(holder, question, wanted, &terms, events);
+            }
         }
         #[cfg(feature = "planted")]
         if crate::planted::Bug::WaitWithoutEnd.is_active() {
@@ -146,10 +152,7 @@ impl LockTable {
         actor: ActorId,
         members: &[Member],
     ) -> Result<Vec<Member>, Rejection> {
-        let session = self.sessions.get(&call.session).ok_or(Rejection::UnknownSession)?;
-        if session.hold_count() + members.len() > self.limits.holds_per_session_max
-            || !self.has_tokens_for(members.len())
-        {
+        if !self.may_hold_more(call.session, members.len()) {
             return Err(Rejection::TooManyHolds);
         }
         let holds = |member: &Member| {
@@ -168,28 +171,41 @@ impl LockTable {
             .collect()
     }
 
-    fn wound_younger(
-        &mut self,
-        holder: Holder,
-        members: &[Member],
-        terms: &Terms,
-        events: &mut Vec<Event>,
-    ) {
+    /// Could the session hold so many more?
+    fn may_hold_more(&self, session: SessionId, count: usize) -> bool {
+        let holds = self.sessions.get(&session).map_or(0, |session| session.hold_count());
+        holds + count <= self.limits.holds_per_session_max && self.has_tokens_for(count)
+    }
+
+    /// What it would take away from younger actors. Nothing where it could not be granted anyway.
+    fn wounds(&self, holder: Holder, members: &[Member], terms: &Terms) -> Wounds {
+        if terms.policy != Policy::WoundWait
+            || terms.wait == Span::ZERO
+            || members.iter().any(|member| self.is_shut(&member.name))
+        {
+            return Wounds::new();
+        }
         let age = self.age((holder.session, holder.actor), terms.since);
-        for member in members {
-            for key in self.to_be_wounded(age, &member.name, member.mode) {
-                #[cfg(feature = "planted")]
-                if crate::planted::Bug::WoundedKeepsHold.is_active()
-                    && let Some(resource) = self.resources.get(&member.name)
-                    && let Some(hold) = resource.hold(key)
-                {
-                    let ((session, request), token) = (key, hold.token);
-                    let (name, reason) = (member.name.clone(), EndReason::Wounded);
-                    events.push(Event::HoldEnded { name, session, request, token, reason });
-                    continue;
-                }
-                self.end_hold(&member.name, key, EndReason::Wounded, events);
+        let wounds = members.iter().flat_map(|member| {
+            let keys = self.to_be_wounded(age, &member.name, member.mode).into_iter();
+            keys.map(|key| (member.name.clone(), key))
+        });
+        wounds.collect()
+    }
+
+    fn wound(&mut self, wounds: Wounds, events: &mut Vec<Event>) {
+        for (name, key) in wounds {
+            #[cfg(feature = "planted")]
+            if crate::planted::Bug::WoundedKeepsHold.is_active()
+                && let Some(resource) = self.resources.get(&name)
+                && let Some(hold) = resource.hold(key)
+            {
+                let ((session, request), token) = (key, hold.token);
+                let reason = EndReason::Wounded;
+                events.push(Event::HoldEnded { name, session, request, token, reason });
+                continue;
             }
+            self.end_hold(&name, key, EndReason::Wounded, events);
         }
     }
 
@@ -199,6 +215,7 @@ impl LockTable {
         holder: Holder,
         members: &[Member],
         terms: &Terms,
+        wounds: &Wounds,
     ) -> Option<Reply> {
         if terms.wait == Span::ZERO {
             let frozen = members.iter().any(|member| self.freezes.cover(&member.name));
@@ -230,7 +247,8 @@ impl LockTable {
             return Some(Reply::Died { since: self.since(holder.session, terms.since) });
         }
         let wants: Vec<Want<'_>> = members.iter().map(want).collect();
-        self.cycle_through(actor, &wants).map(Reply::Deadlock)
+        let mut steps = self.limits.deadlock_walk_max;
+        self.cycle_through(actor, &wants, wounds, &mut steps).map(Reply::Deadlock)
     }
 }
 

@@ -15,7 +15,7 @@ use crate::name::{LockName, Names};
 use crate::outcome::{CycleLink, Outcome, Rejection};
 use crate::table::LockTable;
 use crate::table::answers::{Question, Reply};
-use crate::table::deadlock::Want;
+use crate::table::deadlock::{Want, Wounds};
 use crate::table::hold::{HoldKey, Holder};
 use crate::table::queue::Counts;
 use crate::table::wait::Converts;
@@ -75,7 +75,7 @@ impl LockTable {
             hold.mode = Mode::Shared;
             let ((session, request), token, mode) = (key, hold.token, hold.mode);
             events.push(Event::Converted { name: name.clone(), session, request, mode, token });
-            self.freed.push(name.clone());
+            self.freed.insert(name.clone());
         }
         self.answer(call, question, Reply::Converted { acquire: key.1 })
     }
@@ -150,6 +150,8 @@ impl LockTable {
         }
         let converts = Some((holder.session, converts.acquire));
         let want = Want { name, mode: Mode::Exclusive, ticket: None, converts };
-        self.cycle_through((holder.session, holder.actor), &[want])
+        let mut steps = self.limits.deadlock_walk_max;
+        let actor = (holder.session, holder.actor);
+        self.cycle_through(actor, &[want], &Wounds::new(), &mut steps)
     }
 }

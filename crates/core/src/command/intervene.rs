@@ -145,10 +145,11 @@ impl LockTable {
             .take(WAITERS_LOOKED_AT_MAX)
             .map(|(_, waiter)| (waiter.session, waiter.actor))
             .collect();
+        let mut steps = self.limits.deadlock_walk_max;
         for waiter in waiters {
-            self.end_waits_in_cycles(waiter, events);
+            self.end_waits_in_cycles(waiter, &mut steps, events);
         }
-        self.freed.push(name);
+        self.freed.insert(name);
         Ok(Intervened::PermitsSet)
     }
 

@@ -59,7 +59,10 @@ impl LockTable {
             return Err(Rejection::Frozen);
         }
         let (id, request) = self.chosen(name, to).ok_or(Rejection::NoSuchWaiter)?;
-        if !self.has_tokens_for(1) {
+        let full = |holds: usize| holds >= self.limits.holds_per_session_max;
+        let holds = self.sessions.get(&id).map_or(0, |session| session.hold_count());
+        // Who hands over to itself gives as much as it takes.
+        if !self.has_tokens_for(1) || (full(holds) && id != from.0) {
             return Err(Rejection::TooManyHolds);
         }
         let old = self.take_hold(name, from, events).ok_or(Rejection::NotHeld)?;
@@ -88,7 +91,8 @@ impl LockTable {
         }
         // Those before whom it stepped wait for it now; it may wait elsewhere for one of them.
         if let Some(actor) = actor {
-            self.end_waits_in_cycles(actor, events);
+            let mut steps = self.limits.deadlock_walk_max;
+            self.end_waits_in_cycles(actor, &mut steps, events);
         }
         Ok(token)
     }

@@ -28,6 +28,12 @@ impl LockTable {
             && self.admits(name, resource, mode, resource.queue().counts(), None)
     }
 
+    /// Frozen, or closed by a lock delay.
+    pub(crate) fn is_shut(&self, name: &LockName) -> bool {
+        let resource = self.resources.get(name);
+        self.freezes.cover(name) || resource.is_some_and(|held| held.closed_until().is_some())
+    }
+
     /// Could it be granted to the one who stands at this place?
     pub(crate) fn admits_waiter(&self, name: &LockName, ticket: Ticket) -> bool {
         let Some(resource) = self.resources.get(name) else { return false };
@@ -35,14 +41,16 @@ impl LockTable {
         if resource.closed_until().is_some() || self.freezes.cover(name) {
             return false;
         }
-        let mut ahead = Counts::NONE;
-        for other in resource.queue().before(ticket) {
-            *ahead.of(other.mode) += 1;
-            if !ahead.are_all_like(waiter.mode) {
-                return false;
-            }
+        // The holders first, and the count of those ahead only where it matters: for permits.
+        let mode = waiter.mode;
+        if !self.admits(name, resource, mode, Counts::NONE, None)
+            || !resource.queue().all_before_are_like(mode, Some(ticket))
+        {
+            return false;
         }
-        self.admits(name, resource, waiter.mode, ahead, None)
+        let Mode::Permit { .. } = mode else { return true };
+        let permits = (resource.queue().position(ticket) - 1) as usize;
+        self.admits(name, resource, mode, Counts { permits, ..Counts::NONE }, None)
     }
 
     /// Could it be granted, past the holders and those who are ahead? A hold that is to be converted is

@@ -51,15 +51,22 @@ impl LockTable {
             || resource.queue().last_wait_die().is_some_and(|last| self.age_of_waiter(last) < age)
     }
 
-    /// The holds that an older actor may take away.
+    /// The holds that an older actor takes away: all that are in its way; of permits, as many as it takes,
+    /// the youngest first.
     pub(crate) fn to_be_wounded(&self, age: Age, name: &LockName, mode: Mode) -> Vec<HoldKey> {
         let Some(resource) = self.resources.get(name) else { return Vec::new() };
-        resource
+        let mut wounded: Vec<&Hold> = resource
             .holds()
             .filter(|hold| hold.is_preemptible() && hold.actor() != age.actor)
             .filter(|hold| !(hold.mode == Mode::Shared && mode == Mode::Shared))
             .filter(|hold| age < self.age_of_hold(hold))
-            .map(Hold::key)
-            .collect()
+            .collect();
+        if let (Mode::Permit { .. }, Some(Mode::Permit { .. })) = (mode, resource.mode()) {
+            let wanted = resource.holder_count() + resource.queue().counts().permits + 1;
+            let missing = wanted.saturating_sub(self.permits_of(name, mode));
+            wounded.sort_by_key(|hold| core::cmp::Reverse(self.age_of_hold(hold)));
+            wounded.truncate(missing);
+        }
+        wounded.into_iter().map(Hold::key).collect()
     }
 }

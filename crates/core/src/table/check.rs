@@ -119,9 +119,9 @@ impl LockTable {
         let places = wait.places.as_slice();
         let names: BTreeSet<&str> = places.iter().map(|place| &*place.name).collect();
         ensure!(names.len() == places.len(), "a wait stands twice in one queue");
-        let tangled =
-            self.waits_of((id, wait.actor)).flat_map(|(_, wait)| wait.places.as_slice()).count()
-                > 1;
+        let mut standing =
+            self.waits_of((id, wait.actor)).flat_map(|(_, wait)| wait.places.as_slice());
+        let tangled = standing.nth(1).is_some();
         for place in places {
             let name = &place.name;
             let queue = self.resources.get(name).map(|resource| resource.queue());

@@ -15,11 +15,12 @@
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
+use core::cell::Cell;
 
 use super::LockTable;
 use super::answers::Reply;
 use super::hold::{Actor, HoldKey};
-use super::queue::{Counts, Ticket};
+use super::queue::Ticket;
 use super::wait::{Place, Wait};
 use crate::command::{Mode, Policy};
 use crate::event::Event;
@@ -44,7 +45,8 @@ pub(crate) struct Want<'a> {
 /// Who is in the way of somebody at one place.
 struct Obstacle<'a> {
     name: &'a LockName,
-    actors: BTreeSet<Actor>,
+    /// And how often: of permits one may have several.
+    actors: BTreeMap<Actor, usize>,
     /// So many of them must be stuck for it to be stuck.
     stuck_min: usize,
 }
@@ -52,21 +54,28 @@ struct Obstacle<'a> {
 /// What the search has seen: who waits for whom.
 struct Graph<'a> {
     obstacles: BTreeMap<Actor, Vec<Obstacle<'a>>>,
-    /// Looked up so far.
-    size: usize,
+    /// Steps that the search may still take.
+    steps_left: usize,
+    /// Holds that are as good as ended.
+    ended: &'a Wounds,
     /// Who asks, and where it will be in the way though no queue shows it yet.
     asking: Actor,
     place: Option<Place>,
     converts: Option<&'a LockName>,
 }
 
+/// Holds that are about to be taken away.
+pub(crate) type Wounds = BTreeSet<(LockName, HoldKey)>;
+
 impl LockTable {
     /// The cycle that would close if the actor waited for these; none if it would not, or if nobody
-    /// knows.
+    /// knows. `steps` is what the search may cost, and what is left of it.
     pub(crate) fn cycle_through(
         &self,
         actor: Actor,
         wants: &[Want<'_>],
+        ended: &Wounds,
+        steps: &mut usize,
     ) -> Option<Box<[CycleLink]>> {
         let session = self.sessions.get(&actor.0)?;
         if session.hold_count() == 0 && session.waits.is_empty() {
@@ -75,7 +84,8 @@ impl LockTable {
         let converted = wants.iter().find(|want| want.converts.is_some());
         let mut graph = Graph {
             obstacles: BTreeMap::new(),
-            size: 0,
+            steps_left: *steps,
+            ended,
             asking: actor,
             place: self.place_if_only(actor),
             converts: converted.map(|want| want.name),
@@ -83,36 +93,44 @@ impl LockTable {
         let own: Vec<Obstacle<'_>> =
             wants.iter().filter_map(|want| self.obstacle(actor, *want, &mut graph)).collect();
         let mut to_look_at: Vec<Actor> =
-            own.iter().flat_map(|obstacle| obstacle.actors.iter().copied()).collect();
+            own.iter().flat_map(|obstacle| obstacle.actors.keys().copied()).collect();
         while let Some(next) = to_look_at.pop() {
             if next == actor || graph.obstacles.contains_key(&next) {
                 continue;
             }
             let mut obstacles = Vec::new();
-            for (_, wait) in self.waits_of(next) {
-                for place in wait.places.as_slice() {
-                    obstacles.extend(self.obstacle(next, wait.want(next.0, place), &mut graph));
-                    graph.size += 1;
-                    if graph.size > self.limits.deadlock_walk_max {
-                        return None;
-                    }
+            let places = self.waits_of(next).flat_map(|(_, wait)| {
+                wait.places.as_slice().iter().map(move |place| wait.want(next.0, place))
+            });
+            for want in places {
+                obstacles.extend(self.obstacle(next, want, &mut graph));
+                if !graph.spend(1) {
+                    *steps = 0;
+                    return None;
                 }
             }
-            to_look_at.extend(obstacles.iter().flat_map(|obstacle| obstacle.actors.iter()));
+            to_look_at.extend(obstacles.iter().flat_map(|obstacle| obstacle.actors.keys()));
             graph.obstacles.insert(next, obstacles);
         }
+        *steps = graph.steps_left;
         self.told(actor, &graph.way_back(actor, &own)?)
     }
 
     /// Something has changed that may have closed a cycle through these waits: they are refused now.
-    pub(crate) fn end_waits_in_cycles(&mut self, actor: Actor, events: &mut Vec<Event>) {
+    pub(crate) fn end_waits_in_cycles(
+        &mut self,
+        actor: Actor,
+        steps: &mut usize,
+        events: &mut Vec<Event>,
+    ) {
+        let nothing_ended = Wounds::new();
         let in_cycles: Vec<(RequestId, Box<[CycleLink]>)> = self
             .waits_of(actor)
             .filter(|(_, wait)| wait.terms.policy != Policy::Wait)
             .filter_map(|(request, wait)| {
                 let wants: Vec<Want<'_>> =
                     wait.places.as_slice().iter().map(|place| wait.want(actor.0, place)).collect();
-                Some((request, self.cycle_through(actor, &wants)?))
+                Some((request, self.cycle_through(actor, &wants, &nothing_ended, steps)?))
             })
             .collect();
         for (request, cycle) in in_cycles {
@@ -128,33 +146,34 @@ impl LockTable {
     ) -> Option<Obstacle<'a>> {
         let resource = self.resources.get(want.name)?;
         let queue = resource.queue();
-        let room = self.limits.deadlock_walk_max.saturating_sub(graph.size).saturating_add(1);
         // If somebody ahead wants it in another way, all that is in the way of that one is in the way.
         let like = match (want.mode, want.ticket) {
             (Mode::Exclusive, _) => false,
-            (mode, None) => queue.counts().are_all_like(mode),
-            (mode, Some(ticket)) => {
-                let mut ahead = Counts::NONE;
-                let like = queue.before(ticket).take(room).all(|waiter| {
-                    *ahead.of(waiter.mode) += 1;
-                    ahead.are_all_like(mode)
-                });
-                graph.size += ahead.total();
-                like
-            }
+            (mode, ticket) => queue.all_before_are_like(mode, ticket),
         };
+        let room = graph.steps_left.saturating_add(1);
+        let looked_at = Cell::new(0);
+        let look = || looked_at.set(looked_at.get() + 1);
+        let (ended, steps_left) = (graph.ended, graph.steps_left);
         let holders = resource
             .holds()
+            .take(room)
+            .inspect(|_| look())
+            .filter(|hold| ended.is_empty() || !ended.contains(&(want.name.clone(), hold.key())))
             .filter(|hold| !like || conflicts(hold.mode, want.mode))
             .filter(|hold| want.converts != Some(hold.key()))
             .map(|hold| hold.actor());
-        let tangled = queue.tangled_before(want.ticket).filter(|_| want.converts.is_none());
+        let tangled = queue
+            .tangled_before(want.ticket)
+            .take(room)
+            .inspect(|_| look())
+            .filter(|_| want.converts.is_none());
         #[cfg(feature = "planted")]
         let tangled = tangled.filter(|_| !crate::planted::Bug::CycleThroughQueueMissed.is_active());
         let ahead = tangled
             .filter(|waiter| !like || conflicts(waiter.mode, want.mode))
             .map(|waiter| (waiter.session, waiter.actor));
-        let own_place = self.stands_ahead(actor, want).then_some(actor);
+        let own_place = self.stands_ahead(actor, want, steps_left, &looked_at).then_some(actor);
         let asking = graph.puts_ahead_of(actor, want, like).then_some(graph.asking);
         let permits = match (want.mode, resource.mode()) {
             (Mode::Permit { .. }, Some(Mode::Permit { .. }) | None) if like => {
@@ -162,22 +181,26 @@ impl LockTable {
             }
             _ => 1,
         };
-        // Permits of one actor count each, so they are counted before they become a set.
-        let mut counted = 0;
-        let mut actors = BTreeSet::new();
-        for other in holders.chain(ahead).chain(own_place).chain(asking).take(room) {
-            counted += 1;
-            actors.insert(other);
+        let mut actors = BTreeMap::new();
+        for other in holders.chain(ahead).chain(own_place).chain(asking) {
+            *actors.entry(other).or_default() += 1;
         }
-        graph.size += counted;
-        let stuck_min = permits.saturating_sub(counted - actors.len()).max(1);
-        (!actors.is_empty()).then_some(Obstacle { name: want.name, actors, stuck_min })
+        graph.spend(looked_at.get());
+        (!actors.is_empty()).then_some(Obstacle { name: want.name, actors, stuck_min: permits })
     }
 
     /// Does the actor stand before itself in this queue?
-    fn stands_ahead(&self, actor: Actor, want: Want<'_>) -> bool {
+    fn stands_ahead(
+        &self,
+        actor: Actor,
+        want: Want<'_>,
+        places_max: usize,
+        looked_at: &Cell<usize>,
+    ) -> bool {
+        let places = self.waits_of(actor).flat_map(|(_, wait)| wait.places.as_slice());
         want.converts.is_none()
-            && self.waits_of(actor).flat_map(|(_, wait)| wait.places.as_slice()).any(|place| {
+            && places.take(places_max).any(|place| {
+                looked_at.set(looked_at.get() + 1);
                 place.name == *want.name
                     && want.ticket.is_none_or(|ticket| place.ticket < ticket)
                     && conflicts(place.mode, want.mode)
@@ -208,6 +231,12 @@ impl Wait {
 }
 
 impl Graph<'_> {
+    /// Is there something left after so many steps?
+    fn spend(&mut self, steps: usize) -> bool {
+        self.steps_left = self.steps_left.saturating_sub(steps);
+        self.steps_left > 0
+    }
+
     /// Will the one who asks be in the way of another at this place? `like`: all who are ahead there want it in
     /// the same way.
     fn puts_ahead_of(&self, actor: Actor, want: Want<'_>, like: bool) -> bool {
@@ -229,11 +258,11 @@ impl Graph<'_> {
         let all = nodes
             .chain([(actor, own)])
             .flat_map(|(node, obstacles)| obstacles.iter().map(move |obstacle| (node, obstacle)));
-        let mut in_the_way_of: BTreeMap<Actor, Vec<usize>> = BTreeMap::new();
+        let mut in_the_way_of: BTreeMap<Actor, Vec<(usize, usize)>> = BTreeMap::new();
         let mut blocked: Vec<(Actor, &LockName, usize)> = Vec::new();
         for (node, obstacle) in all {
-            for other in &obstacle.actors {
-                in_the_way_of.entry(*other).or_default().push(blocked.len());
+            for (other, times) in &obstacle.actors {
+                in_the_way_of.entry(*other).or_default().push((blocked.len(), *times));
             }
             blocked.push((node, obstacle.name, obstacle.stuck_min));
         }
@@ -241,9 +270,9 @@ impl Graph<'_> {
         let mut stuck: BTreeMap<Actor, (Actor, &LockName)> = BTreeMap::new();
         let mut newly_stuck = Vec::from([actor]);
         while let Some(by) = newly_stuck.pop() {
-            for number in in_the_way_of.get(&by).into_iter().flatten() {
+            for (number, times) in in_the_way_of.get(&by).into_iter().flatten() {
                 let (node, name, missing) = &mut blocked[*number];
-                *missing = missing.saturating_sub(1);
+                *missing = missing.saturating_sub(*times);
                 if *missing == 0 && !stuck.contains_key(node) {
                     stuck.insert(*node, (by, name));
                     newly_stuck.push(*node);

@@ -25,8 +25,8 @@ impl LockTable {
         let conversion = resource.queue().first().map(|(_, first)| (first.session, first.request));
         if resource.is_unused() {
             self.forget_resource(name);
-        } else if resource.has_line() {
-            self.freed.push(name.clone());
+        } else if resource.has_line() && !resource.readers_only_go_on() {
+            self.freed.insert(name.clone());
         }
         if let Some(session) = self.sessions.get_mut(&key.0) {
             session.remove_hold(key.1, name);
@@ -106,7 +106,7 @@ impl LockTable {
         if let Some(until) = resource.closed_until() {
             resource.close_until(None);
             self.closed.remove(&(until, name.clone()));
-            self.freed.push(name.clone());
+            self.freed.insert(name.clone());
             events.push(Event::Reopened { name: name.clone() });
         }
     }

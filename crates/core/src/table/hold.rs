@@ -34,6 +34,9 @@ pub(crate) struct Extras {
     pub(crate) preemptible: bool,
     /// How often it was entered again.
     pub(crate) reentries: u32,
+    /// The request that last made a writer of its reader: by it the request is known, wherever the mark
+    /// stands.
+    pub(crate) converted_by: Option<RequestId>,
     pub(crate) metadata: Box<[u8]>,
 }
 
@@ -71,6 +74,7 @@ impl Hold {
             since: terms.since,
             preemptible: terms.preemptible,
             reentries: 0,
+            converted_by: None,
             metadata: terms.metadata.clone(),
         };
         Hold::with_extras(holder, mode, token, now, extras)
@@ -134,6 +138,10 @@ impl Hold {
         Some(reentries)
     }
 
+    pub(crate) fn note_conversion(&mut self, convert: RequestId) {
+        self.extras_mut().converted_by = Some(convert);
+    }
+
     pub(crate) fn proclaim(&mut self, metadata: Box<[u8]>) {
         self.extras_mut().metadata = metadata;
         self.forget_empty_extras();
@@ -187,6 +195,10 @@ impl Hold {
 
     pub(crate) fn is_preemptible(&self) -> bool {
         self.extras.as_ref().is_some_and(|extras| extras.preemptible)
+    }
+
+    pub(crate) fn converted_by(&self) -> Option<RequestId> {
+        self.extras.as_ref()?.converted_by
     }
 
     pub(crate) fn reentries(&self) -> u32 {

@@ -43,10 +43,14 @@ impl LockTable {
             return None;
         }
         if request <= session.answers.acked_through() {
-            return Some(if is_acquire_of(question, session.held_by(request)) {
-                self.tell_grant(call, question, request)
+            let acquire = if is_acquire_of(question, session.held_by(request)) {
+                Some(request)
             } else {
-                Outcome::Rejected(Rejection::AnswerDiscarded)
+                self.converted_by(call, question)
+            };
+            return Some(match acquire {
+                Some(acquire) => self.tell_grant(call, question, acquire),
+                None => Outcome::Rejected(Rejection::AnswerDiscarded),
             });
         }
         if let Some(answer) = session.answers.get(request) {
@@ -60,6 +64,14 @@ impl LockTable {
             return Some(Outcome::Rejected(Rejection::TooManyUnacknowledged));
         }
         None
+    }
+
+    /// The acquire of the hold that this request has converted.
+    fn converted_by(&self, call: &Call, question: &Question) -> Option<RequestId> {
+        let Question::Convert { name, .. } = question else { return None };
+        let mut holds = self.resources.get(name)?.holds_of(call.session);
+        let converted = holds.find(|hold| hold.converted_by() == Some(call.request));
+        converted.map(|hold| hold.request)
     }
 
     /// How many answers may be kept before a request of this kind is refused. To give something back

@@ -255,6 +255,7 @@ impl LockTable {
         let Some(hold) = hold else { return Outcome::Rejected(Rejection::NotHeld) };
         let before = core::mem::replace(&mut hold.token, token);
         hold.mode = Mode::Exclusive;
+        hold.note_conversion(convert);
         let deadline = hold.deadline();
         if let Some(deadline) = deadline {
             self.deadlines.remove(deadline, Due::Hold(key.0, key.1, before));

@@ -33,6 +33,10 @@ pub(crate) struct WaitQueue {
     counts: Counts,
     /// Those whose actor stands in another place as well, here or elsewhere.
     tangled: BTreeSet<Ticket>,
+    /// Those who would not share it, and those who do not want a permit: who stands ahead of them can be
+    /// told apart from who does not without walking.
+    not_shared: BTreeSet<Ticket>,
+    not_permits: BTreeSet<Ticket>,
     /// Those who wait for younger actors only.
     wait_die: BTreeSet<Ticket>,
     /// What those who wait for a permit have stated.
@@ -87,6 +91,8 @@ impl WaitQueue {
         blocks: BTreeMap::new(),
         counts: Counts::NONE,
         tangled: BTreeSet::new(),
+        not_shared: BTreeSet::new(),
+        not_permits: BTreeSet::new(),
         wait_die: BTreeSet::new(),
         permits: 0,
     };
@@ -115,6 +121,12 @@ impl WaitQueue {
         if waiter.policy == Policy::WaitDie {
             self.wait_die.insert(ticket);
         }
+        if waiter.mode != Mode::Shared {
+            self.not_shared.insert(ticket);
+        }
+        if !matches!(waiter.mode, Mode::Permit { .. }) {
+            self.not_permits.insert(ticket);
+        }
         self.blocks.entry(ticket.block()).or_default().insert(ticket, waiter);
     }
 
@@ -127,6 +139,8 @@ impl WaitQueue {
         *self.counts.of(waiter.mode) -= 1;
         self.tangled.remove(&ticket);
         self.wait_die.remove(&ticket);
+        self.not_shared.remove(&ticket);
+        self.not_permits.remove(&ticket);
         Some(waiter)
     }
 
@@ -180,9 +194,15 @@ impl WaitQueue {
         self.tangled.range(..end).filter_map(|ticket| self.get(*ticket))
     }
 
-    /// Those before this place, in order.
-    pub(crate) fn before(&self, end: Ticket) -> impl Iterator<Item = &Waiter> {
-        self.iter().take_while(move |(ticket, _)| *ticket < end).map(|(_, waiter)| waiter)
+    /// Could all who stand before this place have it together with one who wants it so? Without a place,
+    /// all of them are before.
+    pub(crate) fn all_before_are_like(&self, mode: Mode, end: Option<Ticket>) -> bool {
+        let first_unlike = match mode {
+            Mode::Exclusive => self.first().map(|(ticket, _)| ticket),
+            Mode::Shared => self.not_shared.first().copied(),
+            Mode::Permit { .. } => self.not_permits.first().copied(),
+        };
+        first_unlike.is_none_or(|first| end.is_some_and(|end| first >= end))
     }
 
     /// 1 is next in line.

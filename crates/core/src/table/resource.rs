@@ -123,7 +123,7 @@ impl Resource {
     }
 
     /// The holds of one session.
-    fn holds_of(&self, session: SessionId) -> impl Iterator<Item = &Hold> {
+    pub(crate) fn holds_of(&self, session: SessionId) -> impl Iterator<Item = &Hold> {
         let (one, many) = match &self.holders {
             Holders::One(hold) if hold.session == session => (Some(hold), None),
             Holders::Many(many) => {
@@ -188,6 +188,12 @@ impl Resource {
 
     pub(crate) fn is_unused(&self) -> bool {
         matches!(self.holders, Holders::Nobody) && self.line.is_none()
+    }
+
+    /// Readers still hold it and nobody wants to convert: that one of them has left makes no difference to
+    /// those who wait, unless it was the last but the one who converts.
+    pub(crate) fn readers_only_go_on(&self) -> bool {
+        self.holder_count() > 1 && self.mode() == Some(Mode::Shared)
     }
 
     pub(crate) fn has_line(&self) -> bool {

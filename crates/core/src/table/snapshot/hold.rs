@@ -24,6 +24,7 @@ pub(super) fn write(hold: &Hold, sink: &mut impl Sink) {
     sink.optional(hold.since().map(LogicalTime::as_ms));
     sink.u8(u8::from(hold.is_preemptible()));
     sink.varint(u64::from(hold.reentries()));
+    sink.optional(hold.converted_by().map(|request| request.0));
     sink.bytes(hold.metadata());
 }
 
@@ -38,6 +39,7 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Result<Hold, DecodeError> {
         since: reader.optional()?.map(LogicalTime::from_ms),
         preemptible: reader.bool("hold")?,
         reentries: reader.u32()?,
+        converted_by: reader.optional()?.map(RequestId),
         metadata: Box::from(reader.bytes()?),
     };
     Ok(Hold::with_extras(holder, mode, token, granted_at, extras))

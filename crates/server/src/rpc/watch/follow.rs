@@ -92,7 +92,7 @@ impl Watcher {
             }
             Start::Now => {
                 let position = Position::end_of(snapshot::applied_index(&self.rpc).await?);
-                self.send(at(position), position).await?;
+                self.send(self.at(position, &told), position).await?;
                 position
             }
             Start::After(position) => {
@@ -118,7 +118,7 @@ impl Watcher {
             let frame = WatchFrame {
                 locks: page.locks.into_iter().map(|lock| summary(lock, page.at)).collect(),
                 snapshot_complete: complete,
-                position: complete.then(|| wire(start)),
+                position: told.is_left_behind(start).then(|| wire(start)).filter(|_| complete),
                 ..Default::default()
             };
             self.send(frame, start).await?;
@@ -146,7 +146,8 @@ impl Watcher {
                 let events: Vec<_> = of_interest.map(|recorded| tell::event(recorded)).collect();
                 if !events.is_empty() {
                     silent = false;
-                    self.send(WatchFrame { events, ..at(position) }, position).await?;
+                    let frame = WatchFrame { events, ..self.at(position, told) };
+                    self.send(frame, position).await?;
                 }
                 continue;
             }
@@ -161,12 +162,18 @@ impl Watcher {
                 () = self.sender.closed() => return Err(Ended::Unheard),
                 _ = pause.tick() => {
                     if silent {
-                        self.send(at(position), position).await?;
+                        self.send(self.at(position, told), position).await?;
                     }
                     silent = true;
                 }
             }
         }
+    }
+
+    /// To go on from here, the next watch must need no account of what the pages of this one showed.
+    fn at(&self, position: Position, told: &Told) -> WatchFrame {
+        let position = told.is_left_behind(position).then(|| wire(position));
+        WatchFrame { position, ..Default::default() }
     }
 
     /// Waits for the reader, but not past the point where the ring has forgotten what it needs next.
@@ -189,10 +196,6 @@ impl Watcher {
 /// Returns when this node leads no more: with who does, or with none if the driver is gone.
 async fn lost(leadership: &mut watch::Receiver<Leadership>) -> Option<Option<NodeId>> {
     leadership.wait_for(|now| !now.is_here).await.ok().map(|now| now.leader)
-}
-
-fn at(position: Position) -> WatchFrame {
-    WatchFrame { position: Some(wire(position)), ..Default::default() }
 }
 
 pub(super) fn wire(position: Position) -> EventPosition {

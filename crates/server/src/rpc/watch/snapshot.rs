@@ -43,6 +43,12 @@ impl Told {
         Position::end_of(self.pages.first().map_or(self.last_page, |(_, index)| *index))
     }
 
+    /// From here on nothing is left of what the pages showed at different moments: a watch that goes on
+    /// from here needs no account of them.
+    pub(super) fn is_left_behind(&self, position: Position) -> bool {
+        position >= Position::end_of(self.last_page) || position.index > self.last_page
+    }
+
     /// Did the snapshot show this? Of an event with several names, all must have been shown.
     pub(super) fn includes(&self, recorded: &Recorded) -> bool {
         let index = recorded.position.index;
@@ -119,6 +125,10 @@ mod tests {
         told.note(&page(20, Some("t")));
         told.note(&page(30, None));
         assert_eq!(told.start(), Position::end_of(10));
+        for (index, left_behind) in [(10, false), (29, false), (30, true), (31, true)] {
+            assert_eq!(told.is_left_behind(Position::end_of(index)), left_behind, "{index}");
+        }
+        assert!(!told.is_left_behind(Position { index: 30, number: 2 }));
         for (name, index, shown) in [
             ("a", 10, true),
             ("a", 11, false),

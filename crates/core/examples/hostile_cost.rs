@@ -1,0 +1,276 @@
+//! What one client can make a single command cost. Each case is doubled in size until it takes too long:
+//! a cost that grows with the square of what one session may have stops every replica of the group.
+//!
+//! `cargo run --release -p holdfast-core --example hostile_cost`
+
+#![allow(clippy::print_stdout, clippy::unwrap_used, reason = "it is a program for people")]
+
+use std::time::{Duration, Instant};
+
+use holdfast_core::command::{
+    Acquire, AcquireAll, Action, Call, HoldRef, Intervention, Member, Mode, OpenSession, Owner,
+    Policy, Terms,
+};
+use holdfast_core::{
+    ActorId, Command, Limits, LockName, LockTable, LogIndex, LogicalTime, Outcome, PublicSessionId,
+    RequestId, SessionId, Span,
+};
+
+struct World {
+    table: LockTable,
+    index: u64,
+    next: u64,
+}
+
+impl World {
+    fn new(sessions: u128) -> World {
+        let table = LockTable::new(Limits::default());
+        let mut world = World { table, index: 0, next: 0 };
+        for id in 1..=sessions {
+            world.apply(Command::OpenSession(OpenSession {
+                session: SessionId(id),
+                public: PublicSessionId(id as u64),
+                stream: None,
+                ttl: Span::from_secs(3_600),
+                linger: Span::from_secs(3_600),
+                owner: Owner::default(),
+            }));
+        }
+        world
+    }
+
+    fn apply(&mut self, command: Command) -> Outcome {
+        self.index += 1;
+        let at = LogicalTime::from_ms(1);
+        self.table.apply(LogIndex(self.index), at, command, &mut Vec::new())
+    }
+
+    fn timed(&mut self, command: Command) -> (Outcome, Duration) {
+        let start = Instant::now();
+        let outcome = self.apply(command);
+        (outcome, start.elapsed())
+    }
+
+    fn call(&mut self, session: u128) -> Call {
+        self.next += 1;
+        let acked_through = RequestId(self.next - 1);
+        Call { session: SessionId(session), request: RequestId(self.next), acked_through }
+    }
+
+    fn terms(wait_s: u64, policy: Policy) -> Terms {
+        Terms { wait: Span::from_secs(wait_s), policy, ..Terms::default() }
+    }
+
+    fn acquiring(
+        &mut self,
+        session: u128,
+        actor: u64,
+        name: &str,
+        mode: Mode,
+        wait: u64,
+    ) -> Command {
+        Command::Acquire(Acquire {
+            call: self.call(session),
+            actor: ActorId(actor),
+            name: name_of(name),
+            mode,
+            terms: World::terms(wait, Policy::Detect),
+        })
+    }
+
+    fn acquiring_all(&mut self, session: u128, actor: u64, names: &[(&str, Mode)]) -> Command {
+        let members = names.iter().map(|(name, mode)| Member { name: name_of(name), mode: *mode });
+        Command::AcquireAll(AcquireAll {
+            call: self.call(session),
+            actor: ActorId(actor),
+            members: members.collect(),
+            terms: World::terms(600, Policy::Wait),
+        })
+    }
+}
+
+fn name_of(name: &str) -> LockName {
+    LockName::new(name).unwrap()
+}
+
+/// Session 2 waits for many locks as one actor. Session 3 holds something and asks for what session 2
+/// holds: the search comes to session 2 and looks, for each of its places, at all of its places.
+fn a_bystander_who_waits_for_much(waits: u64) -> Duration {
+    let mut world = World::new(3);
+    for number in 0..waits {
+        let held = world.acquiring(1, number + 1, &format!("h{number}"), Mode::Exclusive, 0);
+        world.apply(held);
+    }
+    let own = world.acquiring(2, 0, "own", Mode::Exclusive, 0);
+    world.apply(own);
+    for number in 0..waits {
+        // By `Wait`, so that to queue them is quick; what is measured is somebody else's request.
+        let mut wait = world.acquiring(2, 0, &format!("h{number}"), Mode::Exclusive, 600);
+        if let Command::Acquire(acquire) = &mut wait {
+            acquire.terms.policy = Policy::Wait;
+        }
+        world.apply(wait);
+    }
+    let other = world.acquiring(3, 0, "other", Mode::Exclusive, 0);
+    world.apply(other);
+    let asks = world.acquiring(3, 0, "own", Mode::Exclusive, 600);
+    let (outcome, took) = world.timed(asks);
+    assert!(matches!(outcome, Outcome::Queued { .. }), "{outcome:?}");
+    took
+}
+
+/// Many readers want both a and b; b is taken. Each release of a reader of a walks along all of them,
+/// and for each along the queue of b.
+fn a_release_before_readers_of_two(waits: u64) -> Duration {
+    let mut world = World::new(3);
+    let taken = world.acquiring(1, 0, "b", Mode::Exclusive, 0);
+    world.apply(taken);
+    let read = world.acquiring(3, 0, "a", Mode::Shared, 0);
+    let Outcome::Granted(grant) = world.apply(read) else { unreachable!() };
+    for number in 0..waits {
+        let both = [("a", Mode::Shared), ("b", Mode::Shared)];
+        let wait = world.acquiring_all(2, number, &both);
+        let outcome = world.apply(wait);
+        assert!(matches!(outcome, Outcome::Queued { .. }), "{outcome:?}");
+    }
+    let call = world.call(3);
+    let hold = HoldRef { name: name_of("a"), token: grant.token, acquire: RequestId(0) };
+    world.timed(Command::Release { call, hold }).1
+}
+
+/// As before, and a session that has many more places behind them is ended: the same queue is looked at
+/// once for each place that became free.
+fn the_end_of_a_session_behind_readers_of_two(waits: u64) -> Duration {
+    let mut world = World::new(4);
+    let taken = world.acquiring(1, 0, "b", Mode::Exclusive, 0);
+    world.apply(taken);
+    let read = world.acquiring(3, 0, "a", Mode::Shared, 0);
+    world.apply(read);
+    for session in [2, 4] {
+        for number in 0..waits {
+            let wait =
+                world.acquiring_all(session, number, &[("a", Mode::Shared), ("b", Mode::Shared)]);
+            world.apply(wait);
+        }
+    }
+    world.timed(Command::CloseSession { session: SessionId(4) }).1
+}
+
+/// A transfer to one who waits for many other locks as the same actor.
+fn a_transfer_to_one_who_waits_for_much(waits: u64) -> Duration {
+    let mut world = World::new(3);
+    for number in 0..waits {
+        let held = world.acquiring(1, number + 1, &format!("h{number}"), Mode::Exclusive, 0);
+        world.apply(held);
+    }
+    let held = world.acquiring(3, 0, "own", Mode::Exclusive, 0);
+    let Outcome::Granted(grant) = world.apply(held) else { unreachable!() };
+    for number in 0..waits {
+        let wait = world.acquiring(2, 0, &format!("h{number}"), Mode::Exclusive, 600);
+        world.apply(wait);
+    }
+    let wait = world.acquiring(2, 0, "own", Mode::Exclusive, 600);
+    world.apply(wait);
+    let call = world.call(3);
+    let hold = HoldRef { name: name_of("own"), token: grant.token, acquire: RequestId(0) };
+    let (outcome, took) = world.timed(Command::Transfer { call, hold, to: PublicSessionId(2) });
+    assert!(matches!(outcome, Outcome::Transferred { .. }), "{outcome:?}");
+    took
+}
+
+/// The permits of a semaphore are set for which many actors wait who wait elsewhere as well: a search for
+/// each of up to a thousand.
+fn permits_set_for_many_who_wait_elsewhere(waits: u64) -> Duration {
+    let mut world = World::new(2);
+    let held = world.acquiring(1, 0, "sem", Mode::Permit { limit: 1 }, 0);
+    world.apply(held);
+    let held = world.acquiring(1, 0, "x", Mode::Exclusive, 0);
+    world.apply(held);
+    for number in 0..waits {
+        for (name, mode) in [("sem", Mode::Permit { limit: 1 }), ("x", Mode::Exclusive)] {
+            let wait = world.acquiring(2, number, name, mode, 600);
+            let outcome = world.apply(wait);
+            assert!(matches!(outcome, Outcome::Queued { .. }), "{outcome:?}");
+        }
+    }
+    let action = Action::SetPermits { name: name_of("sem"), limit: Some(1) };
+    let intervention = Intervention { by: "o".into(), reason: "r".into(), action };
+    world.timed(Command::Intervene(intervention)).1
+}
+
+/// Many readers wait for two locks, and somebody who holds something asks for one of them.
+fn an_acquire_behind_readers_of_two(waits: u64) -> Duration {
+    let mut world = World::new(3);
+    for name in ["a", "b"] {
+        let held = world.acquiring(1, 0, name, Mode::Exclusive, 0);
+        world.apply(held);
+    }
+    for number in 0..waits {
+        let wait = world.acquiring_all(2, number, &[("a", Mode::Shared), ("b", Mode::Shared)]);
+        world.apply(wait);
+    }
+    let other = world.acquiring(3, 0, "other", Mode::Exclusive, 0);
+    world.apply(other);
+    let asks = world.acquiring(3, 0, "a", Mode::Exclusive, 600);
+    world.timed(asks).1
+}
+
+/// A snapshot with one actor who waits for much is read back.
+fn reading_a_snapshot(waits: u64) -> Duration {
+    let mut world = World::new(2);
+    for number in 0..waits {
+        let held = world.acquiring(1, number + 1, &format!("h{number}"), Mode::Exclusive, 0);
+        world.apply(held);
+        let mut wait = world.acquiring(2, 0, &format!("h{number}"), Mode::Exclusive, 600);
+        if let Command::Acquire(acquire) = &mut wait {
+            acquire.terms.policy = Policy::Wait;
+        }
+        world.apply(wait);
+    }
+    let bytes = world.table.encode();
+    let start = Instant::now();
+    LockTable::decode(&bytes, Limits::default()).unwrap();
+    start.elapsed()
+}
+
+/// One more wait of an actor that waits for much already.
+fn one_more_wait(waits: u64) -> Duration {
+    let mut world = World::new(2);
+    for number in 0..=waits {
+        let held = world.acquiring(1, number + 1, &format!("h{number}"), Mode::Exclusive, 0);
+        world.apply(held);
+    }
+    for number in 0..waits {
+        let mut wait = world.acquiring(2, 0, &format!("h{number}"), Mode::Exclusive, 600);
+        if let Command::Acquire(acquire) = &mut wait {
+            acquire.terms.policy = Policy::Wait;
+        }
+        world.apply(wait);
+    }
+    let more = world.acquiring(2, 0, &format!("h{waits}"), Mode::Exclusive, 600);
+    world.timed(more).1
+}
+
+fn main() {
+    type Case = (&'static str, fn(u64) -> Duration);
+    let cases: [Case; 8] = [
+        ("an acquire, the holder waits for N", a_bystander_who_waits_for_much),
+        ("a release, N readers want a second lock", a_release_before_readers_of_two),
+        ("a close with N such waits, N before them", the_end_of_a_session_behind_readers_of_two),
+        ("a transfer to one who waits for N", a_transfer_to_one_who_waits_for_much),
+        ("set-permits, N wait who wait elsewhere too", permits_set_for_many_who_wait_elsewhere),
+        ("an acquire behind N readers of two", an_acquire_behind_readers_of_two),
+        ("reading a snapshot with N waits of one", reading_a_snapshot),
+        ("one more wait of one who waits for N", one_more_wait),
+    ];
+    let only = std::env::args().nth(1).unwrap_or_default();
+    for (what, case) in cases.into_iter().filter(|(what, _)| what.contains(&only)) {
+        for waits in [250, 500, 1_000, 2_000, 4_000, 8_000, 16_000] {
+            let took = case(waits);
+            println!("{what}: N={waits} {took:?}");
+            if took > Duration::from_secs(1) {
+                break;
+            }
+        }
+    }
+}
