@@ -8,6 +8,8 @@
 
 mod cluster;
 
+pub use cluster::SnapshotPieces;
+
 use std::time::Duration;
 
 use holdfast_proto::SessionId;

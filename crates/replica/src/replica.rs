@@ -561,7 +561,7 @@ impl Replica {
     }
 
     /// A snapshot of the table, taken now.
-    fn snapshot(&self) -> SnapshotFile {
+    pub fn snapshot(&self) -> SnapshotFile {
         let data: Bytes = snapshot_body::encode(&self.membership, &self.table);
         SnapshotFile { index: self.applied_index, term: self.applied_term, data }
     }

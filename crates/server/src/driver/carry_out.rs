@@ -6,7 +6,7 @@ use holdfast_core::{Event, LogicalTime};
 use holdfast_replica::{Effect, GroupId, Leadership, NodeId, Outgoing, Ticket};
 
 use super::Driver;
-use super::inbox::{Delivery, Query, ReadAnswer, ReadData, Unavailable};
+use super::inbox::{Delivery, Query, ReadAnswer, ReadData, Unavailable, WholeState};
 use crate::peers::PeerLinks;
 
 impl Driver {
@@ -42,6 +42,11 @@ impl Driver {
                 ReadData::List(table.list(&prefix, after.as_deref(), limit))
             }
             Query::Sessions { after, limit } => ReadData::Sessions(table.sessions(after, limit)),
+            Query::Snapshot => ReadData::Snapshot(WholeState {
+                cluster: replica.membership().cluster,
+                logical_time: table.now(),
+                file: replica.snapshot(),
+            }),
         };
         let applied_index = replica.applied_index();
         let _ = reply.send(Ok(ReadAnswer { at: replica.now(), applied_index, data }));
