@@ -14,13 +14,16 @@ mod kill_group;
 mod lock;
 mod log;
 mod ls;
+mod new_cluster;
 mod one_shot;
 mod output;
+mod recover;
 mod release;
 mod renew;
 mod running;
 mod server;
 mod sessions;
+mod snapshot;
 mod status;
 mod stop_signal;
 
@@ -64,6 +67,8 @@ fn run(cli: Cli) -> Result<ExitCode, Problem> {
         Verb::Ls(args) => on_one_thread(ls::run(args, &global)),
         Verb::Sessions => on_one_thread(sessions::run(&global)),
         Verb::Cluster { verb } => on_one_thread(cluster::run(verb, &global)),
+        Verb::Snapshot { verb } => on_one_thread(snapshot::run(verb, &global)),
+        Verb::Recover(args) => on_one_thread(recover::run(args, &global)),
     }
 }
 

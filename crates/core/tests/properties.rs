@@ -209,8 +209,8 @@ impl Judge {
         self.index += 1;
         self.snapshot_changes_nothing(&command);
         if self.snapshot.is_none() {
-            self.snapshot = Some(self.table.encode());
-            self.table.begin_snapshot();
+            self.snapshot = Some([b"head".to_vec(), self.table.encode()].concat());
+            self.table.begin_snapshot(b"head");
         }
         let mut events = Vec::new();
         let outcome =

@@ -23,6 +23,8 @@ pub struct ReplicaConfig {
     /// A snapshot is taken after so many log entries, or so many bytes of them, whichever is first.
     pub snapshot_every_entries: u64,
     pub snapshot_every_bytes: u64,
+    /// How many entries of the table a turn writes into a snapshot that is under way.
+    pub snapshot_slice_entries: usize,
     /// Entries below a snapshot that are kept for followers that lag a little.
     pub keep_entries: u64,
     /// ... but no more bytes of them than this.
@@ -56,6 +58,7 @@ mod tests {
                 grace: Span::ZERO,
                 snapshot_every_entries: 1,
                 snapshot_every_bytes: 1,
+                snapshot_slice_entries: 1,
                 keep_entries: 1,
                 keep_bytes: 1,
                 limits: Limits::default(),

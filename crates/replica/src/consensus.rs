@@ -295,13 +295,13 @@ impl Consensus {
     }
 
     /// Puts a snapshot where consensus finds it when it wants to send one.
-    pub(crate) fn offer_snapshot(&mut self, file: SnapshotFile) {
+    pub(crate) fn offer_snapshot(&mut self, file: SnapshotFile, members: &Configuration) {
         let store = self.raft.mut_store();
         let mut snapshot = Snapshot { data: file.data, ..Snapshot::default() };
         let metadata = snapshot.mut_metadata();
         metadata.index = file.index;
         metadata.term = file.term;
-        metadata.set_conf_state(store.members.clone());
+        metadata.set_conf_state(to_conf_state(members));
         store.offered = Some(snapshot);
     }
 

@@ -1,10 +1,10 @@
 //! The replica itself: takes in, proposes, applies, and says what is to be done.
 
 mod members;
+mod snapshots;
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use holdfast_core::{Batch, Command, DecodeError, LockTable, LogIndex, LogicalTime};
 use thiserror::Error;
 
@@ -15,7 +15,7 @@ use crate::config::ReplicaConfig;
 use crate::consensus::{Committed, Consensus, Content, MessageError};
 use crate::effect::{Effect, Leadership, Ticket, Turn, Unavailable};
 use crate::id::{GroupId, NodeId};
-use crate::log_store::{Durable, LogStore, SnapshotFile};
+use crate::log_store::{Durable, LogStore};
 use crate::membership::{Membership, MembershipBytesError};
 use crate::pending::Pending;
 use crate::reads::Reads;
@@ -52,6 +52,9 @@ pub struct Replica {
     snapshot_requested: bool,
     /// Offered to a follower that lags; it has not been said yet whether it arrived.
     snapshot_in_flight: Option<u64>,
+    unfinished: Option<snapshots::Unfinished>,
+    /// Who wants a backup, for which one that is under way is too old.
+    backups_wanted: Vec<Ticket>,
     log_bytes_at_snapshot: u64,
     /// Snapshots that came in this turn, decoded, by index. If consensus installs one, it becomes the
     /// table.
@@ -142,6 +145,8 @@ impl Replica {
             snapshot_under_way: false,
             snapshot_requested: false,
             snapshot_in_flight: None,
+            unfinished: None,
+            backups_wanted: Vec::new(),
             log_bytes_at_snapshot: 0,
             incoming: Vec::new(),
             effects: Vec::new(),
@@ -220,8 +225,7 @@ impl Replica {
 
     pub fn handle_snapshot_sent(&mut self, to: NodeId, delivered: bool) {
         self.consensus.report_snapshot(to, delivered);
-        self.consensus.withdraw_snapshot();
-        self.snapshot_in_flight = None;
+        self.withdraw_snapshot();
     }
 
     /// The snapshot of `Effect::SaveSnapshot` is durable: the log below it can go.
@@ -282,6 +286,7 @@ impl Replica {
         let served = self.reads.take_served(self.applied_index);
         self.effects.extend(served.map(|ticket| Effect::Read { ticket }));
         self.save_snapshot_if_due();
+        self.write_snapshot();
         effects.append(&mut self.effects);
         Ok(())
     }
@@ -346,8 +351,7 @@ impl Replica {
         }
         self.effects.extend(self.pending.drain().map(|ticket| Effect::Failed { ticket, reason }));
         self.refuse_waiting();
-        self.consensus.withdraw_snapshot();
-        self.snapshot_in_flight = None;
+        self.withdraw_snapshot();
     }
 
     /// Nothing of this was proposed, so nothing of it happened.
@@ -535,6 +539,8 @@ impl Replica {
                     table => table,
                 };
                 self.table = table;
+                // What was being written of the old one is of no use.
+                self.give_up_snapshot();
                 self.membership = membership;
                 self.membership_changed();
                 self.applied_index = index;
@@ -544,33 +550,6 @@ impl Replica {
                 Ok(())
             }
             None => Err(Fatal::SnapshotLost { group: self.config.group, index: installed }),
-        }
-    }
-
-    fn save_snapshot_if_due(&mut self) {
-        let entries = self.applied_index - self.snapshot_index;
-        let bytes = self.consensus.log().bytes().saturating_sub(self.log_bytes_at_snapshot);
-        let due = entries >= self.config.snapshot_every_entries
-            || bytes >= self.config.snapshot_every_bytes
-            || self.snapshot_requested;
-        if due && entries > 0 && !self.snapshot_under_way {
-            self.snapshot_under_way = true;
-            self.snapshot_requested = false;
-            self.effects.push(Effect::SaveSnapshot(self.snapshot()));
-        }
-    }
-
-    /// A snapshot of the table, taken now.
-    pub fn snapshot(&self) -> SnapshotFile {
-        let data: Bytes = snapshot_body::encode(&self.membership, &self.table);
-        SnapshotFile { index: self.applied_index, term: self.applied_term, data }
-    }
-
-    fn offer_snapshot_if_wanted(&mut self) {
-        if self.consensus.snapshot_wanted() {
-            let snapshot = self.snapshot();
-            self.snapshot_in_flight = Some(snapshot.index);
-            self.consensus.offer_snapshot(snapshot);
         }
     }
 }

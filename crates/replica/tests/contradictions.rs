@@ -30,6 +30,7 @@ impl Follower {
             grace: Span::from_ms(1_000),
             snapshot_every_entries: u64::MAX,
             snapshot_every_bytes: u64::MAX,
+            snapshot_slice_entries: 2,
             keep_entries: 2,
             keep_bytes: u64::MAX,
             limits: Limits::default(),
@@ -100,9 +101,11 @@ fn snapshot(index: u64, term: u64) -> Message {
     message
 }
 
+/// For one of the reasons, which are told apart by `|`.
 fn assert_refused(message: &Message, reason: &str) {
     let refused = Follower::new().hear(message).expect_err(reason);
-    assert!(refused.contains(reason), "{refused}, not {reason}");
+    let expected = reason.split('|').any(|reason| refused.contains(reason));
+    assert!(expected, "{refused}, not {reason}");
 }
 
 fn assert_taken(message: &Message) {
@@ -114,8 +117,8 @@ fn a_message_is_taken_only_by_whom_it_is_for_and_only_from_another_member() {
     let heartbeat = || message(MessageType::MsgHeartbeat);
     assert_taken(&heartbeat());
     assert_refused(&Message { to: 3, ..heartbeat() }, "for node 3 reached node");
-    assert_refused(&Message { from: 1, ..heartbeat() }, "not a member");
-    assert_refused(&Message { from: 4, ..heartbeat() }, "not a member");
+    assert_refused(&Message { from: 1, ..heartbeat() }, "cannot be a member");
+    assert_refused(&Message { from: 0, ..heartbeat() }, "cannot be a member");
 }
 
 #[test]
@@ -271,6 +274,6 @@ fn a_snapshot_is_of_the_same_members_in_any_order() {
         of(|members| members.learners_next.push(3)),
         of(|members| members.auto_leave = true),
     ] {
-        assert_refused(&other, "of a group with other members");
+        assert_refused(&other, "about the members|members that cannot be");
     }
 }

@@ -52,6 +52,7 @@ impl Candidate {
             grace: Span::from_ms(1_000),
             snapshot_every_entries: u64::MAX,
             snapshot_every_bytes: u64::MAX,
+            snapshot_slice_entries: 2,
             keep_entries: 2,
             keep_bytes: u64::MAX,
             limits: Limits::default(),

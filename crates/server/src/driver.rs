@@ -134,7 +134,10 @@ impl Driver {
         for input in std::mem::take(&mut self.deferred) {
             self.handle(input);
         }
-        match self.inbox.recv_timeout(self.tick) {
+        // A snapshot that is being written wants turns, even if there is nothing else to do.
+        let writing = self.replicas.values().any(Replica::is_writing_snapshot);
+        let patience = if writing { Duration::ZERO } else { self.tick };
+        match self.inbox.recv_timeout(patience) {
             Ok(input) => self.handle(input),
             Err(RecvTimeoutError::Timeout) => return,
             Err(RecvTimeoutError::Disconnected) => {

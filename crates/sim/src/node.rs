@@ -198,6 +198,7 @@ impl Node {
             grace: self.settings.grace,
             snapshot_every_entries: self.settings.snapshot_every_entries,
             snapshot_every_bytes: u64::MAX,
+            snapshot_slice_entries: 2,
             keep_entries: self.settings.keep_entries,
             keep_bytes: u64::MAX,
             limits: Limits::default(),

@@ -42,7 +42,7 @@ impl fmt::Display for Digest {
 pub(super) struct Unfinished {
     bytes: Vec<u8>,
     digest: Fnv1a,
-    /// So many of the bytes are in the digest.
+    /// Up to here they are in the digest, or before the table.
     digested: usize,
     sessions_done: bool,
 }
@@ -116,17 +116,20 @@ impl LockTable {
     }
 
     /// Begins to write the table as it is now, without stopping for it: see
-    /// [`continue_snapshot`](LockTable::continue_snapshot). One that was under way is given up.
-    pub fn begin_snapshot(&mut self) {
-        let mut bytes = Vec::with_capacity(self.snapshot_bytes_usual());
+    /// [`continue_snapshot`](LockTable::continue_snapshot). One that was under way is given up. `head` is
+    /// put before the bytes, for the caller's own use.
+    pub fn begin_snapshot(&mut self, head: &[u8]) {
+        let mut bytes = Vec::with_capacity(head.len() + self.snapshot_bytes_usual());
+        bytes.put(head);
+        let digested = bytes.len();
         self.write_head(&mut bytes);
         self.sessions.begin_walk();
         self.resources.begin_walk();
         self.unfinished =
-            Some(Unfinished { bytes, digest: Fnv1a::new(), digested: 0, sessions_done: false });
+            Some(Unfinished { bytes, digest: Fnv1a::new(), digested, sessions_done: false });
     }
 
-    /// Writes so many entries more. When all are written, returns the bytes: those that
+    /// Writes so many entries more. When all are written, returns the bytes: the head, and what
     /// [`encode`](LockTable::encode) would have given when it was begun.
     pub fn continue_snapshot(&mut self, entries_max: usize) -> Option<Vec<u8>> {
         let unfinished = self.unfinished.as_mut()?;

@@ -23,6 +23,7 @@ pub(crate) enum Ended {
     Failed(Unavailable),
     Read,
     Changed(Result<(), ChangeRefusal>),
+    BackedUp(SnapshotFile),
 }
 
 #[derive(Default)]
@@ -122,6 +123,7 @@ impl Cluster {
             grace: Span::from_ms(1_000),
             snapshot_every_entries: self.snapshot_every,
             snapshot_every_bytes: u64::MAX,
+            snapshot_slice_entries: 2,
             keep_entries: 2,
             keep_bytes: u64::MAX,
             limits: Limits::default(),
@@ -337,6 +339,9 @@ impl Cluster {
             Effect::LeadershipChanged(_) | Effect::MembershipChanged(_) => {}
             Effect::ChangeEnded { ticket, result } => {
                 self.ended.insert(ticket, Ended::Changed(result));
+            }
+            Effect::BackupMade { ticket, file, .. } => {
+                self.ended.insert(ticket, Ended::BackedUp(file));
             }
             Effect::SaveSnapshot(file) => {
                 let index = file.index;

@@ -25,6 +25,8 @@ use crate::membership::Membership;
 use crate::peers::{LOG_VERSION, PeerLinks};
 
 const SNAPSHOT_EVERY_BYTES: u64 = 64 << 20;
+/// What a turn can bear beside its own work: less than a millisecond.
+const SNAPSHOT_SLICE_ENTRIES: usize = 1_000;
 const KEEP_ENTRIES: u64 = 10_000;
 const KEEP_BYTES: u64 = 64 << 20;
 /// All that run on this node.
@@ -148,6 +150,7 @@ pub(crate) fn replica_config(config: &NodeConfig, group: GroupId, founders: Vec<
         grace: Span::from_ms(config.grace_ms),
         snapshot_every_entries: config.snapshot_every_entries,
         snapshot_every_bytes: SNAPSHOT_EVERY_BYTES,
+        snapshot_slice_entries: SNAPSHOT_SLICE_ENTRIES,
         keep_bytes: KEEP_BYTES,
         keep_entries: KEEP_ENTRIES.min(config.snapshot_every_entries),
         limits: Limits::default(),

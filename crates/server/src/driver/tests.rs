@@ -52,15 +52,18 @@ impl Bench {
         let identity =
             Identity::load_or_create(&config.data_dir, &config.cluster, config.node_id()).unwrap();
         let known_peers = KnownPeers::load(&config.data_dir).unwrap();
-        let membership = Arc::new(Membership::of(&config));
-        let handshake = Arc::new(Handshake::new(identity, membership, known_peers));
+        let founders = vec![NodeId(config.node)];
+        let data_dir = identity.data_dir.into();
+        let membership = Arc::new(Membership::of(&config, &founders));
+        let handshake = Arc::new(Handshake::new(identity, Arc::clone(&membership), known_peers));
         let runtime = Builder::new_current_thread().build().unwrap();
         let links = {
             let _entered = runtime.enter();
             PeerLinks::start(&handshake, &handle, &mut JoinSet::new())
         };
         let events = Arc::new(EventRing::new(config.events_kept));
-        let channels = Channels { inbox, inbox_sender, leadership, events };
+        let channels =
+            Channels { inbox, inbox_sender, leadership, events, membership, founders, data_dir };
         let driver = Driver::open(&config, channels, links).unwrap();
         let mut bench = Bench {
             driver,
