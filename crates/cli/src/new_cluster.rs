@@ -60,7 +60,7 @@ impl NewClusterReport {
         format!(
             "  the cluster has the new id {}\n  {} sessions ended, with {} holds and {} waits: whoever comes back \
              acquires anew\n  tokens went up to {} before; new ones are higher than {}\n  nothing is granted \
-             for the first {} s (`holdfast thaw ''` ends that earlier)\n",
+             for the first {} s (`holdfast thaw '' --reason ...` ends that earlier)\n",
             self.cluster_id,
             self.sessions_ended,
             self.holds_ended,

@@ -33,12 +33,14 @@ As long as a majority can come back with its data, bring it back instead.";
 /// end, and tokens go on above all that the old cluster can have granted. Its old files are kept aside. The
 /// other machines are wiped and join anew with `holdfast cluster add`.
 #[derive(Debug, Args)]
-#[command(after_help = "Exit codes: 64 the flag is missing, the majority still answers, or there is no data; 69 the disk does not
+#[command(
+    after_help = "Exit codes: 64 the flag is missing, the majority still answers, or there is no data; 69 the disk does not
 serve; 75 the node runs.
 
 Examples:
   holdfast recover --config node-3.toml
-  holdfast recover --config node-3.toml --i-lost-the-majority")]
+  holdfast recover --config node-3.toml --i-lost-the-majority"
+)]
 pub(crate) struct RecoverArgs {
     /// The configuration of the node that is left.
     #[arg(long, value_name = "FILE")]

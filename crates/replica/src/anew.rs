@@ -85,10 +85,7 @@ pub fn snapshot_versions(data: &[u8]) -> Result<(u8, u8), SnapshotError> {
 }
 
 /// The state of the new group's only node, and what it cost.
-pub fn begin_anew(
-    file: &SnapshotFile,
-    terms: Terms,
-) -> Result<(SnapshotFile, Account), AnewError> {
+pub fn begin_anew(file: &SnapshotFile, terms: Terms) -> Result<(SnapshotFile, Account), AnewError> {
     let (mut membership, mut table) = read_snapshot(&file.data)?;
     let last_token_before = table.last_token();
     let last_token = last_token_before.max(terms.token_floor);
@@ -200,8 +197,7 @@ mod tests {
         let data = snapshot_body::encode(&membership, &table);
         let file = SnapshotFile { index: 41, term: 3, data };
         let closed = |closed_for: Option<Span>| {
-            let (made, account) =
-                begin_anew(&file, Terms { closed_for, ..terms(1, 0) }).unwrap();
+            let (made, account) = begin_anew(&file, Terms { closed_for, ..terms(1, 0) }).unwrap();
             let frozen = read_snapshot(&made.data).unwrap().1.status("any", 1).frozen;
             (account.closed_for, frozen.map(|freeze| freeze.until.since(now)))
         };

@@ -107,7 +107,8 @@ impl BackupHeader {
             return Err(BackupError::Damaged("its header is longer than any that is written"));
         }
         let end = FIXED_BYTES + length;
-        let whole = bytes.get(..end + CHECKSUM_BYTES).ok_or_else(|| too_short(end + CHECKSUM_BYTES))?;
+        let whole =
+            bytes.get(..end + CHECKSUM_BYTES).ok_or_else(|| too_short(end + CHECKSUM_BYTES))?;
         let (checked, mut checksum) = whole.split_at(end);
         if u32::from_le_bytes(take(&mut checksum)?) != crc32c::crc32c(checked) {
             return Err(BackupError::Damaged("the checksum of its header is wrong"));
@@ -238,7 +239,10 @@ mod tests {
     fn what_was_written_is_read_back() {
         let file = file(b"the body");
         let (header, body) = BackupHeader::decode_file(&file).unwrap();
-        assert_eq!((header.index, header.cluster.as_str(), body), (4_711, "prod", &b"the body"[..]));
+        assert_eq!(
+            (header.index, header.cluster.as_str(), body),
+            (4_711, "prod", &b"the body"[..])
+        );
     }
 
     #[test]
@@ -267,7 +271,10 @@ mod tests {
 
     #[test]
     fn foreign_newer_and_damaged_files_are_told_apart() {
-        assert_eq!(BackupHeader::decode_file(b"PK\x03\x04 a zip archive"), Err(BackupError::Foreign));
+        assert_eq!(
+            BackupHeader::decode_file(b"PK\x03\x04 a zip archive"),
+            Err(BackupError::Foreign)
+        );
         assert_eq!(BackupHeader::decode_file(b""), Err(BackupError::Foreign));
         let mut newer = file(b"body");
         newer[8] = 2;

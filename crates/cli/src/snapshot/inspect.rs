@@ -15,12 +15,14 @@ use crate::output::{self, Show, table};
 ///
 /// No cluster is needed for it. Everything is read and checked, down to the lock table.
 #[derive(Debug, Args)]
-#[command(after_help = "Exit codes: 64 the file is no snapshot, is damaged, or of a newer version; 69 it cannot be read.
+#[command(
+    after_help = "Exit codes: 64 the file is no snapshot, is damaged, or of a newer version; 69 it cannot be read.
 
 Examples:
   holdfast snapshot inspect locks.holdfast
   holdfast snapshot inspect locks.holdfast --locks billing/
-  holdfast snapshot inspect locks.holdfast --locks '' --limit 1000000 --output json")]
+  holdfast snapshot inspect locks.holdfast --locks '' --limit 1000000 --output json"
+)]
 pub(crate) struct InspectArgs {
     #[arg(value_name = "FILE")]
     file: PathBuf,
@@ -125,17 +127,24 @@ impl From<LockLine> for Lock {
 
 impl Show for Report {
     fn to_table(&self) -> String {
-        let or_unknown = |text: &str| if text.is_empty() { "-".to_owned() } else { text.to_owned() };
+        let or_unknown =
+            |text: &str| if text.is_empty() { "-".to_owned() } else { text.to_owned() };
         let facts = [
             ("cluster", self.cluster.clone()),
             ("cluster id", or_unknown(&self.cluster_id)),
             ("group", self.group.to_string()),
             ("log index", format!("{} of term {}", self.index, self.term)),
             ("logical time", format!("{} ms", self.logical_time_ms)),
-            ("created", format!("{} ms after 1970, by version {}", self.created_unix_ms, self.made_by)),
+            (
+                "created",
+                format!("{} ms after 1970, by version {}", self.created_unix_ms, self.made_by),
+            ),
             ("size", format!("{} bytes", self.bytes)),
             ("checksum", format!("{}, right", self.checksum)),
-            ("formats", format!("snapshot {}, table {}", self.snapshot_version, self.table_version)),
+            (
+                "formats",
+                format!("snapshot {}, table {}", self.snapshot_version, self.table_version),
+            ),
             ("sessions", self.sessions.to_string()),
             ("locks", self.locks.to_string()),
             ("waiters", self.waiters.to_string()),

@@ -18,13 +18,15 @@ use crate::output::{self, Show, quoted};
 /// a new id, so nodes of the old one and it refuse each other, also if both have the same name. All sessions
 /// end, and tokens go on above all that the old cluster can have granted. The old cluster must be stopped.
 #[derive(Debug, Args)]
-#[command(after_help = "Exit codes: 64 the file is no snapshot, is damaged, or of a newer version; the data directory is not \
+#[command(
+    after_help = "Exit codes: 64 the file is no snapshot, is damaged, or of a newer version; the data directory is not \
 empty;
 the configuration is wrong; 69 the disk does not serve; 75 a node runs on the directory.
 
 Examples:
   holdfast snapshot restore locks.holdfast --config node-1.toml
-  holdfast snapshot restore locks.holdfast --config node-1.toml --closed-for 0s")]
+  holdfast snapshot restore locks.holdfast --config node-1.toml --closed-for 0s"
+)]
 pub(crate) struct RestoreArgs {
     #[arg(value_name = "FILE")]
     file: PathBuf,

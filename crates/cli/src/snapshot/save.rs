@@ -22,11 +22,13 @@ const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 /// It is the leader's, as it is at one moment: everything that was acknowledged before this command was started is
 /// in it. The cluster goes on meanwhile. The file gets its name when it is complete and on disk.
 #[derive(Debug, Args)]
-#[command(after_help = "Exit codes: 64 the file exists already; 69 the cluster, or the disk here, does not serve.
+#[command(
+    after_help = "Exit codes: 64 the file exists already; 69 the cluster, or the disk here, does not serve.
 
 Examples:
   holdfast snapshot save /backup/locks.holdfast
-  holdfast --endpoints 10.0.0.1:7420,10.0.0.2:7420 snapshot save locks.holdfast --force")]
+  holdfast --endpoints 10.0.0.1:7420,10.0.0.2:7420 snapshot save locks.holdfast --force"
+)]
 pub(crate) struct SaveArgs {
     /// Where to.
     #[arg(value_name = "FILE")]

@@ -5,12 +5,14 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 
+mod backup;
 mod bad_input;
 mod command_line;
 mod disconnection;
 mod expiry;
 mod fairness;
 mod membership;
+mod recovery;
 mod replacement;
 mod strangers;
 mod support;

@@ -150,9 +150,19 @@ impl From<holdfast_replica::Unavailable> for Unavailable {
 
 #[derive(Debug)]
 pub(crate) enum Query {
-    Status { name: LockName, shown_max: usize },
-    List { prefix: String, after: Option<String>, limit: usize },
-    Sessions { after: Option<PublicSessionId>, limit: usize },
+    Status {
+        name: LockName,
+        shown_max: usize,
+    },
+    List {
+        prefix: String,
+        after: Option<String>,
+        limit: usize,
+    },
+    Sessions {
+        after: Option<PublicSessionId>,
+        limit: usize,
+    },
     Freezes,
     /// All of it, as bytes.
     Snapshot,

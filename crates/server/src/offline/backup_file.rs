@@ -83,8 +83,7 @@ impl BackupWriter {
     }
 
     pub fn begin(path: &Path, header_bytes: &[u8]) -> Result<BackupWriter, OfflineError> {
-        let (header, rest) =
-            BackupHeader::decode(header_bytes).map_err(OfflineError::Received)?;
+        let (header, rest) = BackupHeader::decode(header_bytes).map_err(OfflineError::Received)?;
         let mut name = path.file_name().unwrap_or_default().to_owned();
         name.push(format!(".{}.partial", std::process::id()));
         let temporary = path.with_file_name(name);
@@ -130,8 +129,7 @@ impl BackupWriter {
                 }
                 _ => FileError::of("link into place", &self.path)(error).into(),
             })?;
-            fs::remove_file(&self.temporary)
-                .map_err(FileError::of("remove", &self.temporary))?;
+            fs::remove_file(&self.temporary).map_err(FileError::of("remove", &self.temporary))?;
         }
         self.finished = true;
         let directory = self.path.parent().filter(|parent| !parent.as_os_str().is_empty());

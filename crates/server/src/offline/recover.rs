@@ -14,7 +14,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use holdfast_replica::{ClusterId, Membership, NodeId, SnapshotFile, begin_anew, read_snapshot, salvage};
+use holdfast_replica::{
+    ClusterId, Membership, NodeId, SnapshotFile, begin_anew, read_snapshot, salvage,
+};
 use holdfast_wal::{FileDisk, Options, Wal};
 
 use super::backup_file::{BackupWriter, header_of};
@@ -92,9 +94,8 @@ impl Survivor {
         let log = logs.into_iter().find(|log| log.group == FIRST_GROUP.0).ok_or_else(no_data)?;
         let founders = founders::load_or_create(config)?;
         let state = salvage(replica_config(config, FIRST_GROUP, founders), to_durable(log))?;
-        let (membership, table) = read_snapshot(&state.data).map_err(|source| {
-            OfflineError::Content { path: directory.join(LOG_DIR), source }
-        })?;
+        let (membership, table) = read_snapshot(&state.data)
+            .map_err(|source| OfflineError::Content { path: directory.join(LOG_DIR), source })?;
         let node = config.node_id();
         if membership.was_removed(node) {
             return Err(OfflineError::Removed { node });

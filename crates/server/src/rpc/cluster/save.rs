@@ -43,9 +43,8 @@ pub(super) async fn serve(
         Route::Here => {
             let only = Arc::clone(&rpc.backups).try_acquire_owned().map_err(|_| overloaded())?;
             let made = timeout(MAKING_TIMEOUT, make(rpc)).await;
-            let (header, body) = made.unwrap_or_else(|_| {
-                Err(Failure { may_have_happened: false, ..took_too_long() })
-            })?;
+            let (header, body) = made
+                .unwrap_or_else(|_| Err(Failure { may_have_happened: false, ..took_too_long() }))?;
             Ok(Response::new(Box::pin(cut(header, body, (place, only)))))
         }
         Route::There(mut leader) => {
