@@ -5,30 +5,36 @@ use std::time::Duration;
 
 use clap::Args;
 use holdfast_client::unary::{Acquired, CallError, Unary};
-use holdfast_client::{Owner, SessionId};
-use holdfast_proto::v1::{AcquireRequest, Grant, Mode};
+use holdfast_client::{AcquireError, Owner, SessionId};
+use holdfast_proto::v1::{AcquireRequest, Grant};
 use serde::Serialize;
 
 use crate::cli::Global;
 use crate::duration;
 use crate::exit::{Code, Problem};
+use crate::obstacle;
 use crate::one_shot::{self, ACQUIRE_REQUEST_ID};
 use crate::output::{self, Show};
-use crate::status;
+use crate::terms::TermsArgs;
 
 /// Takes a lock and leaves it held, without heartbeats.
 ///
 /// The lock ends after the TTL unless `holdfast renew` is called before. Prints the session, which
-/// is a secret, and the token: `release` and `renew` need both.
+/// is a secret, and the token: `release` and `renew` need both. The fence is empty for a permit, which
+/// is not fenceable.
 #[derive(Debug, Args)]
-#[command(after_help = "Exit codes: 0 held; 75 somebody else holds it, or the wait is over.
+#[command(
+    after_help = "Exit codes: 0 held; 75 somebody else holds it, it is frozen, the wait is over, or to
+wait would be a deadlock.
 
 Examples:
   out=$(holdfast acquire deploy --ttl 5m) || exit; eval \"$out\"
   ./deploy.sh --fence \"$fence\"
   holdfast release deploy --session \"$session\" --token \"$token\"
 
-  holdfast acquire deploy --wait 30s --output json")]
+  holdfast acquire deploy --wait 30s --output json
+  holdfast acquire gpu --permits 4 --reason 'training run 17'"
+)]
 pub(crate) struct AcquireArgs {
     /// The lock's name.
     name: String,
@@ -40,6 +46,8 @@ pub(crate) struct AcquireArgs {
     #[arg(long, value_name = "D", default_value = "0s", allow_hyphen_values = true,
           value_parser = duration::parse)]
     wait: Duration,
+    #[command(flatten)]
+    terms: TermsArgs,
 }
 
 #[derive(Debug, Serialize)]
@@ -90,13 +98,12 @@ async fn acquire(
     session: SessionId,
     args: &AcquireArgs,
 ) -> Result<Acquired, CallError> {
-    let request = AcquireRequest {
+    let request = args.terms.on_wire(AcquireRequest {
         request_id: ACQUIRE_REQUEST_ID,
         name: args.name.clone(),
-        mode: Mode::Exclusive.into(),
         wait_ms: u64::try_from(args.wait.as_millis()).unwrap_or(u64::MAX),
         ..Default::default()
-    };
+    });
     let heartbeats = async {
         loop {
             tokio::time::sleep(args.ttl / 3).await;
@@ -125,11 +132,15 @@ async fn why_not(
     calls: &Unary,
     args: &AcquireArgs,
 ) -> Problem {
-    match acquired {
-        Ok(Acquired::Busy) => status::busy(calls, &args.name, None).await,
-        Ok(_) => status::busy(calls, &args.name, Some(args.wait)).await,
-        Err(error) => error.into(),
-    }
+    let error = match acquired {
+        Ok(Acquired::Busy) => AcquireError::Busy,
+        Ok(Acquired::Deadlock(cycle)) => AcquireError::Deadlock(cycle),
+        Ok(Acquired::Died { since }) => AcquireError::Died { since },
+        Ok(_) => AcquireError::TimedOut,
+        Err(CallError::Rejected(rejection)) => AcquireError::Rejected(rejection),
+        Err(error) => return error.into(),
+    };
+    obstacle::why_not(error, calls, std::slice::from_ref(&args.name), args.wait).await
 }
 
 fn owner() -> Owner {

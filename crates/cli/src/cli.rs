@@ -5,19 +5,21 @@ use clap::{Args, ColorChoice, CommandFactory, Parser, Subcommand, ValueEnum};
 use crate::cluster::ClusterVerb;
 use crate::snapshot::SnapshotVerb;
 use crate::{
-    acquire, dev, exec_child, kill_group, lock, ls, recover, release, renew, server, status,
+    acquire, dev, exec_child, kill_group, lock, ls, recover, release, renew, server, status, watch,
 };
+use crate::{break_lock, freeze, kill_session, set_permits, thaw, transfer, why};
 
 const EXIT_CODES: &str = "\
 Exit codes:
   the command's own (128+N if signal N ended it), with `lock`
-  64 wrong usage      69 cluster unavailable   75 busy or timed out
+  64 wrong usage      69 cluster unavailable   75 busy, timed out, frozen or a deadlock
   77 denied           79 lock lost
 
 Examples:
   holdfast dev
   holdfast lock nightly-report --wait 10m -- ./report.sh
-  holdfast status nightly-report
+  holdfast why nightly-report
+  holdfast break nightly-report --reason 'hung since yesterday'
   holdfast ls billing/ --output json
   holdfast --endpoints 10.0.0.1:7420,10.0.0.2:7420 cluster status";
 
@@ -93,12 +95,25 @@ pub(crate) enum Verb {
     Release(release::ReleaseArgs),
     Renew(renew::RenewArgs),
     Status(status::StatusArgs),
+    Why(why::WhyArgs),
     Ls(ls::LsArgs),
+    Watch(watch::WatchArgs),
     /// Shows the sessions of the cluster.
     #[command(after_help = "Examples:
   holdfast sessions
   holdfast sessions --output json")]
     Sessions,
+    Break(break_lock::BreakArgs),
+    Transfer(transfer::TransferArgs),
+    Freeze(freeze::FreezeArgs),
+    Thaw(thaw::ThawArgs),
+    /// Shows what is frozen: by whom, why, and for how long.
+    #[command(after_help = "Examples:
+  holdfast freezes
+  holdfast freezes --output json")]
+    Freezes,
+    SetPermits(set_permits::SetPermitsArgs),
+    KillSession(kill_session::KillSessionArgs),
     /// Looks after the cluster itself.
     #[command(after_help = "Examples:
   holdfast cluster status

@@ -17,7 +17,7 @@ use crate::output;
 pub(crate) enum Code {
     Usage = 64,
     Unavailable = 69,
-    /// Busy or timed out: the same later may succeed.
+    /// Busy, timed out, frozen, or a deadlock: the same later may succeed.
     Busy = 75,
     Denied = 77,
     LockLost = 79,
@@ -92,7 +92,10 @@ impl From<ConnectError> for Problem {
 impl From<AcquireError> for Problem {
     fn from(error: AcquireError) -> Problem {
         let code = match &error {
-            AcquireError::Busy | AcquireError::TimedOut => Code::Busy,
+            AcquireError::Busy
+            | AcquireError::TimedOut
+            | AcquireError::Deadlock(_)
+            | AcquireError::Died { .. } => Code::Busy,
             AcquireError::Lost(_) => Code::LockLost,
             AcquireError::Rejected(rejection) => code_of(rejection),
             AcquireError::Unavailable(unavailable) => return unavailable.into(),
@@ -145,6 +148,19 @@ fn code_of(rejection: &Rejection) -> Code {
         | Reason::InvalidOwner
         | Reason::InvalidPage
         | Reason::InvalidFrame
+        | Reason::InvalidPermits
+        | Reason::InvalidPolicy
+        | Reason::InvalidLockDelay
+        | Reason::InvalidFreeze
+        | Reason::InvalidIntervention
+        | Reason::TooManyNames
+        | Reason::DuplicateName
+        | Reason::AlreadyHeld
+        | Reason::OtherPermits
+        | Reason::NoPermitsSet
+        | Reason::NoSuchWaiter
+        | Reason::NoSuchSession
+        | Reason::NotFrozen
         | Reason::RequestIdReused
         | Reason::SessionExists
         | Reason::InvalidNodeId
@@ -161,6 +177,11 @@ fn code_of(rejection: &Rejection) -> Code {
         | Reason::TooManyHolds
         | Reason::TooManyWaits
         | Reason::QueueFull
+        | Reason::Frozen
+        | Reason::PermitsInUse
+        | Reason::TooManyPermitsSet
+        | Reason::TooManyFreezes
+        | Reason::TooManyReentries
         | Reason::TooManyUnacknowledged => Code::Busy,
         _ => Code::Unavailable,
     }

@@ -1,4 +1,4 @@
-//! `holdfast ls`: the locks that are held or waited for.
+//! `holdfast ls`: the locks that are held, waited for or closed.
 
 use std::process::ExitCode;
 
@@ -9,6 +9,7 @@ use serde::Serialize;
 use crate::cli::Global;
 use crate::duration::in_words;
 use crate::exit::Problem;
+use crate::mode;
 use crate::one_shot;
 use crate::output::{self, Show, table};
 use crate::status::OwnerInfo;
@@ -33,6 +34,13 @@ struct Locks {
 #[derive(Debug, Serialize)]
 struct Lock {
     name: String,
+    /// `held`, `awaited` (free, and somebody waits) or `closed` (by a lock delay).
+    state: &'static str,
+    /// How the first holder has it; empty if nobody has.
+    mode: &'static str,
+    /// Of a semaphore, else 0.
+    permits: u32,
+    frozen: bool,
     holder_count: u64,
     waiter_count: u64,
     token: u64,
@@ -41,9 +49,18 @@ struct Lock {
     held_for_ms: u64,
 }
 
-impl From<v1::LockSummary> for Lock {
-    fn from(lock: v1::LockSummary) -> Lock {
+impl Lock {
+    fn new(lock: v1::LockSummary, freezes: &[v1::Frozen]) -> Lock {
+        let state = match (lock.holder_count, lock.waiter_count) {
+            (0, 0) => "closed",
+            (0, _) => "awaited",
+            _ => "held",
+        };
         Lock {
+            state,
+            mode: if lock.holder_count > 0 { mode::as_word(lock.mode()) } else { "" },
+            permits: lock.permits,
+            frozen: freezes.iter().any(|freeze| lock.name.starts_with(&freeze.prefix)),
             name: lock.name,
             holder_count: lock.holder_count,
             waiter_count: lock.waiter_count,
@@ -58,27 +75,37 @@ impl From<v1::LockSummary> for Lock {
 impl Show for Locks {
     fn to_table(&self) -> String {
         if self.locks.is_empty() {
-            return "no locks are held\n".to_owned();
+            return "no locks are held or waited for\n".to_owned();
         }
         let rows: Vec<Vec<String>> = self.locks.iter().map(Lock::to_row).collect();
-        table(&["NAME", "TOKEN", "HOLDER", "OWNER", "HELD FOR", "WAITING"], &rows)
+        let headers =
+            ["NAME", "STATE", "MODE", "HOLDERS", "TOKEN", "HOLDER", "OWNER", "HELD FOR", "WAITING"];
+        table(&headers, &rows)
     }
 }
 
 impl Lock {
     fn to_row(&self) -> Vec<String> {
+        let frozen = if self.frozen { ", frozen" } else { "" };
+        let of_holder = |text: String| if self.holder_count > 0 { text } else { "-".to_owned() };
         vec![
             self.name.clone(),
-            self.token.to_string(),
-            self.session.clone(),
-            self.owner.in_words(),
-            in_words(self.held_for_ms),
+            format!("{}{frozen}", self.state),
+            of_holder(mode::in_cell(self.mode, self.permits)),
+            self.holder_count.to_string(),
+            of_holder(self.token.to_string()),
+            of_holder(self.session.clone()),
+            of_holder(self.owner.in_words()),
+            of_holder(in_words(self.held_for_ms)),
             self.waiter_count.to_string(),
         ]
     }
 }
 
 pub(crate) async fn run(args: LsArgs, global: &Global) -> Result<ExitCode, Problem> {
-    let locks = one_shot::calls(global)?.list(&args.prefix).await?;
-    output::show(global.output, &Locks { locks: locks.into_iter().map(Lock::from).collect() })
+    let calls = one_shot::calls(global)?;
+    let locks = calls.list(&args.prefix).await?;
+    let freezes = calls.freezes().await?;
+    let locks = locks.into_iter().map(|lock| Lock::new(lock, &freezes)).collect();
+    output::show(global.output, &Locks { locks })
 }

@@ -4,17 +4,25 @@
 //! One file per verb.
 
 mod acquire;
+mod break_lock;
 mod cli;
 mod cluster;
 mod dev;
 mod duration;
 mod exec_child;
 mod exit;
+mod freeze;
+mod freezes;
+mod held;
+mod intervention;
 mod kill_group;
+mod kill_session;
 mod lock;
 mod log;
 mod ls;
+mod mode;
 mod new_cluster;
+mod obstacle;
 mod one_shot;
 mod output;
 mod recover;
@@ -23,9 +31,15 @@ mod renew;
 mod running;
 mod server;
 mod sessions;
+mod set_permits;
 mod snapshot;
 mod status;
 mod stop_signal;
+mod terms;
+mod thaw;
+mod transfer;
+mod watch;
+mod why;
 
 use std::process::ExitCode;
 
@@ -65,7 +79,16 @@ fn run(cli: Cli) -> Result<ExitCode, Problem> {
         Verb::Renew(args) => on_one_thread(renew::run(args, &global)),
         Verb::Status(args) => on_one_thread(status::run(args, &global)),
         Verb::Ls(args) => on_one_thread(ls::run(args, &global)),
+        Verb::Watch(args) => on_one_thread(watch::run(args, &global)),
         Verb::Sessions => on_one_thread(sessions::run(&global)),
+        Verb::Why(args) => on_one_thread(why::run(args, &global)),
+        Verb::Break(args) => on_one_thread(break_lock::run(args, &global)),
+        Verb::Transfer(args) => on_one_thread(transfer::run(args, &global)),
+        Verb::Freeze(args) => on_one_thread(freeze::run(args, &global)),
+        Verb::Thaw(args) => on_one_thread(thaw::run(args, &global)),
+        Verb::Freezes => on_one_thread(freezes::run(&global)),
+        Verb::SetPermits(args) => on_one_thread(set_permits::run(args, &global)),
+        Verb::KillSession(args) => on_one_thread(kill_session::run(args, &global)),
         Verb::Cluster { verb } => on_one_thread(cluster::run(verb, &global)),
         Verb::Snapshot { verb } => on_one_thread(snapshot::run(verb, &global)),
         Verb::Recover(args) => on_one_thread(recover::run(args, &global)),

@@ -1,23 +1,22 @@
 //! `holdfast status`: who holds one lock, and who waits for it.
 
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::Args;
-use holdfast_client::unary::Unary;
 use holdfast_proto::v1;
 use serde::Serialize;
 
 use crate::cli::Global;
-use crate::duration::{as_written, in_words};
-use crate::exit::{Code, Problem};
+use crate::duration::in_words;
+use crate::exit::Problem;
+use crate::freezes::Freeze;
+use crate::mode;
 use crate::one_shot;
 use crate::output::{self, Show, table};
 
-/// Whoever is told that a lock is busy does not wait long to hear who has it.
-const BUSY_PATIENCE: Duration = Duration::from_secs(1);
-
-/// Shows who holds a lock, and who waits for it.
+/// Shows who holds a lock and how, who waits for it, and whether it is frozen or closed.
+///
+/// `holdfast why` tells what is in the way and what to do about it.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   holdfast status deploy
@@ -31,32 +30,52 @@ pub(crate) struct StatusArgs {
 struct LockStatus {
     name: String,
     held: bool,
+    /// At most 100 of them.
     holders: Vec<Holder>,
+    holder_count: u64,
+    /// The first 100 at most.
     waiters: Vec<Waiter>,
     waiter_count: u64,
+    /// Set by an operator; null if none is.
+    permits: Option<u32>,
+    /// Null unless a lock delay keeps it closed.
+    closed_for_ms: Option<u64>,
+    frozen: Option<Freeze>,
     group: u32,
     applied_index: u64,
     logical_time_ms: u64,
 }
 
 #[derive(Debug, Serialize)]
-struct Holder {
-    session: String,
-    owner: OwnerInfo,
+pub(crate) struct Holder {
+    pub(crate) session: String,
+    pub(crate) owner: OwnerInfo,
     actor: u64,
-    token: u64,
-    held_for_ms: u64,
+    mode: &'static str,
+    /// Of a semaphore, else 0.
+    permits: u32,
+    pub(crate) token: u64,
+    pub(crate) held_for_ms: u64,
     /// Null if only the session bounds the hold.
     remaining_ms: Option<u64>,
     session_remaining_ms: u64,
-    metadata: String,
+    /// How often the holder entered it again.
+    reentries: u32,
+    preemptible: bool,
+    pub(crate) metadata: String,
 }
 
 #[derive(Debug, Serialize)]
-struct Waiter {
+pub(crate) struct Waiter {
     session: String,
     owner: OwnerInfo,
     actor: u64,
+    mode: &'static str,
+    permits: u32,
+    /// What else it must get at the same moment.
+    also: Vec<String>,
+    /// It holds the lock shared, and wants it exclusively.
+    converts: bool,
     position: u64,
     waiting_for_ms: u64,
     remaining_ms: u64,
@@ -98,6 +117,10 @@ impl From<v1::StatusResponse> for LockStatus {
             name: answer.name,
             held: !answer.holders.is_empty(),
             holders: answer.holders.into_iter().map(Holder::from).collect(),
+            holder_count: answer.holder_count,
+            permits: (answer.permits > 0).then_some(answer.permits),
+            closed_for_ms: answer.closed_for_ms,
+            frozen: answer.frozen.map(Freeze::from),
             waiters: answer.waiters.into_iter().map(Waiter::from).collect(),
             waiter_count: answer.waiter_count,
             group: answer.group,
@@ -110,9 +133,13 @@ impl From<v1::StatusResponse> for LockStatus {
 impl From<v1::Holder> for Holder {
     fn from(holder: v1::Holder) -> Holder {
         Holder {
+            mode: mode::as_word(holder.mode()),
             session: holder.public_session_id,
             owner: holder.owner.into(),
             actor: holder.actor,
+            permits: holder.permits,
+            reentries: holder.reentries,
+            preemptible: holder.preemptible,
             token: holder.token,
             held_for_ms: holder.held_for_ms,
             remaining_ms: holder.remaining_ms,
@@ -125,9 +152,13 @@ impl From<v1::Holder> for Holder {
 impl From<v1::Waiter> for Waiter {
     fn from(waiter: v1::Waiter) -> Waiter {
         Waiter {
+            mode: mode::as_word(waiter.mode()),
             session: waiter.public_session_id,
             owner: waiter.owner.into(),
             actor: waiter.actor,
+            permits: waiter.permits,
+            also: waiter.also,
+            converts: waiter.converts,
             position: waiter.position,
             waiting_for_ms: waiter.waiting_for_ms,
             remaining_ms: waiter.remaining_ms,
@@ -137,64 +168,94 @@ impl From<v1::Waiter> for Waiter {
 
 impl Show for LockStatus {
     fn to_table(&self) -> String {
-        if !self.held && self.waiter_count == 0 {
-            return format!("{} is free\n", self.name);
+        let mut text = format!("{} is {}\n", self.name, self.state());
+        if let Some(permits) = self.permits {
+            text += &format!("an operator has set {permits} permits\n");
         }
-        let holders: Vec<Vec<String>> = self.holders.iter().map(Holder::to_row).collect();
-        let mut text = format!("{} is {}\n\n", self.name, if self.held { "held" } else { "free" });
-        text += &table(&["HOLDER", "OWNER", "TOKEN", "HELD FOR", "ENDS IN"], &holders);
+        if let Some(for_ms) = self.closed_for_ms {
+            text += &format!("closed by a lock delay for another {}\n", in_words(for_ms));
+        }
+        if let Some(freeze) = &self.frozen {
+            text += &format!("{}\n", freeze.in_words());
+        }
+        if !self.holders.is_empty() {
+            text += &format!("\n{}", holder_table(&self.holders));
+        }
         if self.waiter_count > 0 {
-            let waiters: Vec<Vec<String>> = self.waiters.iter().map(Waiter::to_row).collect();
-            text += &format!("\n{} waiting\n\n", self.waiter_count);
-            text += &table(&["PLACE", "WAITER", "OWNER", "WAITS FOR", "GIVES UP IN"], &waiters);
+            text += &format!("\n{} waiting\n\n{}", self.waiter_count, waiter_table(&self.waiters));
         }
         text
     }
 }
 
+impl LockStatus {
+    fn state(&self) -> String {
+        match (self.holders.first(), self.holder_count) {
+            (None, _) => "free".to_owned(),
+            (Some(Holder { mode: "shared", .. }), count) => format!("held shared by {count}"),
+            (Some(Holder { mode: "permit", permits, .. }), count) => {
+                format!("a semaphore: {count} of {} permits out", self.permits.unwrap_or(*permits))
+            }
+            _ => "held".to_owned(),
+        }
+    }
+}
+
+pub(crate) fn holder_table(holders: &[Holder]) -> String {
+    let rows: Vec<Vec<String>> = holders.iter().map(Holder::to_row).collect();
+    let headers = ["HOLDER", "OWNER", "MODE", "TOKEN", "HELD FOR", "ENDS IN", "REASON"];
+    table(&headers, &rows)
+}
+
+pub(crate) fn waiter_table(waiters: &[Waiter]) -> String {
+    let rows: Vec<Vec<String>> = waiters.iter().map(Waiter::to_row).collect();
+    table(&["PLACE", "WAITER", "OWNER", "MODE", "WAITS FOR", "GIVES UP IN", "ALSO NEEDS"], &rows)
+}
+
 impl Holder {
+    /// Unless it is renewed, or its session heard of.
+    pub(crate) fn ends_in_ms(&self) -> u64 {
+        self.remaining_ms.unwrap_or(u64::MAX).min(self.session_remaining_ms)
+    }
+
     fn to_row(&self) -> Vec<String> {
-        let ends_in_ms = self.remaining_ms.unwrap_or(u64::MAX).min(self.session_remaining_ms);
+        let mut mode = mode::in_cell(self.mode, self.permits);
+        if self.preemptible {
+            mode += ", preemptible";
+        }
+        if self.reentries > 0 {
+            mode += &format!(", entered {} times", u64::from(self.reentries) + 1);
+        }
         vec![
             self.session.clone(),
             self.owner.in_words(),
+            mode,
             self.token.to_string(),
             in_words(self.held_for_ms),
-            in_words(ends_in_ms),
+            in_words(self.ends_in_ms()),
+            on_one_line(&self.metadata),
         ]
     }
 }
 
 impl Waiter {
     fn to_row(&self) -> Vec<String> {
+        let converts = if self.converts { ", converts" } else { "" };
         vec![
             self.position.to_string(),
             self.session.clone(),
             self.owner.in_words(),
+            mode::in_cell(self.mode, self.permits) + converts,
             in_words(self.waiting_for_ms),
             in_words(self.remaining_ms),
+            self.also.join(", "),
         ]
     }
 }
 
-/// For whoever did not get the lock, at once or within the wait. The holder is named if the cluster
-/// tells it quickly; it may have changed since.
-pub(crate) async fn busy(calls: &Unary, name: &str, waited: Option<Duration>) -> Problem {
-    let status = calls.clone().timeout(BUSY_PATIENCE).status(name).await.ok();
-    let holder = status.map(|status| status.holders.into_iter().next().map(Holder::from));
-    let words = match waited {
-        None => name.to_owned(),
-        Some(wait) => format!("{name} did not become free within {}; it", as_written(wait)),
-    };
-    let words = match holder {
-        Some(Some(Holder { owner, token, .. })) => {
-            format!("{words} is held by {} under token {token}", owner.in_words())
-        }
-        Some(None) => format!("{words} was held by somebody else until a moment ago"),
-        None => format!("{words} is held by somebody else"),
-    };
-    let hint = format!("see `holdfast status {}`", output::quoted(name));
-    Problem::new(Code::Busy, format!("{words}; {hint}"))
+/// Metadata is whatever its holder wants: it must not break the table, nor the terminal.
+pub(crate) fn on_one_line(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 pub(crate) async fn run(args: StatusArgs, global: &Global) -> Result<ExitCode, Problem> {

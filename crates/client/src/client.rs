@@ -6,6 +6,7 @@ use tokio::sync::oneshot;
 use crate::builder::ClientBuilder;
 use crate::error::{CloseError, ConnectError};
 use crate::lock::LockRequest;
+use crate::lock_all::{LockAllRequest, Member};
 use crate::session::{Command, Handle};
 
 /// One session with the cluster. Clones share it; it is closed when the last clone and the last
@@ -32,6 +33,16 @@ impl Client {
 
     pub fn lock(&self, name: impl Into<String>) -> LockRequest {
         LockRequest::new(self.handle.clone(), name.into())
+    }
+
+    /// Several locks, all at one moment or none: a part of them is never held. Bare names are exclusive;
+    /// see [`Member`] for other modes.
+    pub fn lock_all<M: Into<Member>>(
+        &self,
+        members: impl IntoIterator<Item = M>,
+    ) -> LockAllRequest {
+        let members = members.into_iter().map(Into::into).collect();
+        LockAllRequest::new(self.handle.clone(), members)
     }
 
     /// Ends the session: all its locks and places in queues are freed at once, also those of clones.

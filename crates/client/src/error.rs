@@ -105,8 +105,18 @@ pub struct CycleLink {
 }
 
 /// When an actor first asked, in the cluster's logical time. It decides who is older.
+///
+/// A transaction that is to have an age of its own, and not that of its session, asks for its first
+/// lock with [`Since::NOW`], for the others with [`Guard::since`](crate::Guard::since) of the first, and
+/// begins anew with the `since` of [`AcquireError::Died`]: so it grows older than all that come later,
+/// and nobody starves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Since(pub(crate) u64);
+
+impl Since {
+    /// When the request reaches the lock table: a time in the future counts as that.
+    pub const NOW: Since = Since(u64::MAX);
+}
 
 impl Cycle {
     pub(crate) fn of(deadlock: v1::Deadlock) -> Cycle {
@@ -182,6 +192,36 @@ pub enum RenewError {
     Unavailable(Unavailable),
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConvertError {
+    #[error("others hold the lock too")]
+    Busy,
+    #[error("the others did not go within the wait")]
+    TimedOut,
+    /// To wait would have closed a cycle of waits. Release what you hold, and begin anew.
+    #[error("to wait would be a deadlock: {0}")]
+    Deadlock(Cycle),
+    #[error(transparent)]
+    Lost(#[from] Lost),
+    #[error("the conversion was refused: {0}")]
+    Rejected(Rejection),
+    #[error(transparent)]
+    Unavailable(Unavailable),
+}
+
+/// Why something could not be done with a hold.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum HoldError {
+    #[error(transparent)]
+    Lost(#[from] Lost),
+    #[error("it was refused: {0}")]
+    Rejected(Rejection),
+    #[error(transparent)]
+    Unavailable(Unavailable),
+}
+
 /// The session could not be closed in words; it ends by its linger time or TTL.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(transparent)]
@@ -219,7 +259,8 @@ impl Rejection {
         }
     }
 
-    /// The limits that refused the request can have room again later; a wrong request stays wrong.
+    /// The limits that refused the request can have room again later, and a freeze ends; a wrong request
+    /// stays wrong.
     pub fn is_retryable(&self) -> bool {
         matches!(
             self.reason,
@@ -228,6 +269,7 @@ impl Rejection {
                 | Reason::TooManyWaits
                 | Reason::QueueFull
                 | Reason::TooManyUnacknowledged
+                | Reason::Frozen
         )
     }
 }
@@ -303,6 +345,42 @@ impl RenewError {
             RenewError::Lost(_) => false,
             RenewError::Rejected(rejection) => rejection.may_have_happened,
             RenewError::Unavailable(unavailable) => unavailable.may_have_happened,
+        }
+    }
+}
+
+impl ConvertError {
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            ConvertError::Busy | ConvertError::TimedOut | ConvertError::Unavailable(_) => true,
+            ConvertError::Rejected(rejection) => rejection.is_retryable(),
+            ConvertError::Deadlock(_) | ConvertError::Lost(_) => false,
+        }
+    }
+
+    pub fn may_have_happened(&self) -> bool {
+        match self {
+            ConvertError::Rejected(rejection) => rejection.may_have_happened,
+            ConvertError::Unavailable(unavailable) => unavailable.may_have_happened,
+            _ => false,
+        }
+    }
+}
+
+impl HoldError {
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            HoldError::Lost(_) => false,
+            HoldError::Rejected(rejection) => rejection.is_retryable(),
+            HoldError::Unavailable(_) => true,
+        }
+    }
+
+    pub fn may_have_happened(&self) -> bool {
+        match self {
+            HoldError::Lost(_) => false,
+            HoldError::Rejected(rejection) => rejection.may_have_happened,
+            HoldError::Unavailable(unavailable) => unavailable.may_have_happened,
         }
     }
 }

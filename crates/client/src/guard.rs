@@ -4,22 +4,28 @@
 //! lost it stays lost, even if a late heartbeat would show that it could have gone on, because the
 //! caller may have acted on the loss.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use holdfast_proto::PublicSessionId;
 use holdfast_proto::v1;
-use holdfast_proto::v1::Grant;
-use tokio::sync::{oneshot, watch};
+use holdfast_proto::v1::Mode;
+use tokio::sync::oneshot;
 use tokio::time::timeout;
 
+use crate::asking::AbandonOnDrop;
 use crate::clock;
-use crate::error::{LossReason, Lost, ReleaseError, RenewError};
-use crate::lease::{HoldId, Leases, LocalTime};
-use crate::session::{Command, Handle};
+use crate::error::{ConvertError, HoldError, LossReason, Lost, ReleaseError, RenewError, Since};
+use crate::hold::Hold;
+use crate::lease::LocalTime;
+use crate::limits::check_metadata;
+use crate::session::{Command, ConvertCall, Handle, ReleaseReply, whole_ms};
+use crate::terms::Policy;
 
 /// The longest sleep of a task that waits for the end of a lease. The runtime's timers stand still
 /// while the machine sleeps, so a pause is noticed this long after waking up at the latest.
-const PAUSE_CHECK_INTERVAL: Duration = Duration::from_millis(250);
+pub(crate) const PAUSE_CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
 /// What a release found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -55,37 +61,40 @@ pub struct Guard {
     released: bool,
 }
 
-/// What the guard and the session's task both know about one hold.
-#[derive(Debug)]
-pub(crate) struct Hold {
-    pub(crate) id: HoldId,
-    /// Which of the client's sessions it belongs to; a lost session is replaced by the next one.
-    pub(crate) session_number: u64,
-    pub(crate) name: String,
-    pub(crate) token: u64,
-    fence: String,
-    leases: Arc<Mutex<Leases>>,
-    loss: watch::Sender<Option<LossReason>>,
-}
-
 impl Guard {
     pub(crate) fn new(hold: Arc<Hold>, session: Handle) -> Guard {
         Guard { hold, session, released: false }
     }
 
+    pub(crate) fn hold(&self) -> &Hold {
+        &self.hold
+    }
+
     /// Returns the outcome once the release is committed. If no answer comes in time the session
     /// goes on trying.
-    pub async fn release(mut self) -> Result<ReleaseOutcome, ReleaseError> {
+    pub async fn release(self) -> Result<ReleaseOutcome, ReleaseError> {
+        self.start_release().await
+    }
+
+    /// The release is on its way before the future is first polled.
+    pub(crate) fn start_release(
+        mut self,
+    ) -> impl Future<Output = Result<ReleaseOutcome, ReleaseError>> {
         self.released = true;
         let (reply, answer) = oneshot::channel();
-        let hold = Arc::clone(&self.hold);
-        self.session.send(Command::Release { hold, reply: Some(reply) });
-        match timeout(self.session.request_timeout(), answer).await {
-            Ok(Ok(result)) => result.map_err(ReleaseError::Rejected),
-            // The session is closed, and its end freed the lock.
-            Ok(Err(_)) => Ok(ReleaseOutcome::Expired),
-            Err(_) => Err(ReleaseError::Unavailable(self.session.unavailable(true))),
+        self.send_release(Some(reply));
+        async move {
+            match timeout(self.session.request_timeout(), answer).await {
+                Ok(Ok(result)) => result.map_err(ReleaseError::Rejected),
+                // The session is closed, and its end freed the lock.
+                Ok(Err(_)) => Ok(ReleaseOutcome::Expired),
+                Err(_) => Err(ReleaseError::Unavailable(self.session.unavailable(true))),
+            }
         }
+    }
+
+    fn send_release(&self, reply: Option<ReleaseReply>) {
+        self.session.send(Command::Release { hold: Arc::clone(&self.hold), reply });
     }
 
     /// Starts the hold's own TTL anew, with another length if one is given. A hold without its own
@@ -102,18 +111,113 @@ impl Guard {
         }
     }
 
+    /// From exclusive to shared, at once and under the same token: the readers at the head of the queue
+    /// join in.
+    pub async fn convert_to_shared(&mut self) -> Result<(), ConvertError> {
+        self.convert(Mode::Shared, Duration::ZERO, Policy::Detect).await
+    }
+
+    /// From shared to exclusive when the other readers are gone, under a new token; the lock is held
+    /// all the time. Of two readers that want it the second is told `Deadlock`, since neither could
+    /// ever be alone: it has to release.
+    ///
+    /// Dropping the future gives up the place in the queue. If the conversion was done by then it stays
+    /// done, and [`Guard::token`] gives the new token.
+    pub async fn convert_to_exclusive(&mut self, wait: Duration) -> Result<(), ConvertError> {
+        self.convert(Mode::Exclusive, wait, Policy::Detect).await
+    }
+
+    async fn convert(
+        &mut self,
+        mode: Mode,
+        wait: Duration,
+        policy: Policy,
+    ) -> Result<(), ConvertError> {
+        self.hold.check()?;
+        let (reply, answer) = oneshot::channel();
+        let was_sent = Arc::new(AtomicBool::new(false));
+        let abandon = AbandonOnDrop::new(&self.session);
+        self.session.send(Command::Convert(ConvertCall {
+            hold: Arc::clone(&self.hold),
+            mode,
+            wait_ms: whole_ms(wait),
+            policy,
+            ticket: abandon.ticket,
+            reply,
+            was_sent: Arc::clone(&was_sent),
+            is_abandoned: false,
+        }));
+        match timeout(wait.saturating_add(self.session.request_timeout()), answer).await {
+            Ok(answer) => {
+                abandon.not_needed();
+                answer.unwrap_or_else(|_| Err(Lost { reason: self.hold.loss_or_closed() }.into()))
+            }
+            Err(_) => {
+                let may_have_happened = was_sent.load(Ordering::Relaxed);
+                Err(ConvertError::Unavailable(self.session.unavailable(may_have_happened)))
+            }
+        }
+    }
+
+    /// Other metadata for the hold, for people who look at the lock.
+    pub async fn proclaim(&self, metadata: impl Into<Vec<u8>>) -> Result<(), HoldError> {
+        self.hold.check()?;
+        let metadata = metadata.into();
+        check_metadata(&metadata).map_err(HoldError::Rejected)?;
+        let (reply, answer) = oneshot::channel();
+        let hold = Arc::clone(&self.hold);
+        self.session.send(Command::Proclaim { hold, metadata, reply });
+        self.answer_about_hold(answer).await
+    }
+
+    /// Hands an exclusive lock to a session that waits for it alone, past all who came before; it is
+    /// free at no moment in between. Returns the token under which the other holds it.
+    ///
+    /// From the call on this guard gives no token, unless the transfer is refused.
+    pub async fn transfer(&mut self, to: PublicSessionId) -> Result<u64, HoldError> {
+        self.hold.check()?;
+        let (reply, answer) = oneshot::channel();
+        let hold = Arc::clone(&self.hold);
+        hold.set_leaving(true);
+        self.session.send(Command::Transfer { hold, to: to.to_string(), reply });
+        self.answer_about_hold(answer).await
+    }
+
+    async fn answer_about_hold<T>(
+        &self,
+        answer: oneshot::Receiver<Result<T, HoldError>>,
+    ) -> Result<T, HoldError> {
+        match timeout(self.session.request_timeout(), answer).await {
+            Ok(Ok(result)) => result,
+            Ok(Err(_)) => Err(Lost { reason: self.hold.loss_or_closed() }.into()),
+            Err(_) => Err(HoldError::Unavailable(self.session.unavailable(true))),
+        }
+    }
+
     pub fn name(&self) -> &str {
         &self.hold.name
     }
 
     /// The fencing token, or the news that the lock may have ended.
     pub fn token(&self) -> Result<u64, Lost> {
-        self.hold.check().map(|()| self.hold.token)
+        self.hold.check().map(|()| self.hold.token())
     }
 
-    /// The token in full form, which fence checkers take: `hf1.L.<name hash>.<number>`.
+    /// The token in full form, which fence checkers take: `hf1.L.<name hash>.<number>`. Empty for a
+    /// permit, which is not fenceable.
     pub fn fence(&self) -> Result<String, Lost> {
-        self.hold.check().map(|()| self.hold.fence.clone())
+        self.hold.check().map(|()| self.hold.fence())
+    }
+
+    /// Whether nobody else can hold the lock at the same time.
+    pub fn is_exclusive(&self) -> bool {
+        self.hold.mode() == Mode::Exclusive
+    }
+
+    /// The age to ask for the next lock of the same transaction with, if this one was asked for with an
+    /// age: see [`Since::NOW`].
+    pub fn since(&self) -> Option<Since> {
+        self.hold.since
     }
 
     /// The local time until which the lock is certainly held, as far as is known now. It moves on
@@ -132,7 +236,7 @@ impl Guard {
 
     /// Returns when the lock is lost, and only then.
     pub async fn lost(&self) -> LossReason {
-        let mut loss = self.hold.loss.subscribe();
+        let mut loss = self.hold.loss();
         loop {
             if let Err(lost) = self.hold.check() {
                 return lost.reason;
@@ -147,65 +251,7 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         if !self.released {
-            self.session.send(Command::Release { hold: Arc::clone(&self.hold), reply: None });
+            self.send_release(None);
         }
-    }
-}
-
-impl Hold {
-    pub(crate) fn new(
-        id: HoldId,
-        session_number: u64,
-        grant: Grant,
-        leases: Arc<Mutex<Leases>>,
-    ) -> Hold {
-        Hold {
-            id,
-            session_number,
-            name: grant.name,
-            token: grant.token,
-            fence: grant.fence,
-            leases,
-            loss: watch::Sender::new(None),
-        }
-    }
-
-    /// The first reason stands.
-    pub(crate) fn lose(&self, reason: LossReason) {
-        self.loss.send_if_modified(|loss| {
-            let is_news = loss.is_none();
-            loss.get_or_insert(reason);
-            is_news
-        });
-    }
-
-    /// Whether the cluster itself said that the hold ended, so that there is nothing to release.
-    pub(crate) fn is_known_to_have_ended(&self) -> bool {
-        let by_local_clock = [LossReason::Expired, LossReason::OwnTimeOver];
-        self.loss.borrow().is_some_and(|reason| !by_local_clock.contains(&reason))
-    }
-
-    pub(crate) fn loss_or_closed(&self) -> LossReason {
-        self.loss.borrow().unwrap_or(LossReason::SessionClosed)
-    }
-
-    fn check(&self) -> Result<(), Lost> {
-        let certain = self.valid_until().is_some_and(|end| clock::now() < end);
-        if !certain {
-            let own = self.leases().ends_before_session(self.id);
-            self.lose(if own { LossReason::OwnTimeOver } else { LossReason::Expired });
-        }
-        match *self.loss.borrow() {
-            Some(reason) => Err(Lost { reason }),
-            None => Ok(()),
-        }
-    }
-
-    fn valid_until(&self) -> Option<LocalTime> {
-        self.leases().valid_until(self.id)
-    }
-
-    fn leases(&self) -> MutexGuard<'_, Leases> {
-        self.leases.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -86,10 +86,21 @@ impl<T> InFlight<T> {
         }
     }
 
-    pub(crate) fn take_staged(&mut self, count_max: usize) -> Vec<u64> {
-        let ids: Vec<u64> = self.to_send.iter().copied().take(count_max).collect();
-        for id in &ids {
-            self.to_send.remove(id);
+    /// The next of those that are staged, as far as their weight goes; the first in any case.
+    pub(crate) fn take_staged(
+        &mut self,
+        weight_max: usize,
+        weigh: impl Fn(&T) -> usize,
+    ) -> Vec<u64> {
+        let mut ids = Vec::new();
+        let mut weight = 0;
+        while let Some(id) = self.to_send.first().copied() {
+            weight += self.get(id).map_or(0, &weigh);
+            if weight > weight_max && !ids.is_empty() {
+                break;
+            }
+            self.to_send.remove(&id);
+            ids.push(id);
         }
         ids
     }
@@ -147,6 +158,10 @@ impl<T> InFlight<T> {
         self.requests.get_mut(&id).map(|request| &mut request.content)
     }
 
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.requests.values().map(|request| &request.content)
+    }
+
     pub(crate) fn was_sent(&self, id: u64) -> bool {
         self.requests.get(&id).is_some_and(|request| request.first_sent_at.is_some())
     }
@@ -185,7 +200,7 @@ mod tests {
     const LATER: LocalTime = LocalTime(Duration::from_secs(6));
 
     fn send_staged(requests: &mut InFlight<&str>, now: LocalTime, due: Instant) -> Vec<u64> {
-        let ids = requests.take_staged(100);
+        let ids = requests.take_staged(100, |_| 1);
         for id in &ids {
             requests.mark_sent(*id, now, due);
         }
@@ -219,7 +234,7 @@ mod tests {
         }
         assert!(requests.is_waiting(waiting));
         requests.stage_all_again();
-        assert_eq!(requests.take_staged(10), [waiting], "it is still asked for");
+        assert_eq!(requests.take_staged(10, |_| 1), [waiting], "it is still asked for");
         assert_eq!(requests.acked_through(), 10_001);
         requests.settle(waiting);
         assert!(!requests.is_waiting(waiting));
@@ -269,8 +284,15 @@ mod tests {
         for _ in 0..5 {
             requests.stage("a");
         }
-        assert_eq!(requests.take_staged(3), [1, 2, 3]);
-        assert_eq!(requests.take_staged(3), [4, 5]);
+        assert_eq!(requests.take_staged(3, |_| 1), [1, 2, 3]);
+        assert_eq!(requests.take_staged(3, |_| 1), [4, 5]);
         assert!(!requests.has_staged());
+        for content in ["a", "bbb", "cc", "dddddd", "e"] {
+            requests.stage(content);
+        }
+        assert_eq!(requests.take_staged(4, |content| content.len()), [6, 7]);
+        assert_eq!(requests.take_staged(4, |content| content.len()), [8]);
+        assert_eq!(requests.take_staged(4, |content| content.len()), [9], "alone, if need be");
+        assert_eq!(requests.take_staged(4, |content| content.len()), [10]);
     }
 }

@@ -44,7 +44,8 @@ impl LocalTime {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LogicalTime(pub u64);
 
-/// A hold within its session: the request id of the acquire that was granted.
+/// A hold within its session: the request id of the acquire that was granted, or, for the others that were
+/// granted with it, a number of the same kind that no request has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HoldId(pub u64);
 

@@ -15,6 +15,45 @@
 //! # }
 //! ```
 //!
+//! Several locks at one moment, or none; no order of taking them has to be agreed on:
+//!
+//! ```no_run
+//! # async fn example(client: holdfast_client::Client) -> Result<(), Box<dyn std::error::Error>> {
+//! # use std::time::Duration;
+//! let both = client.lock_all(["account/1", "account/2"]).wait(Duration::from_secs(10)).acquire().await?;
+//! let tokens = both.tokens()?;
+//! # let _ = tokens;
+//! both.release().await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! One after the other, with an age: whoever has to give way keeps it, and is the oldest one day.
+//!
+//! ```no_run
+//! # use std::time::Duration;
+//! # use holdfast_client::{AcquireError, Client, Guard, Since};
+//! async fn both(client: &Client, first: &str, second: &str) -> Result<[Guard; 2], AcquireError> {
+//!     let wait = Duration::from_secs(10);
+//!     let mut since = Since::NOW;
+//!     loop {
+//!         let died = match client.lock(first).wait(wait).wait_die().since(since).acquire().await {
+//!             Ok(one) => {
+//!                 let age = one.since();
+//!                 match client.lock(second).wait(wait).wait_die().since(age).acquire().await {
+//!                     Ok(other) => return Ok([one, other]),
+//!                     // What was held is released here.
+//!                     Err(error) => error,
+//!                 }
+//!             }
+//!             Err(error) => error,
+//!         };
+//!         let AcquireError::Died { since: age } = died else { return Err(died) };
+//!         since = age;
+//!     }
+//! }
+//! ```
+//!
 //! What the library takes care of:
 //! - it keeps the session alive, follows the leader, and sends what was not answered again under the
 //!   same request id, so that every operation takes effect once;
@@ -36,6 +75,7 @@
 //!
 //! [`lease`] is pure and can be simulated; [`unary`] is the thin wrapper for single calls.
 
+mod asking;
 mod backoff;
 mod builder;
 mod client;
@@ -44,12 +84,17 @@ mod connection;
 mod endpoints;
 mod error;
 mod guard;
+mod guard_all;
+mod hold;
 mod in_flight;
 pub mod lease;
+mod limits;
 mod lock;
+mod lock_all;
 #[cfg(feature = "planted")]
 pub mod planted;
 mod session;
+mod terms;
 mod trouble;
 pub mod unary;
 
@@ -57,10 +102,13 @@ pub use builder::ClientBuilder;
 pub use client::{Client, host_name};
 pub use endpoints::InvalidEndpoints;
 pub use error::{
-    AcquireError, CloseError, ConnectError, Cycle, CycleLink, LossReason, Lost, Rejection,
-    ReleaseError, RenewError, Since, Unavailable, UnavailableCause,
+    AcquireError, CloseError, ConnectError, ConvertError, Cycle, CycleLink, HoldError, LossReason,
+    Lost, Rejection, ReleaseError, RenewError, Since, Unavailable, UnavailableCause,
 };
 pub use guard::{Guard, ReleaseOutcome};
+pub use guard_all::GuardAll;
 pub use holdfast_proto::v1::Owner;
 pub use holdfast_proto::{Fence, Guarantee, PublicSessionId, SessionId};
 pub use lock::LockRequest;
+pub use lock_all::{LockAllRequest, Member};
+pub use terms::Policy;

@@ -1,12 +1,14 @@
 //! Single calls, without a stream and without heartbeats: for looking, and for scripts that hold a
 //! lock across commands.
 //!
-//! Operators look after the cluster in the same way; see `cluster`.
+//! Operators look after the cluster in the same way, and step in by hand; see `cluster`, `intervene`.
 //!
 //! A call asks one node after the other, follows the leader, and repeats itself under the same
 //! request id until it is answered or its time is over.
 
 mod cluster;
+mod intervene;
+mod watch;
 
 pub use cluster::SnapshotPieces;
 
@@ -24,10 +26,13 @@ use tonic::{Response, Status};
 use crate::backoff::Backoff;
 use crate::connection;
 use crate::endpoints::{Endpoints, InvalidEndpoints};
-use crate::error::{Cycle, Rejection, Unavailable};
+use crate::error::{Cycle, Rejection, Since, Unavailable};
 use crate::guard::ReleaseOutcome;
 use crate::session::{whole_ms, words_of};
 use crate::trouble::{Contact, Troubles};
+
+pub use intervene::Why;
+pub use watch::{Watch, Watched};
 
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
 /// A node that is silent for this long, beyond the call's own wait, is left for the next.
@@ -73,7 +78,9 @@ pub enum Acquired {
     TimedOut,
     Deadlock(Cycle),
     /// An older actor is in the way.
-    Died,
+    Died {
+        since: Since,
+    },
 }
 
 impl CallError {
@@ -220,7 +227,7 @@ impl Unary {
             Some(Outcome::Busy(_)) => Ok(Acquired::Busy),
             Some(Outcome::TimedOut(_)) => Ok(Acquired::TimedOut),
             Some(Outcome::Deadlock(deadlock)) => Ok(Acquired::Deadlock(Cycle::of(deadlock))),
-            Some(Outcome::Died(_)) => Ok(Acquired::Died),
+            Some(Outcome::Died(died)) => Ok(Acquired::Died { since: Since(died.since_ms) }),
             Some(Outcome::Cancelled(_) | Outcome::AllGranted(_)) | None => Err(unknown_outcome()),
         }
     }

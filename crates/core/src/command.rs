@@ -167,8 +167,8 @@ pub struct Terms {
     /// How long to stand in the queue; zero means try.
     pub wait: Span,
     pub policy: Policy,
-    /// When the actor first asked, if this is not its first attempt. Without it an actor is as old as
-    /// its session, or, if it is not the session itself, as this request.
+    /// When the actor first asked. Without it an actor is as old as its session; a time in the future
+    /// counts as now.
     pub since: Option<LogicalTime>,
     /// An older actor that asks by [`Policy::WoundWait`] may take the hold away.
     pub preemptible: bool,

@@ -59,6 +59,44 @@ pub enum Bug {
     WaitersNotInSnapshot,
     /// A table from a snapshot has an empty index of deadlines.
     DeadlinesNotRebuilt,
+    /// A reader is let in beside a writer.
+    SharedBesideExclusive,
+    /// A reader is let in though a writer waits.
+    ReaderOvertakesWriter,
+    /// A semaphore gives out one permit more than it has.
+    PermitsOffByOne,
+    /// An acquire-all is granted what is free of it.
+    AcquireAllInPart,
+    /// A reader becomes the writer under the token that it had.
+    UpgradeKeepsToken,
+    /// Two readers of one resource may both wait to become the writer.
+    TwoUpgraders,
+    /// A lock that is handed over keeps its token.
+    TransferKeepsToken,
+    /// What becomes free under a frozen prefix goes to the next in line.
+    FreezeLetsPromotionPass,
+    /// A session that expires leaves no door closed.
+    LockDelayForgottenOnExpiry,
+    /// A wounded holder is told so, and holds.
+    WoundedKeepsHold,
+    /// A younger actor waits for an older one though it was to die.
+    YoungerWaits,
+    /// Those ahead in a queue are not looked at for cycles.
+    CycleThroughQueueMissed,
+    /// Of a wait in several queues one place stays when it ends.
+    AcquireAllLeavesAPlace,
+    /// An upgrade loses the deadline of the hold.
+    UpgradeLosesDeadline,
+    /// The first release frees what was entered twice.
+    ReentryNotCounted,
+    /// An operator breaks whatever is held, whichever token was meant.
+    BreakIgnoresToken,
+    /// The numbers of permits that operators set are not in the snapshot.
+    PermitsNotInSnapshot,
+    /// Freezes are not in the snapshot.
+    FreezesNotInSnapshot,
+    /// Doors that a lock delay closes are not in the snapshot.
+    DelaysNotInSnapshot,
 }
 
 const NONE: u8 = u8::MAX;

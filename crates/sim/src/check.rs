@@ -5,11 +5,16 @@
 
 use crate::history::{History, Violation};
 
+pub mod ages;
+pub mod deadlock;
+pub mod doors;
 mod evidence;
 pub mod exclusion;
 pub mod expiry;
 pub mod fence;
 pub mod fifo;
+mod holders;
+pub mod interventions;
 pub mod linearizability;
 mod log;
 pub mod once;
@@ -17,6 +22,7 @@ mod promises;
 pub mod replicas;
 #[cfg(test)]
 mod story;
+pub mod together;
 pub mod tokens;
 pub mod validity;
 pub mod waits;
@@ -38,6 +44,11 @@ pub fn check_with(history: &History, promises: &Promises) -> Vec<Violation> {
     violations.extend(exclusion::check(&evidence));
     violations.extend(tokens::check(&evidence));
     violations.extend(fifo::check(&evidence));
+    violations.extend(together::check(&evidence));
+    violations.extend(deadlock::check(&evidence));
+    violations.extend(ages::check(&evidence));
+    violations.extend(interventions::check(&evidence));
+    violations.extend(doors::check(&evidence, promises));
     violations.extend(validity::check(&evidence));
     violations.extend(once::check(&evidence));
     violations.extend(expiry::check(&evidence, promises));

@@ -9,7 +9,10 @@
 mod answers;
 mod ask;
 mod choose;
+mod operate;
 mod session;
+
+use std::collections::BTreeMap;
 
 use holdfast_client::lease::LocalTime;
 use holdfast_core::{FenceToken, LockName, PublicSessionId, RequestId, SessionId, Span, StreamId};
@@ -20,6 +23,7 @@ use self::session::{Pending, Session};
 use crate::clock::LocalClock;
 use crate::history::RealTime;
 use crate::message::{Body, BrokenStream, ReplyTo, Request, session_of};
+use crate::names::Names;
 use crate::recorder::Recorder;
 use crate::rng::Rng;
 
@@ -29,7 +33,9 @@ pub(crate) struct Client {
     clock: LocalClock,
     rng: Rng,
     nodes: usize,
-    names: Vec<LockName>,
+    names: Names,
+    /// What it last saw of each lock.
+    seen: BTreeMap<LockName, Seen>,
     session: Option<Session>,
     sessions_begun: u64,
     streams_begun: u64,
@@ -42,6 +48,14 @@ pub(crate) struct Client {
     pub(crate) dead: bool,
     /// It starts nothing new.
     pub(crate) draining: bool,
+}
+
+/// What a read told.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    holder: Option<(SessionId, FenceToken)>,
+    /// One of those who wait.
+    waiter: Option<PublicSessionId>,
 }
 
 #[derive(Debug)]
@@ -89,7 +103,7 @@ impl Client {
         clock: LocalClock,
         rng: Rng,
         nodes: usize,
-        names: Vec<LockName>,
+        names: Names,
     ) -> Client {
         Client {
             index,
@@ -97,6 +111,7 @@ impl Client {
             rng,
             nodes,
             names,
+            seen: BTreeMap::new(),
             session: None,
             sessions_begun: 0,
             streams_begun: 0,
@@ -215,6 +230,7 @@ impl Client {
             closing: false,
             given_back: None,
             clock_stood_still: self.clock.is_stopped(),
+            since: None,
         };
         let (stream, linger) = (session.stream, session.linger);
         let open = Ask::Open { public: session.public, stream, ttl, linger };

@@ -8,8 +8,9 @@
 
 use std::collections::BTreeMap;
 
-use holdfast_core::{EndReason, Event, LogIndex, LogicalTime, Outcome, SessionId};
-use holdfast_core::{FenceToken, LockName, RequestId};
+use holdfast_core::command::{Action, Member, Mode, Policy, Terms};
+use holdfast_core::{ActorId, FenceToken, LockName, PublicSessionId, RequestId};
+use holdfast_core::{EndReason, Event, Grant, LogIndex, LogicalTime, Outcome, SessionId, Span};
 use holdfast_replica::NodeId;
 
 /// Real time, in microseconds since the run began. Nobody inside the run can read it.
@@ -110,10 +111,110 @@ pub enum Input {
         token: FenceToken,
         ttl_ms: Option<u64>,
     },
+    /// An acquire in any mode and on any terms, or an acquire-all.
+    Take(Box<Take>),
+    Convert {
+        name: LockName,
+        token: FenceToken,
+        to: Mode,
+        wait_ms: u64,
+        policy: Policy,
+    },
+    Proclaim {
+        name: LockName,
+        token: FenceToken,
+    },
+    Transfer {
+        name: LockName,
+        token: FenceToken,
+        to: PublicSessionId,
+    },
+    /// What an operator asked. It says nothing about the session of the client that sent it.
+    Intervene(Action),
     /// A linearizable read.
     Status {
         name: LockName,
     },
+}
+
+/// What an acquire asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Take {
+    pub actor: ActorId,
+    /// It is an acquire-all, be it of one name.
+    pub all: bool,
+    pub members: Vec<Member>,
+    pub terms: Terms,
+}
+
+impl Input {
+    /// Is it an acquire, of whichever kind?
+    pub(crate) fn is_acquire(&self) -> bool {
+        matches!(self, Input::Acquire { .. } | Input::Take(_))
+    }
+
+    /// The names that an acquire wants.
+    pub(crate) fn acquires(&self) -> impl Iterator<Item = &LockName> {
+        let (one, many) = match self {
+            Input::Acquire { name, .. } => (Some(name), None),
+            Input::Take(take) => (None, Some(take.members.iter().map(|member| &member.name))),
+            _ => (None, None),
+        };
+        one.into_iter().chain(many.into_iter().flatten())
+    }
+
+    /// On which terms, if they were any but the simplest.
+    pub(crate) fn terms(&self) -> Option<&Terms> {
+        match self {
+            Input::Take(take) => Some(&take.terms),
+            _ => None,
+        }
+    }
+
+    /// How long it was willing to wait, if it is something that can.
+    pub(crate) fn wait_ms(&self) -> Option<u64> {
+        match self {
+            Input::Acquire { wait_ms, .. } | Input::Convert { wait_ms, .. } => Some(*wait_ms),
+            Input::Take(take) => Some(take.terms.wait.as_ms()),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn ttl_ms(&self) -> Option<u64> {
+        match self {
+            Input::Acquire { ttl_ms, .. } => *ttl_ms,
+            Input::Take(take) => take.terms.ttl.map(Span::as_ms),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn max_hold_ms(&self) -> Option<u64> {
+        match self {
+            Input::Acquire { max_hold_ms, .. } => *max_hold_ms,
+            Input::Take(take) => take.terms.max_hold.map(Span::as_ms),
+            _ => None,
+        }
+    }
+
+    /// What to do when somebody is in the way.
+    pub(crate) fn policy(&self) -> Option<Policy> {
+        match self {
+            Input::Take(take) => Some(take.terms.policy),
+            Input::Convert { policy, .. } => Some(*policy),
+            _ => None,
+        }
+    }
+}
+
+impl ClientOperation {
+    /// What the client was told that it holds.
+    pub(crate) fn grants(&self) -> &[Grant] {
+        match &self.returned {
+            Some((_, Output::Outcome(Outcome::Granted(grant)))) => std::slice::from_ref(grant),
+            Some((_, Output::Outcome(Outcome::GrantedAll(grants)))) => grants,
+            _ => &[],
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -24,6 +24,7 @@ mod fault;
 pub mod history;
 mod message;
 pub mod model;
+mod names;
 mod network;
 mod node;
 mod plan;

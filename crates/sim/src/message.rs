@@ -71,6 +71,8 @@ pub(crate) enum Told {
     Status {
         holder: Option<(SessionId, FenceToken)>,
         waiters: u64,
+        /// One of those.
+        waiter: Option<PublicSessionId>,
     },
     /// It stands in the queue; its answer comes later.
     Queued,
@@ -87,7 +89,7 @@ pub(crate) enum Refusal {
 
 #[derive(Clone, Debug)]
 pub(crate) enum Notice {
-    HoldEnded { acquire: RequestId },
+    HoldEnded { name: LockName, acquire: RequestId },
     SessionEnded,
 }
 

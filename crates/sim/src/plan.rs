@@ -16,7 +16,8 @@ const TRUSTED_PPM: u64 = 9_900;
 pub(crate) struct Plan {
     pub(crate) settings: Settings,
     pub(crate) clients: usize,
-    pub(crate) hot_names: usize,
+    /// How many locks are plain, mixed, and semaphores.
+    pub(crate) names: [usize; 3],
     pub(crate) quality: Quality,
     /// The mean time between two actions of a client.
     pub(crate) pace_us: u64,
@@ -47,7 +48,8 @@ impl Plan {
                 segment_bytes: 512 * rng.between(8, 64),
             },
             clients: rng.between(6, 12) as usize,
-            hot_names: rng.between(3, 6) as usize,
+            names: [rng.between(2, 3), rng.between(2, 4), rng.between(1, 2)]
+                .map(|count| count as usize),
             quality: Quality {
                 delay_us: (200, rng.between(1_000, 30_000)),
                 loss_permille: if rng.percent(50) { rng.below(10) } else { 0 },

@@ -175,6 +175,93 @@ pub const ALL: &[Mutant] = &[
         Planted::Core(core::Bug::DeadlinesNotRebuilt),
     ),
     mutant(
+        "shared-beside-exclusive",
+        "core/table/admission.rs",
+        Planted::Core(core::Bug::SharedBesideExclusive),
+    ),
+    mutant(
+        "reader-overtakes-writer",
+        "core/table/admission.rs",
+        Planted::Core(core::Bug::ReaderOvertakesWriter),
+    ),
+    mutant(
+        "permits-off-by-one",
+        "core/table/admission.rs",
+        Planted::Core(core::Bug::PermitsOffByOne),
+    ),
+    mutant(
+        "acquire-all-in-part",
+        "core/command/acquire.rs",
+        Planted::Core(core::Bug::AcquireAllInPart),
+    ),
+    mutant(
+        "upgrade-keeps-token",
+        "core/table/promotion.rs",
+        Planted::Core(core::Bug::UpgradeKeepsToken),
+    ),
+    mutant("two-upgraders", "core/command/convert.rs", Planted::Core(core::Bug::TwoUpgraders)),
+    mutant(
+        "transfer-keeps-token",
+        "core/command/transfer.rs",
+        Planted::Core(core::Bug::TransferKeepsToken),
+    ),
+    mutant(
+        "freeze-lets-promotion-pass",
+        "core/table/promotion.rs",
+        Planted::Core(core::Bug::FreezeLetsPromotionPass),
+    ),
+    mutant(
+        "lock-delay-forgotten-on-expiry",
+        "core/table/ending.rs",
+        Planted::Core(core::Bug::LockDelayForgottenOnExpiry),
+    ),
+    mutant(
+        "wounded-keeps-hold",
+        "core/command/acquire.rs",
+        Planted::Core(core::Bug::WoundedKeepsHold),
+    ),
+    mutant("younger-waits", "core/command/acquire.rs", Planted::Core(core::Bug::YoungerWaits)),
+    mutant(
+        "cycle-through-queue-missed",
+        "core/table/deadlock.rs",
+        Planted::Core(core::Bug::CycleThroughQueueMissed),
+    ),
+    mutant(
+        "acquire-all-leaves-a-place",
+        "core/table/waiting.rs",
+        Planted::Core(core::Bug::AcquireAllLeavesAPlace),
+    ),
+    mutant(
+        "upgrade-loses-deadline",
+        "core/table/promotion.rs",
+        Planted::Core(core::Bug::UpgradeLosesDeadline),
+    ),
+    mutant(
+        "reentry-not-counted",
+        "core/command/release.rs",
+        Planted::Core(core::Bug::ReentryNotCounted),
+    ),
+    mutant(
+        "break-ignores-token",
+        "core/command/intervene.rs",
+        Planted::Core(core::Bug::BreakIgnoresToken),
+    ),
+    mutant(
+        "permits-not-in-snapshot",
+        "core/table/snapshot.rs",
+        Planted::Core(core::Bug::PermitsNotInSnapshot),
+    ),
+    mutant(
+        "freezes-not-in-snapshot",
+        "core/table/snapshot.rs",
+        Planted::Core(core::Bug::FreezesNotInSnapshot),
+    ),
+    mutant(
+        "delays-not-in-snapshot",
+        "core/table/snapshot.rs",
+        Planted::Core(core::Bug::DelaysNotInSnapshot),
+    ),
+    mutant(
         "time-restarts-at-zero",
         "replica/replica.rs",
         Planted::Replica(replica::Bug::TimeRestartsAtZero),

@@ -2,6 +2,7 @@
 //! learns does not compile here until somebody has decided where it comes from.
 
 use holdfast_core::Command;
+use holdfast_core::command::Action;
 
 /// The kinds of commands, in the order of the table that `coverage` prints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -19,8 +20,14 @@ pub enum CommandKind {
     Convert,
     Proclaim,
     Transfer,
-    Intervene,
+    Break,
+    MoveHold,
+    Freeze,
+    Thaw,
+    SetPermits,
+    KillSession,
     BeginTerm,
+    /// The last: see [`CommandKind::ALL`].
     Tick,
 }
 
@@ -28,13 +35,15 @@ pub enum CommandKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     Client,
+    Operator,
     /// A node does, about a client whose stream broke.
     Stream,
     Leader,
 }
 
 impl CommandKind {
-    pub const ALL: [CommandKind; 11] = [
+    /// Each at the place of its number, and so many as the last says: none can be left out.
+    pub const ALL: [CommandKind; CommandKind::Tick as usize + 1] = [
         CommandKind::OpenSession,
         CommandKind::AttachStream,
         CommandKind::DetachStream,
@@ -44,6 +53,16 @@ impl CommandKind {
         CommandKind::Cancel,
         CommandKind::Release,
         CommandKind::Renew,
+        CommandKind::AcquireAll,
+        CommandKind::Convert,
+        CommandKind::Proclaim,
+        CommandKind::Transfer,
+        CommandKind::Break,
+        CommandKind::MoveHold,
+        CommandKind::Freeze,
+        CommandKind::Thaw,
+        CommandKind::SetPermits,
+        CommandKind::KillSession,
         CommandKind::BeginTerm,
         CommandKind::Tick,
     ];
@@ -63,7 +82,14 @@ impl CommandKind {
             Command::Convert { .. } => CommandKind::Convert,
             Command::Proclaim { .. } => CommandKind::Proclaim,
             Command::Transfer { .. } => CommandKind::Transfer,
-            Command::Intervene(_) => CommandKind::Intervene,
+            Command::Intervene(intervention) => match intervention.action {
+                Action::Break { .. } => CommandKind::Break,
+                Action::Transfer { .. } => CommandKind::MoveHold,
+                Action::Freeze { .. } => CommandKind::Freeze,
+                Action::Thaw { .. } => CommandKind::Thaw,
+                Action::SetPermits { .. } => CommandKind::SetPermits,
+                Action::KillSession { .. } => CommandKind::KillSession,
+            },
             Command::BeginTerm { .. } => CommandKind::BeginTerm,
             Command::Tick => CommandKind::Tick,
         }
@@ -82,8 +108,13 @@ impl CommandKind {
             | CommandKind::AcquireAll
             | CommandKind::Convert
             | CommandKind::Proclaim
-            | CommandKind::Transfer
-            | CommandKind::Intervene => Origin::Client,
+            | CommandKind::Transfer => Origin::Client,
+            CommandKind::Break
+            | CommandKind::MoveHold
+            | CommandKind::Freeze
+            | CommandKind::Thaw
+            | CommandKind::SetPermits
+            | CommandKind::KillSession => Origin::Operator,
             CommandKind::DetachStream => Origin::Stream,
             CommandKind::BeginTerm | CommandKind::Tick => Origin::Leader,
         }
@@ -104,9 +135,26 @@ impl CommandKind {
             CommandKind::Convert => "convert",
             CommandKind::Proclaim => "proclaim",
             CommandKind::Transfer => "transfer",
-            CommandKind::Intervene => "intervene",
+            CommandKind::Break => "break",
+            CommandKind::MoveHold => "move-hold",
+            CommandKind::Freeze => "freeze",
+            CommandKind::Thaw => "thaw",
+            CommandKind::SetPermits => "set-permits",
+            CommandKind::KillSession => "kill-session",
             CommandKind::BeginTerm => "begin-term",
             CommandKind::Tick => "tick",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::CommandKind;
+
+    #[test]
+    fn every_kind_stands_in_its_place() {
+        for (number, kind) in CommandKind::ALL.into_iter().enumerate() {
+            assert_eq!(kind as usize, number, "{}", kind.name());
         }
     }
 }

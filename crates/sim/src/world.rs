@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 
-use holdfast_core::LockName;
 use holdfast_replica::NodeId;
 
 use crate::agenda::Agenda;
@@ -13,6 +12,7 @@ use crate::coverage::Coverage;
 use crate::fault::{ActiveFault, FaultKind, Undo};
 use crate::history::{Happening, RealTime, StoreWrite};
 use crate::message::{Body, Message, Place, Request};
+use crate::names::Names;
 use crate::network::Network;
 use crate::node::{self, Incoming, Node, StartFailure};
 use crate::plan::Plan;
@@ -91,13 +91,12 @@ impl World {
             let clock = LocalClock::new(rng.below(1 << 40), drift);
             nodes.push(Node::new(index, plan.settings.clone(), clock, rng));
         }
-        let names = |count| (0..count).filter_map(|n| LockName::new(&format!("hot-{n}")).ok());
         let mut clients = Vec::new();
         for index in 0..plan.clients {
             let mut rng = root.fork(200 + index as u64);
             let clock = LocalClock::new(rng.below(1 << 40), Plan::drift_ppm(&mut rng));
-            let own = LockName::new(&format!("own-{index}")).ok();
-            let names = names(plan.hot_names).chain(own).collect();
+            let [plain, mixed, semaphores] = plan.names;
+            let names = Names::new(index, plain, mixed, semaphores);
             clients.push(Client::new(index, clock, rng, plan.settings.nodes, names));
         }
         let network = Network::new(root.fork(2), nodes.len(), clients.len(), plan.quality);

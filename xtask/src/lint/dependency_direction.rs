@@ -14,6 +14,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("holdfast-proto", &["holdfast-core"]),
     ("holdfast-server", &["holdfast-core", "holdfast-proto", "holdfast-replica", "holdfast-wal"]),
     ("holdfast-client", &["holdfast-proto"]),
+    ("holdfast-bench", &["holdfast-client", "holdfast-proto"]),
     ("holdfast", &["holdfast-client", "holdfast-proto", "holdfast-server"]),
     (
         "holdfast-sim",

@@ -13,21 +13,21 @@ use crate::support::{Cluster, PlainSession, call_with_bytes, hold};
 
 const DAY_MS: u64 = 24 * 60 * 60 * 1_000;
 
-fn reason(status: &Status) -> String {
+pub(crate) fn reason(status: &Status) -> String {
     let reason = status.metadata().get("holdfast-reason");
     reason.map(|reason| reason.to_str().unwrap().to_owned()).unwrap_or_default()
 }
 
 /// A cluster with one session that holds one lock, and the log index before anything bad came.
-struct Scene {
-    cluster: Cluster,
-    session: PlainSession,
-    token: u64,
+pub(crate) struct Scene {
+    pub(crate) cluster: Cluster,
+    pub(crate) session: PlainSession,
+    pub(crate) token: u64,
     log_index: u64,
 }
 
 impl Scene {
-    async fn set() -> Scene {
+    pub(crate) async fn set() -> Scene {
         let cluster = Cluster::start(3).await;
         let leader = cluster.leader().await;
         let session = cluster.client_of(leader).open(Duration::from_secs(300)).await;
@@ -38,7 +38,7 @@ impl Scene {
     }
 
     /// A good acquire, to be spoiled.
-    fn acquire(&self) -> AcquireRequest {
+    pub(crate) fn acquire(&self) -> AcquireRequest {
         AcquireRequest {
             session_id: self.session.id.clone(),
             request_id: 1_000,
@@ -74,7 +74,7 @@ impl Scene {
     }
 
     /// Nothing was written, and everything still works.
-    async fn check(self) {
+    pub(crate) async fn check(self) {
         for id in self.cluster.ids() {
             let view = self.cluster.view_of(id).await.unwrap();
             assert_eq!(view.commit_index, self.log_index, "node {id} wrote something");

@@ -1,30 +1,9 @@
 //! The command line as scripts rely on it: exit codes, what goes to stdout, JSON.
 
-use std::process::{Command, Output, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
-use serde_json::Value;
-
-use crate::support::{Cluster, eventually, holdfast, stage};
-
-/// Runs `holdfast ARGS` against the cluster.
-async fn run(cluster: &Cluster, args: &[&str]) -> Output {
-    let mut command = holdfast();
-    command.args(args).env("HOLDFAST_ENDPOINTS", cluster.endpoints());
-    output(command).await
-}
-
-async fn output(mut command: Command) -> Output {
-    tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap()
-}
-
-fn json(output: &Output) -> Value {
-    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
-}
+use crate::support::{Cluster, eventually, holdfast, json, output, run, stage, text};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_exit_code_of_lock_is_the_child_s_own() {

@@ -5,13 +5,18 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 
+mod acquire_all;
 mod backup;
 mod bad_input;
+mod bad_input_of_modes;
+mod bank;
 mod command_line;
 mod disconnection;
 mod expiry;
 mod fairness;
+mod interventions;
 mod membership;
+mod modes;
 mod recovery;
 mod replacement;
 mod strangers;

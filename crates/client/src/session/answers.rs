@@ -10,14 +10,18 @@ use holdfast_proto::v1::cancel_response::Outcome as CancelOutcome;
 use holdfast_proto::v1::notice::Kind as NoticeKind;
 use holdfast_proto::v1::{Answer, Failure, Notice, Reason, ServerFrame};
 
-use super::Handle;
 use super::request::{AcquireCall, Request};
 use super::state::Session;
 use crate::backoff::Backoff;
 use crate::clock;
-use crate::error::{AcquireError, Cycle, LossReason, Lost, Rejection, RenewError, Since};
-use crate::guard::{Guard, Hold, ReleaseOutcome};
-use crate::lease::{HoldId, LocalTime, LogicalTime, RenewalId, safe_end};
+use crate::error::{
+    AcquireError, Cycle, HoldError, LossReason, Lost, Rejection, RenewError, Since,
+};
+use crate::guard::ReleaseOutcome;
+use crate::hold::HoldRef;
+use crate::lease::{LocalTime, LogicalTime, RenewalId, safe_end};
+
+mod grant;
 
 /// What an answer or notice means for the stream it came on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,8 +45,10 @@ impl Verdict {
             Verdict::GoOn => 0,
             Verdict::Move { .. } if !names_leader(verdict) => 1,
             Verdict::Move { .. } => 2,
-            Verdict::SessionLost(_) => 3,
-            Verdict::Closed => 4,
+            // What an answer was refused with; a notice in the same frame tells more.
+            Verdict::SessionLost(LossReason::SessionExpired) => 3,
+            Verdict::SessionLost(_) => 4,
+            Verdict::Closed => 5,
         };
         if rank(&other) > rank(&self) { other } else { self }
     }
@@ -86,6 +92,7 @@ impl Session {
     fn on_notice(&mut self, notice: Notice) -> Verdict {
         match notice.kind {
             Some(NoticeKind::Queued(queued)) => {
+                // The answer to a convert is not found again by what it holds: it stays unacknowledged.
                 if let Some(Request::Acquire(call)) = self.requests.get_mut(queued.request_id) {
                     if let Some(on_queued) = call.on_queued.take() {
                         on_queued(queued.position);
@@ -96,7 +103,7 @@ impl Session {
             }
             Some(NoticeKind::HoldEnded(ended)) => {
                 let reason = LossReason::of_hold(ended.reason());
-                self.end_hold(HoldId(ended.acquire_request_id), reason);
+                self.end_hold(ended.acquire_request_id, &ended.name, reason);
                 Verdict::GoOn
             }
             Some(NoticeKind::SessionEnded(ended)) => {
@@ -144,7 +151,7 @@ impl Session {
             _ => {}
         }
         if let Some(Request::Renew { hold, .. }) = self.requests.get(id) {
-            let hold = hold.id;
+            let hold = hold.lease;
             if let Some(mut leases) = self.leases().filter(|_| !failure.may_have_happened) {
                 leases.renewal_refused(hold, RenewalId(id));
             }
@@ -156,8 +163,21 @@ impl Session {
                 let _ = call.reply.send(Err(AcquireError::Lost(lost)));
             }
             (Request::Renew { hold, reply, .. }, Reason::NotHeld) => {
-                hold.lose(LossReason::Ended);
+                hold.end(LossReason::Ended);
                 let _ = reply.send(Err(Lost { reason: hold.loss_or_closed() }.into()));
+            }
+            (Request::Proclaim { hold, reply, .. }, Reason::NotHeld) => {
+                hold.end(LossReason::Ended);
+                let _ = reply.send(Err(HoldError::Lost(Lost { reason: hold.loss_or_closed() })));
+            }
+            (Request::Transfer { hold, reply, .. }, Reason::NotHeld) => {
+                hold.end(LossReason::Ended);
+                let _ = reply.send(Err(HoldError::Lost(Lost { reason: hold.loss_or_closed() })));
+            }
+            (Request::Convert(call), Reason::NotHeld | Reason::GrantEnded) => {
+                call.hold.end(LossReason::Ended);
+                let reason = call.hold.loss_or_closed();
+                let _ = call.reply.send(Err(Lost { reason }.into()));
             }
             (request, _) => request.reject(Rejection::of(failure)),
         });
@@ -167,7 +187,7 @@ impl Session {
     /// Nobody waits for the answer any more, and the node has not carried the request out.
     fn give_up(&mut self, id: u64) {
         // Its cancel is on the way, and settles both. Until then an earlier copy may be granted.
-        if !matches!(self.requests.get(id), Some(Request::Acquire(_))) {
+        if !self.requests.get(id).is_some_and(Request::is_abandoned) {
             self.requests.settle(id);
         }
     }
@@ -178,7 +198,7 @@ impl Session {
         let Some((request, first_sent_at)) = self.requests.settle(id) else {
             return;
         };
-        self.forget_ticket(&request);
+        self.note_settled(&request);
         let own_wait = request.own_wait();
         let Request::Acquire(call) = request else { return };
         let may_be_over = first_sent_at.is_none_or(|at| safe_end(at, own_wait) <= clock::now());
@@ -199,6 +219,9 @@ impl Session {
             (Request::Acquire(call), AnswerResult::Acquire(response)) => {
                 self.on_acquired(id, call, response);
             }
+            (Request::Convert(call), AnswerResult::Acquire(response)) => {
+                self.on_converted(call, response);
+            }
             (Request::Cancel { target }, AnswerResult::Cancel(response)) => {
                 self.on_cancelled(target, response);
             }
@@ -210,9 +233,16 @@ impl Session {
             (Request::Renew { hold, reply, .. }, AnswerResult::Renew(response)) => {
                 if let Some(mut leases) = self.leases() {
                     let deadline = response.deadline_ms.map(LogicalTime);
-                    leases.renewed(hold.id, RenewalId(id), deadline);
+                    leases.renewed(hold.lease, RenewalId(id), deadline);
                 }
                 let _ = reply.send(Ok(()));
+            }
+            (Request::Proclaim { reply, .. }, AnswerResult::Proclaim(_)) => {
+                let _ = reply.send(Ok(()));
+            }
+            (Request::Transfer { hold, reply, .. }, AnswerResult::Transfer(response)) => {
+                self.end_hold(hold.key.acquire, &hold.name, LossReason::Transferred);
+                let _ = reply.send(Ok(response.token));
             }
             (Request::Close { reply }, AnswerResult::Close(_)) => {
                 if let Some(reply) = reply {
@@ -223,7 +253,7 @@ impl Session {
             (Request::KeepAlive, AnswerResult::KeepAlive(_)) => {}
             (request, _) => {
                 let words = "an answer that does not fit its request".to_owned();
-                self.forget_ticket(&request);
+                self.note_settled(&request);
                 request.reject(unknown_answer(words));
             }
         }
@@ -232,14 +262,10 @@ impl Session {
 
     fn on_acquired(&mut self, id: u64, call: AcquireCall, response: v1::AcquireResponse) {
         self.tickets.remove(&call.ticket);
+        let at = LogicalTime(response.logical_time_ms);
         let outcome = match response.outcome {
-            Some(AcquireOutcome::Granted(grant)) => match call.handle {
-                Some(handle) => self.take_hold(id, grant, handle),
-                None => {
-                    self.release_unwanted(grant);
-                    return;
-                }
-            },
+            Some(AcquireOutcome::Granted(grant)) => self.take_holds(id, &call, vec![grant], at),
+            Some(AcquireOutcome::AllGranted(all)) => self.take_holds(id, &call, all.grants, at),
             Some(AcquireOutcome::Busy(_)) => Err(AcquireError::Busy),
             Some(AcquireOutcome::TimedOut(_)) => Err(AcquireError::TimedOut),
             Some(AcquireOutcome::Deadlock(deadlock)) => {
@@ -250,67 +276,63 @@ impl Session {
             }
             // Only this client cancels, and only when the caller is gone.
             Some(AcquireOutcome::Cancelled(_)) => Err(AcquireError::Closed),
-            Some(AcquireOutcome::AllGranted(_)) | None => Err(AcquireError::Rejected(
-                unknown_answer("an outcome that this version does not know".to_owned()),
-            )),
+            None => Err(AcquireError::Rejected(unknown_outcome())),
         };
-        // If the caller is gone by now the guard comes back here, and dropping it releases.
+        // If the caller is gone by now the guards come back here, and dropping them releases.
         let _ = call.reply.send(outcome);
     }
 
-    fn take_hold(
-        &mut self,
-        id: u64,
-        grant: v1::Grant,
-        handle: Handle,
-    ) -> Result<Guard, AcquireError> {
-        let Some(leases) = self.shared_leases() else {
-            return Err(AcquireError::SessionLost(LossReason::Ended));
-        };
-        let hold_id = HoldId(id);
-        if let Some(mut leases) = self.leases() {
-            leases.granted(hold_id, grant.deadline_ms.map(LogicalTime));
-        }
-        let hold = Arc::new(Hold::new(hold_id, self.number, grant, leases));
-        self.holds.insert(hold_id, Arc::clone(&hold));
-        Ok(Guard::new(hold, handle))
-    }
-
-    /// The acquire is settled here if its own answer has not come, so exactly one of the two answers
+    /// The request is settled here if its own answer has not come, so exactly one of the two answers
     /// leads to a release.
     fn on_cancelled(&mut self, target: u64, response: v1::CancelResponse) {
         let Some((request, _)) = self.requests.settle(target) else {
             return;
         };
-        self.forget_ticket(&request);
-        if let Some(CancelOutcome::AlreadyGranted(grant)) = response.outcome {
-            self.release_unwanted(grant);
+        let grants = match response.outcome {
+            Some(CancelOutcome::AlreadyGranted(grant)) => vec![grant],
+            Some(CancelOutcome::AllAlreadyGranted(all)) => all.grants,
+            _ => Vec::new(),
+        };
+        match &request {
+            // The hold is the guard's, whether it was converted or not.
+            Request::Convert(call) => grants.iter().for_each(|grant| call.hold.convert(grant)),
+            Request::Acquire(call) => self.release_unwanted(target, call, grants),
+            _ => {}
+        }
+        self.note_settled(&request);
+    }
+
+    fn release_unwanted(&mut self, id: u64, call: &AcquireCall, grants: Vec<v1::Grant>) {
+        for grant in grants {
+            let acquire = self.acquire_of(id, call, &grant);
+            let meant = HoldRef { name: grant.name, token: grant.token, acquire };
+            self.requests.stage(Request::Release { meant, reply: None });
         }
     }
 
-    fn release_unwanted(&mut self, grant: v1::Grant) {
-        self.requests.stage(Request::Release { name: grant.name, token: grant.token, reply: None });
-    }
-
-    pub(crate) fn end_hold(&mut self, id: HoldId, reason: LossReason) {
-        if let Some(hold) = self.holds.remove(&id) {
-            hold.lose(reason);
-        }
-        if let Some(mut leases) = self.leases() {
-            leases.ended(id);
+    /// The guards that entered a hold several times lose it together.
+    fn end_hold(&mut self, acquire: u64, name: &str, reason: LossReason) {
+        let ended: Vec<_> =
+            self.holds_of(acquire).filter(|hold| hold.name == name).map(Arc::clone).collect();
+        for hold in ended {
+            hold.end(reason);
+            self.forget_hold(&hold);
         }
     }
 
     fn settle(&mut self, id: u64, finish: impl FnOnce(Request)) {
         if let Some((request, _)) = self.requests.settle(id) {
-            self.forget_ticket(&request);
+            self.note_settled(&request);
             finish(request);
         }
     }
 
-    fn forget_ticket(&mut self, request: &Request) {
-        if let Request::Acquire(call) = request {
-            self.tickets.remove(&call.ticket);
+    fn note_settled(&mut self, request: &Request) {
+        if let Some(ticket) = request.ticket() {
+            self.tickets.remove(&ticket);
+        }
+        if let Request::Convert(call) = request {
+            self.stop_converting(&call.hold);
         }
     }
 
@@ -340,8 +362,11 @@ fn logical_time_of(result: &AnswerResult) -> Option<LogicalTime> {
 }
 
 fn release_outcome(outcome: v1::ReleaseOutcome) -> Result<ReleaseOutcome, Rejection> {
-    ReleaseOutcome::from_wire(outcome)
-        .ok_or_else(|| unknown_answer("an outcome that this version does not know".to_owned()))
+    ReleaseOutcome::from_wire(outcome).ok_or_else(unknown_outcome)
+}
+
+pub(super) fn unknown_outcome() -> Rejection {
+    unknown_answer("an outcome that this version does not know".to_owned())
 }
 
 fn unknown_answer(words: String) -> Rejection {

@@ -3,12 +3,14 @@
 //! - [`task`]: the loop: connect, converse, reconnect.
 //! - [`request`]: what is sent, and who waits for the answer.
 //! - [`answers`]: what an answer or a notice changes.
+//! - [`convert`]: what waits for the end of a conversion.
 //! - [`hello`]: one try to get a stream from one node.
 //!
 //! The queue to the task has no bound of its own: each entry belongs to a caller who waits for it, or
 //! to a guard that was dropped.
 
 mod answers;
+mod convert;
 mod hello;
 mod request;
 mod state;
@@ -22,12 +24,16 @@ use holdfast_proto::v1::Owner;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::endpoints::Endpoints;
-use crate::error::{ConnectError, Rejection, RenewError, Unavailable};
-use crate::guard::{Hold, ReleaseOutcome};
+use crate::error::{ConnectError, HoldError, Rejection, RenewError, Unavailable};
+use crate::guard::ReleaseOutcome;
+use crate::hold::Hold;
 use crate::trouble::Troubles;
 
+pub(crate) use convert::ConvertCall;
 pub(crate) use hello::words_of;
-pub(crate) use request::{AcquireCall, whole_ms};
+pub(crate) use request::{AcquireCall, Wanted, whole_ms};
+
+pub(crate) type ReleaseReply = oneshot::Sender<Result<ReleaseOutcome, Rejection>>;
 
 /// What every session of a client is opened with.
 #[derive(Debug, Clone)]
@@ -41,23 +47,48 @@ pub(crate) struct Settings {
 #[derive(Debug)]
 pub(crate) enum Command {
     Acquire(AcquireCall),
-    /// The caller of this acquire is gone.
+    Convert(ConvertCall),
+    /// The caller of this acquire or convert is gone.
     Abandon(Ticket),
     Release {
         hold: Arc<Hold>,
-        reply: Option<oneshot::Sender<Result<ReleaseOutcome, Rejection>>>,
+        reply: Option<ReleaseReply>,
     },
     Renew {
         hold: Arc<Hold>,
         ttl: Option<Duration>,
         reply: oneshot::Sender<Result<(), RenewError>>,
     },
+    Proclaim {
+        hold: Arc<Hold>,
+        metadata: Vec<u8>,
+        reply: oneshot::Sender<Result<(), HoldError>>,
+    },
+    Transfer {
+        hold: Arc<Hold>,
+        to: String,
+        reply: oneshot::Sender<Result<u64, HoldError>>,
+    },
     Close {
         reply: oneshot::Sender<()>,
     },
 }
 
-/// Names a call of `acquire` from before it has a request id.
+impl Command {
+    /// The hold that it is about.
+    fn hold(&self) -> Option<&Hold> {
+        match self {
+            Command::Convert(call) => Some(&call.hold),
+            Command::Release { hold, .. }
+            | Command::Renew { hold, .. }
+            | Command::Proclaim { hold, .. }
+            | Command::Transfer { hold, .. } => Some(hold),
+            Command::Acquire(_) | Command::Abandon(_) | Command::Close { .. } => None,
+        }
+    }
+}
+
+/// Names a call of `acquire` or `convert` from before it has a request id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Ticket(u64);
 

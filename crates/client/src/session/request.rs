@@ -9,26 +9,41 @@ use holdfast_proto::v1;
 use holdfast_proto::v1::operation::Kind;
 use tokio::sync::oneshot;
 
-use super::{Handle, Ticket};
-use crate::error::{AcquireError, LossReason, Lost, Rejection, RenewError};
-use crate::guard::{Guard, Hold, ReleaseOutcome};
+use super::convert::ConvertCall;
+use super::{Handle, ReleaseReply, Ticket};
+use crate::error::{
+    AcquireError, ConvertError, HoldError, LossReason, Lost, Rejection, RenewError,
+};
+use crate::guard::{Guard, ReleaseOutcome};
+use crate::hold::{Hold, HoldRef};
+use crate::limits::{check_metadata, check_name, check_names};
 
 #[derive(Debug)]
 pub(crate) enum Request {
     Acquire(AcquireCall),
-    /// Of an acquire whose caller is gone.
+    Convert(ConvertCall),
+    /// Of an acquire or a convert whose caller is gone.
     Cancel {
         target: u64,
     },
     Release {
-        name: String,
-        token: u64,
-        reply: Option<oneshot::Sender<Result<ReleaseOutcome, Rejection>>>,
+        meant: HoldRef,
+        reply: Option<ReleaseReply>,
     },
     Renew {
         hold: Arc<Hold>,
         ttl: Option<Duration>,
         reply: oneshot::Sender<Result<(), RenewError>>,
+    },
+    Proclaim {
+        hold: Arc<Hold>,
+        metadata: Vec<u8>,
+        reply: oneshot::Sender<Result<(), HoldError>>,
+    },
+    Transfer {
+        hold: Arc<Hold>,
+        to: String,
+        reply: oneshot::Sender<Result<u64, HoldError>>,
     },
     KeepAlive,
     Close {
@@ -36,13 +51,71 @@ pub(crate) enum Request {
     },
 }
 
+/// What an acquire asks for. Without its request id.
+#[derive(Debug)]
+pub(crate) enum Wanted {
+    One(v1::AcquireRequest),
+    All(v1::AcquireAllRequest),
+}
+
+impl Wanted {
+    fn to_kind(&self, request_id: u64) -> Kind {
+        match self {
+            Wanted::One(request) => {
+                Kind::Acquire(v1::AcquireRequest { request_id, ..request.clone() })
+            }
+            Wanted::All(request) => {
+                Kind::AcquireAll(v1::AcquireAllRequest { request_id, ..request.clone() })
+            }
+        }
+    }
+
+    /// Whether a node could take it at all.
+    pub(crate) fn check(&self) -> Result<(), Rejection> {
+        match self {
+            Wanted::One(request) => {
+                check_name(&request.name)?;
+                check_metadata(&request.metadata)
+            }
+            Wanted::All(request) => {
+                check_names(request.members.iter().map(|member| member.name.as_str()))?;
+                check_metadata(&request.metadata)
+            }
+        }
+    }
+
+    fn wait_ms(&self) -> u64 {
+        match self {
+            Wanted::One(request) => request.wait_ms,
+            Wanted::All(request) => request.wait_ms,
+        }
+    }
+
+    pub(crate) fn actor(&self) -> u64 {
+        match self {
+            Wanted::One(request) => request.actor,
+            Wanted::All(request) => request.actor,
+        }
+    }
+
+    pub(crate) fn since_ms(&self) -> Option<u64> {
+        match self {
+            Wanted::One(request) => request.since_ms,
+            Wanted::All(request) => request.since_ms,
+        }
+    }
+
+    pub(crate) fn is_reentrant(&self) -> bool {
+        matches!(self, Wanted::One(request) if request.reentrant)
+    }
+}
+
 /// One call of `acquire`.
 pub(crate) struct AcquireCall {
-    /// Without its request id.
-    pub(crate) request: v1::AcquireRequest,
+    pub(crate) wanted: Wanted,
     pub(crate) ticket: Ticket,
-    /// Dropping the guard in it releases the lock, so a grant that finds no caller is not kept.
-    pub(crate) reply: oneshot::Sender<Result<Guard, AcquireError>>,
+    /// Dropping the guards in it releases the locks, so a grant that finds no caller is not kept.
+    pub(crate) reply: oneshot::Sender<Result<Vec<Guard>, AcquireError>>,
     pub(crate) on_queued: Option<Box<dyn FnOnce(u64) + Send>>,
     /// Set when it first goes out, for the caller who runs out of patience.
     pub(crate) was_sent: Arc<AtomicBool>,
@@ -52,11 +125,6 @@ pub(crate) struct AcquireCall {
 }
 
 impl AcquireCall {
-    /// The caller is gone: a grant is to be released.
-    pub(crate) fn abandon(&mut self) {
-        self.handle = None;
-    }
-
     pub(crate) fn is_abandoned(&self) -> bool {
         self.handle.is_none()
     }
@@ -65,25 +133,41 @@ impl AcquireCall {
 impl Request {
     pub(crate) fn to_operation(&self, request_id: u64) -> v1::Operation {
         let kind = match self {
-            Request::Acquire(call) => {
-                Kind::Acquire(v1::AcquireRequest { request_id, ..call.request.clone() })
-            }
+            Request::Acquire(call) => call.wanted.to_kind(request_id),
+            Request::Convert(call) => Kind::Convert(call.to_wire(request_id)),
             Request::Cancel { target } => Kind::Cancel(v1::CancelRequest {
                 request_id,
                 target: *target,
                 ..Default::default()
             }),
-            Request::Release { name, token, .. } => Kind::Release(v1::ReleaseRequest {
+            Request::Release { meant, .. } => Kind::Release(v1::ReleaseRequest {
                 request_id,
-                name: name.clone(),
-                token: *token,
+                name: meant.name.clone(),
+                token: meant.token,
+                acquire_request_id: meant.acquire,
                 ..Default::default()
             }),
             Request::Renew { hold, ttl, .. } => Kind::Renew(v1::RenewRequest {
                 request_id,
                 name: hold.name.clone(),
-                token: hold.token,
+                token: hold.token(),
+                acquire_request_id: hold.key.acquire,
                 ttl_ms: ttl.map(whole_ms),
+                ..Default::default()
+            }),
+            Request::Proclaim { hold, metadata, .. } => Kind::Proclaim(v1::ProclaimRequest {
+                request_id,
+                name: hold.name.clone(),
+                token: hold.token(),
+                acquire_request_id: hold.key.acquire,
+                metadata: metadata.clone(),
+                ..Default::default()
+            }),
+            Request::Transfer { hold, to, .. } => Kind::Transfer(v1::TransferRequest {
+                request_id,
+                name: hold.name.clone(),
+                token: hold.token(),
+                to_public_session_id: to.clone(),
                 ..Default::default()
             }),
             Request::KeepAlive => {
@@ -96,31 +180,72 @@ impl Request {
         v1::Operation { kind: Some(kind) }
     }
 
+    /// How many names it carries: by these the size of a frame is bounded.
+    pub(crate) fn name_count(&self) -> usize {
+        match self {
+            Request::Acquire(AcquireCall { wanted: Wanted::All(request), .. }) => {
+                request.members.len().max(1)
+            }
+            _ => 1,
+        }
+    }
+
     /// How long the answer may take by the request's own will.
     pub(crate) fn own_wait(&self) -> Duration {
         match self {
-            Request::Acquire(call) => Duration::from_millis(call.request.wait_ms),
+            Request::Acquire(call) => Duration::from_millis(call.wanted.wait_ms()),
+            Request::Convert(call) => Duration::from_millis(call.wait_ms),
             _ => Duration::ZERO,
         }
     }
 
-    /// Whether a node that sent it back is to get it again. An acquire whose caller is gone is ended
-    /// by its cancel, and a renewal that nobody waits for is not needed. The rest belongs to the
+    /// Whether a node that sent it back is to get it again. What can wait and whose caller is gone is
+    /// ended by its cancel, and a renewal that nobody waits for is not needed. The rest belongs to the
     /// session.
     pub(crate) fn is_worth_retrying(&self) -> bool {
         match self {
-            Request::Acquire(call) => !call.is_abandoned(),
+            Request::Acquire(_) | Request::Convert(_) => !self.is_abandoned(),
             Request::Renew { reply, .. } => !reply.is_closed(),
+            Request::Proclaim { reply, .. } => !reply.is_closed(),
             Request::Cancel { .. }
+            | Request::Transfer { .. }
             | Request::Release { .. }
             | Request::KeepAlive
             | Request::Close { .. } => true,
         }
     }
 
+    /// The caller of an acquire or a convert is gone: a cancel goes out for it.
+    pub(crate) fn abandon(&mut self) {
+        match self {
+            Request::Acquire(call) => call.handle = None,
+            Request::Convert(call) => call.is_abandoned = true,
+            _ => {}
+        }
+    }
+
+    pub(crate) fn is_abandoned(&self) -> bool {
+        match self {
+            Request::Acquire(call) => call.is_abandoned(),
+            Request::Convert(call) => call.is_abandoned,
+            _ => false,
+        }
+    }
+
+    /// For what can be abandoned.
+    pub(crate) fn ticket(&self) -> Option<Ticket> {
+        match self {
+            Request::Acquire(call) => Some(call.ticket),
+            Request::Convert(call) => Some(call.ticket),
+            _ => None,
+        }
+    }
+
     pub(crate) fn note_sent(&self) {
-        if let Request::Acquire(call) = self {
-            call.was_sent.store(true, Ordering::Relaxed);
+        match self {
+            Request::Acquire(call) => call.was_sent.store(true, Ordering::Relaxed),
+            Request::Convert(call) => call.was_sent.store(true, Ordering::Relaxed),
+            _ => {}
         }
     }
 
@@ -134,7 +259,16 @@ impl Request {
             Request::Release { reply: Some(reply), .. } => {
                 let _ = reply.send(Ok(ReleaseOutcome::Expired));
             }
+            Request::Convert(call) => {
+                let _ = call.reply.send(Err(Lost { reason }.into()));
+            }
             Request::Renew { reply, .. } => {
+                let _ = reply.send(Err(Lost { reason }.into()));
+            }
+            Request::Proclaim { reply, .. } => {
+                let _ = reply.send(Err(Lost { reason }.into()));
+            }
+            Request::Transfer { reply, .. } => {
                 let _ = reply.send(Err(Lost { reason }.into()));
             }
             Request::Close { reply: Some(reply) } => {
@@ -155,8 +289,19 @@ impl Request {
             Request::Release { reply: Some(reply), .. } => {
                 let _ = reply.send(Err(rejection));
             }
+            Request::Convert(call) => {
+                let _ = call.reply.send(Err(ConvertError::Rejected(rejection)));
+            }
             Request::Renew { reply, .. } => {
                 let _ = reply.send(Err(RenewError::Rejected(rejection)));
+            }
+            Request::Proclaim { reply, .. } => {
+                let _ = reply.send(Err(HoldError::Rejected(rejection)));
+            }
+            Request::Transfer { hold, reply, .. } => {
+                // If it may have been done, the guard stays without a token.
+                hold.set_leaving(rejection.may_have_happened);
+                let _ = reply.send(Err(HoldError::Rejected(rejection)));
             }
             // Refused or not, the client is done with its session.
             Request::Close { reply: Some(reply) } => {
@@ -175,7 +320,7 @@ impl Request {
 impl fmt::Debug for AcquireCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AcquireCall")
-            .field("name", &self.request.name)
+            .field("wanted", &self.wanted)
             .field("is_abandoned", &self.is_abandoned())
             .finish_non_exhaustive()
     }

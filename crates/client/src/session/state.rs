@@ -9,11 +9,11 @@ use holdfast_proto::v1;
 use holdfast_proto::v1::operation::Kind;
 
 use super::request::{Request, whole_ms};
-use super::{Settings, Ticket};
+use super::{Command, Settings, Ticket};
 use crate::error::{ConnectError, LossReason};
-use crate::guard::Hold;
+use crate::hold::{Hold, HoldKey};
 use crate::in_flight::InFlight;
-use crate::lease::{HoldId, Leases, LocalTime, LogicalTime};
+use crate::lease::{Leases, LocalTime, LogicalTime};
 
 /// How long an answer may take, beyond the request's own wait, before another node is asked.
 const ANSWER_PATIENCE_MIN: Duration = Duration::from_millis(500);
@@ -26,7 +26,12 @@ pub(crate) struct Session {
     pub(crate) number: u64,
     pub(crate) requests: InFlight<Request>,
     pub(crate) tickets: HashMap<Ticket, u64>,
-    pub(crate) holds: BTreeMap<HoldId, Arc<Hold>>,
+    pub(crate) holds: BTreeMap<HoldKey, Arc<Hold>>,
+    /// Holds whose conversion has no answer yet, and what has to wait for it: until then it is not known
+    /// under which token they are held.
+    pub(crate) converting: BTreeMap<HoldKey, Vec<Command>>,
+    /// What need not wait any longer.
+    pub(crate) ready: Vec<Command>,
     /// `None` until the session is open.
     leases: Option<Arc<Mutex<Leases>>>,
     /// When the open was first sent: the answer to a retry may be that of the first try.
@@ -58,6 +63,8 @@ impl Session {
             requests: InFlight::new(),
             tickets: HashMap::new(),
             holds: BTreeMap::new(),
+            converting: BTreeMap::new(),
+            ready: Vec::new(),
             leases: None,
             open_sent_at: None,
             heartbeat: None,
@@ -114,12 +121,31 @@ impl Session {
     /// The session is over: whoever waits or holds is told.
     pub(crate) fn end(&mut self, reason: LossReason) {
         for hold in std::mem::take(&mut self.holds).into_values() {
-            hold.lose(reason);
+            hold.end(reason);
         }
         for request in self.requests.drain() {
             request.fail_with_lost_session(reason);
         }
         self.tickets.clear();
+        for waiting in std::mem::take(&mut self.converting).into_values() {
+            self.ready.extend(waiting);
+        }
+    }
+
+    /// The hold is no longer this client's, or will not be in a moment.
+    pub(crate) fn forget_hold(&mut self, hold: &Hold) {
+        self.holds.remove(&hold.key);
+        // Guards that entered it again still need the lease.
+        let is_entered = self.holds_of(hold.key.acquire).any(|other| other.lease == hold.lease);
+        if !is_entered && let Some(mut leases) = self.leases() {
+            leases.ended(hold.lease);
+        }
+    }
+
+    /// The holds that the cluster knows by this acquire.
+    pub(crate) fn holds_of(&self, acquire: u64) -> impl Iterator<Item = &Arc<Hold>> {
+        let key = |entry| HoldKey { acquire, entry };
+        self.holds.range(key(0)..=key(u64::MAX)).map(|(_, hold)| hold)
     }
 
     pub(crate) fn stage_heartbeat_if_due(&mut self, now: LocalTime) {

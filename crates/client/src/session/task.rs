@@ -21,11 +21,12 @@ use crate::clock;
 use crate::endpoints::Endpoints;
 use crate::error::{ConnectError, LossReason, Lost, Rejection};
 use crate::guard::ReleaseOutcome;
+use crate::hold::Hold;
 use crate::lease::RenewalId;
 use crate::trouble::Contact;
 
 /// So that a frame stays far below the servers' message limit, whatever the operations hold.
-const OPERATIONS_PER_FRAME_MAX: usize = 256;
+const NAMES_PER_FRAME_MAX: usize = 256;
 
 /// A client that is done does not wait longer than this for the cluster to hear it.
 const CLOSING_PATIENCE: Duration = Duration::from_secs(2);
@@ -180,6 +181,7 @@ impl Task {
         let first_frame = std::mem::take(&mut stream.first_frame);
         let mut verdict = self.on_frame(first_frame);
         while verdict == Verdict::GoOn {
+            self.accept_ready()?;
             while let Ok(command) = self.inbox.try_recv() {
                 self.accept(command)?;
             }
@@ -268,7 +270,7 @@ impl Task {
     fn flush(&mut self, outbound: &mpsc::UnboundedSender<ClientFrame>) -> Result<(), Verdict> {
         let session = &mut self.session;
         while session.requests.has_staged() {
-            let ids = session.requests.take_staged(OPERATIONS_PER_FRAME_MAX);
+            let ids = session.requests.take_staged(NAMES_PER_FRAME_MAX, Request::name_count);
             let (now, local_now) = (Instant::now(), clock::now());
             let mut operations = Vec::with_capacity(ids.len());
             for id in ids {
@@ -279,7 +281,7 @@ impl Task {
                 if let Request::Renew { hold, ttl: Some(ttl), .. } = request
                     && let Some(mut leases) = session.leases()
                 {
-                    leases.renewal_sent(hold.id, RenewalId(id), local_now, *ttl);
+                    leases.renewal_sent(hold.lease, RenewalId(id), local_now, *ttl);
                 }
                 session.requests.mark_sent(id, local_now, answer_due);
             }
@@ -314,50 +316,77 @@ impl Task {
         }
     }
 
+    /// What had to wait for a conversion.
+    fn accept_ready(&mut self) -> Result<(), Finished> {
+        for command in std::mem::take(&mut self.session.ready) {
+            self.accept(command)?;
+        }
+        Ok(())
+    }
+
     fn accept(&mut self, command: Command) -> Result<(), Finished> {
         let session = &mut self.session;
+        let is_held = command
+            .hold()
+            .is_some_and(|hold| hold.session_number == session.number && !hold.has_ended());
+        let Some(command) = session.unless_converting(command) else { return Ok(()) };
         match command {
             Command::Acquire(call) => {
-                let ticket = call.ticket;
-                let id = session.requests.stage(Request::Acquire(call));
-                session.tickets.insert(ticket, id);
+                session.stage_with_ticket(Request::Acquire(call));
             }
             Command::Abandon(ticket) => self.abandon(ticket),
+            Command::Release { hold, reply } if is_held => {
+                session.forget_hold(&hold);
+                session.requests.stage(Request::Release { meant: hold.meant(), reply });
+            }
             Command::Release { hold, reply } => {
-                if hold.session_number == session.number && !hold.is_known_to_have_ended() {
-                    session.holds.remove(&hold.id);
-                    if let Some(mut leases) = session.leases() {
-                        leases.ended(hold.id);
-                    }
-                    let (name, token) = (hold.name.clone(), hold.token);
-                    session.requests.stage(Request::Release { name, token, reply });
-                } else if let Some(reply) = reply {
+                if hold.session_number == session.number {
+                    session.forget_hold(&hold);
+                }
+                if let Some(reply) = reply {
                     let _ = reply.send(Ok(ReleaseOutcome::Expired));
                 }
             }
-            Command::Renew { hold, ttl, reply } => {
-                if hold.session_number == session.number && !hold.is_known_to_have_ended() {
-                    session.requests.stage(Request::Renew { hold, ttl, reply });
-                } else {
-                    let _ = reply.send(Err(Lost { reason: hold.loss_or_closed() }.into()));
-                }
+            Command::Convert(call) if is_held => session.start_converting(call),
+            Command::Convert(call) => {
+                let _ = call.reply.send(Err(lost(&call.hold).into()));
+            }
+            Command::Renew { hold, ttl, reply } if is_held => {
+                session.requests.stage(Request::Renew { hold, ttl, reply });
+            }
+            Command::Renew { hold, reply, .. } => {
+                let _ = reply.send(Err(lost(&hold).into()));
+            }
+            Command::Proclaim { hold, metadata, reply } if is_held => {
+                session.requests.stage(Request::Proclaim { hold, metadata, reply });
+            }
+            Command::Proclaim { hold, reply, .. } => {
+                let _ = reply.send(Err(lost(&hold).into()));
+            }
+            Command::Transfer { hold, to, reply } if is_held => {
+                session.requests.stage(Request::Transfer { hold, to, reply });
+            }
+            Command::Transfer { hold, reply, .. } => {
+                let _ = reply.send(Err(lost(&hold).into()));
             }
             Command::Close { reply } => return self.start_closing(Some(reply)),
         }
         Ok(())
     }
 
-    /// An acquire that never went out is forgotten. One that did is cancelled, and kept until either
-    /// its own answer or that of the cancel tells whether there is something to release.
+    /// A request that never went out is forgotten. One that did is cancelled, and kept until either its
+    /// own answer or that of the cancel tells whether there is something to release.
     fn abandon(&mut self, ticket: Ticket) {
         let session = &mut self.session;
         let Some(id) = session.tickets.remove(&ticket) else {
             return;
         };
         if !session.requests.was_sent(id) {
-            session.requests.settle(id);
-        } else if let Some(Request::Acquire(call)) = session.requests.get_mut(id) {
-            call.abandon();
+            if let Some((Request::Convert(call), _)) = session.requests.settle(id) {
+                session.stop_converting(&call.hold);
+            }
+        } else if let Some(request) = session.requests.get_mut(id) {
+            request.abandon();
             session.requests.stage(Request::Cancel { target: id });
         }
     }
@@ -391,10 +420,17 @@ impl Task {
         if self.closing_until.is_some() {
             return Err(Finished);
         }
-        self.session =
+        let next =
             Session::new(self.session.number + 1, self.settings.ttl).map_err(|_| Finished)?;
-        Ok(())
+        let lost = std::mem::replace(&mut self.session, next);
+        // They are told that their hold is lost.
+        self.session.ready = lost.ready;
+        self.accept_ready()
     }
+}
+
+fn lost(hold: &Hold) -> Lost {
+    Lost { reason: hold.loss_or_closed() }
 }
 
 fn broken(words: &str) -> Verdict {

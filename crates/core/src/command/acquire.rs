@@ -78,6 +78,15 @@ impl LockTable {
             let wanted = members.iter().map(|member| (&member.name, member.mode));
             return self.grant(holder, question, wanted, &terms, events);
         }
+        #[cfg(feature = "planted")]
+        if crate::planted::Bug::AcquireAllInPart.is_active() && members.len() > 1 {
+            let free = members.iter().filter(|it| self.admits_newcomer(&it.name, it.mode));
+            let free: Vec<Member> = free.cloned().collect();
+            if !free.is_empty() {
+                let wanted = free.iter().map(|member| (&member.name, member.mode));
+                return self.grant(holder, question, wanted, &terms, events);
+            }
+        }
         if let Some(reply) = self.reason_not_to_wait(holder, &members, &terms) {
             return match reply {
                 Reply::Busy => self.answer(&call, question, reply),
@@ -169,6 +178,16 @@ impl LockTable {
         let age = self.age((holder.session, holder.actor), terms.since);
         for member in members {
             for key in self.to_be_wounded(age, &member.name, member.mode) {
+                #[cfg(feature = "planted")]
+                if crate::planted::Bug::WoundedKeepsHold.is_active()
+                    && let Some(resource) = self.resources.get(&member.name)
+                    && let Some(hold) = resource.hold(key)
+                {
+                    let ((session, request), token) = (key, hold.token);
+                    let (name, reason) = (member.name.clone(), EndReason::Wounded);
+                    events.push(Event::HoldEnded { name, session, request, token, reason });
+                    continue;
+                }
                 self.end_hold(&member.name, key, EndReason::Wounded, events);
             }
         }
@@ -204,7 +223,10 @@ impl LockTable {
         let age = self.age(actor, terms.since);
         let waits_for_older =
             |member: &Member| self.waits_for_older(age, &member.name, member.mode);
-        if terms.policy == Policy::WaitDie && members.iter().any(waits_for_older) {
+        let dies = terms.policy == Policy::WaitDie;
+        #[cfg(feature = "planted")]
+        let dies = dies && !crate::planted::Bug::YoungerWaits.is_active();
+        if dies && members.iter().any(waits_for_older) {
             return Some(Reply::Died { since: self.since(holder.session, terms.since) });
         }
         let wants: Vec<Want<'_>> = members.iter().map(want).collect();

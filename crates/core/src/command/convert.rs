@@ -130,6 +130,10 @@ impl LockTable {
         converts: Converts,
         policy: Policy,
     ) -> Option<Box<[CycleLink]>> {
+        #[cfg(feature = "planted")]
+        if crate::planted::Bug::TwoUpgraders.is_active() {
+            return None;
+        }
         let first = self.resources.get(name)?.queue().first().map(|(_, first)| first);
         if let Some(first) = first
             && self.converts(first.session, first.request).is_some()

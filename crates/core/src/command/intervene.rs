@@ -56,6 +56,8 @@ impl LockTable {
         token: Option<FenceToken>,
         events: &mut Vec<Event>,
     ) -> Result<Intervened, Rejection> {
+        #[cfg(feature = "planted")]
+        let token = token.filter(|_| !crate::planted::Bug::BreakIgnoresToken.is_active());
         let resource = self.resources.get(name).ok_or(Rejection::NotHeld)?;
         let meant: Vec<HoldKey> = resource
             .holds()

@@ -74,8 +74,18 @@ impl LockTable {
         });
         let actor = self.sessions.get(&id).and_then(|session| session.waits.get(request));
         let actor = actor.map(|wait| (id, wait.actor));
+        #[cfg(feature = "planted")]
+        let before = self.last_token;
+        #[cfg(feature = "planted")]
+        if crate::planted::Bug::TransferKeepsToken.is_active() {
+            self.last_token = old.token.0 - 1;
+        }
         self.grant_wait(id, request, events);
         let token = FenceToken(self.last_token);
+        #[cfg(feature = "planted")]
+        if crate::planted::Bug::TransferKeepsToken.is_active() {
+            self.last_token = before;
+        }
         // Those before whom it stepped wait for it now; it may wait elsewhere for one of them.
         if let Some(actor) = actor {
             self.end_waits_in_cycles(actor, events);

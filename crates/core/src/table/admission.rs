@@ -19,6 +19,11 @@ impl LockTable {
             return false;
         }
         let Some(resource) = self.resources.get(name) else { return true };
+        #[cfg(feature = "planted")]
+        if crate::planted::Bug::ReaderOvertakesWriter.is_active() && mode == Mode::Shared {
+            return resource.closed_until().is_none()
+                && self.admits(name, resource, mode, Counts::NONE, None);
+        }
         resource.closed_until().is_none()
             && self.admits(name, resource, mode, resource.queue().counts(), None)
     }
@@ -54,6 +59,19 @@ impl LockTable {
             return ahead.total() == 0
                 && resource.holder_count() == 1
                 && resource.hold(key).is_some();
+        }
+        #[cfg(feature = "planted")]
+        {
+            use crate::planted::Bug::{PermitsOffByOne, SharedBesideExclusive};
+            let held = resource.mode();
+            let off_by_one = PermitsOffByOne.is_active()
+                && matches!((held, mode), (Some(Mode::Permit { .. }), Mode::Permit { .. }))
+                && resource.holder_count() + ahead.permits == self.permits_of(name, mode);
+            let beside = SharedBesideExclusive.is_active()
+                && (held, mode) == (Some(Mode::Exclusive), Mode::Shared);
+            if (off_by_one || beside) && ahead.are_all_like(mode) {
+                return true;
+            }
         }
         ahead.are_all_like(mode)
             && match (resource.mode(), mode) {

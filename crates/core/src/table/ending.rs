@@ -74,7 +74,14 @@ impl LockTable {
         if let Some(session) = self.sessions.get_mut(&key.0) {
             session.remember_loss(hold.token, losses_max);
         }
-        self.close_after(name, &hold);
+        #[cfg(feature = "planted")]
+        let forgets_delay = crate::planted::Bug::LockDelayForgottenOnExpiry.is_active()
+            && reason == EndReason::SessionExpired;
+        #[cfg(not(feature = "planted"))]
+        let forgets_delay = false;
+        if !forgets_delay {
+            self.close_after(name, &hold);
+        }
         let (session, request) = key;
         let name = name.clone();
         events.push(Event::HoldEnded { name, session, request, token: hold.token, reason });

@@ -113,7 +113,7 @@ impl LockTable {
             }
             Reply::CancelTooLate => {
                 let grants = match question {
-                    Question::Cancel { target } => self.grants_of(call.session, *target),
+                    Question::Cancel { target } => self.grants_by(call.session, *target),
                     _ => [].into(),
                 };
                 // On a retry the hold may be gone. What counts for the sender is that nothing is held.
@@ -158,6 +158,22 @@ impl LockTable {
             Some(grant) => Outcome::Granted(grant.clone()),
             None => Outcome::Rejected(Rejection::GrantEnded),
         }
+    }
+
+    /// What a session holds by that request: an acquire, a re-entry or a convert. The latter two are
+    /// known by their answer, which is there as long as their sender wants it.
+    fn grants_by(&self, id: SessionId, request: RequestId) -> Box<[Grant]> {
+        let session = self.sessions.get(&id);
+        let answer = session.and_then(|session| session.answers.get(request));
+        let (acquire, name) = match answer.map(|answer| (&answer.question, &answer.reply)) {
+            Some((
+                Question::Acquire { name } | Question::Convert { name, .. },
+                Reply::Reentered { acquire } | Reply::Converted { acquire },
+            )) => (*acquire, name),
+            _ => return self.grants_of(id, request),
+        };
+        let grants = self.grants_of(id, acquire).into_iter();
+        grants.filter(|grant| grant.name == *name).collect()
     }
 
     /// What a session holds by that acquire.

@@ -19,6 +19,8 @@ use crate::event::Event;
 use crate::id::{FenceToken, RequestId, SessionId};
 use crate::name::LockName;
 use crate::outcome::{Grant, Outcome, Rejection};
+#[cfg(feature = "planted")]
+use crate::time::Span;
 
 /// What is to be done with a waiter that nothing is in the way of, here.
 enum Next {
@@ -49,7 +51,10 @@ impl LockTable {
                 self.forget_resource(name);
                 return;
             }
-            if resource.closed_until().is_some() || self.freezes.cover(name) {
+            let frozen = self.freezes.cover(name);
+            #[cfg(feature = "planted")]
+            let frozen = frozen && !crate::planted::Bug::FreezeLetsPromotionPass.is_active();
+            if resource.closed_until().is_some() || frozen {
                 return;
             }
             let Some((ticket, waiter)) = resource.queue().after(passed) else { return };
@@ -244,6 +249,8 @@ impl LockTable {
         let Some(token) = self.next_token() else {
             return Outcome::Rejected(Rejection::TooManyHolds);
         };
+        #[cfg(feature = "planted")]
+        let token = self.token_of_upgrade(name, key, token);
         let hold = self.resources.get_mut(name).and_then(|resource| resource.hold_mut(key));
         let Some(hold) = hold else { return Outcome::Rejected(Rejection::NotHeld) };
         let before = core::mem::replace(&mut hold.token, token);
@@ -251,6 +258,11 @@ impl LockTable {
         let deadline = hold.deadline();
         if let Some(deadline) = deadline {
             self.deadlines.remove(deadline, Due::Hold(key.0, key.1, before));
+            #[cfg(feature = "planted")]
+            let deadline = match crate::planted::Bug::UpgradeLosesDeadline.is_active() {
+                true => deadline.after(Span::from_secs(86_400)),
+                false => deadline,
+            };
             self.deadlines.insert(deadline, Due::Hold(key.0, key.1, token));
         }
         let mut session_deadline = self.now;
@@ -277,6 +289,16 @@ impl LockTable {
 
     pub(crate) fn has_tokens_for(&self, grants: usize) -> bool {
         self.last_token.saturating_add(grants as u64) <= FenceToken::MAX.0
+    }
+
+    /// The token that the reader had, if the bug is planted.
+    #[cfg(feature = "planted")]
+    fn token_of_upgrade(&mut self, name: &LockName, key: HoldKey, new: FenceToken) -> FenceToken {
+        let hold = self.resources.get(name).and_then(|resource| resource.hold(key));
+        match hold.filter(|_| crate::planted::Bug::UpgradeKeepsToken.is_active()) {
+            Some(hold) => hold.token,
+            None => new,
+        }
     }
 
     /// What a table does that does not look whether the session lives.

@@ -112,11 +112,15 @@ impl Session {
 
     /// Does it hold something by this request: an acquire, a re-entry, a conversion?
     pub(crate) fn has_by(&self, request: RequestId) -> bool {
-        let acquire = match self.answers.get(request).map(|answer| &answer.reply) {
+        self.holds.contains_key(&self.acquire_of(request))
+    }
+
+    /// The acquire of the hold that a request entered again or converted; otherwise the request itself.
+    pub(crate) fn acquire_of(&self, request: RequestId) -> RequestId {
+        match self.answers.get(request).map(|answer| &answer.reply) {
             Some(Reply::Reentered { acquire } | Reply::Converted { acquire }) => *acquire,
             _ => request,
-        };
-        self.holds.contains_key(&acquire)
+        }
     }
 
     /// All that it holds, by the acquires.

@@ -110,6 +110,20 @@ impl LockTable {
             }
             self.resources.in_place().retain(|_, resource| !resource.is_unused());
         }
+        if crate::planted::Bug::PermitsNotInSnapshot.is_active() {
+            self.permits.clear();
+        }
+        if crate::planted::Bug::FreezesNotInSnapshot.is_active() {
+            self.freezes = Default::default();
+        }
+        if crate::planted::Bug::DelaysNotInSnapshot.is_active() {
+            for (_, name) in core::mem::take(&mut self.closed) {
+                if let Some(resource) = self.resources.get_mut(&name) {
+                    resource.close_until(None);
+                }
+            }
+            self.resources.in_place().retain(|_, resource| !resource.is_unused());
+        }
         if crate::planted::Bug::DeadlinesNotRebuilt.is_active() {
             self.deadlines = Default::default();
         }

@@ -102,6 +102,12 @@ impl LockTable {
     /// Gives up the places of a wait that its session no longer has.
     pub(crate) fn leave_queues(&mut self, id: SessionId, request: RequestId, wait: &Wait) {
         for place in wait.places.as_slice() {
+            #[cfg(feature = "planted")]
+            if crate::planted::Bug::AcquireAllLeavesAPlace.is_active()
+                && wait.places.as_slice().iter().position(|it| it.name == place.name) == Some(1)
+            {
+                continue;
+            }
             let Some(resource) = self.resources.get_mut(&place.name) else { continue };
             if resource.queue_mut().remove(place.ticket).is_some() {
                 self.waiter_count -= 1;
@@ -121,7 +127,7 @@ impl LockTable {
     }
 
     /// Where an actor stands, if that is only one place.
-    fn place_if_only(&self, actor: Actor) -> Option<Place> {
+    pub(crate) fn place_if_only(&self, actor: Actor) -> Option<Place> {
         let mut waits = self.waits_of(actor);
         match (waits.next()?.1.places.as_slice(), waits.next()) {
             ([place], None) => Some(place.clone()),

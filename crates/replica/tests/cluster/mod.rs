@@ -110,7 +110,7 @@ impl Cluster {
     }
 
     /// Node n has a fixed election timeout that rises with n, so that node 1 leads first.
-    fn config(&self, node: NodeId) -> ReplicaConfig {
+    pub(crate) fn config(&self, node: NodeId) -> ReplicaConfig {
         let election = 8 + 2 * node.0 as usize;
         ReplicaConfig {
             group: GroupId(1),

@@ -246,6 +246,7 @@ pub(super) fn summary(lock: LockSummary, now: LogicalTime) -> v1::LockSummary {
         public_session_id: first.session.to_string(),
         owner: Some(owner(first.owner)),
         held_for_ms: now.since(first.granted_at).as_ms(),
+        permits: permits(first.mode),
         ..awaited
     }
 }

@@ -1,9 +1,12 @@
 //! What all checkers look at: a history, and what follows from it, worked out once.
 
+use std::collections::HashMap;
 use std::ops::Deref;
 
+use holdfast_core::{RequestId, SessionId};
+
 use super::log::{Entry, Stretch, merged, stretches};
-use crate::history::History;
+use crate::history::{ClientOperation, History};
 
 /// A history with the one log that its replicas applied.
 #[derive(Debug)]
@@ -11,12 +14,18 @@ pub struct Evidence<'a> {
     history: &'a History,
     stretches: Vec<Stretch<'a>>,
     log: Vec<Entry<'a>>,
+    /// Where each request is in the history; of several copies the first.
+    asked: HashMap<(SessionId, RequestId), &'a ClientOperation>,
 }
 
 impl<'a> Evidence<'a> {
     pub fn of(history: &'a History) -> Evidence<'a> {
         let stretches = stretches(history);
-        Evidence { history, log: merged(&stretches), stretches }
+        let mut asked = HashMap::with_capacity(history.operations.len());
+        for operation in &history.operations {
+            asked.entry((operation.session, operation.request)).or_insert(operation);
+        }
+        Evidence { history, log: merged(&stretches), stretches, asked }
     }
 
     /// What each node did.
@@ -27,6 +36,15 @@ impl<'a> Evidence<'a> {
     /// Every entry with events, in order; empty if the log was not recorded.
     pub(super) fn log(&self) -> &[Entry<'a>] {
         &self.log
+    }
+
+    /// What a session asked under this number.
+    pub(super) fn asked(
+        &self,
+        session: SessionId,
+        request: RequestId,
+    ) -> Option<&'a ClientOperation> {
+        self.asked.get(&(session, request)).copied()
     }
 }
 

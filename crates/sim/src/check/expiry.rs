@@ -7,7 +7,9 @@
 
 use std::collections::BTreeMap;
 
-use holdfast_core::{EndReason, Event, FenceToken, LockName, Outcome, Rejection, SessionId};
+use holdfast_core::{
+    EndReason, Event, FenceToken, LockName, Outcome, Rejection, RequestId, SessionId,
+};
 
 use super::evidence::Evidence;
 use super::promises::{ExpiryBound, Promises};
@@ -21,6 +23,7 @@ pub fn check(history: &Evidence<'_>, promises: &Promises) -> Vec<Violation> {
     }
     let sessions = sessions(history);
     let mut open: BTreeMap<SessionId, ()> = BTreeMap::new();
+    let mut holds: BTreeMap<(SessionId, RequestId, &LockName), Held> = BTreeMap::new();
     for entry in history.log() {
         let at = entry.first_applied;
         for event in &entry.events {
@@ -30,32 +33,42 @@ pub fn check(history: &Evidence<'_>, promises: &Promises) -> Vec<Violation> {
                     open.remove(session);
                     let Some(known) = sessions.get(session) else { continue };
                     known.ended(*session, *reason, at, history, promises, &mut findings);
-                    if *reason != EndReason::Closed
+                    if !matches!(reason, EndReason::Closed | EndReason::Killed)
                         && let Some(bound) = &promises.expiry_bound
                     {
                         known.not_late(*session, at, history, promises, bound, &mut findings);
                     }
                 }
-                Event::HoldEnded { name, session, request, token, reason } => {
-                    let Some(known) = sessions.get(session) else { continue };
-                    let acquire = known.operations.iter().find(|operation| {
-                        operation.request == *request
-                            && matches!(operation.input, Input::Acquire { .. })
-                    });
-                    if let Some(acquire) = acquire {
-                        let hold = HoldEnd { name, token: *token, reason: *reason, at };
-                        known.hold_ended(
-                            *session,
-                            acquire,
-                            &hold,
-                            history,
-                            promises,
-                            &mut findings,
-                        );
+                Event::Granted { name, session, request, token, .. } => {
+                    let held = Held { tokens: vec![*token], since: at };
+                    holds.insert((*session, *request, name), held);
+                }
+                Event::Converted { name, session, request, token, .. } => {
+                    if let Some(held) = holds.get_mut(&(*session, *request, name)) {
+                        held.tokens.push(*token);
                     }
+                }
+                Event::Released { name, session, request, .. }
+                | Event::HoldEnded { name, session, request, .. } => {
+                    let held = holds.remove(&(*session, *request, name));
+                    let Some(held) = held else { continue };
+                    let asked = history.asked(*session, *request);
+                    let Some(acquire) = asked.filter(|asked| asked.input.is_acquire()) else {
+                        continue;
+                    };
+                    held.not_late(acquire, name, at, history, promises, &mut findings);
+                    let Event::HoldEnded { reason, .. } = event else { continue };
+                    let Some(known) = sessions.get(session) else { continue };
+                    let hold = HoldEnd { name, tokens: &held.tokens, reason: *reason, at };
+                    known.hold_ended(*session, acquire, &hold, history, promises, &mut findings);
                 }
                 _ => {}
             }
+        }
+    }
+    for ((session, request, name), held) in holds {
+        if let Some(acquire) = history.asked(session, request) {
+            held.not_late(acquire, name, history.end, history, promises, &mut findings);
         }
     }
     if let Some(bound) = &promises.expiry_bound {
@@ -68,9 +81,43 @@ pub fn check(history: &Evidence<'_>, promises: &Promises) -> Vec<Violation> {
     findings.into_violations()
 }
 
+/// A hold that goes on.
+struct Held {
+    /// All that it has had.
+    tokens: Vec<FenceToken>,
+    since: RealTime,
+}
+
+impl Held {
+    /// A max-hold ends it, whatever its holder does.
+    fn not_late(
+        &self,
+        acquire: &ClientOperation,
+        name: &LockName,
+        at: RealTime,
+        history: &History,
+        promises: &Promises,
+        findings: &mut Findings,
+    ) {
+        let Some(ExpiryBound { grace_ms, tick_ms, .. }) = promises.expiry_bound else { return };
+        let Some(max_hold_ms) = acquire.input.max_hold_ms() else { return };
+        let allowed_us = promises.longest_us(max_hold_ms + grace_ms + 2 * tick_ms)
+            + leaderless_us(history, self.since, at);
+        if at.0 > self.since.0.saturating_add(allowed_us) {
+            findings.add(format!(
+                "{}'s hold of {name} was to end after {max_hold_ms} ms, and lasted from {} to {}",
+                Who(acquire.session),
+                At(self.since),
+                At(at)
+            ));
+        }
+    }
+}
+
 struct HoldEnd<'a> {
     name: &'a LockName,
-    token: FenceToken,
+    /// All that it has had.
+    tokens: &'a [FenceToken],
     reason: EndReason,
     at: RealTime,
 }
@@ -103,6 +150,9 @@ fn sessions(history: &History) -> BTreeMap<SessionId, Known<'_>> {
 
 /// Does this answer prove that the lock table heard of the session, and knew it?
 pub(super) fn proves_life(operation: &ClientOperation) -> bool {
+    if matches!(operation.input, Input::Intervene(_)) {
+        return false;
+    }
     match &operation.returned {
         Some((_, Output::Outcome(Outcome::Rejected(rejection)))) => matches!(
             rejection,
@@ -111,6 +161,11 @@ pub(super) fn proves_life(operation: &ClientOperation) -> bool {
                 | Rejection::TooManyHolds
                 | Rejection::TooManyWaits
                 | Rejection::QueueFull
+                | Rejection::Frozen
+                | Rejection::AlreadyHeld
+                | Rejection::OtherPermits { .. }
+                | Rejection::NoPermitsSet
+                | Rejection::NoSuchWaiter
         ),
         Some((_, Output::Outcome(_))) => !matches!(operation.input, Input::Status { .. }),
         Some((_, Output::Status { .. })) | None => false,
@@ -167,20 +222,21 @@ impl Known<'_> {
         promises: &Promises,
         findings: &mut Findings,
     ) {
-        let Input::Acquire { ttl_ms, max_hold_ms, .. } = &acquire.input else { return };
         let renewals = self.operations.iter().filter_map(|operation| match &operation.input {
             Input::Renew { name, token, ttl_ms }
-                if name == hold.name && *token == hold.token && operation.invoked < hold.at =>
+                if name == hold.name
+                    && hold.tokens.contains(token)
+                    && operation.invoked < hold.at =>
             {
                 Some((operation, *ttl_ms))
             }
             _ => None,
         });
         let (since, span_ms) = match hold.reason {
-            EndReason::MaxHold => (acquire.invoked, *max_hold_ms),
+            EndReason::MaxHold => (acquire.invoked, acquire.input.max_hold_ms()),
             EndReason::Ttl => {
                 let mut since = acquire.invoked;
-                let mut shortest_ms = *ttl_ms;
+                let mut shortest_ms = acquire.input.ttl_ms();
                 for (renewal, ttl_ms) in renewals {
                     shortest_ms = match (shortest_ms, ttl_ms) {
                         (Some(known), Some(new)) => Some(known.min(new)),
@@ -203,10 +259,10 @@ impl Known<'_> {
             && promises.is_early(history, since, span_ms, hold.at)
         {
             findings.add(format!(
-                "{}'s hold of {} under {} was ended ({:?}) at {}, {span_ms} ms had not passed since {}",
+                "{}'s hold of {} under {:?} was ended ({:?}) at {}, {span_ms} ms had not passed since {}",
                 Who(session),
                 hold.name,
-                hold.token,
+                hold.tokens,
                 hold.reason,
                 At(hold.at),
                 At(since)
@@ -226,7 +282,8 @@ impl Known<'_> {
     ) {
         let Some(ttl_ms) = self.ttl_ms else { return };
         let could_be_heard = |operation: &&&ClientOperation| {
-            operation.invoked <= at && !matches!(operation.input, Input::Status { .. })
+            let silent = matches!(operation.input, Input::Status { .. } | Input::Intervene(_));
+            operation.invoked <= at && !silent
         };
         let recorded = history.heard.get(&session).map(|heard| &heard[..]).unwrap_or_default();
         let last = recorded.iter().copied().rfind(|heard| *heard <= at);

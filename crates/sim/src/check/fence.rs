@@ -6,11 +6,13 @@
 //! * a client that is paused between looking and writing;
 //! * a client whose own clock stood still;
 //! * a session with a linger shorter than its TTL that was ended because its stream broke. If it ends in any
-//!   other way, its lease is as good as everybody's.
+//!   other way, its lease is as good as everybody's;
+//! * a hold that somebody else took away: an operator, an older actor. Its late writes come under a token that is
+//!   lower than that of the next holder.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use holdfast_core::{EndReason, Event, FenceToken, LockName, Outcome, SessionId};
+use holdfast_core::{EndReason, Event, FenceToken, LockName, Outcome, RequestId, SessionId};
 
 use super::evidence::Evidence;
 use super::words::{At, Findings, Who};
@@ -45,9 +47,11 @@ fn check_store(history: &History, findings: &mut Findings) {
     }
 }
 
+/// A hold, by its acquire.
 struct Hold {
-    session: SessionId,
-    ended: Option<RealTime>,
+    /// All that it has had: a conversion brings another.
+    tokens: Vec<FenceToken>,
+    ended: Option<(RealTime, EndReason)>,
 }
 
 fn openings(history: &History) -> BTreeMap<SessionId, RealTime> {
@@ -75,16 +79,27 @@ fn check_leases(history: &Evidence<'_>, findings: &mut Findings) {
     let openings = openings(history);
     let opened = |session| openings.get(&session).copied().unwrap_or_default();
     let mut disconnected = BTreeSet::new();
-    let mut holds: BTreeMap<(&LockName, FenceToken), Hold> = BTreeMap::new();
+    let mut holds: BTreeMap<(&LockName, SessionId, RequestId), Hold> = BTreeMap::new();
     for entry in history.log() {
         for event in &entry.events {
             match event {
-                Event::Granted { name, session, token, .. } => {
-                    holds.insert((name, *token), Hold { session: *session, ended: None });
+                Event::Granted { name, session, request, token, .. } => {
+                    let hold = Hold { tokens: vec![*token], ended: None };
+                    holds.insert((name, *session, *request), hold);
                 }
-                Event::Released { name, token, .. } | Event::HoldEnded { name, token, .. } => {
-                    if let Some(hold) = holds.get_mut(&(name, *token)) {
-                        hold.ended = Some(entry.first_applied);
+                Event::Converted { name, session, request, token, .. } => {
+                    if let Some(hold) = holds.get_mut(&(name, *session, *request)) {
+                        hold.tokens.push(*token);
+                    }
+                }
+                Event::Released { name, session, request, .. } => {
+                    if let Some(hold) = holds.get_mut(&(name, *session, *request)) {
+                        hold.ended = Some((entry.first_applied, EndReason::Closed));
+                    }
+                }
+                Event::HoldEnded { name, session, request, reason, .. } => {
+                    if let Some(hold) = holds.get_mut(&(name, *session, *request)) {
+                        hold.ended = Some((entry.first_applied, *reason));
                     }
                 }
                 Event::SessionEnded { session, reason: EndReason::Disconnected, .. } => {
@@ -94,9 +109,15 @@ fn check_leases(history: &Evidence<'_>, findings: &mut Findings) {
             }
         }
     }
+    // A session can hold under the token of one run of readers several times, one after the other.
+    let mut by_token: BTreeMap<(&LockName, FenceToken, SessionId), Vec<&Hold>> = BTreeMap::new();
+    for ((name, session, _), hold) in &holds {
+        for token in &hold.tokens {
+            by_token.entry((name, *token, *session)).or_default().push(hold);
+        }
+    }
     for write in &history.writes {
-        let hold = holds.get(&(&write.name, write.token));
-        let Some(hold) = hold.filter(|hold| hold.session == write.session) else {
+        let Some(holds) = by_token.get(&(&write.name, write.token, write.session)) else {
             findings.add(format!(
                 "{} wrote to {} under {} at {}, which was never granted to it",
                 Who(write.session),
@@ -106,14 +127,19 @@ fn check_leases(history: &Evidence<'_>, findings: &mut Findings) {
             ));
             continue;
         };
+        if holds.iter().any(|hold| hold.ended.is_none()) {
+            continue;
+        }
         let lost_its_stream =
-            short_linger.contains(&hold.session) && disconnected.contains(&hold.session);
+            short_linger.contains(&write.session) && disconnected.contains(&write.session);
         let only_the_token = history.rates_broken || write.clock_stood_still || lost_its_stream;
-        if let Some(ended) = hold.ended.filter(|_| !only_the_token)
-            && ended.0 + history.clocks.leapt_us(opened(hold.session), ended) < write.believed.0
+        let last = holds.iter().filter_map(|hold| hold.ended).max_by_key(|(ended, _)| *ended);
+        if let Some((ended, reason)) =
+            last.filter(|(_, reason)| !only_the_token && !by_others(*reason))
+            && ended.0 + history.clocks.leapt_us(opened(write.session), ended) < write.believed.0
         {
             findings.add(format!(
-                "{} believed in its lease of {} under {} at {}; the hold had ended at {}",
+                "{} believed in its lease of {} under {} at {}; the hold had ended at {} ({reason:?})",
                 Who(write.session),
                 write.name,
                 write.token,
@@ -124,10 +150,18 @@ fn check_leases(history: &Evidence<'_>, findings: &mut Findings) {
     }
 }
 
+/// No lease foresees that somebody steps in.
+fn by_others(reason: EndReason) -> bool {
+    matches!(
+        reason,
+        EndReason::Broken | EndReason::Wounded | EndReason::Killed | EndReason::Transferred
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::check;
-    use crate::check::story::{Story, ended, granted, hold_ended, ms};
+    use crate::check::story::*;
     use holdfast_core::EndReason;
 
     fn two_holds_in_a_row() -> Story {
@@ -222,6 +256,28 @@ mod tests {
     fn a_token_that_was_never_granted_is_found() {
         let mut story = two_holds_in_a_row();
         story.write("a", 1, 2, 25, true);
+        assert_eq!(found(&story), 1);
+    }
+
+    #[test]
+    fn who_lost_its_hold_to_somebody_else_has_only_its_token() {
+        for (reason, violations) in [(EndReason::Broken, 0), (EndReason::SessionExpired, 1)] {
+            let mut story = Story::default();
+            story.log(10, [granted("a", 1, 1, 1), hold_ended_by("a", 1, 1, 1, reason)]);
+            story.write("a", 1, 1, 15, true);
+            assert_eq!(found(&story), violations, "{reason:?}");
+        }
+    }
+
+    #[test]
+    fn readers_write_under_one_token_each_while_it_holds() {
+        let shared = holdfast_core::command::Mode::Shared;
+        let mut story = Story::default();
+        story.log(10, [granted_as("a", 1, 1, 1, shared), granted_as("a", 2, 1, 1, shared)]);
+        story.log(20, [hold_ended("a", 1, 1, 1)]);
+        story.write("a", 2, 1, 25, true);
+        assert_eq!(found(&story), 0);
+        story.write("a", 1, 1, 26, true);
         assert_eq!(found(&story), 1);
     }
 }

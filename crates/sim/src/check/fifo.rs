@@ -1,40 +1,75 @@
-//! First come, first served: a lock goes to the earliest of those who wait for it, and nobody who did not
-//! queue gets it while somebody waits.
+//! First come, first served: nobody is granted what somebody ahead of it waits for and could not share with it;
+//! and nobody who did not queue is served before those who did. A conversion goes before all others. A lock
+//! that is handed to a chosen one is exempt.
 
 use std::collections::{BTreeMap, VecDeque};
 
-use holdfast_core::{Event, LockName, RequestId, SessionId};
+use holdfast_core::command::{Action, Mode};
+use holdfast_core::{EndReason, Event, LockName, RequestId, SessionId};
 
 use super::evidence::Evidence;
+use super::holders::Holders;
 use super::words::{Findings, Which};
-use crate::history::Violation;
+use crate::history::{Input, Violation};
+
+#[derive(Clone, Copy)]
+struct Waiter {
+    who: (SessionId, RequestId),
+    mode: Mode,
+}
 
 pub fn check(history: &Evidence<'_>) -> Vec<Violation> {
     let mut findings = Findings::of("fifo");
-    let mut queues: BTreeMap<&LockName, VecDeque<(SessionId, RequestId)>> = BTreeMap::new();
+    let mut queues: BTreeMap<&LockName, VecDeque<Waiter>> = BTreeMap::new();
+    let mut holders = Holders::default();
+    let mut permits: BTreeMap<&LockName, u32> = BTreeMap::new();
     for entry in history.log() {
         let index = entry.index.0;
+        let mut handed_over = None;
         for event in &entry.events {
             match event {
-                Event::Queued { name, session, request, .. } => {
-                    queues.entry(name).or_default().push_back((*session, *request));
-                }
-                Event::Granted { name, session, request, .. } => {
-                    let first = queues.get(name).and_then(|queue| queue.front());
-                    if let Some((waiting, since)) = first
-                        && (*waiting, *since) != (*session, *request)
-                    {
-                        findings.add(format!(
-                            "{name} was granted to {} at index {index}, past {}, which was first in line",
-                            Which(*session, *request),
-                            Which(*waiting, *since),
-                        ));
+                Event::Queued { name, session, request, mode, .. } => {
+                    let waiter = Waiter { who: (*session, *request), mode: *mode };
+                    let asked = history.asked(*session, *request).map(|asked| &asked.input);
+                    let queue = queues.entry(name).or_default();
+                    match asked {
+                        Some(Input::Convert { .. }) => queue.push_front(waiter),
+                        _ => queue.push_back(waiter),
                     }
                 }
+                Event::Granted { name, session, request, mode, .. } => {
+                    let who = (*session, *request);
+                    let queue = queues.get(name).into_iter().flatten();
+                    let ahead = queue.take_while(|waiter| waiter.who != who).copied();
+                    let ahead: Vec<Waiter> = ahead.collect();
+                    let passed = match mode {
+                        Mode::Permit { limit: stated } => {
+                            let limit = permits.get(name).unwrap_or(stated);
+                            let taken = holders.of(name).len() + ahead.len();
+                            let enough = taken < *limit as usize;
+                            ahead.iter().find(|other| !enough || !can_share(other.mode, *mode))
+                        }
+                        _ => ahead.iter().find(|other| !can_share(other.mode, *mode)),
+                    };
+                    if let Some(passed) = passed
+                        && handed_over != Some(name)
+                    {
+                        findings.add(format!(
+                            "{name} was granted to {} at index {index}, past {}, which was before it",
+                            Which(*session, *request),
+                            Which(passed.who.0, passed.who.1),
+                        ));
+                    }
+                    handed_over = None;
+                }
+                Event::HoldEnded { name, reason: EndReason::Transferred, .. } => {
+                    handed_over = Some(name);
+                }
                 Event::WaitEnded { names, session, request, .. } => {
+                    let who = (*session, *request);
                     for name in names.iter() {
                         let queue = queues.entry(name).or_default();
-                        match queue.iter().position(|waiter| *waiter == (*session, *request)) {
+                        match queue.iter().position(|waiter| waiter.who == who) {
                             Some(place) => drop(queue.remove(place)),
                             None => findings.add(format!(
                                 "{} ended a wait for {name} at index {index} that it had not begun",
@@ -43,18 +78,36 @@ pub fn check(history: &Evidence<'_>) -> Vec<Violation> {
                         }
                     }
                 }
+                Event::Intervened(intervention) => {
+                    if let Action::SetPermits { name, limit } = &intervention.action {
+                        match limit {
+                            Some(limit) => drop(permits.insert(name, *limit)),
+                            None => drop(permits.remove(name)),
+                        }
+                    }
+                }
                 _ => {}
             }
+            holders.follow(event);
         }
     }
     findings.into_violations()
 }
 
+/// Could both hold it, if there are permits enough?
+fn can_share(one: Mode, other: Mode) -> bool {
+    matches!(
+        (one, other),
+        (Mode::Shared, Mode::Shared) | (Mode::Permit { .. }, Mode::Permit { .. })
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::check;
-    use crate::check::story::{Story, granted, grants, queued, wait_ended};
-    use holdfast_core::Outcome;
+    use crate::check::story::*;
+    use holdfast_core::command::Mode;
+    use holdfast_core::{EndReason, Outcome};
 
     fn three_waiters() -> Story {
         let mut story = Story::default();
@@ -92,5 +145,37 @@ mod tests {
         story.log(3, [wait_ended("a", 1, 1, Outcome::TimedOut)]);
         story.log(4, [wait_ended("a", 1, 1, Outcome::Cancelled)]);
         assert_eq!(check(&story.evidence()).len(), 1);
+    }
+
+    #[test]
+    fn a_reader_that_overtakes_a_writer_is_found() {
+        let mut story = Story::default();
+        story.log(1, [granted_as("a", 9, 1, 1, Mode::Shared), queued("a", 1, 1)]);
+        story.log(2, [granted_as("a", 2, 1, 1, Mode::Shared)]);
+        assert_eq!(check(&story.evidence()).len(), 1);
+    }
+
+    #[test]
+    fn readers_may_pass_readers_and_a_chosen_one_everybody() {
+        let mut story = Story::default();
+        story.log(1, [granted("a", 9, 1, 1)]);
+        story.log(2, [queued_as("a", 1, 1, Mode::Shared), queued_as("a", 2, 1, Mode::Shared)]);
+        story.log(3, [released("a", 9, 1, 1), granted_as("a", 2, 1, 2, Mode::Shared)]);
+        assert_eq!(check(&story.evidence()), []);
+        let mut story = three_waiters();
+        let handed_over = hold_ended_by("a", 9, 1, 1, EndReason::Transferred);
+        story.log(3, [handed_over, granted("a", 3, 1, 2), wait_ended("a", 3, 1, grants("a", 2))]);
+        assert_eq!(check(&story.evidence()), []);
+    }
+
+    #[test]
+    fn a_permit_that_those_ahead_leave_over_may_be_taken() {
+        for (limit, violations) in [(3, 0), (2, 1)] {
+            let permit = Mode::Permit { limit };
+            let mut story = Story::default();
+            story.log(1, [granted_as("a", 9, 1, 1, permit), queued_as("a", 1, 1, permit)]);
+            story.log(2, [granted_as("a", 2, 1, 2, permit)]);
+            assert_eq!(check(&story.evidence()).len(), violations, "{limit}");
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use holdfast_core::command::Mode;
 use holdfast_core::{Event, FenceToken, LockName, Outcome, Rejection, RequestId, SessionId};
 
 use super::evidence::Evidence;
@@ -23,8 +24,15 @@ pub fn check(history: &Evidence<'_>) -> Vec<Violation> {
 /// What requests did, as the log has it.
 #[derive(Default)]
 struct Effects<'a> {
-    granted: BTreeMap<(SessionId, RequestId), (&'a LockName, FenceToken)>,
-    released: BTreeSet<(SessionId, FenceToken)>,
+    /// By request: an acquire-all has several.
+    granted: BTreeMap<(SessionId, RequestId), BTreeMap<&'a LockName, FenceToken>>,
+    /// All tokens under which a session ever held a name: conversions bring new ones, re-entry none.
+    held: BTreeSet<(SessionId, &'a LockName, FenceToken)>,
+    /// Tokens of runs of readers: one session can hold under the same one again.
+    shared: BTreeSet<FenceToken>,
+    /// By acquire.
+    released: BTreeSet<(SessionId, RequestId, &'a LockName)>,
+    released_tokens: BTreeSet<(SessionId, &'a LockName, FenceToken)>,
 }
 
 impl<'a> Effects<'a> {
@@ -34,18 +42,33 @@ impl<'a> Effects<'a> {
             let index = entry.index.0;
             for event in &entry.events {
                 match event {
-                    Event::Granted { name, session, request, token, .. } => {
-                        let before = effects.granted.insert((*session, *request), (name, *token));
-                        if let Some((first_name, first_token)) = before {
+                    Event::Granted { name, session, request, token, mode, .. } => {
+                        let granted = effects.granted.entry((*session, *request)).or_default();
+                        let known: Option<FenceToken> = granted.values().next().copied();
+                        let asked = history.asked(*session, *request);
+                        let is_one = asked.is_none_or(|it| it.input.acquires().count() == 1);
+                        let again = granted.insert(name, *token).is_some() || is_one;
+                        if let Some(first_token) = known.filter(|_| again) {
                             findings.add(format!(
-                                "{} was granted {name} under {token} at index {index}, after \
-                                 {first_name} under {first_token}",
+                                "{} was granted {name} under {token} at index {index}, after it had been \
+                                 granted under {first_token}",
                                 Which(*session, *request)
                             ));
                         }
+                        effects.held.insert((*session, name, *token));
+                        if *mode == Mode::Shared {
+                            effects.shared.insert(*token);
+                        }
                     }
-                    Event::Released { name, session, token, .. } => {
-                        let is_first = effects.released.insert((*session, *token));
+                    Event::Converted { name, session, mode, token, .. } => {
+                        effects.held.insert((*session, name, *token));
+                        if *mode == Mode::Shared {
+                            effects.shared.insert(*token);
+                        }
+                    }
+                    Event::Released { name, session, request, token } => {
+                        effects.released_tokens.insert((*session, name, *token));
+                        let is_first = effects.released.insert((*session, *request, name));
                         if !is_first {
                             findings.add(format!(
                                 "{} released {name} under {token} twice, again at index {index}",
@@ -61,32 +84,43 @@ impl<'a> Effects<'a> {
     }
 
     /// Was the client told what happened?
-    fn compare(&self, operation: &ClientOperation, findings: &mut Findings) {
+    fn compare(&self, operation: &'a ClientOperation, findings: &mut Findings) {
         let Some((_, Output::Outcome(outcome))) = &operation.returned else { return };
         let (session, request) = (operation.session, operation.request);
+        let granted = self.granted.get(&(session, request));
         match (&operation.input, outcome) {
-            (Input::Acquire { name, .. }, Outcome::Granted(grant)) => {
-                let granted = self.granted.get(&(session, request));
-                if granted != Some(&(name, grant.token)) {
-                    findings.add(format!(
-                        "{} was told that it holds {name} under {}; the log has {granted:?}",
-                        Which(session, request),
-                        grant.token
-                    ));
+            (input, Outcome::Granted(_) | Outcome::GrantedAll(_)) => {
+                let enters_again = input.terms().is_some_and(|terms| terms.reentrant);
+                for grant in operation.grants() {
+                    let under = (session, &grant.name, grant.token);
+                    let is_own = granted.and_then(|names| names.get(&grant.name));
+                    let fits = match input {
+                        Input::Convert { .. } => self.held.contains(&under),
+                        _ if enters_again && is_own.is_none() => self.held.contains(&under),
+                        _ => is_own == Some(&grant.token),
+                    };
+                    if !fits {
+                        findings.add(format!(
+                            "{} was told that it holds {} under {}; the log has {granted:?}",
+                            Which(session, request),
+                            grant.name,
+                            grant.token
+                        ));
+                    }
                 }
             }
-            (Input::Acquire { name, .. }, outcome) if means_never_granted(outcome) => {
-                if let Some((_, token)) = self.granted.get(&(session, request)) {
+            (input, outcome) if input.is_acquire() && means_never_granted(outcome) => {
+                if let Some(granted) = granted {
                     findings.add(format!(
-                        "{} was told {outcome:?} for {name}, and the log granted it under {token}",
+                        "{} was told {outcome:?}, and the log granted it {granted:?}",
                         Which(session, request)
                     ));
                 }
             }
             (Input::Cancel { target }, Outcome::CancelDone) => {
-                if let Some((name, token)) = self.granted.get(&(session, *target)) {
+                if let Some(granted) = self.granted.get(&(session, *target)) {
                     findings.add(format!(
-                        "{} cancelled {} for good, and the log granted it {name} under {token}",
+                        "{} cancelled {} for good, and the log granted it {granted:?}",
                         Which(session, request),
                         Which(session, *target)
                     ));
@@ -94,10 +128,22 @@ impl<'a> Effects<'a> {
             }
             (Input::Release { name, token }, Outcome::Release(answer)) => {
                 use holdfast_core::ReleaseAnswer::{Expired, Released};
-                let released = self.released.contains(&(session, *token));
-                if (*answer == Released && !released) || (*answer == Expired && released) {
+                let released = self.released_tokens.contains(&(session, name, *token));
+                let contradicts = *answer == Expired && released && !self.shared.contains(token);
+                if (*answer == Released && !released) || contradicts {
                     findings.add(format!(
                         "{} was told {answer:?} for {name} under {token}; released in the log: {released}",
+                        Which(session, request)
+                    ));
+                }
+            }
+            (Input::Transfer { name, .. }, Outcome::Transferred { token }) => {
+                // Somebody else has it, and under this token nobody else ever.
+                let mut holders =
+                    self.held.iter().filter(|(_, held, by)| held == &name && by == token);
+                if holders.next().is_none() {
+                    findings.add(format!(
+                        "{} was told that {name} is held under {token} now, and it was not granted so",
                         Which(session, request)
                     ));
                 }
@@ -113,8 +159,17 @@ fn means_never_granted(outcome: &Outcome) -> bool {
         Outcome::Busy
             | Outcome::TimedOut
             | Outcome::Cancelled
+            | Outcome::Deadlock(_)
+            | Outcome::Died { .. }
             | Outcome::Rejected(
-                Rejection::TooManyHolds | Rejection::TooManyWaits | Rejection::QueueFull
+                Rejection::TooManyHolds
+                    | Rejection::TooManyWaits
+                    | Rejection::QueueFull
+                    | Rejection::Frozen
+                    | Rejection::AlreadyHeld
+                    | Rejection::OtherPermits { .. }
+                    | Rejection::NoPermitsSet
+                    | Rejection::InvalidMode
             )
     )
 }
@@ -126,9 +181,13 @@ fn compare_copies(history: &History, findings: &mut Findings) {
         let is_request = matches!(
             operation.input,
             Input::Acquire { .. }
+                | Input::Take(_)
                 | Input::Cancel { .. }
                 | Input::Release { .. }
                 | Input::Renew { .. }
+                | Input::Convert { .. }
+                | Input::Proclaim { .. }
+                | Input::Transfer { .. }
         );
         let Some((_, Output::Outcome(outcome))) = &operation.returned else { continue };
         if !is_request {
@@ -147,11 +206,12 @@ fn compare_copies(history: &History, findings: &mut Findings) {
 
 /// Can both be the answer to one request, in this order?
 fn agree(first: &Outcome, second: &Outcome) -> bool {
-    use Outcome::{CancelNothing, CancelTooLate, Granted, Queued, Rejected, Renewed};
+    use Outcome::{CancelNothing, CancelTooLate, Granted, GrantedAll, Queued, Rejected, Renewed};
     match (first, second) {
         (_, Rejected(Rejection::AnswerDiscarded | Rejection::UnknownSession)) => true,
         (Granted(first), Granted(second)) => first.token == second.token,
-        (Granted(_), Rejected(Rejection::GrantEnded)) | (Queued { .. }, _) => true,
+        (GrantedAll(first), GrantedAll(second)) => second.len() <= first.len(),
+        (Granted(_) | GrantedAll(_), Rejected(Rejection::GrantEnded)) | (Queued { .. }, _) => true,
         (CancelTooLate(first), CancelTooLate(second)) => second.len() <= first.len(),
         (CancelTooLate(_), CancelNothing) => true,
         (Renewed { .. }, Renewed { .. }) => true,
@@ -170,7 +230,7 @@ mod tests {
     fn a_request_with_one_effect_and_one_answer_is_fine() {
         let mut story = Story::default();
         story.log(1, [granted("a", 1, 1, 1)]);
-        story.log(2, [released("a", 1, 1)]);
+        story.log(2, [released("a", 1, 1, 1)]);
         story.acquire("a", 1, 1).from(0).until(2, grants("a", 1));
         story.acquire("a", 1, 1).from(0).until(9, Outcome::Rejected(Rejection::GrantEnded));
         story.release("a", 1, 2, 1).from(1).until(3, Outcome::Release(ReleaseAnswer::Released));
@@ -181,7 +241,7 @@ mod tests {
     fn a_retry_that_is_granted_again_is_found() {
         let mut story = Story::default();
         story.log(1, [granted("a", 1, 1, 1)]);
-        story.log(2, [released("a", 1, 1), granted("a", 1, 1, 2)]);
+        story.log(2, [released("a", 1, 1, 1), granted("a", 1, 1, 2)]);
         assert_eq!(check(&story.evidence()).len(), 1);
     }
 

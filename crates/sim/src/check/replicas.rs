@@ -102,7 +102,7 @@ mod tests {
         let mut story = Story::default();
         for node in [1, 2] {
             story.applied(node, 1, [granted("a", 1, 1, 1)]);
-            story.applied(node, 3, [released("a", 1, 1)]);
+            story.applied(node, 3, [released("a", 1, 1, 1)]);
             story.applied(node, 4, [granted("a", 2, 1, 2), queued("a", 1, 2)]);
             story.happened(node, 4, Happening::Digest(7));
         }
@@ -145,7 +145,7 @@ mod tests {
     fn an_index_applied_twice_without_a_restore_is_found() {
         let mut story = Story::default();
         story.applied(1, 1, [granted("a", 1, 1, 1)]);
-        story.applied(1, 2, [released("a", 1, 1)]);
+        story.applied(1, 2, [released("a", 1, 1, 1)]);
         story.applied(1, 1, [granted("a", 1, 1, 1)]);
         assert!(!check(&story.evidence()).is_empty());
     }
@@ -154,7 +154,7 @@ mod tests {
     fn logical_time_that_goes_back_or_differs_is_found() {
         let mut story = Story::default();
         story.log_at(1, 20, [granted("a", 1, 1, 1)]);
-        story.log_at(2, 10, [released("a", 1, 1)]);
+        story.log_at(2, 10, [released("a", 1, 1, 1)]);
         assert_eq!(check(&story.evidence()).len(), 1);
         let mut story = Story::default();
         story.applied(1, 5, [granted("a", 1, 1, 1)]);

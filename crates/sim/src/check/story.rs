@@ -1,6 +1,6 @@
 //! Short histories for the checkers' own tests. Sessions are small numbers; times are milliseconds.
 
-use holdfast_core::command::Mode;
+use holdfast_core::command::{Action, Intervention, Member, Mode, Terms};
 use holdfast_core::{
     ActorId, EndReason, Event, FenceToken, Grant, LockName, LogIndex, LogicalTime, Names, Outcome,
     PublicSessionId, RequestId, SessionId, Span,
@@ -9,7 +9,7 @@ use holdfast_replica::NodeId;
 
 use super::evidence::Evidence;
 use crate::history::{
-    ClientOperation, Happening, History, Input, Output, RealTime, Replicated, StoreWrite,
+    ClientOperation, Happening, History, Input, Output, RealTime, Replicated, StoreWrite, Take,
 };
 
 #[derive(Default)]
@@ -138,6 +138,14 @@ pub(super) fn name(text: &str) -> LockName {
     LockName::new(text).unwrap()
 }
 
+/// An acquire of these, exclusively; of several at once.
+pub(super) fn take(locks: &[&str]) -> Input {
+    let members: Vec<Member> =
+        locks.iter().map(|lock| Member { name: name(lock), mode: Mode::Exclusive }).collect();
+    let (actor, all) = (ActorId(0), members.len() > 1);
+    Input::Take(Box::new(Take { actor, all, members, terms: Terms::default() }))
+}
+
 /// The answer of an acquire.
 pub(super) fn grants(lock: &str, token: u64) -> Outcome {
     Outcome::Granted(Grant {
@@ -150,22 +158,46 @@ pub(super) fn grants(lock: &str, token: u64) -> Outcome {
 }
 
 pub(super) fn granted(lock: &str, session: u128, request: u64, token: u64) -> Event {
+    granted_as(lock, session, request, token, Mode::Exclusive)
+}
+
+pub(super) fn granted_as(lock: &str, session: u128, request: u64, token: u64, mode: Mode) -> Event {
     Event::Granted {
         name: name(lock),
         session: SessionId(session),
         request: RequestId(request),
         actor: ActorId(0),
-        mode: Mode::Exclusive,
+        mode,
         token: FenceToken(token),
         metadata: Box::default(),
     }
 }
 
-pub(super) fn released(lock: &str, session: u128, token: u64) -> Event {
+/// `request` is the acquire of the hold.
+pub(super) fn converted(lock: &str, session: u128, request: u64, token: u64, mode: Mode) -> Event {
+    Event::Converted {
+        name: name(lock),
+        session: SessionId(session),
+        request: RequestId(request),
+        mode,
+        token: FenceToken(token),
+    }
+}
+
+pub(super) fn intervened(action: Action) -> Event {
+    Event::Intervened(Intervention { by: "somebody".into(), reason: "a test".into(), action })
+}
+
+pub(super) fn set_permits(lock: &str, limit: Option<u32>) -> Event {
+    intervened(Action::SetPermits { name: name(lock), limit })
+}
+
+/// `request` is the acquire of the hold.
+pub(super) fn released(lock: &str, session: u128, request: u64, token: u64) -> Event {
     Event::Released {
         name: name(lock),
         session: SessionId(session),
-        request: RequestId(0),
+        request: RequestId(request),
         token: FenceToken(token),
     }
 }
@@ -191,12 +223,16 @@ pub(super) fn hold_ended_by(
 }
 
 pub(super) fn queued(lock: &str, session: u128, request: u64) -> Event {
+    queued_as(lock, session, request, Mode::Exclusive)
+}
+
+pub(super) fn queued_as(lock: &str, session: u128, request: u64, mode: Mode) -> Event {
     Event::Queued {
         name: name(lock),
         session: SessionId(session),
         request: RequestId(request),
         actor: ActorId(0),
-        mode: Mode::Exclusive,
+        mode,
     }
 }
 

@@ -46,7 +46,7 @@ pub fn check(history: &Evidence<'_>) -> Vec<Violation> {
                             Which(*session, *request)
                         ));
                     }
-                    (session, Change::Begin(What::Hold, name, token.0))
+                    (session, Change::Begin(What::Hold, name, request.0))
                 }
                 Event::Queued { name, session, request, .. } => {
                     if !living.contains_key(session) {
@@ -65,9 +65,9 @@ pub fn check(history: &Evidence<'_>) -> Vec<Violation> {
                     }
                     continue;
                 }
-                Event::Released { name, session, token, .. }
-                | Event::HoldEnded { name, session, token, .. } => {
-                    (session, Change::End(What::Hold, name, token.0))
+                Event::Released { name, session, request, .. }
+                | Event::HoldEnded { name, session, request, .. } => {
+                    (session, Change::End(What::Hold, name, request.0))
                 }
                 Event::Refused { .. }
                 | Event::Converted { .. }
@@ -93,7 +93,7 @@ enum What {
     Wait,
 }
 
-/// A hold by its token, a wait by its request.
+/// A hold by its acquire, a wait by its request.
 enum Change<'a> {
     Begin(What, &'a LockName, u64),
     End(What, &'a LockName, u64),
@@ -129,7 +129,7 @@ mod tests {
     fn a_grant_to_a_waiter_whose_session_died_is_found() {
         let mut story = a_holder_and_a_waiter();
         story.log(4, [wait_ended("a", 2, 1, gone()), ended(2, EndReason::Ttl)]);
-        story.log(5, [released("a", 1, 1), granted("a", 2, 1, 2)]);
+        story.log(5, [released("a", 1, 1, 1), granted("a", 2, 1, 2)]);
         assert_eq!(check(&story.evidence()).len(), 1);
     }
 

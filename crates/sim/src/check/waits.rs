@@ -8,19 +8,13 @@ use super::evidence::Evidence;
 use super::expiry::leaderless_us;
 use super::promises::{ExpiryBound, Promises};
 use super::words::{At, Findings, Which};
-use crate::history::{ClientOperation, History, Input, RealTime, Violation};
+use crate::history::{History, RealTime, Violation};
 
 pub fn check(history: &Evidence<'_>, promises: &Promises) -> Vec<Violation> {
     let mut findings = Findings::of("waits");
     if history.replicated.is_empty() || history.rates_broken {
         return findings.into_violations();
     }
-    let acquires: BTreeMap<(SessionId, RequestId), &ClientOperation> = history
-        .operations
-        .iter()
-        .filter(|operation| matches!(operation.input, Input::Acquire { .. }))
-        .map(|operation| ((operation.session, operation.request), operation))
-        .collect();
     let mut waiting: BTreeMap<(SessionId, RequestId), Wait<'_>> = BTreeMap::new();
     for entry in history.log() {
         let at = entry.first_applied;
@@ -28,10 +22,10 @@ pub fn check(history: &Evidence<'_>, promises: &Promises) -> Vec<Violation> {
             match event {
                 Event::Queued { name, session, request, .. } => {
                     let key = (*session, *request);
-                    if let Some(acquire) = acquires.get(&key)
-                        && let Input::Acquire { wait_ms, .. } = acquire.input
+                    if let Some(asked) = history.asked(*session, *request)
+                        && let Some(wait_ms) = asked.input.wait_ms()
                     {
-                        let invoked = acquire.invoked;
+                        let invoked = asked.invoked;
                         waiting.insert(key, Wait { name, wait_ms, invoked, queued: at });
                     }
                 }

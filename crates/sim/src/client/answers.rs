@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use holdfast_client::lease::{HoldId, Leases, LogicalTime, RenewalId};
-use holdfast_core::{Grant, Outcome, Rejection, RequestId, SessionId};
+use holdfast_client::lease::{Leases, LogicalTime, RenewalId};
+use holdfast_core::{Outcome, Rejection, RequestId, SessionId};
 
 use super::ask::Ask;
-use super::session::{Held, Pending, Session};
-use super::{Client, Output, Timer};
+use super::session::{HoldKey, Pending, Session};
+use super::{Client, Output, Seen, Timer};
 use crate::history::{Output as Returned, RealTime};
 use crate::message::{Answer, Notice, Refusal, ReplyTo, Told};
 use crate::recorder::Recorder;
@@ -34,8 +34,11 @@ impl Client {
                 self.queued(&mut session, reply_to, outputs);
                 true
             }
-            Told::Status { holder, waiters } => {
+            Told::Status { holder, waiters, waiter } => {
                 if let Some(pending) = session.pending.remove(&reply_to.request) {
+                    if let Ask::Status { name } = pending.ask {
+                        self.seen.insert(name, Seen { holder, waiter });
+                    }
                     let output = Returned::Status { holder, waiters };
                     recorder.returned(pending.operation, now, reply_to.sent, output);
                 }
@@ -61,7 +64,7 @@ impl Client {
     pub(crate) fn notice(&mut self, session: SessionId, notice: &Notice) {
         let Some(ours) = self.session.as_mut().filter(|ours| ours.id == session) else { return };
         match notice {
-            Notice::HoldEnded { acquire } => ours.end_hold(*acquire),
+            Notice::HoldEnded { name, acquire } => ours.lose(name, *acquire),
             Notice::SessionEnded => self.session = None,
         }
     }
@@ -107,9 +110,13 @@ impl Client {
         at: LogicalTime,
         outcome: Outcome,
     ) -> bool {
-        match &outcome {
-            Outcome::Rejected(Rejection::UnknownSession) | Outcome::SessionClosed => return false,
-            Outcome::Rejected(_) => {}
+        match (&pending.ask, &outcome) {
+            // It was not the session that asked.
+            (Ask::Intervene(_), _) => return true,
+            (_, Outcome::Rejected(Rejection::UnknownSession) | Outcome::SessionClosed) => {
+                return false;
+            }
+            (_, Outcome::Rejected(_)) => {}
             _ => match &mut session.leases {
                 Some(leases) => leases.answered(pending.first_sent, at),
                 None => {
@@ -119,26 +126,42 @@ impl Client {
             },
         }
         match (pending.ask, outcome) {
-            (Ask::Acquire { .. }, Outcome::Granted(grant)) => take_hold(session, request, grant),
+            (Ask::Take(take), Outcome::Granted(grant)) => {
+                let key = HoldKey(request, 0);
+                session.take_hold(key, grant, take.actor, take.terms.reentrant);
+            }
+            (Ask::Take(take), Outcome::GrantedAll(grants)) => {
+                for (grant, number) in grants.into_iter().zip(0..) {
+                    session.take_hold(HoldKey(request, number), grant, take.actor, false);
+                }
+            }
+            (Ask::Take(_), Outcome::Died { since }) => session.since = Some(since),
             (Ask::Renew { hold, .. }, Outcome::Renewed { deadline, .. }) => {
                 if let Some(leases) = &mut session.leases {
                     let deadline = deadline.map(|at| LogicalTime(at.as_ms()));
-                    leases.renewed(HoldId(hold.0), RenewalId(request.0), deadline);
+                    leases.renewed(hold.key.id(), RenewalId(request.0), deadline);
                 }
             }
-            (Ask::Renew { hold, .. }, Outcome::Rejected(_)) => session.end_hold(hold),
+            (Ask::Convert { hold, .. }, Outcome::Granted(grant)) => {
+                if let Some(held) = session.holds.get_mut(&hold.key) {
+                    (held.token, held.mode) = (grant.token, grant.mode);
+                }
+            }
+            (Ask::Transfer { hold, .. }, Outcome::Transferred { .. })
+            | (
+                Ask::Convert { hold, .. } | Ask::Transfer { hold, .. },
+                Outcome::Rejected(Rejection::NotHeld),
+            )
+            | (Ask::Renew { hold, .. }, Outcome::Rejected(_)) => session.end_hold(hold.key),
+            (Ask::Transfer { hold, .. }, Outcome::Rejected(_)) => {
+                if let Some(held) = session.holds.get_mut(&hold.key) {
+                    held.leaving = false;
+                }
+            }
             _ => {}
         }
         true
     }
-}
-
-fn take_hold(session: &mut Session, request: RequestId, grant: Grant) {
-    let deadline = grant.deadline.map(|at| LogicalTime(at.as_ms()));
-    if let Some(leases) = &mut session.leases {
-        leases.granted(HoldId(request.0), deadline);
-    }
-    session.holds.insert(request, Held { name: grant.name, token: grant.token });
 }
 
 /// The history calls an attached stream a touch, and its answer too.

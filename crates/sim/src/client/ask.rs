@@ -1,11 +1,14 @@
 //! What a client can ask, as its history tells it and as the lock table hears it.
 
-use holdfast_core::command::{Acquire, Call, HoldRef, Mode, OpenSession, Owner, Policy, Terms};
+use holdfast_core::command::{
+    Acquire, AcquireAll, Action, Call, HoldRef, Intervention, Mode, OpenSession, Owner, Policy,
+};
 use holdfast_core::{
-    ActorId, Command, FenceToken, LockName, PublicSessionId, RequestId, SessionId, Span, StreamId,
+    Command, FenceToken, LockName, PublicSessionId, RequestId, SessionId, Span, StreamId,
 };
 
-use crate::history::Input;
+use super::session::HoldKey;
+use crate::history::{Input, Take};
 use crate::message::Body;
 
 #[derive(Clone, Debug)]
@@ -14,33 +17,50 @@ pub(super) enum Ask {
     Attach { stream: StreamId },
     Touch,
     Close,
-    Acquire { name: LockName, wait: Span, ttl: Option<Span>, max_hold: Option<Span> },
+    Take(Box<Take>),
     Cancel { target: RequestId },
-    Release { name: LockName, token: FenceToken },
-    Renew { hold: RequestId, name: LockName, token: FenceToken, ttl: Option<Span> },
+    Release(Meant),
+    Renew { hold: Meant, ttl: Option<Span> },
+    Convert { hold: Meant, to: Mode, wait: Span, policy: Policy },
+    Proclaim { hold: Meant },
+    Transfer { hold: Meant, to: PublicSessionId },
+    Intervene(Action),
     Status { name: LockName },
+}
+
+/// A hold of its own that a client speaks about.
+#[derive(Clone, Debug)]
+pub(super) struct Meant {
+    pub(super) key: HoldKey,
+    pub(super) name: LockName,
+    pub(super) token: FenceToken,
+    /// Zero if the token says enough.
+    pub(super) acquire: RequestId,
 }
 
 impl Ask {
     /// An attached stream keeps a session alive and does nothing else that a client can see, so the
     /// history calls it a touch.
     pub(super) fn input(&self) -> Input {
-        match self {
+        match self.clone() {
             Ask::Open { ttl, .. } => Input::OpenSession { ttl_ms: ttl.as_ms() },
             Ask::Attach { .. } | Ask::Touch => Input::Touch,
             Ask::Close => Input::CloseSession,
-            Ask::Acquire { name, wait, ttl, max_hold } => Input::Acquire {
-                name: name.clone(),
-                wait_ms: wait.as_ms(),
-                ttl_ms: ttl.map(Span::as_ms),
-                max_hold_ms: max_hold.map(Span::as_ms),
-            },
-            Ask::Cancel { target } => Input::Cancel { target: *target },
-            Ask::Release { name, token } => Input::Release { name: name.clone(), token: *token },
-            Ask::Renew { name, token, ttl, .. } => {
-                Input::Renew { name: name.clone(), token: *token, ttl_ms: ttl.map(Span::as_ms) }
+            Ask::Take(take) => Input::Take(take),
+            Ask::Cancel { target } => Input::Cancel { target },
+            Ask::Release(Meant { name, token, .. }) => Input::Release { name, token },
+            Ask::Renew { hold: Meant { name, token, .. }, ttl } => {
+                Input::Renew { name, token, ttl_ms: ttl.map(Span::as_ms) }
             }
-            Ask::Status { name } => Input::Status { name: name.clone() },
+            Ask::Convert { hold: Meant { name, token, .. }, to, wait, policy } => {
+                Input::Convert { name, token, to, wait_ms: wait.as_ms(), policy }
+            }
+            Ask::Proclaim { hold: Meant { name, token, .. } } => Input::Proclaim { name, token },
+            Ask::Transfer { hold: Meant { name, token, .. }, to } => {
+                Input::Transfer { name, token, to }
+            }
+            Ask::Intervene(action) => Input::Intervene(action),
+            Ask::Status { name } => Input::Status { name },
         }
     }
 
@@ -63,23 +83,71 @@ impl Ask {
             Ask::Attach { stream } => Command::AttachStream { session, stream },
             Ask::Touch => Command::Touch { session, acked_through },
             Ask::Close => Command::CloseSession { session },
-            Ask::Acquire { name, wait, ttl, max_hold } => Command::Acquire(Acquire {
-                call,
-                actor: ActorId(0),
-                name,
-                mode: Mode::Exclusive,
-                terms: Terms { wait, policy: Policy::Wait, ttl, max_hold, ..Terms::default() },
-            }),
+            Ask::Take(take) => taking(call, *take),
             Ask::Cancel { target } => Command::Cancel { call, target },
-            Ask::Release { name, token } => Command::Release { call, hold: hold(name, token) },
-            Ask::Renew { name, token, ttl, .. } => {
-                Command::Renew { call, hold: hold(name, token), ttl }
+            Ask::Release(hold) => Command::Release { call, hold: hold.into() },
+            Ask::Renew { hold, ttl } => Command::Renew { call, hold: hold.into(), ttl },
+            Ask::Convert { hold, to, wait, policy } => {
+                Command::Convert { call, hold: hold.into(), to, wait, policy }
             }
+            Ask::Proclaim { hold } => {
+                let metadata = request.0.to_le_bytes().into();
+                Command::Proclaim { call, hold: hold.into(), metadata }
+            }
+            Ask::Transfer { hold, to } => Command::Transfer { call, hold: hold.into(), to },
+            Ask::Intervene(action) => Command::Intervene(Intervention {
+                by: "operator".into(),
+                reason: "simulated".into(),
+                action,
+            }),
             Ask::Status { name } => return Body::Status(name),
         })
     }
+
+    /// The hold that it is about.
+    pub(super) fn hold(&self) -> Option<HoldKey> {
+        match self {
+            Ask::Release(hold)
+            | Ask::Renew { hold, .. }
+            | Ask::Convert { hold, .. }
+            | Ask::Proclaim { hold }
+            | Ask::Transfer { hold, .. } => Some(hold.key),
+            _ => None,
+        }
+    }
+
+    /// May it change how the session holds this name?
+    pub(super) fn is_about(&self, name: &LockName) -> bool {
+        match self {
+            Ask::Take(take) => take.members.iter().any(|member| member.name == *name),
+            Ask::Release(hold)
+            | Ask::Renew { hold, .. }
+            | Ask::Convert { hold, .. }
+            | Ask::Proclaim { hold }
+            | Ask::Transfer { hold, .. } => hold.name == *name,
+            _ => false,
+        }
+    }
 }
 
-fn hold(name: LockName, token: FenceToken) -> HoldRef {
-    HoldRef { name, token, acquire: RequestId(0) }
+fn taking(call: Call, take: Take) -> Command {
+    let Take { actor, all, members, terms } = take;
+    match (all, <[_; 1]>::try_from(members)) {
+        (false, Ok([member])) => {
+            let (name, mode) = (member.name, member.mode);
+            Command::Acquire(Acquire { call, actor, name, mode, terms })
+        }
+        (_, Ok(one)) => {
+            Command::AcquireAll(AcquireAll { call, actor, members: Box::new(one), terms })
+        }
+        (_, Err(several)) => {
+            Command::AcquireAll(AcquireAll { call, actor, members: several.into(), terms })
+        }
+    }
+}
+
+impl From<Meant> for HoldRef {
+    fn from(Meant { name, token, acquire, .. }: Meant) -> HoldRef {
+        HoldRef { name, token, acquire }
+    }
 }

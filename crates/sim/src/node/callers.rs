@@ -27,6 +27,8 @@ impl Callers {
     pub(super) fn call(&mut self, reply_to: ReplyTo, command: &Command) -> Ticket {
         let wait = match command {
             Command::Acquire(acquire) => Some((acquire.call.session, acquire.call.request)),
+            Command::AcquireAll(acquire) => Some((acquire.call.session, acquire.call.request)),
+            Command::Convert { call, .. } => Some((call.session, call.request)),
             _ => None,
         };
         self.ticket(Caller::Call { reply_to, wait })

@@ -20,6 +20,8 @@ use crate::message::{Answer, Body, Notice, Refusal, Request, Told, session_of};
 
 /// The digest of the table is taken where the index is a multiple of this.
 const DIGEST_EVERY: u64 = 32;
+/// So many of a queue are looked at by a read.
+const WAITERS_TOLD: usize = 3;
 
 /// How the disk work of a turn went.
 enum Persisted {
@@ -316,10 +318,11 @@ impl Running {
 
     fn serve_read(&mut self, ticket: Ticket, outputs: &mut Vec<Output>) {
         let Some((reply_to, name)) = self.callers.take_read(ticket) else { return };
-        let status = self.replica.table().status(&name, 0);
+        let status = self.replica.table().status(&name, WAITERS_TOLD);
         let holder =
             status.holders.first().map(|holder| (session_of(holder.session), holder.token));
-        let what = Told::Status { holder, waiters: status.waiter_count as u64 };
+        let waiter = status.waiters.last().map(|waiter| waiter.session);
+        let what = Told::Status { holder, waiters: status.waiter_count as u64, waiter };
         outputs.push(Output::Answer(Box::new(Answer { reply_to, what })));
     }
 
@@ -334,9 +337,9 @@ impl Running {
                 let answer = self.callers.wait_ended((*session, *request), at, outcome.clone());
                 outputs.extend(answer.map(Output::Answer));
             }
-            Event::HoldEnded { session, request, .. } => {
+            Event::HoldEnded { name, session, request, .. } => {
                 if let Some(client) = self.streams.get(session) {
-                    let notice = Notice::HoldEnded { acquire: *request };
+                    let notice = Notice::HoldEnded { name: name.clone(), acquire: *request };
                     outputs.push(Output::Notice { client: *client, session: *session, notice });
                 }
             }

@@ -1,5 +1,6 @@
 //! Real nodes as real processes on loopback, and small clients to load and to question them.
 
+mod command;
 mod load;
 mod nodes;
 mod plain;
@@ -9,6 +10,7 @@ mod raw;
 use std::future::Future;
 use std::time::{Duration, Instant};
 
+pub(crate) use command::{data, json, output, run, text, words};
 pub(crate) use load::{Load, LoadReport};
 pub(crate) use nodes::{Cluster, ClusterOptions, holdfast, stage};
 pub(crate) use plain::{PlainClient, PlainSession, hold, wait_in_line};

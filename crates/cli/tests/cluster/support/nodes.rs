@@ -232,6 +232,11 @@ impl Cluster {
         PlainClient::new(self.ids().iter().map(|id| self.client_address(*id)).collect())
     }
 
+    /// The client library, with a session of its own.
+    pub(crate) async fn library(&self) -> holdfast_client::Client {
+        holdfast_client::Client::connect(&self.endpoints()).await.unwrap()
+    }
+
     pub(crate) fn client_of(&self, id: u64) -> PlainClient {
         PlainClient::new(vec![self.client_address(id)])
     }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use holdfast_proto::v1::lock_service_client::LockServiceClient;
+use holdfast_proto::v1::operator_service_client::OperatorServiceClient;
 use holdfast_proto::v1::{
     AcquireRequest, AcquireResponse, ClusterStatusRequest, ClusterStatusResponse, Grant,
     KeepAliveRequest, ListSessionsRequest, OpenSessionRequest, ReleaseOutcome, ReleaseRequest,
@@ -34,6 +35,11 @@ impl PlainClient {
     /// The first endpoint.
     pub(crate) fn stub(&self) -> LockServiceClient<Channel> {
         LockServiceClient::new(self.channels[0].clone())
+    }
+
+    /// The first endpoint, for operators.
+    pub(crate) fn operator(&self) -> OperatorServiceClient<Channel> {
+        OperatorServiceClient::new(self.channels[0].clone())
     }
 
     /// Calls until somebody answers: an endpoint that is unavailable or overloaded is followed by the

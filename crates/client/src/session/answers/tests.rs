@@ -7,9 +7,12 @@ use holdfast_proto::v1::{AcquireResponse, CancelResponse, Cancelled, Grant, Hold
 use tokio::sync::{mpsc, oneshot};
 
 use super::*;
-use crate::session::{Command, Ticket, Trouble};
+use crate::guard::Guard;
+use crate::session::{Command, Handle, Ticket, Trouble, Wanted};
 
-type AcquireReply = oneshot::Receiver<Result<Guard, AcquireError>>;
+mod holds;
+
+type AcquireReply = oneshot::Receiver<Result<Vec<Guard>, AcquireError>>;
 
 /// An open session, without a stream, and the queue to its task.
 struct Bench {
@@ -37,9 +40,13 @@ impl Bench {
 
     /// An acquire that is on the wire.
     fn acquire(&mut self) -> (u64, AcquireReply) {
+        self.want(Wanted::One(v1::AcquireRequest::default()))
+    }
+
+    fn want(&mut self, wanted: Wanted) -> (u64, AcquireReply) {
         let (reply, answer) = oneshot::channel();
         let id = self.session.requests.stage(Request::Acquire(AcquireCall {
-            request: v1::AcquireRequest::default(),
+            wanted,
             ticket: Ticket(0),
             reply,
             on_queued: None,
@@ -52,8 +59,8 @@ impl Bench {
 
     /// Its caller is gone, and the cancel is on the wire.
     fn abandon(&mut self, target: u64) -> u64 {
-        if let Some(Request::Acquire(call)) = self.session.requests.get_mut(target) {
-            call.abandon();
+        if let Some(request) = self.session.requests.get_mut(target) {
+            request.abandon();
         }
         let id = self.session.requests.stage(Request::Cancel { target });
         self.send_all();
@@ -61,7 +68,7 @@ impl Bench {
     }
 
     fn send_all(&mut self) {
-        for id in self.session.requests.take_staged(100) {
+        for id in self.session.requests.take_staged(100, |_| 1) {
             self.session.requests.mark_sent(id, clock::now(), Instant::now());
         }
     }
@@ -80,11 +87,18 @@ impl Bench {
     }
 
     fn staged_releases(&mut self) -> usize {
-        let staged = self.session.requests.take_staged(100);
+        let staged = self.session.requests.take_staged(100, |_| 1);
         let is_release =
             |id: &&u64| matches!(self.session.requests.get(**id), Some(Request::Release { .. }));
         staged.iter().filter(is_release).count()
     }
+}
+
+/// The guard of a lock that was asked for alone.
+fn only(answer: &mut AcquireReply) -> Guard {
+    let mut guards = answer.try_recv().unwrap().unwrap();
+    assert_eq!(guards.len(), 1);
+    guards.remove(0)
 }
 
 fn grant() -> Grant {
@@ -110,7 +124,7 @@ fn a_grant_becomes_a_guard_that_hands_out_its_token() {
     let mut bench = Bench::new();
     let (id, mut answer) = bench.acquire();
     assert_eq!(bench.answer(id, granted()), Verdict::GoOn);
-    let guard = answer.try_recv().unwrap().unwrap();
+    let guard = only(&mut answer);
     assert_eq!(guard.token(), Ok(5));
 }
 
@@ -156,8 +170,9 @@ fn a_hold_that_ended_is_lost_for_the_reason_told() {
     let mut bench = Bench::new();
     let (id, mut answer) = bench.acquire();
     bench.answer(id, granted());
-    let guard = answer.try_recv().unwrap().unwrap();
+    let guard = only(&mut answer);
     let ended = HoldEnded {
+        name: "a".into(),
         acquire_request_id: id,
         reason: v1::EndReason::MaxHold.into(),
         ..Default::default()
@@ -171,7 +186,7 @@ fn the_end_of_the_session_is_told_to_holders_and_waiters() {
     let mut bench = Bench::new();
     let (held, mut held_answer) = bench.acquire();
     bench.answer(held, granted());
-    let guard = held_answer.try_recv().unwrap().unwrap();
+    let guard = only(&mut held_answer);
     let (waiting, mut waiting_answer) = bench.acquire();
     let verdict = bench.fail(waiting, Reason::UnknownSession, false);
     assert_eq!(verdict, Verdict::SessionLost(LossReason::SessionExpired));
@@ -187,7 +202,7 @@ fn an_overloaded_node_gets_the_request_again_and_a_follower_sends_us_on() {
     let (id, _answer) = bench.acquire();
     assert_eq!(bench.fail(id, Reason::Overloaded, true), Verdict::GoOn);
     bench.session.stage_due_retries(Instant::now() + Duration::from_secs(1));
-    assert_eq!(bench.session.requests.take_staged(10), [id]);
+    assert_eq!(bench.session.requests.take_staged(10, |_| 1), [id]);
     for reason in [Reason::NotLeader, Reason::OutOfSpace] {
         assert!(matches!(bench.fail(id, reason, true), Verdict::Move { .. }), "{reason:?}");
         assert!(bench.session.requests.get(id).is_some(), "it waits for the next stream");
@@ -202,7 +217,7 @@ fn a_request_that_nobody_waits_for_is_not_sent_again_for_ever() {
     bench.fail(acquire, Reason::TooManyUnacknowledged, true);
     bench.fail(cancel, Reason::TooManyUnacknowledged, true);
     bench.session.stage_due_retries(Instant::now() + Duration::from_secs(1));
-    assert_eq!(bench.session.requests.take_staged(10), [cancel]);
+    assert_eq!(bench.session.requests.take_staged(10, |_| 1), [cancel]);
     assert_eq!(bench.session.requests.earliest_answer_due(), None);
     bench.answer(cancel, cancelled_with(CancelOutcome::Cancelled(Cancelled {})));
     assert_eq!(bench.session.requests.acked_through(), cancel);
@@ -215,7 +230,8 @@ fn a_wait_that_ended_unseen_timed_out_unless_it_is_too_early_for_that() {
         let mut bench = Bench::new();
         let (id, mut answer) = bench.acquire();
         if let Some(Request::Acquire(call)) = bench.session.requests.get_mut(id) {
-            call.request.wait_ms = wait_ms;
+            let request = v1::AcquireRequest { wait_ms, ..Default::default() };
+            call.wanted = Wanted::One(request);
         }
         bench.queue(id);
         bench.session.stream_broke();
@@ -283,7 +299,7 @@ fn a_frame_is_taken_in_to_its_end_and_its_strongest_verdict_counts() {
     };
     let verdict = bench.session.on_frame(frame, &mut bench.backoff);
     assert!(matches!(verdict, Verdict::Move { leader, .. } if leader == "b:2"));
-    assert_eq!(held_answer.try_recv().unwrap().unwrap().token(), Ok(5));
+    assert_eq!(only(&mut held_answer).token(), Ok(5));
     assert!(bench.session.requests.is_waiting(waiting));
 }
 
@@ -292,7 +308,8 @@ fn the_end_of_the_session_outweighs_a_move_and_a_close_that_was_asked_for_outwei
     let nowhere = Verdict::Move { leader: String::new(), words: String::new() };
     let leader = Verdict::Move { leader: "a:1".to_owned(), words: String::new() };
     let lost = Verdict::SessionLost(LossReason::SessionExpired);
-    let by_strength = [Verdict::GoOn, nowhere, leader, lost, Verdict::Closed];
+    let killed = Verdict::SessionLost(LossReason::SessionKilled);
+    let by_strength = [Verdict::GoOn, nowhere, leader, lost, killed, Verdict::Closed];
     for (weak, strong) in by_strength.iter().zip(&by_strength[1..]) {
         assert_eq!(weak.clone().or_stronger(strong.clone()), *strong);
         assert_eq!(strong.clone().or_stronger(weak.clone()), *strong);

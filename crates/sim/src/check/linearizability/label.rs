@@ -13,6 +13,7 @@ pub(super) enum Label<'a> {
     Closes(SessionId),
     /// By the log, without anybody asking.
     Ends(SessionId, FenceToken),
+    Converts(SessionId, FenceToken),
 }
 
 impl fmt::Display for Label<'_> {
@@ -25,6 +26,9 @@ impl fmt::Display for Label<'_> {
             Label::Closes(session) => write!(f, "{} closes", Who(*session)),
             Label::Ends(session, token) => {
                 write!(f, "the log ends the hold of {} under {token}", Who(*session))
+            }
+            Label::Converts(session, token) => {
+                write!(f, "the log converts the hold of {} to {token}", Who(*session))
             }
         }
     }
@@ -40,6 +44,11 @@ fn said(operation: &ClientOperation) -> String {
         Input::Cancel { target } => format!("cancel {}", target.0),
         Input::Release { token, .. } => format!("release {token}"),
         Input::Renew { token, .. } => format!("renew {token}"),
+        Input::Take(take) => format!("take {:?} ({:?})", take.members, take.terms.wait),
+        Input::Convert { token, to, .. } => format!("convert {token} to {to:?}"),
+        Input::Proclaim { token, .. } => format!("proclaim {token}"),
+        Input::Transfer { token, to, .. } => format!("transfer {token} to {to}"),
+        Input::Intervene(action) => format!("{action:?}"),
         Input::Status { .. } => String::from("status"),
     };
     let answer = match &operation.returned {

@@ -6,7 +6,8 @@
 
 use std::collections::BTreeMap;
 
-use holdfast_core::{FenceToken, Outcome, SessionId};
+use holdfast_core::command::Action;
+use holdfast_core::{FenceToken, Outcome, PublicSessionId, SessionId};
 
 use crate::check::expiry::proves_life;
 use crate::check::promises::Promises;
@@ -20,10 +21,13 @@ pub(super) struct Lifetimes<'a> {
     leapt_us: u64,
     sessions: BTreeMap<SessionId, Life>,
     renewals: BTreeMap<(SessionId, FenceToken), Renewals>,
+    /// When an operator first asked to end a session.
+    killed: BTreeMap<PublicSessionId, RealTime>,
 }
 
 #[derive(Debug, Default)]
 struct Life {
+    public: Option<PublicSessionId>,
     /// How often it was opened: an id that is opened again has several lives, and they cannot be told apart.
     opened: u64,
     /// The shorter of TTL and linger; zero while it is not known.
@@ -41,6 +45,7 @@ impl<'a> Lifetimes<'a> {
     pub(super) fn of(history: &History, promises: &'a Promises) -> Lifetimes<'a> {
         let mut sessions: BTreeMap<SessionId, Life> = BTreeMap::new();
         let mut renewals: BTreeMap<(SessionId, FenceToken), Renewals> = BTreeMap::new();
+        let mut killed = BTreeMap::new();
         for operation in &history.operations {
             let life = sessions.entry(operation.session).or_default();
             if proves_life(operation) {
@@ -53,7 +58,8 @@ impl<'a> Lifetimes<'a> {
             match &operation.input {
                 Input::OpenSession { .. } => {
                     life.opened += 1;
-                    if let Some(Outcome::SessionOpen { ttl, linger, .. }) = outcome {
+                    if let Some(Outcome::SessionOpen { public, ttl, linger }) = outcome {
+                        life.public = Some(*public);
                         life.span_ms = ttl.as_ms().min(linger.as_ms());
                     }
                 }
@@ -64,11 +70,15 @@ impl<'a> Lifetimes<'a> {
                         known.last_answered = known.last_answered.max(operation.invoked);
                     }
                 }
+                Input::Intervene(Action::KillSession { session }) => {
+                    killed.entry(*session).or_insert(operation.invoked);
+                }
                 _ => {}
             }
         }
         let leapt_us = history.clocks.leapt_us(RealTime(0), history.end);
-        Lifetimes { promises, rates_broken: history.rates_broken, leapt_us, sessions, renewals }
+        let rates_broken = history.rates_broken;
+        Lifetimes { promises, rates_broken, leapt_us, sessions, renewals, killed }
     }
 
     /// From when on the hold that this acquire was granted can have ended on its own.
@@ -77,12 +87,10 @@ impl<'a> Lifetimes<'a> {
         acquire: &ClientOperation,
         token: Option<FenceToken>,
     ) -> RealTime {
-        let Input::Acquire { ttl_ms, max_hold_ms, .. } = acquire.input else {
-            return acquire.invoked;
-        };
-        if self.rates_broken {
+        if self.rates_broken || !acquire.input.is_acquire() {
             return acquire.invoked;
         }
+        let (ttl_ms, max_hold_ms) = (acquire.input.ttl_ms(), acquire.input.max_hold_ms());
         let mut from = self.session_may_end_from(acquire.session).unwrap_or(acquire.invoked);
         if let Some(max_hold_ms) = max_hold_ms {
             from = from.min(self.promises.earliest(acquire.invoked, max_hold_ms));
@@ -98,7 +106,9 @@ impl<'a> Lifetimes<'a> {
 
     fn session_may_end_from(&self, session: SessionId) -> Option<RealTime> {
         let life = self.sessions.get(&session).filter(|life| life.opened == 1)?;
-        Some(self.promises.earliest(life.last_sent, life.span_ms))
+        let by_itself = self.promises.earliest(life.last_sent, life.span_ms);
+        let killed = life.public.and_then(|public| self.killed.get(&public));
+        Some(killed.map_or(by_itself, |killed| by_itself.min(*killed)))
     }
 }
 

@@ -113,6 +113,9 @@ impl<'a> Search<'a> {
                         grants.push((*token, number));
                     }
                 }
+                Action::Join { session, .. } => {
+                    grants_of.entry(*session).or_default().push(number);
+                }
                 Action::Close { session } => closings_of.entry(*session).or_default().push(number),
                 _ => {}
             }
@@ -293,6 +296,10 @@ impl<'a> Search<'a> {
                 let mut closings = self.closings_of.get(session).into_iter().flatten();
                 in_order && !closings.any(|closing| self.is_placed[*closing])
             }
+            Action::Join { session, .. } => {
+                let mut closings = self.closings_of.get(session).into_iter().flatten();
+                !closings.any(|closing| self.is_placed[*closing])
+            }
             Action::Close { session } => {
                 let mut grants = self.grants_of.get(session).into_iter().flatten();
                 grants.all(|grant| self.is_placed[*grant] || self.steps[*grant].returned.is_none())
@@ -356,7 +363,7 @@ impl<'a> Search<'a> {
             self.steps.len()
         );
         let _ = match lock.hold {
-            None => write!(why, "the lock is free (last token {})", lock.last),
+            None => write!(why, "no writer holds the lock ({lock:?})"),
             Some(hold) => write!(
                 why,
                 "the lock is held by {} since: {}",

@@ -2,14 +2,16 @@
 //!
 //! An answer that does not tell what happened (none at all, or that the session is gone by now) leaves it open:
 //! the operation may have taken effect at any time, or never. Waits that ended without a grant did nothing
-//! and are left out.
+//! and are left out; so is what the model does not know (see [`Kinds`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use holdfast_core::command::Mode;
 use holdfast_core::{
     Event, FenceToken, LockName, Outcome, Rejection, ReleaseAnswer, RequestId, SessionId,
 };
 
+use super::kinds::Kinds;
 use super::label::Label;
 use super::lifetimes::Lifetimes;
 use super::model::Action;
@@ -28,6 +30,7 @@ pub(super) fn by_name<'a>(
         lifetimes: Lifetimes::of(history, promises),
         cancelled: Cancelled::of(history),
         closings: closings(history),
+        kinds: Kinds::of(history),
         log: log.as_ref(),
         steps: BTreeMap::new(),
     };
@@ -56,13 +59,14 @@ fn closings(history: &History) -> BTreeMap<SessionId, RealTime> {
 
 /// What contradicts itself in any order.
 pub(super) fn contradictions(history: &History) -> Vec<String> {
+    let kinds = Kinds::of(history);
     let mut released = BTreeSet::new();
     let mut expired = BTreeMap::new();
     let mut found = Vec::new();
     for operation in &history.operations {
         match (&operation.input, &operation.returned) {
             (Input::Status { name }, Some((_, Output::Status { holder: None, waiters })))
-                if *waiters > 0 =>
+                if *waiters > 0 && kinds.is_plain(name) =>
             {
                 found.push(format!(
                     "{name}: {} saw {waiters} waiters before a free lock",
@@ -72,7 +76,7 @@ pub(super) fn contradictions(history: &History) -> Vec<String> {
             (
                 Input::Release { name, token },
                 Some((_, Output::Outcome(Outcome::Release(answer)))),
-            ) => {
+            ) if kinds.is_plain(name) => {
                 let hold = (name, operation.session, *token);
                 match answer {
                     ReleaseAnswer::Released => drop(released.insert(hold)),
@@ -96,8 +100,16 @@ pub(super) fn contradictions(history: &History) -> Vec<String> {
 
 /// What the log knows of holds.
 struct Log<'a> {
-    granted: BTreeMap<(SessionId, RequestId), (FenceToken, RealTime)>,
+    granted: BTreeMap<(SessionId, RequestId), Vec<GrantInLog<'a>>>,
     ended: Vec<(&'a LockName, SessionId, FenceToken, RealTime)>,
+    converted: Vec<(&'a LockName, SessionId, Mode, FenceToken, RealTime)>,
+}
+
+struct GrantInLog<'a> {
+    name: &'a LockName,
+    mode: Mode,
+    token: FenceToken,
+    applied: RealTime,
 }
 
 impl Log<'_> {
@@ -106,13 +118,17 @@ impl Log<'_> {
         if history.replicated.is_empty() {
             return None;
         }
-        let mut log = Log { granted: BTreeMap::new(), ended: Vec::new() };
+        let mut log = Log { granted: BTreeMap::new(), ended: Vec::new(), converted: Vec::new() };
         for entry in history.log() {
             for event in &entry.events {
                 match event {
-                    Event::Granted { session, request, token, .. } => {
-                        let grant = (*token, entry.first_applied);
-                        log.granted.insert((*session, *request), grant);
+                    Event::Granted { name, session, request, mode, token, .. } => {
+                        let (mode, token, applied) = (*mode, *token, entry.first_applied);
+                        let grant = GrantInLog { name, mode, token, applied };
+                        log.granted.entry((*session, *request)).or_default().push(grant);
+                    }
+                    Event::Converted { name, session, mode, token, .. } => {
+                        log.converted.push((name, *session, *mode, *token, entry.first_applied));
                     }
                     Event::HoldEnded { name, session, token, .. } => {
                         log.ended.push((name, *session, *token, entry.first_applied));
@@ -158,6 +174,7 @@ struct Translation<'a, 'log> {
     lifetimes: Lifetimes<'a>,
     cancelled: Cancelled,
     closings: BTreeMap<SessionId, RealTime>,
+    kinds: Kinds<'a>,
     log: Option<&'log Log<'a>>,
     steps: BTreeMap<LockName, Vec<Step<'a>>>,
 }
@@ -172,12 +189,17 @@ impl<'a> Translation<'a, '_> {
             _ => None,
         };
         match (&operation.input, outcome) {
-            (Input::Acquire { name, .. }, outcome) => self.add_acquire(operation, name, outcome),
+            (Input::Acquire { .. } | Input::Take(_), outcome) => {
+                self.add_acquire(operation, outcome);
+            }
             (Input::Release { name, token }, outcome) => {
                 let token = *token;
                 match outcome {
                     Some(Outcome::Release(ReleaseAnswer::Released)) => {
                         self.push(operation, name, Action::Release { session, token }, returned);
+                    }
+                    Some(Outcome::Release(ReleaseAnswer::StillHeld { .. })) => {
+                        self.push(operation, name, Action::Holds { session, token }, returned);
                     }
                     Some(Outcome::Release(answer)) => {
                         // Closing gives everything back and forgets the answers: then a copy of the very
@@ -194,11 +216,18 @@ impl<'a> Translation<'a, '_> {
                     _ => self.push(operation, name, Action::Release { session, token }, None),
                 }
             }
-            (Input::Renew { name, token, .. }, Some(Outcome::Renewed { .. })) => {
+            (Input::Renew { name, token, .. }, Some(Outcome::Renewed { .. }))
+            | (Input::Proclaim { name, token }, Some(Outcome::Proclaimed)) => {
                 let action = Action::Holds { session, token: *token };
                 self.push(operation, name, action, returned);
             }
-            (Input::Renew { name, token, .. }, Some(Outcome::Rejected(Rejection::NotHeld))) => {
+            (
+                Input::Renew { name, token, .. }
+                | Input::Proclaim { name, token }
+                | Input::Convert { name, token, .. }
+                | Input::Transfer { name, token, .. },
+                Some(Outcome::Rejected(Rejection::NotHeld)),
+            ) => {
                 let action = Action::HoldsNot { session, token: *token };
                 self.push(operation, name, action, returned);
             }
@@ -217,38 +246,62 @@ impl<'a> Translation<'a, '_> {
         }
     }
 
-    fn add_acquire(
-        &mut self,
-        operation: &'a ClientOperation,
-        name: &LockName,
-        outcome: Option<&Outcome>,
-    ) {
+    fn add_acquire(&mut self, operation: &'a ClientOperation, outcome: Option<&Outcome>) {
         let returned = operation.returned.as_ref().map(|(returned, _)| *returned);
         let key = (operation.session, operation.request);
-        let in_log = self.log.map(|log| log.granted.get(&key));
+        let in_log = self.log.map(|log| log.granted.get(&key).map_or(&[][..], |grants| grants));
+        let enters_again = operation.input.terms().is_some_and(|terms| terms.reentrant);
         match outcome {
-            Some(Outcome::Granted(grant)) => {
-                self.push_grant(operation, name, Some(grant.token), returned);
+            Some(Outcome::Granted(_) | Outcome::GrantedAll(_)) => {
+                for grant in operation.grants() {
+                    let (name, token) = (&grant.name, Some(grant.token));
+                    if enters_again && in_log.is_some_and(|in_log| in_log.is_empty()) {
+                        let (session, token) = (operation.session, grant.token);
+                        self.push(operation, name, Action::Holds { session, token }, returned);
+                    } else {
+                        self.push_grant(operation, name, grant.mode, token, returned);
+                    }
+                }
+                // A retry is told only what is still held.
+                for grant in in_log.into_iter().flatten() {
+                    if operation.grants().iter().all(|told| told.name != *grant.name) {
+                        let (token, applied) = (Some(grant.token), Some(grant.applied));
+                        self.push_grant(operation, grant.name, grant.mode, token, applied);
+                    }
+                }
             }
-            Some(Outcome::Busy) => self.push(operation, name, Action::SawHeld, returned),
-            Some(Outcome::TimedOut | Outcome::Cancelled) => {}
+            Some(Outcome::Busy) => {
+                for name in operation.input.acquires() {
+                    if self.kinds.is_plain(name) {
+                        self.push(operation, name, Action::SawHeld, returned);
+                    }
+                }
+            }
+            Some(
+                Outcome::TimedOut
+                | Outcome::Cancelled
+                | Outcome::Deadlock(_)
+                | Outcome::Died { .. },
+            ) => {}
             Some(Outcome::Rejected(rejection)) if did_nothing(*rejection) => {}
             // It is not told, but the log knows.
             _ if in_log.is_some() => {
-                if let Some((token, applied)) = in_log.flatten() {
-                    self.push_grant(operation, name, Some(*token), Some(*applied));
+                for grant in in_log.into_iter().flatten() {
+                    let (token, applied) = (Some(grant.token), Some(grant.applied));
+                    self.push_grant(operation, grant.name, grant.mode, token, applied);
                 }
             }
             _ if self.cancelled.for_good.contains(&key) => {}
-            Some(Outcome::Rejected(Rejection::GrantEnded)) => {
-                self.push_grant(operation, name, None, returned);
-            }
-            _ => match self.cancelled.too_late.get(&key) {
-                Some((token, known)) => {
-                    self.push_grant(operation, name, Some(*token), Some(*known));
+            outcome => {
+                let (token, known) = match (self.cancelled.too_late.get(&key), outcome) {
+                    (_, Some(Outcome::Rejected(Rejection::GrantEnded))) => (None, returned),
+                    (Some((token, known)), _) => (Some(*token), Some(*known)),
+                    (None, _) => (None, None),
+                };
+                for name in operation.input.acquires() {
+                    self.push_grant(operation, name, Mode::Exclusive, token, known);
                 }
-                None => self.push_grant(operation, name, None, None),
-            },
+            }
         }
     }
 
@@ -256,10 +309,18 @@ impl<'a> Translation<'a, '_> {
         &mut self,
         operation: &'a ClientOperation,
         name: &LockName,
+        mode: Mode,
         token: Option<FenceToken>,
         returned: Option<RealTime>,
     ) {
-        let action = Action::Grant { session: operation.session, token };
+        if !self.is_judged(name) {
+            return;
+        }
+        let session = operation.session;
+        let action = match (mode, token) {
+            (Mode::Shared, Some(token)) => Action::Join { session, token },
+            _ => Action::Grant { session, token },
+        };
         self.push(operation, name, action, returned);
         let may_end_from = match self.log {
             // The log tells each end, as a step of its own.
@@ -279,7 +340,9 @@ impl<'a> Translation<'a, '_> {
             _ => None,
         };
         let was_granted = |step: &Step<'_>| match step.action {
-            Action::Grant { session: other, .. } => other == session,
+            Action::Grant { session: other, .. } | Action::Join { session: other, .. } => {
+                other == session
+            }
             _ => false,
         };
         for steps in self.steps.values_mut() {
@@ -295,8 +358,25 @@ impl<'a> Translation<'a, '_> {
         }
     }
 
+    /// Does the model know what can happen to this lock?
+    fn is_judged(&self, name: &LockName) -> bool {
+        !self.kinds.is_semaphore(name) && (self.log.is_some() || self.kinds.is_plain(name))
+    }
+
     fn add_ends(&mut self, log: &Log<'_>) {
+        for (name, session, to, token, applied) in &log.converted {
+            self.steps.entry((*name).clone()).or_default().push(Step {
+                action: Action::Convert { session: *session, to: *to, token: *token },
+                invoked: *applied,
+                returned: Some(*applied),
+                may_end_from: None,
+                label: Label::Converts(*session, *token),
+            });
+        }
         for (name, session, token, applied) in &log.ended {
+            if !self.is_judged(name) {
+                continue;
+            }
             self.steps.entry((*name).clone()).or_default().push(Step {
                 action: Action::End { session: *session, token: *token },
                 invoked: *applied,
@@ -314,6 +394,9 @@ impl<'a> Translation<'a, '_> {
         action: Action,
         returned: Option<RealTime>,
     ) {
+        if !self.is_judged(name) {
+            return;
+        }
         self.steps.entry(name.clone()).or_default().push(Step {
             action,
             invoked: operation.invoked,
@@ -331,6 +414,11 @@ fn did_nothing(rejection: Rejection) -> bool {
         Rejection::TooManyHolds
             | Rejection::TooManyWaits
             | Rejection::QueueFull
+            | Rejection::Frozen
+            | Rejection::AlreadyHeld
+            | Rejection::OtherPermits { .. }
+            | Rejection::NoPermitsSet
+            | Rejection::InvalidMode
             | Rejection::InvalidRequestId
             | Rejection::InvalidTtl
             | Rejection::InvalidWait

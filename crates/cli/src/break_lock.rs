@@ -1,0 +1,101 @@
+//! `holdfast break`: take a lock away from whoever holds it.
+
+use std::collections::BTreeSet;
+use std::process::ExitCode;
+
+use clap::Args;
+use holdfast_client::unary::CallError;
+use holdfast_proto::v1::Reason;
+use serde::Serialize;
+
+use crate::cli::Global;
+use crate::exit::{Code, Problem};
+use crate::intervention::ReasonArgs;
+use crate::one_shot;
+use crate::output::{self, Show};
+use crate::status::{Holder, holder_table};
+
+/// Takes a lock away from whoever holds it, now.
+///
+/// The holder is told, and gets no token from its guard any more; but what it has already begun goes on
+/// until it looks, so the resource has to check tokens. The next in line is granted the lock at once,
+/// unless the hold had a lock delay.
+///
+/// Without --token it is looked up first who holds the lock, and exactly that is broken: a hold that
+/// begins in between is not.
+#[derive(Debug, Args)]
+#[command(after_help = "Exit codes: 0 broken; 79 nobody holds the lock, or not under that token.
+
+Examples:
+  holdfast break deploy --reason 'the build host is on fire'
+  holdfast break deploy --token 42 --reason 'hung since yesterday'")]
+pub(crate) struct BreakArgs {
+    /// The lock's name.
+    name: String,
+    /// Only the hold under this token.
+    #[arg(long, value_name = "N", value_parser = one_shot::token_parser())]
+    token: Option<u64>,
+    #[command(flatten)]
+    reason: ReasonArgs,
+}
+
+#[derive(Debug, Serialize)]
+struct Broken {
+    name: String,
+    holds: u64,
+    /// As they were when they were looked up; of many not all.
+    holders: Vec<Holder>,
+}
+
+impl Show for Broken {
+    fn to_table(&self) -> String {
+        let mut text = format!("broke {} of {}\n", holds_in_words(self.holds), self.name);
+        if !self.holders.is_empty() {
+            text += &format!("\n{}", holder_table(&self.holders));
+        }
+        text
+    }
+}
+
+pub(crate) async fn run(args: BreakArgs, global: &Global) -> Result<ExitCode, Problem> {
+    let calls = one_shot::calls(global)?;
+    let status = calls.status(&args.name).await?;
+    let holders = status.holders.into_iter().map(Holder::from);
+    let is_meant = |holder: &Holder| args.token.is_none_or(|token| holder.token == token);
+    let holders: Vec<Holder> = holders.filter(is_meant).collect();
+    // Each permit of a semaphore has a token of its own.
+    let tokens: BTreeSet<u64> =
+        args.token.into_iter().chain(holders.iter().map(|holder| holder.token)).collect();
+    if tokens.is_empty() {
+        let words = format!("{} is free: there is nothing to break", args.name);
+        return Err(Problem::new(Code::LockLost, words));
+    }
+    let why = args.reason.why();
+    let mut holds = 0;
+    for token in &tokens {
+        match calls.break_lock(&why, &args.name, *token).await {
+            Ok(broken) => holds += broken,
+            // Given back in the meantime.
+            Err(error) if is_not_held(&error) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    if holds == 0 {
+        let tokens = tokens.iter().map(u64::to_string).collect::<Vec<_>>().join(", ");
+        return Err(not_held(&args.name, &tokens));
+    }
+    output::show(global.output, &Broken { name: args.name, holds, holders })
+}
+
+fn holds_in_words(holds: u64) -> String {
+    if holds == 1 { "the hold".to_owned() } else { format!("{holds} holds") }
+}
+
+pub(crate) fn is_not_held(error: &CallError) -> bool {
+    matches!(error, CallError::Rejected(rejection) if rejection.reason == Reason::NotHeld)
+}
+
+pub(crate) fn not_held(name: &str, token: &str) -> Problem {
+    let words = format!("{name} is not held under token {token}; nothing was done");
+    Problem::new(Code::LockLost, words)
+}

@@ -1,0 +1,73 @@
+//! `holdfast transfer`: hand a lock to a chosen waiter.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use holdfast_client::PublicSessionId;
+use serde::Serialize;
+
+use crate::break_lock::{is_not_held, not_held};
+use crate::cli::Global;
+use crate::exit::{Code, Problem};
+use crate::intervention::ReasonArgs;
+use crate::one_shot;
+use crate::output::{self, Show};
+
+/// Hands an exclusive lock to a session that waits for it, past all who came before.
+///
+/// The lock is free at no moment in between. The session has to wait for this lock alone, exclusively;
+/// `holdfast status` shows who waits. Without --token it is looked up first who holds the lock, and
+/// exactly that hold is handed over.
+#[derive(Debug, Args)]
+#[command(after_help = "Exit codes: 0 handed over; 64 that session does not wait for it; 79 nobody
+holds the lock, or not under that token.
+
+Examples:
+  holdfast transfer leader --to 1f3a5c7e9b2d4f60 --reason 'maintenance of host a'")]
+pub(crate) struct TransferArgs {
+    /// The lock's name.
+    name: String,
+    /// The public id of the session, as `holdfast status` shows it.
+    #[arg(long, value_name = "SESSION")]
+    to: PublicSessionId,
+    /// Only if it is held under this token.
+    #[arg(long, value_name = "N", value_parser = one_shot::token_parser())]
+    token: Option<u64>,
+    #[command(flatten)]
+    reason: ReasonArgs,
+}
+
+#[derive(Debug, Serialize)]
+struct Transferred {
+    name: String,
+    to: String,
+    token: u64,
+}
+
+impl Show for Transferred {
+    fn to_table(&self) -> String {
+        format!("{} is now held by session {} under token {}\n", self.name, self.to, self.token)
+    }
+}
+
+pub(crate) async fn run(args: TransferArgs, global: &Global) -> Result<ExitCode, Problem> {
+    let calls = one_shot::calls(global)?;
+    let token = match args.token {
+        Some(token) => token,
+        None => {
+            let holder = calls.status(&args.name).await?.holders.into_iter().next();
+            let free = || {
+                let words = format!("{} is free: there is nothing to hand over", args.name);
+                Problem::new(Code::LockLost, words)
+            };
+            holder.ok_or_else(free)?.token
+        }
+    };
+    let to = args.to.to_string();
+    let moved = calls.move_lock(&args.reason.why(), &args.name, token, &to).await;
+    let token = moved.map_err(|error| match is_not_held(&error) {
+        true => not_held(&args.name, &token.to_string()),
+        false => error.into(),
+    })?;
+    output::show(global.output, &Transferred { name: args.name, to, token })
+}

@@ -1,0 +1,74 @@
+//! A request that can stand in a queue: its caller waits for the answer, or goes away.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use crate::error::AcquireError;
+use crate::guard::Guard;
+use crate::session::{AcquireCall, Command, Handle, Ticket, Wanted};
+
+/// Returns the guards of what was asked for. If the future is dropped, nothing is left behind.
+pub(crate) async fn ask(
+    handle: &Handle,
+    wanted: Wanted,
+    wait: Duration,
+    on_queued: Option<Box<dyn FnOnce(u64) + Send>>,
+) -> Result<Vec<Guard>, AcquireError> {
+    wanted.check().map_err(AcquireError::Rejected)?;
+    let (reply, answer) = oneshot::channel();
+    let was_sent = Arc::new(AtomicBool::new(false));
+    let abandon = AbandonOnDrop::new(handle);
+    handle.send(Command::Acquire(AcquireCall {
+        wanted,
+        ticket: abandon.ticket,
+        reply,
+        on_queued,
+        was_sent: Arc::clone(&was_sent),
+        handle: Some(handle.clone()),
+    }));
+    match timeout(wait.saturating_add(handle.request_timeout()), answer).await {
+        Ok(answer) => {
+            abandon.not_needed();
+            let guards = answer.unwrap_or(Err(AcquireError::Closed))?;
+            // A grant may have been so long on its way that it is over by now.
+            for guard in &guards {
+                guard.token()?;
+            }
+            Ok(guards)
+        }
+        Err(_) => {
+            let may_have_happened = was_sent.load(Ordering::Relaxed);
+            Err(AcquireError::Unavailable(handle.unavailable(may_have_happened)))
+        }
+    }
+}
+
+/// Tells the session's task that the caller is gone.
+pub(crate) struct AbandonOnDrop<'a> {
+    handle: &'a Handle,
+    pub(crate) ticket: Ticket,
+    is_needed: bool,
+}
+
+impl<'a> AbandonOnDrop<'a> {
+    pub(crate) fn new(handle: &'a Handle) -> AbandonOnDrop<'a> {
+        AbandonOnDrop { handle, ticket: handle.next_ticket(), is_needed: true }
+    }
+
+    /// The answer is there.
+    pub(crate) fn not_needed(mut self) {
+        self.is_needed = false;
+    }
+}
+
+impl Drop for AbandonOnDrop<'_> {
+    fn drop(&mut self) {
+        if self.is_needed {
+            self.handle.send(Command::Abandon(self.ticket));
+        }
+    }
+}

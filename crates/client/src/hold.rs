@@ -1,0 +1,172 @@
+//! What the guard and the session's task both know about one hold.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use holdfast_proto::v1::{Grant, Mode};
+use tokio::sync::watch;
+
+use crate::clock;
+use crate::error::{LossReason, Lost, Since};
+use crate::lease::{HoldId, Leases, LocalTime};
+
+/// The first reason for which a hold, or one of several that are held together, was lost.
+pub(crate) type Loss = Arc<watch::Sender<Option<LossReason>>>;
+
+#[derive(Debug)]
+pub(crate) struct Hold {
+    pub(crate) key: HoldKey,
+    /// Guards that entered one hold several times have one lease.
+    pub(crate) lease: HoldId,
+    /// Which of the client's sessions it belongs to; a lost session is replaced by the next one.
+    pub(crate) session_number: u64,
+    pub(crate) name: String,
+    pub(crate) actor: u64,
+    pub(crate) since: Option<Since>,
+    held_as: Mutex<HeldAs>,
+    leases: Arc<Mutex<Leases>>,
+    loss: Loss,
+    /// The cluster said so: there is nothing to release.
+    has_ended: AtomicBool,
+    /// It is on its way to somebody else.
+    is_leaving: AtomicBool,
+}
+
+/// Sorted by the acquire by which the cluster knows the hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct HoldKey {
+    pub(crate) acquire: u64,
+    /// Each guard has its own.
+    pub(crate) entry: u64,
+}
+
+/// What a conversion changes.
+#[derive(Debug, Clone)]
+struct HeldAs {
+    mode: Mode,
+    token: u64,
+    fence: String,
+}
+
+/// How the cluster is told which hold is meant.
+#[derive(Debug, Clone)]
+pub(crate) struct HoldRef {
+    pub(crate) name: String,
+    pub(crate) token: u64,
+    /// 0: whichever this session has under the token.
+    pub(crate) acquire: u64,
+}
+
+/// Where a new hold belongs.
+pub(crate) struct Place {
+    pub(crate) key: HoldKey,
+    pub(crate) lease: HoldId,
+    pub(crate) session_number: u64,
+    pub(crate) actor: u64,
+    pub(crate) since: Option<Since>,
+}
+
+impl Hold {
+    pub(crate) fn new(place: Place, grant: Grant, leases: Arc<Mutex<Leases>>, loss: Loss) -> Hold {
+        Hold {
+            key: place.key,
+            lease: place.lease,
+            session_number: place.session_number,
+            actor: place.actor,
+            since: place.since,
+            held_as: Mutex::new(HeldAs::of(&grant)),
+            name: grant.name,
+            leases,
+            loss,
+            has_ended: AtomicBool::new(false),
+            is_leaving: AtomicBool::new(false),
+        }
+    }
+
+    /// The cluster said that the hold is no more.
+    pub(crate) fn end(&self, reason: LossReason) {
+        self.has_ended.store(true, Ordering::Release);
+        self.lose(reason);
+    }
+
+    /// The first reason stands.
+    fn lose(&self, reason: LossReason) {
+        self.loss.send_if_modified(|loss| {
+            let is_news = loss.is_none();
+            loss.get_or_insert(reason);
+            is_news
+        });
+    }
+
+    /// The hold has another mode, and perhaps another token.
+    pub(crate) fn convert(&self, grant: &Grant) {
+        *self.held_as() = HeldAs::of(grant);
+    }
+
+    /// While it may be somebody else's already, it gives no token.
+    pub(crate) fn set_leaving(&self, is_leaving: bool) {
+        self.is_leaving.store(is_leaving, Ordering::Release);
+    }
+
+    /// Whether the cluster itself said that the hold ended, so that there is nothing to release.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.has_ended.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn loss_or_closed(&self) -> LossReason {
+        self.loss.borrow().unwrap_or(LossReason::SessionClosed)
+    }
+
+    pub(crate) fn loss(&self) -> watch::Receiver<Option<LossReason>> {
+        self.loss.subscribe()
+    }
+
+    pub(crate) fn token(&self) -> u64 {
+        self.held_as().token
+    }
+
+    pub(crate) fn fence(&self) -> String {
+        self.held_as().fence.clone()
+    }
+
+    pub(crate) fn mode(&self) -> Mode {
+        self.held_as().mode
+    }
+
+    pub(crate) fn meant(&self) -> HoldRef {
+        HoldRef { name: self.name.clone(), token: self.token(), acquire: self.key.acquire }
+    }
+
+    pub(crate) fn check(&self) -> Result<(), Lost> {
+        let certain = self.valid_until().is_some_and(|end| clock::now() < end);
+        if !certain {
+            let own = self.leases().ends_before_session(self.lease);
+            self.lose(if own { LossReason::OwnTimeOver } else { LossReason::Expired });
+        }
+        match *self.loss.borrow() {
+            Some(reason) => Err(Lost { reason }),
+            None if self.is_leaving.load(Ordering::Acquire) => {
+                Err(Lost { reason: LossReason::Transferred })
+            }
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn valid_until(&self) -> Option<LocalTime> {
+        self.leases().valid_until(self.lease)
+    }
+
+    fn leases(&self) -> MutexGuard<'_, Leases> {
+        self.leases.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn held_as(&self) -> MutexGuard<'_, HeldAs> {
+        self.held_as.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl HeldAs {
+    fn of(grant: &Grant) -> HeldAs {
+        HeldAs { mode: grant.mode(), token: grant.token, fence: grant.fence.clone() }
+    }
+}

@@ -1,0 +1,108 @@
+//! A grant becomes holds, and guards for them.
+
+use std::sync::Arc;
+
+use holdfast_proto::v1;
+use tokio::sync::watch;
+
+use super::{AcquireCall, Request, Session};
+use crate::error::{AcquireError, LossReason, Lost, Since};
+use crate::guard::Guard;
+use crate::hold::{Hold, HoldKey, Loss, Place};
+use crate::lease::{HoldId, LogicalTime};
+use crate::session::Wanted;
+
+impl Session {
+    /// The guards are in the order in which the locks were asked for.
+    pub(super) fn take_holds(
+        &mut self,
+        id: u64,
+        call: &AcquireCall,
+        mut grants: Vec<v1::Grant>,
+        at: LogicalTime,
+    ) -> Result<Vec<Guard>, AcquireError> {
+        let Some(handle) = &call.handle else {
+            self.release_unwanted(id, call, grants);
+            return Err(AcquireError::Closed);
+        };
+        if let Wanted::All(request) = &call.wanted {
+            // A retry is told what is still held, and some may have ended in the meantime.
+            if grants.len() != request.members.len() {
+                self.release_unwanted(id, call, grants);
+                return Err(Lost { reason: LossReason::Ended }.into());
+            }
+            let place = |grant: &v1::Grant| {
+                request.members.iter().position(|member| member.name == grant.name)
+            };
+            grants.sort_by_cached_key(place);
+        }
+        let loss = Loss::new(watch::Sender::new(None));
+        let mut guards = Vec::with_capacity(grants.len());
+        for grant in grants {
+            let hold = self.take_hold(id, call, grant, at, &loss)?;
+            guards.push(Guard::new(hold, handle.clone()));
+        }
+        Ok(guards)
+    }
+
+    fn take_hold(
+        &mut self,
+        id: u64,
+        call: &AcquireCall,
+        grant: v1::Grant,
+        at: LogicalTime,
+        loss: &Loss,
+    ) -> Result<Arc<Hold>, AcquireError> {
+        let Some(leases) = self.shared_leases() else {
+            return Err(AcquireError::SessionLost(LossReason::Ended));
+        };
+        // The first of several has the number of the request; the others have none of their own.
+        let is_first = self.holds_of(id).next().is_none();
+        let entry = if is_first { id } else { self.requests.reserve_id() };
+        let acquire = self.acquire_of(id, call, &grant);
+        // A hold that is entered again keeps its lease, with the renewals that are under way.
+        let entered = self.holds_of(acquire).find(|hold| hold.name == grant.name);
+        let lease = entered.map_or(HoldId(entry), |hold| hold.lease);
+        if entered.is_none()
+            && let Some(mut leases) = self.leases()
+        {
+            leases.granted(lease, grant.deadline_ms.map(LogicalTime));
+        }
+        let key = HoldKey { acquire, entry };
+        let place = Place {
+            key,
+            lease,
+            session_number: self.number,
+            actor: call.wanted.actor(),
+            since: call.wanted.since_ms().map(|since_ms| Since(since_ms.min(at.0))),
+        };
+        let hold = Arc::new(Hold::new(place, grant, leases, Arc::clone(loss)));
+        self.holds.insert(key, Arc::clone(&hold));
+        Ok(hold)
+    }
+
+    /// By which acquire the cluster knows what was granted to this one: an earlier one of the same actor
+    /// if it was entered again.
+    pub(super) fn acquire_of(&self, id: u64, call: &AcquireCall, grant: &v1::Grant) -> u64 {
+        if !call.wanted.is_reentrant() {
+            return id;
+        }
+        let actor = call.wanted.actor();
+        let held = self.holds.values().find(|hold| {
+            hold.name == grant.name && hold.token() == grant.token && hold.actor == actor
+        });
+        if let Some(held) = held {
+            return held.key.acquire;
+        }
+        // The earlier guard may just be released, which left it entered once less.
+        let released = self.requests.iter().find_map(|request| match request {
+            Request::Release { meant, .. }
+                if meant.name == grant.name && meant.token == grant.token =>
+            {
+                Some(meant.acquire)
+            }
+            _ => None,
+        });
+        released.unwrap_or(id)
+    }
+}

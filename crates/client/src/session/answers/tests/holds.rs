@@ -1,0 +1,224 @@
+//! Holds that come together, change, or are entered again.
+
+use holdfast_proto::v1::operation::Kind;
+use holdfast_proto::v1::{Grants, Mode};
+
+use super::*;
+use crate::error::ConvertError;
+use crate::session::convert::ConvertCall;
+use crate::terms::Policy;
+
+fn grant_of(name: &str, token: u64) -> Grant {
+    Grant { name: name.into(), token, mode: Mode::Exclusive.into(), ..Default::default() }
+}
+
+fn granted_as(grant: Grant) -> AnswerResult {
+    let outcome = Some(AcquireOutcome::Granted(grant));
+    AnswerResult::Acquire(AcquireResponse { outcome, ..Default::default() })
+}
+
+fn all_granted(grants: Vec<Grant>) -> AnswerResult {
+    let outcome = Some(AcquireOutcome::AllGranted(Grants { grants }));
+    AnswerResult::Acquire(AcquireResponse { outcome, ..Default::default() })
+}
+
+fn want_all(names: &[&str]) -> Wanted {
+    let member = |name: &&str| v1::Member { name: (*name).into(), ..Default::default() };
+    let members = names.iter().map(member).collect();
+    Wanted::All(v1::AcquireAllRequest { members, ..Default::default() })
+}
+
+fn ended(acquire_request_id: u64, name: &str) -> Notice {
+    let reason = v1::EndReason::Broken.into();
+    let ended = HoldEnded { name: name.into(), acquire_request_id, reason, token: 0 };
+    Notice { kind: Some(NoticeKind::HoldEnded(ended)) }
+}
+
+impl Bench {
+    /// What the task does with the commands of guards.
+    fn take_in_commands(&mut self) {
+        let mut commands = std::mem::take(&mut self.session.ready);
+        while let Ok(command) = self.inbox.try_recv() {
+            commands.push(command);
+        }
+        for command in commands {
+            match self.session.unless_converting(command) {
+                Some(Command::Release { hold, reply }) if !hold.has_ended() => {
+                    self.session.forget_hold(&hold);
+                    let meant = hold.meant();
+                    self.session.requests.stage(Request::Release { meant, reply });
+                }
+                Some(Command::Release { .. }) | None => {}
+                Some(other) => panic!("{other:?}"),
+            }
+        }
+    }
+
+    /// The releases that are ready to go out: name, token, acquire.
+    fn releases(&mut self) -> Vec<(String, u64, u64)> {
+        let staged = self.session.requests.take_staged(100, |_| 1);
+        let requests = staged.iter().filter_map(|id| self.session.requests.get(*id));
+        let releases = requests.filter_map(|request| match request.to_operation(0).kind {
+            Some(Kind::Release(release)) => {
+                Some((release.name, release.token, release.acquire_request_id))
+            }
+            _ => None,
+        });
+        releases.collect()
+    }
+
+    /// A conversion that is on the wire.
+    fn convert(&mut self, guard: &Guard, mode: Mode) -> (u64, ConvertReply) {
+        let (reply, answer) = oneshot::channel();
+        let held = self.session.holds.values().find(|hold| std::ptr::eq(&***hold, guard.hold()));
+        let hold = Arc::clone(held.unwrap());
+        self.session.start_converting(ConvertCall {
+            hold,
+            mode,
+            wait_ms: 60_000,
+            policy: Policy::Detect,
+            ticket: Ticket(9),
+            reply,
+            was_sent: Arc::new(AtomicBool::new(true)),
+            is_abandoned: false,
+        });
+        self.send_all();
+        (self.session.tickets[&Ticket(9)], answer)
+    }
+}
+
+type ConvertReply = oneshot::Receiver<Result<(), ConvertError>>;
+
+#[test]
+fn locks_that_are_granted_together_come_in_the_order_of_asking_and_are_lost_together() {
+    let mut bench = Bench::new();
+    let (id, mut answer) = bench.want(want_all(&["c", "a", "b"]));
+    let grants = vec![grant_of("a", 5), grant_of("b", 6), grant_of("c", 7)];
+    bench.answer(id, all_granted(grants));
+    let guards = answer.try_recv().unwrap().unwrap();
+    let tokens: Vec<_> = guards.iter().map(|guard| guard.token().unwrap()).collect();
+    assert_eq!(tokens, [7, 5, 6]);
+
+    bench.session.on_notice(ended(id, "b"));
+    for guard in &guards {
+        assert_eq!(guard.token(), Err(Lost { reason: LossReason::Broken }));
+    }
+    drop(guards);
+    bench.take_in_commands();
+    // What was lost is not released, or it could be somebody else's by now.
+    assert_eq!(bench.releases(), [("c".to_owned(), 7, id), ("a".to_owned(), 5, id)]);
+    assert!(bench.session.holds.is_empty());
+}
+
+#[test]
+fn a_retry_that_finds_a_part_of_them_gives_it_back() {
+    let mut bench = Bench::new();
+    let (id, mut answer) = bench.want(want_all(&["a", "b"]));
+    bench.answer(id, all_granted(vec![grant_of("b", 6)]));
+    let told = answer.try_recv().unwrap().unwrap_err();
+    assert_eq!(told, AcquireError::Lost(Lost { reason: LossReason::Ended }));
+    assert_eq!(bench.releases(), [("b".to_owned(), 6, id)]);
+}
+
+#[test]
+fn all_that_was_granted_before_the_cancel_is_released() {
+    let mut bench = Bench::new();
+    let (id, _answer) = bench.want(want_all(&["a", "b"]));
+    let cancel = bench.abandon(id);
+    let grants = vec![grant_of("a", 5), grant_of("b", 6)];
+    bench.answer(cancel, cancelled_with(CancelOutcome::AllAlreadyGranted(Grants { grants })));
+    bench.answer(id, all_granted(vec![grant_of("a", 5), grant_of("b", 6)]));
+    assert_eq!(bench.releases(), [("a".to_owned(), 5, id), ("b".to_owned(), 6, id)]);
+}
+
+#[test]
+fn a_conversion_changes_the_token_of_the_guard_and_the_release_goes_by_the_new_one() {
+    let mut bench = Bench::new();
+    let (id, mut answer) = bench.acquire();
+    let shared = Grant { mode: Mode::Shared.into(), ..grant() };
+    bench.answer(id, granted_as(shared));
+    let guard = only(&mut answer);
+    let (convert, mut converted) = bench.convert(&guard, Mode::Exclusive);
+    assert_eq!(guard.token(), Ok(5));
+    bench.answer(convert, granted_as(grant_of("a", 9)));
+    assert_eq!(converted.try_recv().unwrap(), Ok(()));
+    assert_eq!(guard.token(), Ok(9));
+    assert!(guard.is_exclusive());
+    drop(guard);
+    bench.take_in_commands();
+    assert_eq!(bench.releases(), [("a".to_owned(), 9, id)]);
+}
+
+#[test]
+fn after_a_conversion_was_dropped_the_release_waits_until_the_token_is_known() {
+    let late = || CancelOutcome::AlreadyGranted(grant_of("a", 9));
+    let in_time = || CancelOutcome::Cancelled(Cancelled {});
+    for (outcome, token) in [(late(), 9), (in_time(), 5)] {
+        let mut bench = Bench::new();
+        let (id, mut answer) = bench.acquire();
+        bench.answer(id, granted());
+        let guard = only(&mut answer);
+        let (convert, _converted) = bench.convert(&guard, Mode::Exclusive);
+        let cancel = bench.abandon(convert);
+        drop(guard);
+        bench.take_in_commands();
+        assert_eq!(bench.releases(), [], "it is not known under which token");
+        bench.answer(cancel, cancelled_with(outcome));
+        bench.take_in_commands();
+        assert_eq!(bench.releases(), [("a".to_owned(), token, id)]);
+        assert!(bench.session.converting.is_empty());
+    }
+}
+
+#[test]
+fn what_waits_for_a_conversion_is_told_when_the_session_ends() {
+    let mut bench = Bench::new();
+    let (id, mut answer) = bench.acquire();
+    bench.answer(id, granted());
+    let guard = only(&mut answer);
+    let (_, mut converted) = bench.convert(&guard, Mode::Shared);
+    drop(guard);
+    bench.take_in_commands();
+    bench.session.end(LossReason::SessionExpired);
+    let lost = ConvertError::Lost(Lost { reason: LossReason::SessionExpired });
+    assert_eq!(converted.try_recv().unwrap(), Err(lost));
+    assert!(matches!(bench.session.ready[..], [Command::Release { .. }]));
+}
+
+#[test]
+fn a_lock_that_is_entered_again_is_known_by_its_first_acquire_and_lost_by_all_guards() {
+    let reentrant = || {
+        let request = v1::AcquireRequest {
+            name: "a".into(),
+            reentrant: true,
+            actor: 7,
+            ..Default::default()
+        };
+        Wanted::One(request)
+    };
+    let mut bench = Bench::new();
+    let (first, mut first_answer) = bench.want(reentrant());
+    bench.answer(first, granted());
+    let outer = only(&mut first_answer);
+    let (second, mut second_answer) = bench.want(reentrant());
+    bench.answer(second, granted());
+    let inner = only(&mut second_answer);
+
+    // The lease is there as long as one of them is.
+    drop(outer);
+    bench.take_in_commands();
+    assert_eq!(bench.releases(), [("a".to_owned(), 5, first)]);
+    assert_eq!(inner.token(), Ok(5));
+
+    // Entered once more while the first release is on its way.
+    let (third, mut third_answer) = bench.want(reentrant());
+    bench.answer(third, granted());
+    let last = only(&mut third_answer);
+    bench.session.on_notice(ended(first, "a"));
+    for guard in [&inner, &last] {
+        assert_eq!(guard.token(), Err(Lost { reason: LossReason::Broken }));
+    }
+    drop((inner, last));
+    bench.take_in_commands();
+    assert_eq!(bench.releases(), []);
+}

@@ -1,0 +1,113 @@
+//! Ages: who asks by *wait-die* never waits for an older holder, and who asks by *wound-wait* never for a younger one
+//! whose hold may be taken away. An actor is as old as the time at which it says that it first asked, or else as its
+//! session; of two that are equally old the ids decide.
+
+use std::collections::BTreeMap;
+
+use holdfast_core::command::{Mode, Policy};
+use holdfast_core::{ActorId, Event, LogicalTime, RequestId, SessionId};
+
+use super::evidence::Evidence;
+use super::holders::{Holder, Holders};
+use super::words::{Findings, Which};
+use crate::history::{Input, Take, Violation};
+
+/// The lower, the older.
+type Age = (LogicalTime, SessionId, ActorId);
+
+pub fn check(history: &Evidence<'_>) -> Vec<Violation> {
+    let mut findings = Findings::of("ages");
+    let mut opened: BTreeMap<SessionId, LogicalTime> = BTreeMap::new();
+    let mut holders = Holders::default();
+    for entry in history.log() {
+        for event in &entry.events {
+            match event {
+                Event::SessionOpened { session, .. } => {
+                    opened.insert(*session, entry.logical);
+                }
+                Event::Queued { name, session, request, mode, .. } => {
+                    let Some(asks) = taken(history, *session, *request) else { continue };
+                    let Some(own) = age(&opened, *session, asks) else { continue };
+                    for holder in holders.of(name).iter().filter(|it| conflicts(it.mode, *mode)) {
+                        let Holder { session: other, request: by, .. } = holder;
+                        let Some(holds) = taken(history, *other, *by) else { continue };
+                        let Some(others) = age(&opened, *other, holds) else { continue };
+                        let same_actor = (own.1, own.2) == (others.1, others.2);
+                        let wrong = match asks.terms.policy {
+                            Policy::WaitDie => others < own,
+                            Policy::WoundWait => {
+                                own < others && holds.terms.preemptible && !same_actor
+                            }
+                            Policy::Detect | Policy::Wait => false,
+                        };
+                        if wrong {
+                            findings.add(format!(
+                                "{} waits for {name} by {:?} at index {}, and it is held by {}",
+                                Which(*session, *request),
+                                asks.terms.policy,
+                                entry.index.0,
+                                Which(*other, *by),
+                            ));
+                        }
+                    }
+                }
+                _ => {}
+            }
+            holders.follow(event);
+        }
+    }
+    findings.into_violations()
+}
+
+fn taken<'a>(history: &Evidence<'a>, session: SessionId, request: RequestId) -> Option<&'a Take> {
+    match &history.asked(session, request)?.input {
+        Input::Take(take) => Some(take),
+        _ => None,
+    }
+}
+
+fn age(opened: &BTreeMap<SessionId, LogicalTime>, session: SessionId, take: &Take) -> Option<Age> {
+    let since = take.terms.since.or_else(|| opened.get(&session).copied())?;
+    Some((since, session, take.actor))
+}
+
+fn conflicts(one: Mode, other: Mode) -> bool {
+    (one, other) != (Mode::Shared, Mode::Shared)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::check;
+    use crate::check::story::*;
+    use crate::history::Input;
+    use holdfast_core::command::Policy;
+
+    /// Session 1 is older than session 2. One of them holds a; the other asks for it.
+    fn found(asks: u128, policy: Policy, preemptible: bool) -> usize {
+        let mut story = Story::default();
+        story.log(1, [opened(1)]);
+        story.log(2, [opened(2)]);
+        for session in [1, 2] {
+            let Input::Take(mut asked) = take(&["a"]) else { unreachable!() };
+            asked.terms.policy = policy;
+            asked.terms.preemptible = preemptible;
+            story.ask(session, 1, Input::Take(asked));
+        }
+        story.log(3, [granted("a", 3 - asks, 1, 1), queued("a", asks, 1)]);
+        check(&story.evidence()).len()
+    }
+
+    #[test]
+    fn by_wait_die_only_the_older_one_waits() {
+        assert_eq!(found(1, Policy::WaitDie, false), 0);
+        assert_eq!(found(2, Policy::WaitDie, false), 1);
+    }
+
+    #[test]
+    fn by_wound_wait_the_older_one_waits_only_for_what_cannot_be_taken() {
+        assert_eq!(found(1, Policy::WoundWait, false), 0);
+        assert_eq!(found(1, Policy::WoundWait, true), 1);
+        assert_eq!(found(2, Policy::WoundWait, true), 0);
+        assert_eq!(found(2, Policy::Detect, true), 0);
+    }
+}

@@ -1,0 +1,64 @@
+//! Which names can be judged how. At most names a lock is held exclusively and ends by its own time, so that
+//! answers alone tell a lot. Where all modes, delays, reservations and interventions meet, *busy* does not mean
+//! held and free does not mean that nobody waits; there only the log and what is said about holds counts.
+
+use std::collections::BTreeSet;
+
+use holdfast_core::LockName;
+use holdfast_core::command::{Action, Mode};
+
+use crate::history::{History, Input};
+
+#[derive(Debug, Default)]
+pub(super) struct Kinds<'a> {
+    mixed: BTreeSet<&'a LockName>,
+    prefixes: BTreeSet<&'a str>,
+    semaphores: BTreeSet<&'a LockName>,
+}
+
+impl<'a> Kinds<'a> {
+    pub(super) fn of(history: &'a History) -> Kinds<'a> {
+        let mut kinds = Kinds::default();
+        for operation in &history.operations {
+            match &operation.input {
+                Input::Take(take) => {
+                    let terms = &take.terms;
+                    let mixed = take.all
+                        || terms.preemptible
+                        || terms.reentrant
+                        || terms.lock_delay.is_some();
+                    for member in &take.members {
+                        if mixed || member.mode != Mode::Exclusive {
+                            kinds.mixed.insert(&member.name);
+                        }
+                        if matches!(member.mode, Mode::Permit { .. }) {
+                            kinds.semaphores.insert(&member.name);
+                        }
+                    }
+                }
+                Input::Convert { name, .. }
+                | Input::Transfer { name, .. }
+                | Input::Intervene(
+                    Action::Break { name, .. }
+                    | Action::Transfer { name, .. }
+                    | Action::SetPermits { name, .. },
+                ) => drop(kinds.mixed.insert(name)),
+                Input::Intervene(Action::Freeze { prefix, .. }) => {
+                    kinds.prefixes.insert(prefix);
+                }
+                _ => {}
+            }
+        }
+        kinds
+    }
+
+    /// Held exclusively, and by nobody's doing but its holder's and time's.
+    pub(super) fn is_plain(&self, name: &LockName) -> bool {
+        !self.mixed.contains(name) && !self.prefixes.iter().any(|prefix| name.starts_with(prefix))
+    }
+
+    /// The plain lock of the model knows no permits.
+    pub(super) fn is_semaphore(&self, name: &LockName) -> bool {
+        self.semaphores.contains(name)
+    }
+}
