@@ -53,7 +53,7 @@ fn a_snapshot_that_is_under_way_already_is_too_old_for_a_backup() {
     let read = cluster.read(leader);
     cluster.step();
     let (Some(Ended::Answer(..)), Some(Ended::Read)) =
-        (cluster.ended.get(&granted), cluster.ended.remove(&read))
+        (cluster.ended.remove(&granted), cluster.ended.remove(&read))
     else {
         panic!("not within a step: {:?}", cluster.ended);
     };
