@@ -128,8 +128,9 @@ async fn refuse_if_majority_lives(
             alive.push(format!("node {id} at {address}"));
         }
     }
-    let quorum = (others.len() + 1) / 2 + 1;
-    if others.is_empty() || alive.len() + 1 < quorum {
+    let own_vote = usize::from(survivor.is_voter());
+    let quorum = (others.len() + own_vote) / 2 + 1;
+    if others.is_empty() || alive.len() + own_vote < quorum {
         return Ok(());
     }
     Err(Problem::new(

@@ -188,7 +188,8 @@ impl BodyCheck {
 }
 
 fn put_text(bytes: &mut Vec<u8>, text: &str) {
-    let end = text.floor_char_boundary(TEXT_BYTES_MAX);
+    let mut ends = (0..=text.len().min(TEXT_BYTES_MAX)).rev();
+    let end = ends.find(|end| text.is_char_boundary(*end)).unwrap_or(0);
     bytes.extend((end as u16).to_le_bytes());
     bytes.extend(&text.as_bytes()[..end]);
 }

@@ -19,9 +19,8 @@ use crate::output::{self, Show, quoted};
 /// end, and tokens go on above all that the old cluster can have granted. The old cluster must be stopped.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Exit codes: 64 the file is no snapshot, is damaged, or of a newer version; the data directory is not \
-empty;
-the configuration is wrong; 69 the disk does not serve; 75 a node runs on the directory.
+    after_help = "Exit codes: 64 the file is no snapshot, is damaged, or of a newer version; the data directory is not
+empty; the configuration is wrong; 69 the disk does not serve.
 
 Examples:
   holdfast snapshot restore locks.holdfast --config node-1.toml

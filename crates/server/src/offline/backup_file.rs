@@ -1,7 +1,8 @@
 //! Backups as files: written under a temporary name, whole and synced before they get their own.
 
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use holdfast_core::{LockTable, LogicalTime};
@@ -87,7 +88,10 @@ impl BackupWriter {
         let mut name = path.file_name().unwrap_or_default().to_owned();
         name.push(format!(".{}.partial", std::process::id()));
         let temporary = path.with_file_name(name);
-        let file = File::create(&temporary).map_err(FileError::of("create", &temporary))?;
+        let mut options = File::options();
+        // It holds the ids of sessions, which are secrets.
+        options.write(true).create(true).truncate(true).mode(0o600);
+        let file = options.open(&temporary).map_err(FileError::of("create", &temporary))?;
         let path = path.to_owned();
         let body = BodyCheck::default();
         let mut writer = BackupWriter { path, temporary, file, header, body, finished: false };
@@ -118,24 +122,31 @@ impl BackupWriter {
     pub fn finish(mut self, overwrite: bool) -> Result<u64, OfflineError> {
         self.body.end(&self.header).map_err(OfflineError::Received)?;
         self.file.sync_all().map_err(FileError::of("sync", &self.temporary))?;
-        if overwrite {
-            fs::rename(&self.temporary, &self.path)
-                .map_err(FileError::of("rename into place", &self.path))?;
-        } else {
-            // Unlike a rename, a link never replaces what somebody put there meanwhile.
-            fs::hard_link(&self.temporary, &self.path).map_err(|error| match error.kind() {
-                std::io::ErrorKind::AlreadyExists => {
-                    OfflineError::Exists { path: self.path.clone() }
-                }
-                _ => FileError::of("link into place", &self.path)(error).into(),
-            })?;
-            fs::remove_file(&self.temporary).map_err(FileError::of("remove", &self.temporary))?;
-        }
+        self.give_name(overwrite)?;
         self.finished = true;
         let directory = self.path.parent().filter(|parent| !parent.as_os_str().is_empty());
         sync_dir(directory.unwrap_or(Path::new(".")))?;
         let written = self.file.metadata().map_err(FileError::of("look at", &self.path))?;
         Ok(written.len())
+    }
+
+    fn give_name(&self, overwrite: bool) -> Result<(), OfflineError> {
+        if !overwrite {
+            // Unlike a rename, a link never replaces what somebody put there meanwhile.
+            match fs::hard_link(&self.temporary, &self.path) {
+                Ok(()) => {
+                    let removed = fs::remove_file(&self.temporary);
+                    return Ok(removed.map_err(FileError::of("remove", &self.temporary))?);
+                }
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                    return Err(OfflineError::Exists { path: self.path.clone() });
+                }
+                // Some file systems have no links.
+                Err(_) => BackupWriter::check_target(&self.path, false)?,
+            }
+        }
+        let renamed = fs::rename(&self.temporary, &self.path);
+        Ok(renamed.map_err(FileError::of("rename into place", &self.path))?)
     }
 
     fn write(&mut self, bytes: &[u8]) -> Result<(), OfflineError> {
@@ -154,6 +165,8 @@ impl Drop for BackupWriter {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::MetadataExt;
+
     use super::*;
 
     fn received(body: &[u8]) -> Vec<u8> {
@@ -178,7 +191,8 @@ mod tests {
         writer.take(b"123").unwrap();
         writer.take(b"45").unwrap();
         let bytes = writer.finish(false).unwrap();
-        assert_eq!(fs::read(&path).unwrap().len() as u64, bytes);
+        let metadata = fs::metadata(&path).unwrap();
+        assert_eq!((metadata.len(), metadata.mode() & 0o777), (bytes, 0o600));
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
     }
 

@@ -115,6 +115,12 @@ impl Survivor {
         others.map(|voter| (voter.0, published.client_address(Some(*voter)))).collect()
     }
 
+    /// It had a vote in the old cluster.
+    pub fn is_voter(&self) -> bool {
+        let Stage::Found(found) = &self.stage else { return false };
+        found.membership.configuration.voters.contains(&self.config.node_id())
+    }
+
     /// Makes the node the only one of a new cluster.
     pub fn go_on_alone(self, options: NewClusterOptions) -> Result<Recovered, OfflineError> {
         let directory = &self.config.data_dir;

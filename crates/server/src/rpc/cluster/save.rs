@@ -8,9 +8,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use holdfast_proto::v1::save_snapshot_chunk::Kind;
 use holdfast_proto::v1::{Failure, Reason, SaveSnapshotChunk, SaveSnapshotRequest};
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::timeout;
 use tokio_stream::Stream;
+use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
 use crate::driver::{FIRST_GROUP, Query, ReadData, WholeState};
@@ -24,6 +25,9 @@ use crate::rpc::route::Route;
 const PIECE_BYTES: usize = 256 * 1024;
 /// From the call to the first chunk: a large table takes a while to write down.
 const MAKING_TIMEOUT: Duration = Duration::from_secs(60);
+/// A caller takes the next piece within this time, or is cut off.
+const READING_TIMEOUT: Duration = Duration::from_secs(30);
+const CHUNKS_AHEAD: usize = 4;
 
 pub(super) type Chunks = Pin<Box<dyn Stream<Item = Result<SaveSnapshotChunk, Status>> + Send>>;
 
@@ -45,7 +49,9 @@ pub(super) async fn serve(
             let made = timeout(MAKING_TIMEOUT, make(rpc)).await;
             let (header, body) = made
                 .unwrap_or_else(|_| Err(Failure { may_have_happened: false, ..took_too_long() }))?;
-            Ok(Response::new(Box::pin(cut(header, body, (place, only)))))
+            let (sender, chunks) = mpsc::channel(CHUNKS_AHEAD);
+            tokio::spawn(cut(header, body, sender, (place, only)));
+            Ok(Response::new(Box::pin(ReceiverStream::new(chunks))))
         }
         Route::There(mut leader) => {
             let request = origin.forwarded(rpc.membership.me, request);
@@ -67,18 +73,23 @@ async fn make(rpc: &Rpc) -> Result<(Vec<u8>, Bytes), Failure> {
 }
 
 /// The header, then the pieces; each made when the transport has room for it. The places are held until the
-/// last.
-fn cut(
+/// last, and a caller that does not read loses them.
+async fn cut(
     header: Vec<u8>,
     body: Bytes,
-    places: (OwnedSemaphorePermit, OwnedSemaphorePermit),
-) -> impl Stream<Item = Result<SaveSnapshotChunk, Status>> + Send {
-    let first = Kind::Header(header);
-    let starts = (0..body.len()).step_by(PIECE_BYTES);
-    let pieces = starts.map(move |start| {
-        let _held = &places;
-        Kind::Piece(body.slice(start..body.len().min(start + PIECE_BYTES)).to_vec())
-    });
-    let kinds = std::iter::once(first).chain(pieces);
-    tokio_stream::iter(kinds.map(|kind| Ok(SaveSnapshotChunk { kind: Some(kind) })))
+    chunks: mpsc::Sender<Result<SaveSnapshotChunk, Status>>,
+    _places: (OwnedSemaphorePermit, OwnedSemaphorePermit),
+) {
+    let pieces = (0..body.len())
+        .step_by(PIECE_BYTES)
+        .map(|start| Kind::Piece(body.slice(start..body.len().min(start + PIECE_BYTES)).to_vec()));
+    for kind in std::iter::once(Kind::Header(header)).chain(pieces) {
+        let chunk = SaveSnapshotChunk { kind: Some(kind) };
+        // Whoever gets less than the header announces knows that it is not whole.
+        match timeout(READING_TIMEOUT, chunks.send(Ok(chunk))).await {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) => return,
+            Err(_) => return tracing::warn!("a snapshot is not read by whoever asked for it"),
+        }
+    }
 }
