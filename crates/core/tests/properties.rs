@@ -284,8 +284,9 @@ impl Judge {
             return;
         };
         if matches!(command, Command::DetachStream { .. }) {
-            // It may be without effect, which makes this account the more generous one.
-            life.detached_at = Some(self.now);
+            // It may be without effect, which makes this account the more generous one; but one before
+            // it may have had an effect, so the first since it was heard of counts.
+            life.detached_at.get_or_insert(self.now);
         } else {
             life.touched_at = self.now;
             life.detached_at = None;

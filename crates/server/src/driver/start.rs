@@ -24,11 +24,11 @@ use crate::events::EventRing;
 use crate::membership::Membership;
 use crate::peers::{LOG_VERSION, PeerLinks};
 
-const SNAPSHOT_EVERY_BYTES: u64 = 64 << 20;
+const SNAPSHOT_EVERY_BYTES: u64 = 16 << 20;
 /// What a turn can bear beside its own work: less than a millisecond.
 const SNAPSHOT_SLICE_ENTRIES: usize = 1_000;
 const KEEP_ENTRIES: u64 = 10_000;
-const KEEP_BYTES: u64 = 64 << 20;
+const KEEP_BYTES: u64 = 8 << 20;
 /// All that run on this node.
 const GROUPS: [GroupId; 1] = [FIRST_GROUP];
 
