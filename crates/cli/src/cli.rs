@@ -3,8 +3,9 @@
 use clap::{Args, ColorChoice, CommandFactory, Parser, Subcommand, ValueEnum};
 
 use crate::cluster::ClusterVerb;
+use crate::snapshot::SnapshotVerb;
 use crate::{
-    acquire, dev, exec_child, kill_group, lock, ls, release, renew, server, status, watch,
+    acquire, dev, exec_child, kill_group, lock, ls, recover, release, renew, server, status, watch,
 };
 use crate::{break_lock, freeze, kill_session, set_permits, thaw, transfer, why};
 
@@ -124,6 +125,16 @@ pub(crate) enum Verb {
         #[command(subcommand)]
         verb: ClusterVerb,
     },
+    /// Backs the cluster up, looks into a backup, restores it.
+    #[command(after_help = "Examples:
+  holdfast snapshot save locks.holdfast
+  holdfast snapshot inspect locks.holdfast
+  holdfast snapshot restore locks.holdfast --config node-1.toml")]
+    Snapshot {
+        #[command(subcommand)]
+        verb: SnapshotVerb,
+    },
+    Recover(recover::RecoverArgs),
     #[command(name = "exec-child", hide = true)]
     ExecChild(exec_child::ExecChildArgs),
     #[command(name = "kill-group", hide = true)]

@@ -21,15 +21,18 @@ mod lock;
 mod log;
 mod ls;
 mod mode;
+mod new_cluster;
 mod obstacle;
 mod one_shot;
 mod output;
+mod recover;
 mod release;
 mod renew;
 mod running;
 mod server;
 mod sessions;
 mod set_permits;
+mod snapshot;
 mod status;
 mod stop_signal;
 mod terms;
@@ -87,6 +90,8 @@ fn run(cli: Cli) -> Result<ExitCode, Problem> {
         Verb::SetPermits(args) => on_one_thread(set_permits::run(args, &global)),
         Verb::KillSession(args) => on_one_thread(kill_session::run(args, &global)),
         Verb::Cluster { verb } => on_one_thread(cluster::run(verb, &global)),
+        Verb::Snapshot { verb } => on_one_thread(snapshot::run(verb, &global)),
+        Verb::Recover(args) => on_one_thread(recover::run(args, &global)),
     }
 }
 

@@ -10,6 +10,8 @@ mod cluster;
 mod intervene;
 mod watch;
 
+pub use cluster::SnapshotPieces;
+
 use std::time::Duration;
 
 use holdfast_proto::SessionId;

@@ -17,6 +17,7 @@ use crate::time::LogicalTime;
 
 mod admission;
 mod ages;
+mod anew;
 pub(crate) mod answers;
 mod check;
 pub(crate) mod deadlines;
@@ -37,6 +38,7 @@ pub(crate) mod wait;
 mod waiting;
 mod waits;
 
+pub use anew::{EndedByNewBeginning, NewBeginning};
 pub use snapshot::Digest;
 
 use deadlines::{Deadlines, Due};

@@ -2,7 +2,7 @@
 
 use holdfast_core::{Event, LogIndex, LogicalTime, Outcome};
 
-use crate::id::NodeId;
+use crate::id::{ClusterId, NodeId};
 use crate::log_store::{HardState, LogEntry, SnapshotFile};
 use crate::membership::{ChangeRefusal, Membership};
 
@@ -71,6 +71,13 @@ pub enum Effect {
     },
     /// Who the members are from here on; on every replica.
     MembershipChanged(Membership),
+    /// What was asked for by `handle_backup`: the state at logical time `at`.
+    BackupMade {
+        ticket: Ticket,
+        cluster: Option<ClusterId>,
+        at: LogicalTime,
+        file: SnapshotFile,
+    },
     /// Make this durable beside the log, then say `handle_snapshot_saved`.
     SaveSnapshot(SnapshotFile),
 }

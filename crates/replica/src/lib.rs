@@ -21,6 +21,8 @@
 //! * Everything is deterministic: the same inputs give the same turns and effects, if the election
 //!   timeout is fixed (see [`ReplicaConfig::election_ticks`]).
 
+mod anew;
+mod backup;
 mod clock;
 mod config;
 mod consensus;
@@ -35,6 +37,11 @@ mod reads;
 mod replica;
 mod snapshot_body;
 
+pub use anew::{
+    Account, AnewError, SalvageError, TOKEN_FLOOR_MAX, Terms, begin_anew, read_snapshot, salvage,
+    snapshot_versions,
+};
+pub use backup::{BackupError, BackupHeader, BodyCheck};
 pub use config::ReplicaConfig;
 pub use consensus::MessageError;
 pub use effect::{Effect, Leadership, Outgoing, Ticket, Turn, Unavailable};
@@ -44,3 +51,4 @@ pub use membership::{
     ChangeRefusal, Configuration, Member, Membership, MembershipBytesError, MembershipChange, Role,
 };
 pub use replica::{Fatal, HandOverRefusal, Progress, Replica, StartError};
+pub use snapshot_body::SnapshotError;

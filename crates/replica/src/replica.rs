@@ -53,6 +53,8 @@ pub struct Replica {
     /// Offered to a follower that lags; it has not been said yet whether it arrived.
     snapshot_in_flight: Option<u64>,
     unfinished: Option<snapshots::Unfinished>,
+    /// Who wants a backup, for which one that is under way is too old.
+    backups_wanted: Vec<Ticket>,
     log_bytes_at_snapshot: u64,
     /// Snapshots that came in this turn, decoded, by index. If consensus installs one, it becomes the
     /// table.
@@ -144,6 +146,7 @@ impl Replica {
             snapshot_requested: false,
             snapshot_in_flight: None,
             unfinished: None,
+            backups_wanted: Vec::new(),
             log_bytes_at_snapshot: 0,
             incoming: Vec::new(),
             effects: Vec::new(),
@@ -537,9 +540,7 @@ impl Replica {
                 };
                 self.table = table;
                 // What was being written of the old one is of no use.
-                if self.unfinished.take().is_some_and(|unfinished| unfinished.is_to_be_saved()) {
-                    self.snapshot_under_way = false;
-                }
+                self.give_up_snapshot();
                 self.membership = membership;
                 self.membership_changed();
                 self.applied_index = index;

@@ -4,6 +4,7 @@
 //! else to say: nodes that read nothing newer can be in the group until its membership is first written
 //! down.
 
+use bytes::Bytes;
 use holdfast_core::{Limits, LockTable};
 use thiserror::Error;
 
@@ -46,23 +47,43 @@ pub(crate) fn head(membership: &Membership) -> Vec<u8> {
     bytes
 }
 
+/// All of it at once.
+pub(crate) fn encode(membership: &Membership, table: &LockTable) -> Bytes {
+    let mut bytes = head(membership);
+    bytes.extend(table.encode());
+    Bytes::from(bytes)
+}
+
 pub(crate) fn decode(
     bytes: &[u8],
     limits: Limits,
 ) -> Result<(Membership, LockTable), SnapshotError> {
+    let (membership, table) = parts(bytes)?;
+    Ok((membership, LockTable::decode(table, limits).map_err(SnapshotError::Table)?))
+}
+
+/// In which versions the snapshot and the table in it are written.
+pub(crate) fn versions(bytes: &[u8]) -> Result<(u8, u8), SnapshotError> {
+    let (_, table) = parts(bytes)?;
+    match (bytes.first(), table.first()) {
+        (Some(snapshot), Some(table)) => Ok((*snapshot, *table)),
+        _ => Err(SnapshotError::Truncated),
+    }
+}
+
+fn parts(bytes: &[u8]) -> Result<(Membership, &[u8]), SnapshotError> {
     let (version, rest) = bytes.split_first().ok_or(SnapshotError::Truncated)?;
-    let (membership, table) = match *version {
-        VOTERS_ONLY => voters_only(rest)?,
+    match *version {
+        VOTERS_ONLY => voters_only(rest),
         WHOLE_MEMBERSHIP => {
             let (length, rest) = rest.split_first_chunk().ok_or(SnapshotError::Truncated)?;
             let length = usize::try_from(u32::from_le_bytes(*length)).unwrap_or(usize::MAX);
             let (membership, table) =
                 rest.split_at_checked(length).ok_or(SnapshotError::Truncated)?;
-            (Membership::decode(membership)?, table)
+            Ok((Membership::decode(membership)?, table))
         }
-        found => return Err(SnapshotError::UnknownVersion { found }),
-    };
-    Ok((membership, LockTable::decode(table, limits).map_err(SnapshotError::Table)?))
+        found => Err(SnapshotError::UnknownVersion { found }),
+    }
 }
 
 fn voters_only(bytes: &[u8]) -> Result<(Membership, &[u8]), SnapshotError> {

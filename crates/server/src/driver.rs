@@ -40,13 +40,14 @@ use tokio::sync::watch;
 use self::callers::Callers;
 pub(crate) use self::inbox::{
     Answer, Delivery, FIRST_GROUP, GroupView, Input, Query, ReadAnswer, ReadData, StreamKey,
-    Unavailable,
+    Unavailable, WholeState,
 };
 use self::log::{Log, LogError};
+pub(crate) use self::log::{to_durable, to_wal_snapshot};
 use self::members::Introductions;
 pub(crate) use self::queue::{DriverHandle, Inbox, inbox};
 pub use self::start::DriverError;
-pub(crate) use self::start::{Channels, start};
+pub(crate) use self::start::{Channels, replica_config, start};
 use self::streams::Streams;
 use self::take_in::Digests;
 use crate::events::EventRing;
@@ -227,7 +228,7 @@ impl Driver {
 }
 
 /// For people who look at events. Nothing is decided by it.
-fn unix_ms() -> u64 {
+pub(crate) fn unix_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }

@@ -15,7 +15,7 @@ pub struct FileError {
 }
 
 impl FileError {
-    fn of(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> FileError {
+    pub(crate) fn of(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> FileError {
         let path = path.to_owned();
         move |source| FileError { action, path, source }
     }
@@ -60,7 +60,7 @@ pub(crate) fn create_dir(directory: &Path) -> Result<(), FileError> {
     sync_dir(parent.unwrap_or(Path::new(".")))
 }
 
-fn sync_dir(directory: &Path) -> Result<(), FileError> {
+pub(crate) fn sync_dir(directory: &Path) -> Result<(), FileError> {
     File::open(directory)
         .and_then(|directory| directory.sync_all())
         .map_err(FileError::of("sync the directory", directory))

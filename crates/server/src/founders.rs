@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::config::NodeConfig;
 use crate::durable_file::{self, FileError};
 
-const FILE: &str = "founders.toml";
+pub(crate) const FILE: &str = "founders.toml";
 const VERSION: u32 = 1;
 const HEADER: &str =
     "# With whom the cluster began; empty for a node that joined it. Do not edit.\n";
@@ -50,12 +50,19 @@ pub(crate) fn load_or_create(config: &NodeConfig) -> Result<Vec<NodeId>, Founder
     if let Some(text) = durable_file::read(&path)? {
         return parse(&path, &text);
     }
-    let listed = config.nodes.iter().map(|node| node.id);
-    let founders: Vec<u64> = listed.filter(|_| !config.join).collect();
-    let text = toml::to_string(&Stored { version: VERSION, founders: founders.clone() })
+    let listed = config.nodes.iter().map(|node| NodeId(node.id));
+    let founders: Vec<NodeId> = listed.filter(|_| !config.join).collect();
+    write(&config.data_dir, &founders)?;
+    Ok(founders)
+}
+
+/// For a directory that has no such file.
+pub(crate) fn write(data_dir: &Path, founders: &[NodeId]) -> Result<(), FoundersError> {
+    let path = data_dir.join(FILE);
+    let founders = founders.iter().map(|node| node.0).collect();
+    let text = toml::to_string(&Stored { version: VERSION, founders })
         .map_err(|error| damaged(&path, &error.to_string()))?;
-    durable_file::replace(&path, &format!("{HEADER}{text}"))?;
-    Ok(founders.into_iter().map(NodeId).collect())
+    Ok(durable_file::replace(&path, &format!("{HEADER}{text}"))?)
 }
 
 fn parse(path: &Path, text: &str) -> Result<Vec<NodeId>, FoundersError> {

@@ -17,7 +17,11 @@ use crate::durable_file::{self, FileError};
 /// Where the log lives within the data directory.
 pub(crate) const LOG_DIR: &str = "log";
 
-const FILE: &str = "identity.toml";
+pub(crate) const FILE: &str = "identity.toml";
+
+/// Where a recovery keeps its work; there as long as one is under way.
+pub(crate) const RECOVERING_DIR: &str = "recovering";
+
 const VERSION: u32 = 1;
 const HEADER: &str = "# Whose directory this is. Made at the first start; do not edit.\n";
 
@@ -63,6 +67,11 @@ pub enum IdentityError {
          restore the file, or give this node an empty data_dir and a new id", data_dir.display()
     )]
     Unmarked { data_dir: PathBuf },
+    #[error(
+        "a recovery of the data directory {} was interrupted; run `holdfast recover` again, with the \
+         same configuration, and it will be completed", data_dir.display()
+    )]
+    RecoveryInterrupted { data_dir: PathBuf },
     #[error("the operating system gives no random numbers: {0}")]
     NoRandomness(getrandom::Error),
 }
@@ -91,27 +100,56 @@ impl Identity {
         node: NodeId,
     ) -> Result<Identity, IdentityError> {
         durable_file::create_dir(data_dir)?;
+        if data_dir.join(RECOVERING_DIR).exists() {
+            return Err(IdentityError::RecoveryInterrupted { data_dir: data_dir.to_owned() });
+        }
         let path = data_dir.join(FILE);
         match durable_file::read(&path)? {
             Some(text) => Identity::verified(data_dir, &path, &text, cluster, node),
             None if data_dir.join(LOG_DIR).exists() => {
                 Err(IdentityError::Unmarked { data_dir: data_dir.to_owned() })
             }
-            None => Identity::create(&path, cluster, node),
+            None => {
+                let identity = Identity::random(cluster, node)?;
+                identity.write(data_dir)?;
+                Ok(identity)
+            }
         }
     }
 
-    fn create(path: &Path, cluster: &str, node: NodeId) -> Result<Identity, IdentityError> {
+    /// Reads the mark of a directory; none if it has none.
+    pub(crate) fn load(
+        data_dir: &Path,
+        cluster: &str,
+        node: NodeId,
+    ) -> Result<Option<Identity>, IdentityError> {
+        let path = data_dir.join(FILE);
+        let text = durable_file::read(&path)?;
+        text.map(|text| Identity::verified(data_dir, &path, &text, cluster, node)).transpose()
+    }
+
+    /// Of a directory that is yet to be made.
+    pub(crate) fn random(cluster: &str, node: NodeId) -> Result<Identity, IdentityError> {
         let data_dir = DataDirId::random().map_err(IdentityError::NoRandomness)?;
+        Ok(Identity { cluster: cluster.to_owned(), node, data_dir })
+    }
+
+    /// Of a cluster that begins with this directory.
+    pub(crate) fn cluster_id(&self) -> ClusterId {
+        ClusterId(self.data_dir.0)
+    }
+
+    /// Marks a directory that has no mark.
+    pub(crate) fn write(&self, data_dir: &Path) -> Result<(), IdentityError> {
+        let path = data_dir.join(FILE);
         let stored = Stored {
             version: VERSION,
-            cluster: cluster.to_owned(),
-            node: node.0,
-            data_dir_id: data_dir,
+            cluster: self.cluster.clone(),
+            node: self.node.0,
+            data_dir_id: self.data_dir,
         };
-        let text = toml::to_string(&stored).map_err(|error| damaged(path, &error))?;
-        durable_file::replace(path, &format!("{HEADER}{text}"))?;
-        Ok(Identity { cluster: cluster.to_owned(), node, data_dir })
+        let text = toml::to_string(&stored).map_err(|error| damaged(&path, &error))?;
+        Ok(durable_file::replace(&path, &format!("{HEADER}{text}"))?)
     }
 
     fn verified(

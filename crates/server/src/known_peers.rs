@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::durable_file::{self, FileError};
 use crate::identity::DataDirId;
 
-const FILE: &str = "peers.toml";
+pub(crate) const FILE: &str = "peers.toml";
 const VERSION: u32 = 1;
 const HEADER: &str = "# The data directory of each peer, as first seen. Written by holdfast.\n";
 

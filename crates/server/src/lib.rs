@@ -10,8 +10,9 @@
 //! 4. back in `rpc`: the outcome becomes the answer.
 //!
 //! Around it: [`NodeConfig`] says what the node is, `identity` and `known_peers` keep a data directory
-//! and a node id together, `founders` and `membership` know who belongs to the cluster, `readiness` tells whether the node can serve, and [`Node`] starts and stops
-//! it all.
+//! and a node id together, `founders` and `membership` know who belongs to the cluster, `readiness` tells
+//! whether the node can serve, and [`Node`] starts and stops it all. `offline` works on the files of a node
+//! that does not run.
 
 mod config;
 mod driver;
@@ -22,6 +23,7 @@ mod identity;
 mod known_peers;
 mod membership;
 mod node;
+mod offline;
 mod peers;
 mod readiness;
 mod rpc;
@@ -37,3 +39,7 @@ pub use founders::FoundersError;
 pub use identity::IdentityError;
 pub use known_peers::KnownPeersError;
 pub use node::{Node, StartError};
+pub use offline::{
+    BackupWriter, Inspection, LockLine, MemberLine, NewCluster, NewClusterOptions, OfflineError,
+    Recovered, Restored, Survivor, restore,
+};

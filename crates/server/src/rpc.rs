@@ -74,6 +74,8 @@ pub(crate) struct Rpc {
     events: Arc<EventRing>,
     stopping: Stopping,
     places: Arc<Semaphore>,
+    /// For whoever makes a backup: each costs memory as large as the state.
+    backups: Arc<Semaphore>,
 }
 
 impl Rpc {
@@ -86,7 +88,8 @@ impl Rpc {
     ) -> Rpc {
         let leaders = Arc::new(Leaders::new(Arc::clone(&membership)));
         let places = Arc::new(Semaphore::new(UNDER_WAY_MAX));
-        Rpc { driver, membership, links, leaders, events, stopping, places }
+        let backups = Arc::new(Semaphore::new(1));
+        Rpc { driver, membership, links, leaders, events, stopping, places, backups }
     }
 
     /// A place among the calls under way, for as long as it is held.

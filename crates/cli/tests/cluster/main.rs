@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 
 mod acquire_all;
+mod backup;
 mod bad_input;
 mod bad_input_of_modes;
 mod bank;
@@ -16,6 +17,7 @@ mod fairness;
 mod interventions;
 mod membership;
 mod modes;
+mod recovery;
 mod replacement;
 mod strangers;
 mod support;

@@ -3,14 +3,42 @@
 use std::time::Duration;
 
 use holdfast_proto::v1;
+use holdfast_proto::v1::Failure;
 use holdfast_proto::v1::cluster_service_client::ClusterServiceClient;
 use tokio::time::timeout;
+use tonic::Streaming;
 
-use super::{ATTEMPT_PATIENCE, CallError, Unary};
+use super::{ATTEMPT_PATIENCE, CallError, Unary, unreachable};
 use crate::connection;
+use crate::trouble::{Contact, Troubles};
 
 /// Nodes give up a change after this time; it is longer than most calls take.
 const CHANGE_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Nodes give up making a snapshot after a minute.
+const SAVE_PATIENCE: Duration = Duration::from_secs(60);
+/// A node that sends no piece of a snapshot for this long is gone.
+const PIECE_PATIENCE: Duration = Duration::from_secs(10);
+
+/// A snapshot on its way here.
+#[derive(Debug)]
+pub struct SnapshotPieces(Streaming<v1::SaveSnapshotChunk>);
+
+impl SnapshotPieces {
+    /// The next piece; none after the last.
+    pub async fn next(&mut self) -> Result<Option<v1::save_snapshot_chunk::Kind>, CallError> {
+        let failed = |failure: Failure| {
+            let mut troubles = Troubles::default();
+            troubles.note("the node that sends the snapshot", Contact::Made, &failure);
+            CallError::Unavailable(troubles.to_unavailable(false))
+        };
+        match timeout(PIECE_PATIENCE, self.0.message()).await {
+            Ok(Ok(chunk)) => Ok(chunk.and_then(|chunk| chunk.kind)),
+            Ok(Err(status)) => Err(failed(Failure::from_status(&status))),
+            Err(_) => Err(failed(unreachable("no piece of it in time", false))),
+        }
+    }
+}
 
 impl Unary {
     /// Answers once the node is a learner.
@@ -51,6 +79,15 @@ impl Unary {
             ClusterServiceClient::new(node).transfer_leadership(request).await
         });
         Ok(answer.await?.leader)
+    }
+
+    /// The whole state of the cluster, as a file in pieces: the header comes first.
+    pub async fn save_snapshot(&self) -> Result<SnapshotPieces, CallError> {
+        let request = v1::SaveSnapshotRequest::default();
+        let pieces = self.call_on(SAVE_PATIENCE, async |node| {
+            ClusterServiceClient::new(node).save_snapshot(request).await
+        });
+        Ok(SnapshotPieces(pieces.await?))
     }
 
     /// What the node at this address itself knows of the cluster; none if it does not say.

@@ -1,10 +1,13 @@
-//! Snapshots that this replica takes, to shorten its log or for a follower that lags behind it.
+//! Snapshots that this replica takes: to shorten its log, for a follower that lags behind it, or as a backup.
 //!
 //! A large table takes longer to write than a lock may wait. So a snapshot is begun at one moment and
 //! written a slice a turn, while the table goes on; it is of the moment at which it was begun.
 
+use holdfast_core::LogicalTime;
+
 use super::Replica;
-use crate::effect::Effect;
+use crate::effect::{Effect, Ticket, Unavailable};
+use crate::id::ClusterId;
 use crate::log_store::SnapshotFile;
 use crate::membership::Configuration;
 use crate::snapshot_body;
@@ -17,18 +20,50 @@ pub(super) struct Unfinished {
     configuration: Configuration,
     to_save: bool,
     to_offer: bool,
-}
-
-impl Unfinished {
-    pub(super) fn is_to_be_saved(&self) -> bool {
-        self.to_save
-    }
+    /// Who wants it as a backup.
+    backups: Vec<Ticket>,
+    cluster: Option<ClusterId>,
+    logical_time: LogicalTime,
 }
 
 impl Replica {
     /// There is a snapshot to write: turns should follow each other, whether or not there is input.
     pub fn is_writing_snapshot(&self) -> bool {
         self.unfinished.is_some()
+    }
+
+    /// The table as it is now, and later: `Effect::BackupMade`. Ask once `Effect::Read` has said that the table
+    /// is recent enough.
+    pub fn handle_backup(&mut self, ticket: Ticket) {
+        self.backups_wanted.push(ticket);
+        // One that was begun earlier does not show what was committed since.
+        if self.unfinished.is_none() {
+            self.begin_backup();
+        }
+    }
+
+    fn begin_backup(&mut self) {
+        if !self.backups_wanted.is_empty() {
+            let tickets = std::mem::take(&mut self.backups_wanted);
+            self.snapshot_unfinished().backups = tickets;
+        }
+    }
+
+    /// The table at once, for when nobody waits for anything else.
+    pub(crate) fn snapshot(&self) -> SnapshotFile {
+        let data = snapshot_body::encode(&self.membership, &self.table);
+        SnapshotFile { index: self.applied_index, term: self.applied_term, data }
+    }
+
+    /// The table that was being written is not this replica's any more.
+    pub(super) fn give_up_snapshot(&mut self) {
+        let Some(unfinished) = self.unfinished.take() else { return };
+        if unfinished.to_save {
+            self.snapshot_under_way = false;
+        }
+        let reason = Unavailable::NotLeader { leader: self.consensus.leader() };
+        let tickets = unfinished.backups.into_iter().chain(self.backups_wanted.drain(..));
+        self.effects.extend(tickets.map(|ticket| Effect::Failed { ticket, reason }));
     }
 
     pub(super) fn save_snapshot_if_due(&mut self) {
@@ -74,6 +109,9 @@ impl Replica {
             configuration: self.membership.configuration.clone(),
             to_save: false,
             to_offer: false,
+            backups: Vec::new(),
+            cluster: self.membership.cluster,
+            logical_time: self.table.now(),
         })
     }
 
@@ -84,17 +122,18 @@ impl Replica {
         }
         let slice = self.config.snapshot_slice_entries;
         let Some(bytes) = self.table.continue_snapshot(slice) else { return };
-        let Some(Unfinished { index, term, configuration, to_save, to_offer }) =
-            self.unfinished.take()
-        else {
-            return;
-        };
-        let file = SnapshotFile { index, term, data: bytes.into() };
-        if to_offer && self.consensus.is_leader() {
-            self.consensus.offer_snapshot(file.clone(), &configuration);
+        let Some(written) = self.unfinished.take() else { return };
+        let file = SnapshotFile { index: written.index, term: written.term, data: bytes.into() };
+        if written.to_offer && self.consensus.is_leader() {
+            self.consensus.offer_snapshot(file.clone(), &written.configuration);
         }
-        if to_save {
+        for ticket in written.backups {
+            let (cluster, at, file) = (written.cluster, written.logical_time, file.clone());
+            self.effects.push(Effect::BackupMade { ticket, cluster, at, file });
+        }
+        if written.to_save {
             self.effects.push(Effect::SaveSnapshot(file));
         }
+        self.begin_backup();
     }
 }

@@ -23,6 +23,7 @@ pub(crate) enum Ended {
     Failed(Unavailable),
     Read,
     Changed(Result<(), ChangeRefusal>),
+    BackedUp(SnapshotFile),
 }
 
 #[derive(Default)]
@@ -109,7 +110,7 @@ impl Cluster {
     }
 
     /// Node n has a fixed election timeout that rises with n, so that node 1 leads first.
-    fn config(&self, node: NodeId) -> ReplicaConfig {
+    pub(crate) fn config(&self, node: NodeId) -> ReplicaConfig {
         let election = 8 + 2 * node.0 as usize;
         ReplicaConfig {
             group: GroupId(1),
@@ -338,6 +339,9 @@ impl Cluster {
             Effect::LeadershipChanged(_) | Effect::MembershipChanged(_) => {}
             Effect::ChangeEnded { ticket, result } => {
                 self.ended.insert(ticket, Ended::Changed(result));
+            }
+            Effect::BackupMade { ticket, file, .. } => {
+                self.ended.insert(ticket, Ended::BackedUp(file));
             }
             Effect::SaveSnapshot(file) => {
                 let index = file.index;

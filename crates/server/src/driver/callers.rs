@@ -125,6 +125,12 @@ impl Callers {
         }
     }
 
+    /// This read wants all of the table, which takes more than one look.
+    pub(super) fn reads_everything(&self, ticket: Ticket) -> bool {
+        let caller = self.under_way.get(&ticket);
+        matches!(caller, Some(Caller::Read { query: Query::Snapshot, .. }))
+    }
+
     /// The table may be looked at for this read.
     pub(super) fn take_read(
         &mut self,

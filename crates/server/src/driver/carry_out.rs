@@ -6,7 +6,7 @@ use holdfast_core::{Event, LogicalTime};
 use holdfast_replica::{Effect, GroupId, Leadership, NodeId, Outgoing, Ticket};
 
 use super::Driver;
-use super::inbox::{Delivery, Query, ReadAnswer, ReadData, Unavailable};
+use super::inbox::{Delivery, Query, ReadAnswer, ReadData, Unavailable, WholeState};
 use crate::peers::PeerLinks;
 
 impl Driver {
@@ -28,12 +28,22 @@ impl Driver {
             Effect::ChangeEnded { ticket, result } => self.callers.change_ended(ticket, result),
             Effect::MembershipChanged(members) => self.members_changed(members),
             Effect::SaveSnapshot(file) => self.log.save(group, file),
+            Effect::BackupMade { ticket, cluster, at, file } => {
+                let Some((_, reply)) = self.callers.take_read(ticket) else { return };
+                let state = WholeState { cluster, logical_time: at, file };
+                let applied_index = state.file.index;
+                let data = ReadData::Snapshot(state);
+                let _ = reply.send(Ok(ReadAnswer { at, applied_index, data }));
+            }
         }
     }
 
     fn serve_read(&mut self, group: GroupId, ticket: Ticket) {
+        let Some(replica) = self.replicas.get_mut(&group) else { return };
+        if self.callers.reads_everything(ticket) {
+            return replica.handle_backup(ticket);
+        }
         let Some((query, reply)) = self.callers.take_read(ticket) else { return };
-        let Some(replica) = self.replicas.get(&group) else { return };
         let table = replica.table();
         let data = match query {
             Query::Status { name, shown_max } => ReadData::Status(table.status(&name, shown_max)),
@@ -42,6 +52,8 @@ impl Driver {
                 ReadData::List(table.list(&prefix, after.as_deref(), limit))
             }
             Query::Sessions { after, limit } => ReadData::Sessions(table.sessions(after, limit)),
+            // It was handed to the replica above.
+            Query::Snapshot => return,
         };
         let applied_index = replica.applied_index();
         let _ = reply.send(Ok(ReadAnswer { at: replica.now(), applied_index, data }));

@@ -6,7 +6,10 @@ use holdfast_core::{
     Command, EndReason, FenceToken, FreezeInfo, LockName, LockStatus, LockSummary, LogicalTime,
     Outcome, PublicSessionId, RequestId, SessionId, SessionSummary, StreamId,
 };
-use holdfast_replica::{ChangeRefusal, GroupId, HandOverRefusal, Member, MembershipChange, NodeId};
+use holdfast_replica::{
+    ChangeRefusal, ClusterId, GroupId, HandOverRefusal, Member, MembershipChange, NodeId,
+    SnapshotFile,
+};
 use holdfast_wal::{DurableSnapshot, FileDisk, Spare, WriteError};
 use tokio::sync::{mpsc, oneshot};
 
@@ -147,10 +150,22 @@ impl From<holdfast_replica::Unavailable> for Unavailable {
 
 #[derive(Debug)]
 pub(crate) enum Query {
-    Status { name: LockName, shown_max: usize },
-    List { prefix: String, after: Option<String>, limit: usize },
-    Sessions { after: Option<PublicSessionId>, limit: usize },
+    Status {
+        name: LockName,
+        shown_max: usize,
+    },
+    List {
+        prefix: String,
+        after: Option<String>,
+        limit: usize,
+    },
+    Sessions {
+        after: Option<PublicSessionId>,
+        limit: usize,
+    },
     Freezes,
+    /// All of it, as bytes.
+    Snapshot,
 }
 
 #[derive(Debug)]
@@ -166,6 +181,15 @@ pub(crate) enum ReadData {
     List(Vec<LockSummary>),
     Sessions(Vec<SessionSummary>),
     Freezes(Vec<FreezeInfo>),
+    Snapshot(WholeState),
+}
+
+/// A group's state at one moment.
+#[derive(Debug)]
+pub(crate) struct WholeState {
+    pub(crate) cluster: Option<ClusterId>,
+    pub(crate) logical_time: LogicalTime,
+    pub(crate) file: SnapshotFile,
 }
 
 /// One group as this node sees it.

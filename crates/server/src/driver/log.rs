@@ -141,7 +141,7 @@ impl Log {
 }
 
 /// What the log recovered of a group, in the replica's terms.
-pub(super) fn to_durable(log: GroupLog) -> Durable {
+pub(crate) fn to_durable(log: GroupLog) -> Durable {
     let state = log.hard_state;
     Durable {
         hard_state: holdfast_replica::HardState {
@@ -167,6 +167,6 @@ pub(super) fn to_durable(log: GroupLog) -> Durable {
     }
 }
 
-fn to_wal_snapshot(file: &SnapshotFile) -> Snapshot {
+pub(crate) fn to_wal_snapshot(file: &SnapshotFile) -> Snapshot {
     Snapshot { index: file.index, term: file.term, data: file.data.to_vec() }
 }

@@ -138,7 +138,11 @@ impl Driver {
     }
 }
 
-fn replica_config(config: &NodeConfig, group: GroupId, founders: Vec<NodeId>) -> ReplicaConfig {
+pub(crate) fn replica_config(
+    config: &NodeConfig,
+    group: GroupId,
+    founders: Vec<NodeId>,
+) -> ReplicaConfig {
     let election_ticks = usize::try_from(config.election_ticks).unwrap_or(usize::MAX);
     ReplicaConfig {
         group,

@@ -6,6 +6,7 @@
 //! the view of the very node that was asked.
 
 mod change;
+mod save;
 
 use std::time::Duration;
 

@@ -308,6 +308,8 @@ impl Running {
                 }
                 outputs.push(Output::Leadership(leadership));
             }
+            // Nobody asks for one here.
+            Effect::BackupMade { .. } => {}
             Effect::SaveSnapshot(file) => outputs.push(Output::SnapshotToSave(file)),
             // The simulated clusters keep their members.
             Effect::ChangeEnded { .. } | Effect::MembershipChanged(_) => {}

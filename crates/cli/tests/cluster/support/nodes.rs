@@ -99,6 +99,20 @@ impl Cluster {
         self.dir.path().join(format!("data-{id}"))
     }
 
+    /// The file with the node's configuration.
+    pub(crate) fn config_path(&self, id: u64) -> String {
+        self.node(id).config.to_str().unwrap().to_owned()
+    }
+
+    /// Waits until the node's process has ended by itself, and says how. It may be launched again.
+    pub(crate) async fn ended_code(&mut self, id: u64) -> Option<i32> {
+        let mut process = self.node_mut(id).process.take().unwrap();
+        let status = eventually("the node stops by itself", Duration::from_secs(20), || {
+            std::future::ready(process.try_wait().unwrap())
+        });
+        status.await.code()
+    }
+
     /// Writes the node's configuration.
     pub(crate) fn configure(&self, id: u64, text: &str) {
         std::fs::write(&self.node(id).config, text).unwrap();

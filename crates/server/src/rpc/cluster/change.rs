@@ -8,13 +8,15 @@ use std::time::Duration;
 use holdfast_proto::v1::cluster_service_server::ClusterService;
 use holdfast_proto::v1::{
     AddNodeRequest, AddNodeResponse, Failure, PromoteNodeRequest, PromoteNodeResponse, Reason,
-    RemoveNodeRequest, RemoveNodeResponse, TransferLeadershipRequest, TransferLeadershipResponse,
+    RemoveNodeRequest, RemoveNodeResponse, SaveSnapshotRequest, TransferLeadershipRequest,
+    TransferLeadershipResponse,
 };
 use holdfast_replica::{ChangeRefusal, HandOverRefusal, Member, MembershipChange, NodeId};
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 use tonic::{Request, Response, Status};
 
+use super::save;
 use crate::config::Address;
 use crate::driver::{FIRST_GROUP, Input, Unavailable};
 use crate::rpc::Rpc;
@@ -46,6 +48,15 @@ trait Verb: Clone + Send + Sync + 'static {
 
 #[tonic::async_trait]
 impl ClusterService for Rpc {
+    type SaveSnapshotStream = save::Chunks;
+
+    async fn save_snapshot(
+        &self,
+        request: Request<SaveSnapshotRequest>,
+    ) -> Result<Response<save::Chunks>, Status> {
+        save::serve(self, request).await
+    }
+
     async fn add_node(
         &self,
         request: Request<AddNodeRequest>,

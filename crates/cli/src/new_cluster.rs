@@ -1,0 +1,81 @@
+//! What `snapshot restore` and `recover` share: both make a new cluster of one node.
+
+use std::time::Duration;
+
+use clap::Args;
+use holdfast_server::{NewCluster, NewClusterOptions};
+use serde::Serialize;
+
+use crate::duration;
+
+#[derive(Debug, Args)]
+pub(crate) struct NewClusterArgs {
+    /// New tokens are higher than this. They are in any case higher than all in the state that is left, and
+    /// than the milliseconds since 1970 times 2^20.
+    #[arg(long, value_name = "TOKEN", value_parser = clap::value_parser!(u64).range(1..=1 << 62))]
+    token_floor: Option<u64>,
+    /// For how long the new cluster grants nothing, so that those who held locks in the old one have noticed.
+    /// By default the longest TTL of all sessions, and 30 s at least; 0s if the old cluster has been down for
+    /// longer than that.
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    closed_for: Option<Duration>,
+}
+
+impl From<&NewClusterArgs> for NewClusterOptions {
+    fn from(args: &NewClusterArgs) -> NewClusterOptions {
+        NewClusterOptions { token_floor: args.token_floor, closed_for: args.closed_for }
+    }
+}
+
+/// The new cluster, as programs see it.
+#[derive(Debug, Serialize)]
+pub(crate) struct NewClusterReport {
+    cluster_id: String,
+    sessions_ended: usize,
+    holds_ended: usize,
+    waits_ended: usize,
+    last_token_before: u64,
+    /// All new tokens are higher.
+    last_token: u64,
+    closed_for_ms: u64,
+    /// The lowest id that a node can be added under.
+    next_node_id: u64,
+}
+
+impl NewClusterReport {
+    pub(crate) fn of(new: &NewCluster, highest_node: u64) -> NewClusterReport {
+        NewClusterReport {
+            cluster_id: new.cluster_id.clone(),
+            sessions_ended: new.sessions_ended,
+            holds_ended: new.holds_ended,
+            waits_ended: new.waits_ended,
+            last_token_before: new.last_token_before,
+            last_token: new.last_token,
+            closed_for_ms: u64::try_from(new.closed_for.as_millis()).unwrap_or(u64::MAX),
+            next_node_id: highest_node.saturating_add(1),
+        }
+    }
+
+    pub(crate) fn to_lines(&self) -> String {
+        format!(
+            "  the cluster has the new id {}\n  {} sessions ended, with {} holds and {} waits: whoever comes back \
+             acquires anew\n  tokens went up to {} before; new ones are higher than {}\n  nothing is granted \
+             for the first {} s (`holdfast thaw '' --reason ...` ends that earlier)\n",
+            self.cluster_id,
+            self.sessions_ended,
+            self.holds_ended,
+            self.waits_ended,
+            self.last_token_before,
+            self.last_token,
+            self.closed_for_ms.div_ceil(1_000),
+        )
+    }
+
+    pub(crate) fn next_steps(&self, config: &str) -> String {
+        let next = self.next_node_id;
+        format!(
+            "next:\n  holdfast server --config {config}\n  holdfast cluster add --id {next} ...   (ids below {next} \
+             were used, and stay so)\n"
+        )
+    }
+}

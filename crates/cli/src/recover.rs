@@ -1,0 +1,144 @@
+//! `holdfast recover`: go on with the one node that is left, when the majority is lost for good.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use holdfast_server::{NodeConfig, Recovered, Survivor};
+use serde::Serialize;
+
+use crate::cli::Global;
+use crate::exit::{Code, Problem};
+use crate::new_cluster::{NewClusterArgs, NewClusterReport};
+use crate::one_shot;
+use crate::output::{self, Show, quoted};
+
+const WARNING: &str = "\
+`holdfast recover` gives up the cluster that this node belonged to, and makes a new one of this node alone.
+
+  * What was acknowledged and is not in this node's log is LOST: locks that were granted are free again.
+  * Entries of its log that nobody else confirmed count as if they had been.
+  * All sessions end. Their holders have to acquire anew, with tokens above all earlier ones. Only a resource
+    that checks tokens is protected from those who do not notice in time.
+  * If a majority of the old nodes is alive after all, there will be TWO clusters that both grant locks.
+    Make sure that they never start again: wipe their data directories.
+  * Do it on ONE node: the one with the highest `applied` in `holdfast cluster status`, or in its log.
+
+As long as a majority can come back with its data, bring it back instead.";
+
+/// Goes on with one node when the majority is lost for good. Loses what that node did not know.
+///
+/// Run it on the machine of one stopped node that still has its data. It becomes the only voter of a new
+/// cluster, with a new cluster id, so that other nodes of the old one and it refuse each other. All sessions
+/// end, and tokens go on above all that the old cluster can have granted. Its old files are kept aside. The
+/// other machines are wiped and join anew with `holdfast cluster add`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Exit codes: 64 the flag is missing, the majority still answers, or there is no data; 69 the disk does not
+serve; 75 the node runs.
+
+Examples:
+  holdfast recover --config node-3.toml
+  holdfast recover --config node-3.toml --i-lost-the-majority"
+)]
+pub(crate) struct RecoverArgs {
+    /// The configuration of the node that is left.
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+    /// Says that the other nodes will not come back, and that you have read what that means.
+    #[arg(long)]
+    i_lost_the_majority: bool,
+    #[command(flatten)]
+    new: NewClusterArgs,
+}
+
+#[derive(Debug, Serialize)]
+struct Report {
+    data_dir: PathBuf,
+    /// The old files.
+    aside: PathBuf,
+    /// What this node knew, for `holdfast snapshot inspect`.
+    state_file: PathBuf,
+    /// Null if it completed a recovery that was interrupted.
+    new: Option<NewClusterReport>,
+    #[serde(skip)]
+    config: String,
+}
+
+impl Report {
+    fn of(recovered: Recovered, config: &NodeConfig, file: String) -> Report {
+        let highest = recovered.highest_node;
+        Report {
+            data_dir: config.data_dir.clone(),
+            new: recovered.new.as_ref().map(|new| NewClusterReport::of(new, highest)),
+            aside: recovered.aside,
+            state_file: recovered.state_file,
+            config: file,
+        }
+    }
+}
+
+impl Show for Report {
+    fn to_table(&self) -> String {
+        let mut text = format!("{} is now the data of a new cluster\n", self.data_dir.display());
+        match &self.new {
+            Some(new) => text += &new.to_lines(),
+            None => text += "  an earlier recovery was interrupted, and is now complete\n",
+        }
+        text += &format!(
+            "  the old files are in {}\n  what this node knew: holdfast snapshot inspect {} --locks ''\n",
+            self.aside.display(),
+            quoted(&self.state_file.to_string_lossy()),
+        );
+        let next = |new: &NewClusterReport| new.next_steps(&self.config);
+        text + &self.new.as_ref().map(next).unwrap_or_default()
+    }
+}
+
+pub(crate) async fn run(args: RecoverArgs, global: &Global) -> Result<ExitCode, Problem> {
+    if !args.i_lost_the_majority {
+        let words = format!("{WARNING}\n\nIf that is what you want, say --i-lost-the-majority");
+        return Err(Problem::new(Code::Usage, words));
+    }
+    output::say(WARNING);
+    let config = NodeConfig::load(&args.config)
+        .map_err(|error| Problem::new(Code::Usage, error.to_string()))?;
+    let survivor = Survivor::open(&config)?;
+    refuse_if_majority_lives(&survivor, &config, global).await?;
+    let recovered = survivor.go_on_alone((&args.new).into())?;
+    let file = quoted(&args.config.to_string_lossy());
+    output::show(global.output, &Report::of(recovered, &config, file))
+}
+
+/// With this node they would be enough, so nothing is lost.
+async fn refuse_if_majority_lives(
+    survivor: &Survivor,
+    config: &NodeConfig,
+    global: &Global,
+) -> Result<(), Problem> {
+    let calls = one_shot::calls(global)?;
+    let others = survivor.other_voters();
+    let mut alive = Vec::new();
+    for (id, address) in others.iter().filter(|(_, address)| !address.is_empty()) {
+        let view = calls.own_view(address).await;
+        let is_it = |view: &holdfast_proto::v1::ClusterStatusResponse| {
+            view.answered_by == *id && view.cluster == config.cluster
+        };
+        if view.as_ref().is_some_and(is_it) {
+            alive.push(format!("node {id} at {address}"));
+        }
+    }
+    let own_vote = usize::from(survivor.is_voter());
+    let quorum = (others.len() + own_vote) / 2 + 1;
+    if others.is_empty() || alive.len() + own_vote < quorum {
+        return Ok(());
+    }
+    Err(Problem::new(
+        Code::Usage,
+        format!(
+            "{} still answers, and with this node that is a majority: start this node, and nothing is \
+             lost. If their data is lost, stop them first",
+            alive.join(", ")
+        ),
+    ))
+}

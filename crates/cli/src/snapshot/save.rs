@@ -1,0 +1,98 @@
+//! `holdfast snapshot save`: the state of the cluster at one moment, as a file.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use holdfast_client::unary::SnapshotPieces;
+use holdfast_proto::v1::save_snapshot_chunk::Kind;
+use holdfast_server::{BackupWriter, OfflineError};
+use serde::Serialize;
+
+use crate::cli::Global;
+use crate::exit::{Code, Problem};
+use crate::one_shot;
+use crate::output::{self, Show};
+
+const PROGRESS_EVERY: Duration = Duration::from_secs(1);
+
+/// Saves the state of the cluster to a file.
+///
+/// It is the leader's, as it is at one moment: everything that was acknowledged before this command was started is
+/// in it. The cluster goes on meanwhile. The file gets its name when it is complete and on disk.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Exit codes: 64 the file exists already; 69 the cluster, or the disk here, does not serve.
+
+Examples:
+  holdfast snapshot save /backup/locks.holdfast
+  holdfast --endpoints 10.0.0.1:7420,10.0.0.2:7420 snapshot save locks.holdfast --force"
+)]
+pub(crate) struct SaveArgs {
+    /// Where to.
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Overwrites a file that is there.
+    #[arg(long)]
+    force: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct Saved {
+    file: PathBuf,
+    bytes: u64,
+    index: u64,
+}
+
+impl Show for Saved {
+    fn to_table(&self) -> String {
+        let Saved { file, bytes, index } = self;
+        format!("saved {bytes} bytes to {}, as of log index {index}\n", file.display())
+    }
+}
+
+pub(super) async fn run(args: SaveArgs, global: &Global) -> Result<ExitCode, Problem> {
+    // Before anybody is asked for it.
+    BackupWriter::check_target(&args.file, args.force)?;
+    let mut pieces = one_shot::calls(global)?.save_snapshot().await?;
+    let Some(Kind::Header(header)) = pieces.next().await? else {
+        let words = "the cluster sent something else than a snapshot";
+        return Err(Problem::new(Code::Unavailable, words));
+    };
+    let mut writer = BackupWriter::begin(&args.file, &header)?;
+    receive(&mut pieces, &mut writer).await?;
+    let index = writer.index();
+    let bytes = writer.finish(args.force)?;
+    output::show(global.output, &Saved { file: args.file, bytes, index })
+}
+
+async fn receive(pieces: &mut SnapshotPieces, writer: &mut BackupWriter) -> Result<(), Problem> {
+    let mut told = Instant::now();
+    while let Some(kind) = pieces.next().await? {
+        let Kind::Piece(piece) = kind else {
+            let words = "the cluster sent two snapshots at once";
+            return Err(Problem::new(Code::Unavailable, words));
+        };
+        writer.take(&piece)?;
+        if told.elapsed() >= PROGRESS_EVERY {
+            told = Instant::now();
+            let (received, total) = writer.progress();
+            output::say(&format!("{received} of {total} bytes"));
+        }
+    }
+    Ok(())
+}
+
+impl From<OfflineError> for Problem {
+    fn from(error: OfflineError) -> Problem {
+        let code = if error.is_in_use() {
+            Code::Busy
+        } else if error.is_of_the_disk() {
+            Code::Unavailable
+        } else {
+            Code::Usage
+        };
+        Problem::new(code, error.to_string())
+    }
+}

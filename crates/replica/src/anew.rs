@@ -1,0 +1,209 @@
+//! A group that begins anew on one node, with what is left of its state: from a backup, or from the log of the
+//! only node that survived.
+//!
+//! The new group is another one than the old: it has a cluster id of its own, so that nodes of the old one
+//! and it refuse each other. Ids of nodes are not used again either. What becomes of locks, sessions and
+//! tokens is told in `holdfast_core::NewBeginning`.
+//!
+//! Caveat: whoever runs this decides alone. Doing it on two nodes makes two clusters.
+
+use bytes::Bytes;
+use holdfast_core::{EndedByNewBeginning, Limits, LockTable, LogIndex, Span};
+use thiserror::Error;
+
+use crate::config::ReplicaConfig;
+use crate::id::{ClusterId, NodeId};
+use crate::log_store::{Durable, SnapshotFile};
+use crate::membership::{Configuration, Member, Membership};
+use crate::replica::{Fatal, Replica, StartError};
+use crate::snapshot_body::{self, SnapshotError};
+
+/// More entries than can have been written after what is left was written.
+const INDEX_LEAP: u64 = 1 << 40;
+/// Half of all numbers stay for the new cluster's grants.
+pub const TOKEN_FLOOR_MAX: u64 = 1 << 62;
+/// Sessions that are not in what is left have this TTL unless their clients chose another one.
+const USUAL_TTL: Span = Span::from_secs(30);
+
+/// On what terms a group begins anew.
+#[derive(Clone, Debug)]
+pub struct Terms {
+    /// The only voter.
+    pub node: NodeId,
+    /// Its addresses and its directory.
+    pub member: Member,
+    pub cluster: ClusterId,
+    /// New tokens are higher than this and than all that are in the state.
+    pub token_floor: u64,
+    /// For how long nothing is granted; if not given, for as long as anybody can believe to hold a lock.
+    pub closed_for: Option<Span>,
+    /// Shown to those who wait meanwhile.
+    pub by: String,
+    pub reason: String,
+}
+
+/// What was made of the state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Account {
+    pub ended: EndedByNewBeginning,
+    pub last_token_before: u64,
+    /// The first token of the new cluster is higher than this.
+    pub last_token: u64,
+    pub closed_for: Span,
+}
+
+#[derive(Debug, Error)]
+pub enum AnewError {
+    #[error(transparent)]
+    Snapshot(#[from] SnapshotError),
+    #[error(
+        "tokens would begin at {0}, and above {TOKEN_FLOOR_MAX} there are too few left: look at the clock \
+         of this machine, and at --token-floor"
+    )]
+    TokensRunOut(u64),
+    #[error("log indexes have run out")]
+    IndexesRunOut,
+}
+
+/// Why the log of a survivor cannot be applied.
+#[derive(Debug, Error)]
+pub enum SalvageError {
+    #[error(transparent)]
+    Start(#[from] StartError),
+    #[error(transparent)]
+    Apply(#[from] Fatal),
+}
+
+/// Reads a snapshot as nodes write it.
+pub fn read_snapshot(data: &[u8]) -> Result<(Membership, LockTable), SnapshotError> {
+    snapshot_body::decode(data, Limits::default())
+}
+
+/// In which versions a snapshot and the table in it are written.
+pub fn snapshot_versions(data: &[u8]) -> Result<(u8, u8), SnapshotError> {
+    snapshot_body::versions(data)
+}
+
+/// The state of the new group's only node, and what it cost.
+pub fn begin_anew(file: &SnapshotFile, terms: Terms) -> Result<(SnapshotFile, Account), AnewError> {
+    let (mut membership, mut table) = read_snapshot(&file.data)?;
+    let last_token_before = table.last_token();
+    let last_token = last_token_before.max(terms.token_floor);
+    if last_token > TOKEN_FLOOR_MAX {
+        return Err(AnewError::TokensRunOut(last_token));
+    }
+    let index = file.index.checked_add(INDEX_LEAP).filter(|index| *index < u64::MAX / 2);
+    let index = index.ok_or(AnewError::IndexesRunOut)?;
+    let usual = table.longest_ttl().unwrap_or(USUAL_TTL).max(USUAL_TTL);
+    let closed_for = terms.closed_for.unwrap_or(usual);
+    let ended = table.begin_anew(holdfast_core::NewBeginning {
+        token_floor: last_token,
+        index: LogIndex(index),
+        closed_for,
+        by: terms.by.into(),
+        reason: terms.reason.into(),
+    });
+    membership.cluster = Some(terms.cluster);
+    membership.set_configuration(Configuration::of_voters(&[terms.node]));
+    membership.members.insert(terms.node, terms.member);
+    let data: Bytes = snapshot_body::encode(&membership, &table);
+    let made = SnapshotFile { index, term: file.term.saturating_add(1), data };
+    Ok((made, Account { ended, last_token_before, last_token, closed_for }))
+}
+
+/// The state of a node that lost the others: all entries of its log count, committed or not. Some of them
+/// may never have been acknowledged to anybody; that does no harm, and to leave out one that was would.
+pub fn salvage(config: ReplicaConfig, mut durable: Durable) -> Result<SnapshotFile, SalvageError> {
+    let in_log = durable.entries.last().map(|entry| entry.index);
+    let in_snapshot = durable.snapshot.as_ref().map(|snapshot| snapshot.index);
+    durable.hard_state.commit = in_log.max(in_snapshot).unwrap_or(0);
+    let mut replica = Replica::new(config, durable)?;
+    let mut effects = Vec::new();
+    while replica.begin_turn().is_some() {
+        replica.finish_turn(&mut effects)?;
+        effects.clear();
+    }
+    Ok(replica.snapshot())
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_core::Command;
+    use holdfast_core::command::OpenSession;
+
+    use super::*;
+
+    fn terms(node: u64, token_floor: u64) -> Terms {
+        Terms {
+            node: NodeId(node),
+            member: Member { peer_address: "here:1".into(), ..Member::default() },
+            cluster: ClusterId([9; 16]),
+            token_floor,
+            closed_for: None,
+            by: "test".into(),
+            reason: "lost".into(),
+        }
+    }
+
+    /// Written by the first build: some sessions, some locks.
+    fn old() -> SnapshotFile {
+        let data = Bytes::from_static(include_bytes!("../tests/fixtures/snapshot-v1.bin"));
+        SnapshotFile { index: 40, term: 3, data }
+    }
+
+    #[test]
+    fn one_node_goes_on_under_another_id_and_nobody_holds_anything() {
+        let (_, before) = read_snapshot(&old().data).unwrap();
+        assert!(before.lock_count() > 0 && before.session_count() > 0);
+        let (made, account) = begin_anew(&old(), terms(2, 0)).unwrap();
+        let (membership, table) = read_snapshot(&made.data).unwrap();
+        assert_eq!(membership.cluster, Some(ClusterId([9; 16])));
+        assert_eq!(membership.configuration, Configuration::of_voters(&[NodeId(2)]));
+        assert_eq!(membership.members[&NodeId(2)].peer_address, "here:1");
+        assert!(membership.was_removed(NodeId(1)) && membership.was_removed(NodeId(3)));
+        assert_eq!((table.session_count(), table.lock_count(), table.waiter_count()), (0, 0, 0));
+        assert_eq!(account.ended.sessions, before.session_count());
+        assert_eq!(table.now(), before.now());
+        assert!(made.index > old().index && made.term > old().term);
+    }
+
+    #[test]
+    fn tokens_never_go_back_and_start_where_they_are_told() {
+        let before = read_snapshot(&old().data).unwrap().1.last_token();
+        for (floor, expected) in [(0, before), (before + 1_000, before + 1_000)] {
+            let (made, account) = begin_anew(&old(), terms(1, floor)).unwrap();
+            assert_eq!(read_snapshot(&made.data).unwrap().1.last_token(), expected);
+            assert_eq!((account.last_token_before, account.last_token), (before, expected));
+        }
+        let error = begin_anew(&old(), terms(1, TOKEN_FLOOR_MAX + 1)).unwrap_err();
+        assert!(matches!(error, AnewError::TokensRunOut(_)), "{error}");
+    }
+
+    #[test]
+    fn nothing_is_granted_until_the_old_leases_have_run_out() {
+        let (_, mut table) = read_snapshot(&old().data).unwrap();
+        let longest = Span::from_secs(600);
+        let open = OpenSession {
+            session: holdfast_core::SessionId(77),
+            public: holdfast_core::PublicSessionId(77),
+            ttl: longest,
+            linger: longest,
+            owner: Default::default(),
+            stream: None,
+        };
+        let now = table.now();
+        table.apply(LogIndex(41), now, Command::OpenSession(open), &mut Vec::new());
+        let (membership, _) = read_snapshot(&old().data).unwrap();
+        let data = snapshot_body::encode(&membership, &table);
+        let file = SnapshotFile { index: 41, term: 3, data };
+        let closed = |closed_for: Option<Span>| {
+            let (made, account) = begin_anew(&file, Terms { closed_for, ..terms(1, 0) }).unwrap();
+            let frozen = read_snapshot(&made.data).unwrap().1.status("any", 1).frozen;
+            (account.closed_for, frozen.map(|freeze| freeze.until.since(now)))
+        };
+        assert_eq!(closed(None), (longest, Some(longest)));
+        assert_eq!(closed(Some(Span::ZERO)), (Span::ZERO, None));
+        let (_, account) = begin_anew(&old(), terms(1, 0)).unwrap();
+        assert!(account.closed_for >= USUAL_TTL, "sessions that are not in the backup count too");
+    }
+}

@@ -1,0 +1,123 @@
+//! Backup files that were damaged, or made up: refused with words, or read as what was written. Never a panic.
+//!
+//! `FUZZ_CASES=100000 cargo test -p holdfast-replica --test fuzz_backup` runs for longer.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "it is a test")]
+#![allow(clippy::print_stdout, reason = "a failure says where its input is kept")]
+
+#[path = "../../../fuzz/support.rs"]
+mod support;
+
+use holdfast_core::{LogicalTime, Span};
+use holdfast_replica::{
+    BackupHeader, BodyCheck, ClusterId, GroupId, Member, NodeId, SnapshotFile, Terms, begin_anew,
+    read_snapshot, snapshot_versions,
+};
+use proptest::prelude::*;
+use support::{Target, cases};
+
+const CASES_USUAL: u32 = 2_000;
+/// Written by the first build, before memberships were in snapshots.
+const SNAPSHOT: &[u8] = include_bytes!("fixtures/snapshot-v1.bin");
+
+const FILES: Target =
+    Target { manifest_dir: env!("CARGO_MANIFEST_DIR"), name: "backups", feed: read_files };
+/// The body alone: its checksum keeps damage away from what is read after it.
+const BODIES: Target =
+    Target { manifest_dir: env!("CARGO_MANIFEST_DIR"), name: "backup-bodies", feed: read_bodies };
+
+fn read_files(input: &[Vec<u8>]) {
+    for bytes in input {
+        if let Ok((header, body)) = BackupHeader::decode_file(bytes) {
+            assert_eq!([&header.encode()[..], body].concat(), *bytes, "it has one spelling");
+            read_bodies(&[body.to_vec()]);
+        }
+    }
+}
+
+fn read_bodies(input: &[Vec<u8>]) {
+    for bytes in input {
+        let Ok((membership, table)) = read_snapshot(bytes) else { continue };
+        snapshot_versions(bytes).unwrap();
+        let file = SnapshotFile { index: 9, term: 1, data: bytes.clone().into() };
+        let node = NodeId(membership.highest.0.max(1));
+        let Ok((made, account)) = begin_anew(&file, terms(node)) else { continue };
+        let (_, anew) = read_snapshot(&made.data).expect("what is made of it can be read");
+        assert!(anew.last_token() >= table.last_token() && anew.session_count() == 0);
+        assert_eq!(account.ended.sessions, table.session_count());
+    }
+}
+
+fn terms(node: NodeId) -> Terms {
+    Terms {
+        node,
+        member: Member::default(),
+        cluster: ClusterId([1; 16]),
+        token_floor: 0,
+        closed_for: Some(Span::from_secs(1)),
+        by: "test".into(),
+        reason: "test".into(),
+    }
+}
+
+fn file(body: &[u8]) -> Vec<u8> {
+    let mut check = BodyCheck::default();
+    check.take(body);
+    let header = BackupHeader {
+        cluster: "prod".into(),
+        cluster_id: None,
+        group: GroupId(1),
+        index: 40,
+        term: 3,
+        logical_time: LogicalTime::from_ms(7),
+        created_unix_ms: 1_790_000_000_000,
+        made_by: "0.1.0".into(),
+        body_bytes: check.bytes(),
+        body_crc32c: check.crc32c(),
+    };
+    [&header.encode()[..], body].concat()
+}
+
+/// A snapshot with all of the membership in it.
+fn newer_snapshot() -> Vec<u8> {
+    let data = SNAPSHOT.to_vec().into();
+    let old = SnapshotFile { index: 40, term: 3, data };
+    begin_anew(&old, terms(NodeId(1))).unwrap().0.data.to_vec()
+}
+
+#[test]
+fn the_corpus_of_files_is_read() {
+    FILES.replay(&[vec![file(SNAPSHOT)], vec![file(&newer_snapshot())], vec![file(b"")]]);
+}
+
+#[test]
+fn the_corpus_of_bodies_is_read() {
+    BODIES.replay(&[vec![SNAPSHOT.to_vec()], vec![newer_snapshot()]]);
+}
+
+#[test]
+fn every_changed_byte_of_a_whole_file_is_noticed() {
+    let good = file(SNAPSHOT);
+    assert!(BackupHeader::decode_file(&good).is_ok());
+    for at in 0..good.len() {
+        let mut bad = good.clone();
+        bad[at] ^= 1 << (at % 8);
+        assert!(BackupHeader::decode_file(&bad).is_err(), "byte {at}");
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(CASES_USUAL))]
+
+    #[test]
+    fn damaged_files_are_refused_and_never_panic(damage in support::damage()) {
+        FILES.feed(&[damage.of(&file(SNAPSHOT), &file(&newer_snapshot()))]);
+    }
+
+    #[test]
+    fn damaged_bodies_never_panic(damage in support::damage(), newer: bool) {
+        let (body, other) = (SNAPSHOT.to_vec(), newer_snapshot());
+        let (body, other) = if newer { (other, body) } else { (body, other) };
+        BODIES.feed(&[damage.of(&body, &other)]);
+    }
+}

@@ -1,0 +1,190 @@
+//! What is done to files while no node runs on them: looking into a backup, making a data directory from one,
+//! and going on with the one node that is left of a cluster.
+//!
+//! Both of the latter make a *new* cluster of one voter. Its id is new, as is the id of its data directory, so
+//! nodes of the old cluster and it refuse each other. Its tokens begin above all that the old cluster can
+//! have granted: at the wall clock's milliseconds times 2^20, or higher if the state or the operator says so.
+//! This is the one place where a wall clock decides anything, and it does so once, on one node.
+
+mod backup_file;
+mod furnish;
+mod inspect;
+mod recover;
+mod restore;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use holdfast_core::Span;
+use holdfast_replica::{
+    AnewError, BackupError, GroupId, Member, NodeId, SalvageError, SnapshotError, Terms,
+};
+use holdfast_wal::{DirectoryError, OpenError};
+
+pub use backup_file::BackupWriter;
+pub(crate) use backup_file::header_of;
+pub use inspect::{Inspection, LockLine, MemberLine};
+pub use recover::{Recovered, Survivor};
+pub use restore::{Restored, restore};
+
+use crate::config::NodeConfig;
+use crate::driver::unix_ms;
+use crate::durable_file::FileError;
+use crate::founders::FoundersError;
+use crate::identity::{Identity, IdentityError};
+use crate::membership::Membership;
+
+/// Grants per millisecond that the rule for tokens leaves room for.
+const TOKENS_PER_MS_BITS: u32 = 20;
+
+/// What an operator may say about a new beginning.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NewClusterOptions {
+    /// New tokens are higher than this.
+    pub token_floor: Option<u64>,
+    /// For how long nothing is granted; otherwise as long as anybody can believe to hold a lock.
+    pub closed_for: Option<Duration>,
+}
+
+/// What a new beginning made of the old state.
+#[derive(Clone, Debug)]
+pub struct NewCluster {
+    /// 32 hexadecimal digits.
+    pub cluster_id: String,
+    pub sessions_ended: usize,
+    pub holds_ended: usize,
+    pub waits_ended: usize,
+    pub last_token_before: u64,
+    /// All new tokens are higher.
+    pub last_token: u64,
+    pub closed_for: Duration,
+}
+
+/// Why nothing was done.
+#[derive(Debug, thiserror::Error)]
+pub enum OfflineError {
+    #[error("{} cannot be used: {source}", path.display())]
+    Backup { path: PathBuf, source: BackupError },
+    #[error("{} cannot be used: {source}", path.display())]
+    Content { path: PathBuf, source: SnapshotError },
+    #[error(
+        "{} is of group {group}, and this build knows of group 1 only", path.display()
+    )]
+    OtherGroup { path: PathBuf, group: GroupId },
+    #[error("{} exists; --force overwrites it", path.display())]
+    Exists { path: PathBuf },
+    #[error("what the cluster sent cannot be used: {0}")]
+    Received(BackupError),
+    #[error(transparent)]
+    File(#[from] FileError),
+    #[error(
+        "the data directory {} is not empty; a restore needs an empty one, so that nothing is lost",
+        path.display()
+    )]
+    NotEmpty { path: PathBuf },
+    #[error(
+        "there is no data of a node in {}; look at data_dir in the configuration", path.display()
+    )]
+    NoData { path: PathBuf },
+    #[error(
+        "node {node} was removed from its cluster before the others were lost: what it has is older \
+         than what any member had"
+    )]
+    Removed { node: NodeId },
+    #[error(
+        "the clock of this machine shows a time before the snapshot was made, and tokens begin by it: \
+         set the clock, or give a --token-floor that no token of the old cluster reached"
+    )]
+    ClockBehind,
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    #[error(transparent)]
+    Founders(#[from] FoundersError),
+    #[error(transparent)]
+    Directory(#[from] DirectoryError),
+    #[error("the log cannot be opened: {0}")]
+    Log(#[from] OpenError),
+    #[error("the log cannot be written: {0}")]
+    Write(String),
+    #[error("the log cannot be applied: {0}")]
+    Salvage(#[from] SalvageError),
+    #[error(transparent)]
+    Anew(#[from] AnewError),
+}
+
+impl OfflineError {
+    /// A node runs on the directory: the same later may succeed.
+    pub fn is_in_use(&self) -> bool {
+        matches!(self, OfflineError::Directory(DirectoryError::InUse { .. }))
+    }
+
+    /// The disk failed, and not whoever asked.
+    pub fn is_of_the_disk(&self) -> bool {
+        matches!(
+            self,
+            OfflineError::File(_)
+                | OfflineError::Directory(_)
+                | OfflineError::Log(_)
+                | OfflineError::Write(_)
+                | OfflineError::Salvage(_)
+                | OfflineError::Received(_)
+        )
+    }
+}
+
+/// How the state of an old cluster becomes that of a new one, on this node alone.
+fn terms(
+    config: &NodeConfig,
+    identity: &Identity,
+    options: NewClusterOptions,
+    reason: String,
+) -> Terms {
+    let node = config.node_id();
+    let addresses = Membership::of(config, &[node]).own();
+    Terms {
+        node,
+        member: Member { directory: Some(identity.data_dir.into()), ..addresses },
+        cluster: identity.cluster_id(),
+        token_floor: token_floor(unix_ms(), options.token_floor),
+        closed_for: options.closed_for.map(|closed_for| {
+            Span::from_ms(u64::try_from(closed_for.as_millis()).unwrap_or(u64::MAX))
+        }),
+        by: format!("node {node}"),
+        reason,
+    }
+}
+
+fn token_floor(unix_ms: u64, wanted: Option<u64>) -> u64 {
+    let by_clock = unix_ms.saturating_mul(1 << TOKENS_PER_MS_BITS);
+    by_clock.max(wanted.unwrap_or(0))
+}
+
+impl NewCluster {
+    fn of(identity: &Identity, account: &holdfast_replica::Account) -> NewCluster {
+        NewCluster {
+            cluster_id: identity.data_dir.to_string(),
+            sessions_ended: account.ended.sessions,
+            holds_ended: account.ended.holds,
+            waits_ended: account.ended.waits,
+            last_token_before: account.last_token_before,
+            last_token: account.last_token,
+            closed_for: Duration::from_millis(account.closed_for.as_ms()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_begin_at_the_clock_or_higher_and_leave_room() {
+        const IN_2026: u64 = 1_790_000_000_000;
+        assert_eq!(token_floor(IN_2026, None), IN_2026 << 20);
+        assert_eq!(token_floor(IN_2026, Some(1)), IN_2026 << 20);
+        assert_eq!(token_floor(IN_2026, Some(1 << 61)), 1 << 61);
+        const IN_2100: u64 = 4_102_444_800_000;
+        assert!(token_floor(IN_2100, None) < holdfast_replica::TOKEN_FLOOR_MAX);
+        assert_eq!(token_floor(u64::MAX, None), u64::MAX, "which is refused");
+    }
+}

@@ -1,0 +1,138 @@
+//! What is in a backup, in plain numbers and texts for whoever shows it.
+
+use std::path::Path;
+
+use holdfast_core::command::Mode;
+use holdfast_replica::{Role, snapshot_versions};
+
+use super::OfflineError;
+use super::backup_file::{self, Backup};
+use crate::identity::{DataDirId, cluster_text};
+
+/// A backup, looked into.
+#[derive(Debug)]
+pub struct Inspection {
+    backup: Backup,
+    pub cluster: String,
+    /// Empty if the cluster had not chosen one yet.
+    pub cluster_id: String,
+    pub group: u32,
+    pub index: u64,
+    pub term: u64,
+    pub logical_time_ms: u64,
+    /// By the clock of the node that made it.
+    pub created_unix_ms: u64,
+    pub made_by: String,
+    pub file_bytes: u64,
+    pub crc32c: u32,
+    pub snapshot_version: u8,
+    pub table_version: u8,
+    pub sessions: usize,
+    pub locks: usize,
+    pub waiters: usize,
+    pub last_token: u64,
+    pub members: Vec<MemberLine>,
+}
+
+#[derive(Clone, Debug)]
+pub struct MemberLine {
+    pub id: u64,
+    pub role: &'static str,
+    /// Empty if it is not known, like the next.
+    pub client_address: String,
+    pub peer_address: String,
+    pub data_dir_id: String,
+}
+
+/// One lock, as it was when the backup was made.
+#[derive(Clone, Debug)]
+pub struct LockLine {
+    pub name: String,
+    pub mode: &'static str,
+    pub holders: usize,
+    pub waiters: usize,
+    /// Of the first holder; 0 if it is free.
+    pub token: u64,
+    /// Of the first holder.
+    pub application: String,
+    pub host: String,
+}
+
+impl Inspection {
+    /// Reads the whole file, and believes nothing that is not proven.
+    pub fn of(path: &Path) -> Result<Inspection, OfflineError> {
+        let backup = backup_file::read(path)?;
+        let (snapshot_version, table_version) = snapshot_versions(&backup.state.data)
+            .map_err(|source| OfflineError::Content { path: path.to_owned(), source })?;
+        let (header, table, membership) = (&backup.header, &backup.table, &backup.membership);
+        let members = membership.members.iter().map(|(node, member)| MemberLine {
+            id: node.0,
+            role: role_text(membership.role(*node)),
+            client_address: member.client_address.clone(),
+            peer_address: member.peer_address.clone(),
+            data_dir_id: member
+                .directory
+                .map(|directory| DataDirId::from(directory).to_string())
+                .unwrap_or_default(),
+        });
+        Ok(Inspection {
+            cluster: header.cluster.clone(),
+            cluster_id: cluster_text(header.cluster_id),
+            group: header.group.0,
+            index: header.index,
+            term: header.term,
+            logical_time_ms: header.logical_time.as_ms(),
+            created_unix_ms: header.created_unix_ms,
+            made_by: header.made_by.clone(),
+            file_bytes: backup.file_bytes,
+            crc32c: header.body_crc32c,
+            snapshot_version,
+            table_version,
+            sessions: table.session_count(),
+            locks: table.lock_count(),
+            waiters: table.waiter_count(),
+            last_token: table.last_token(),
+            members: members.collect(),
+            backup,
+        })
+    }
+
+    /// Locks whose names begin with `prefix`, so many at most, in order of names.
+    pub fn locks(&self, prefix: &str, limit: usize) -> Vec<LockLine> {
+        let listed = self.backup.table.list(prefix, None, limit).into_iter();
+        listed
+            .map(|lock| {
+                let holder = lock.first_holder.as_ref();
+                LockLine {
+                    name: lock.name.as_str().to_owned(),
+                    mode: holder.map_or("free", |holder| mode_text(holder.mode)),
+                    holders: lock.holder_count,
+                    waiters: lock.waiter_count,
+                    token: holder.map_or(0, |holder| holder.token.0),
+                    application: holder
+                        .map(|holder| holder.owner.application.to_string())
+                        .unwrap_or_default(),
+                    host: holder.map(|holder| holder.owner.host.to_string()).unwrap_or_default(),
+                }
+            })
+            .collect()
+    }
+}
+
+fn mode_text(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Exclusive => "exclusive",
+        Mode::Shared => "shared",
+        _ => "permit",
+    }
+}
+
+fn role_text(role: Option<Role>) -> &'static str {
+    match role {
+        Some(Role::Voter) => "voter",
+        Some(Role::Learner) => "learner",
+        Some(Role::Entering) => "entering",
+        Some(Role::Leaving) => "leaving",
+        None => "none",
+    }
+}

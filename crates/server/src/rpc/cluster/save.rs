@@ -1,0 +1,95 @@
+//! `SaveSnapshot`: the whole state at one moment, as a file in pieces. The leader makes it; any other node
+//! passes it on.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use holdfast_proto::v1::save_snapshot_chunk::Kind;
+use holdfast_proto::v1::{Failure, Reason, SaveSnapshotChunk, SaveSnapshotRequest};
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::time::timeout;
+use tokio_stream::Stream;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status};
+
+use crate::driver::{FIRST_GROUP, Query, ReadData, WholeState};
+use crate::offline::header_of;
+use crate::rpc::Rpc;
+use crate::rpc::authorise::authorise_operator;
+use crate::rpc::failure::{bug, overloaded, refused, took_too_long};
+use crate::rpc::origin::Origin;
+use crate::rpc::route::Route;
+
+const PIECE_BYTES: usize = 256 * 1024;
+/// From the call to the first chunk: a large table takes a while to write down.
+const MAKING_TIMEOUT: Duration = Duration::from_secs(60);
+/// A caller takes the next piece within this time, or is cut off.
+const READING_TIMEOUT: Duration = Duration::from_secs(30);
+const CHUNKS_AHEAD: usize = 4;
+
+pub(super) type Chunks = Pin<Box<dyn Stream<Item = Result<SaveSnapshotChunk, Status>> + Send>>;
+
+pub(super) async fn serve(
+    rpc: &Rpc,
+    request: Request<SaveSnapshotRequest>,
+) -> Result<Response<Chunks>, Status> {
+    let place = rpc.admit()?;
+    let origin = Origin::of(request.metadata())?;
+    authorise_operator(&origin.principal)?;
+    let request = request.into_inner();
+    if request.group != 0 && request.group != FIRST_GROUP.0 {
+        let words = format!("there is no group {}", request.group);
+        return Err(refused(Reason::InvalidFrame, words).into());
+    }
+    match rpc.route(&origin).await? {
+        Route::Here => {
+            let only = Arc::clone(&rpc.backups).try_acquire_owned().map_err(|_| overloaded())?;
+            let made = timeout(MAKING_TIMEOUT, make(rpc)).await;
+            let (header, body) = made
+                .unwrap_or_else(|_| Err(Failure { may_have_happened: false, ..took_too_long() }))?;
+            let (sender, chunks) = mpsc::channel(CHUNKS_AHEAD);
+            tokio::spawn(cut(header, body, sender, (place, only)));
+            Ok(Response::new(Box::pin(ReceiverStream::new(chunks))))
+        }
+        Route::There(mut leader) => {
+            let request = origin.forwarded(rpc.membership.me, request);
+            match leader.cluster.save_snapshot(request).await {
+                Ok(chunks) => Ok(Response::new(Box::pin(chunks.into_inner()))),
+                Err(status) => Err(leader.failure(&status).into()),
+            }
+        }
+    }
+}
+
+async fn make(rpc: &Rpc) -> Result<(Vec<u8>, Bytes), Failure> {
+    let ReadData::Snapshot(state) = rpc.read(Query::Snapshot).await?.data else {
+        return Err(bug("the driver read something else"));
+    };
+    let WholeState { cluster, logical_time, file } = state;
+    let header = header_of(&rpc.membership.cluster, cluster, FIRST_GROUP, logical_time, &file);
+    Ok((header.encode(), file.data))
+}
+
+/// The header, then the pieces; each made when the transport has room for it. The places are held until the
+/// last, and a caller that does not read loses them.
+async fn cut(
+    header: Vec<u8>,
+    body: Bytes,
+    chunks: mpsc::Sender<Result<SaveSnapshotChunk, Status>>,
+    _places: (OwnedSemaphorePermit, OwnedSemaphorePermit),
+) {
+    let pieces = (0..body.len())
+        .step_by(PIECE_BYTES)
+        .map(|start| Kind::Piece(body.slice(start..body.len().min(start + PIECE_BYTES)).to_vec()));
+    for kind in std::iter::once(Kind::Header(header)).chain(pieces) {
+        let chunk = SaveSnapshotChunk { kind: Some(kind) };
+        // Whoever gets less than the header announces knows that it is not whole.
+        match timeout(READING_TIMEOUT, chunks.send(Ok(chunk))).await {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) => return,
+            Err(_) => return tracing::warn!("a snapshot is not read by whoever asked for it"),
+        }
+    }
+}
