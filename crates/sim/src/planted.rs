@@ -261,6 +261,7 @@ pub const ALL: &[Mutant] = &[
         "core/table/snapshot.rs",
         Planted::Core(core::Bug::DelaysNotInSnapshot),
     ),
+    mutant("walk-misses-change", "core/table/shelf.rs", Planted::Core(core::Bug::WalkMissesChange)),
     mutant(
         "time-restarts-at-zero",
         "replica/replica.rs",

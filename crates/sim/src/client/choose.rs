@@ -122,12 +122,14 @@ impl Client {
         }
     }
 
-    /// What the same actor holds already.
+    /// What the same actor holds already. Not as a reader: if that hold has ended unheard, the session may join the
+    /// same run anew, and could not tell by the token.
     fn enter_again(&mut self, session: &Session, wait: Span) -> Option<Ask> {
-        let held: Vec<&Held> =
-            session.holds.values().filter(|held| self.names.is_mixed(&held.name)).collect();
-        let held = *self.rng.pick(&held)?;
-        let member = Member { name: held.name.clone(), mode: held.mode };
+        let names = self.names.clone();
+        let fits = |held: &Held| names.is_mixed(&held.name) && held.mode == Mode::Exclusive;
+        let (_, held) = self.any_hold(session, fits)?;
+        let mode = if self.rng.percent(20) { Mode::Shared } else { Mode::Exclusive };
+        let member = Member { name: held.name.clone(), mode };
         let terms = Terms { wait, reentrant: true, ..Terms::default() };
         let members = vec![member];
         Some(Ask::Take(Box::new(Take { actor: held.actor, all: false, members, terms })))
