@@ -50,15 +50,15 @@ impl Client {
                 let wait = Span::from_ms(self.rng.between(1_000, 30_000));
                 Choice::AcquireAndCancel(self.acquire(session, wait))
             }
-            78..87 => Choice::Ask(Ask::Status { name: self.names.any(&mut self.rng) }),
-            87..91 => self.convert(session),
-            91..92 => self.proclaim(session),
-            92..93 => self.transfer(session),
-            93..95 => self.intervene(),
-            95..96 => Choice::Ask(Ask::Close),
+            78..86 => Choice::Ask(Ask::Status { name: self.names.any(&mut self.rng) }),
+            86..90 => self.convert(session),
+            90..91 => self.proclaim(session),
+            91..93 => self.transfer(session),
+            93..96 => self.intervene(),
+            96..97 => Choice::Ask(Ask::Close),
             // Its process was started anew and knows nothing of it.
-            98..99 if self.rng.percent(70) => Choice::Abandon,
-            96..98 => Choice::BreakStream { comes_back: self.rng.percent(70) },
+            99..100 if self.rng.percent(70) => Choice::Abandon,
+            97..99 => Choice::BreakStream { comes_back: self.rng.percent(70) },
             _ => Choice::Nothing,
         }
     }
