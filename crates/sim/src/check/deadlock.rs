@@ -104,7 +104,12 @@ fn cycle<'a>(queues: &Queues<'a>, holders: &Holders<'_>) -> Option<Graph<'a>> {
                 .iter()
                 .map(|holder| ((holder.session, holder.actor), holder.mode))
                 .filter(|(actor, _)| !(waiter.converts && *actor == waiter.actor));
-            let ahead = queue.iter().take(place).map(|other| (other.actor, other.mode));
+            // Who steps before others and wished to wait whatever comes of it may have closed a cycle by that.
+            let ahead = queue
+                .iter()
+                .take(place)
+                .filter(|other| other.looks || !other.converts)
+                .map(|other| (other.actor, other.mode));
             let in_the_way = held
                 .chain(ahead)
                 .filter(|(_, mode)| waiter.mode == Mode::Exclusive || conflicts(*mode))
