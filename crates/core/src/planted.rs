@@ -97,6 +97,8 @@ pub enum Bug {
     FreezesNotInSnapshot,
     /// Doors that a lock delay closes are not in the snapshot.
     DelaysNotInSnapshot,
+    /// A snapshot that is written in slices has an entry as it is when the walk comes to it.
+    WalkMissesChange,
 }
 
 const NONE: u8 = u8::MAX;

@@ -3,8 +3,9 @@
 //! Breadth first from a small beginning, up to a depth. A state is what the table encodes to, the time, and what
 //! clients could repeat; each is visited once. After every move:
 //! * the table agrees with itself ([`LockTable::check`]) and with a plain account kept from its events: one
-//!   holder, rising tokens, first come first served, nothing for the dead or the cancelled, nobody ended early;
-//! * the same command again changes nothing and is answered alike;
+//!   holder or readers, rising tokens, first come first served, nothing for the dead or the cancelled, nor behind a
+//!   closed door, all or nothing, nobody ended early;
+//! * the same command of a client again changes nothing and is answered alike;
 //! * the table's bytes decode to a table with the same bytes.
 //!
 //! Caveat: small scopes find most bugs, not all. Times are multiples of 100 ms, limits are not reached, and a
@@ -28,10 +29,20 @@ pub struct Scope {
     pub names: usize,
     /// How many moves follow each other.
     pub depth: u32,
-    /// Leaves out what only varies: tries, holds with bounds of their own, streams, touches, wrong tokens.
-    pub essentials_only: bool,
+    pub kind: Kind,
     /// Stops early when this many states are known.
     pub states_max: usize,
+}
+
+/// Which moves there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Exclusive locks, in every way.
+    Exclusive,
+    /// Leaves out what only varies: tries, holds with bounds of their own, streams, touches, wrong tokens.
+    ExclusiveEssentials,
+    /// Readers, acquire-alls, conversions, re-entry, ages, lock delays, and operators who step in.
+    Modes,
 }
 
 pub const SESSIONS_MAX: usize = 3;
@@ -40,13 +51,21 @@ pub const NAMES_MAX: usize = 2;
 impl Scope {
     /// Three clients, two locks, every move.
     pub const WIDE: Scope =
-        Scope { sessions: 3, names: 2, depth: 5, essentials_only: false, states_max: 1_000_000 };
+        Scope { sessions: 3, names: 2, depth: 5, kind: Kind::Exclusive, states_max: 1_000_000 };
     /// Two clients at one lock, every move, for longer.
     pub const DEEP: Scope =
-        Scope { sessions: 2, names: 1, depth: 7, essentials_only: false, states_max: 1_000_000 };
+        Scope { sessions: 2, names: 1, depth: 7, kind: Kind::Exclusive, states_max: 1_000_000 };
+    /// Two clients at two locks, in all modes.
+    pub const MODES: Scope =
+        Scope { sessions: 2, names: 2, depth: 4, kind: Kind::Modes, states_max: 1_000_000 };
     /// Three clients in one queue, for longest.
-    pub const QUEUE: Scope =
-        Scope { sessions: 3, names: 1, depth: 9, essentials_only: true, states_max: 1_000_000 };
+    pub const QUEUE: Scope = Scope {
+        sessions: 3,
+        names: 1,
+        depth: 9,
+        kind: Kind::ExclusiveEssentials,
+        states_max: 1_000_000,
+    };
 }
 
 #[cfg(test)]
@@ -67,6 +86,11 @@ mod tests {
     #[test]
     fn everything_that_two_clients_can_do_at_one_lock_keeps_the_promises() {
         assert_reaches(&Scope { depth: 4, ..Scope::DEEP }, 5_000);
+    }
+
+    #[test]
+    fn everything_that_two_clients_can_do_in_all_modes_keeps_the_promises() {
+        assert_reaches(&Scope { depth: 3, ..Scope::MODES }, 5_000);
     }
 
     #[test]

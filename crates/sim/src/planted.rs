@@ -148,10 +148,12 @@ pub const ALL: &[Mutant] = &[
         Planted::Core(core::Bug::HoldDeadlineLeftBehind),
     ),
     mutant("term-restarts-ttl", "core/command/tick.rs", Planted::Core(core::Bug::TermRestartsTtl)),
-    mutant(
+    // Three leaders in a row within the grace of a session that has fallen silent.
+    rare(
         "grace-without-bound",
         "core/command/tick.rs",
         Planted::Core(core::Bug::GraceWithoutBound),
+        &[FaultKind::LeaderTransfer, FaultKind::DeadClient],
     ),
     mutant("free-name-kept", "core/table/promotion.rs", Planted::Core(core::Bug::FreeNameKept)),
     mutant(
@@ -261,6 +263,7 @@ pub const ALL: &[Mutant] = &[
         "core/table/snapshot.rs",
         Planted::Core(core::Bug::DelaysNotInSnapshot),
     ),
+    mutant("walk-misses-change", "core/table/shelf.rs", Planted::Core(core::Bug::WalkMissesChange)),
     mutant(
         "time-restarts-at-zero",
         "replica/replica.rs",

@@ -97,7 +97,10 @@ impl LockTable {
         let frozen = self.freezes.cover(name);
         let closed = frozen || resource.closed_until().is_some();
         if !closed && self.admits(name, resource, Mode::Exclusive, Counts::NONE, Some(key)) {
-            return self.upgrade(name, key, call.request, events);
+            let outcome = self.upgrade(name, key, call.request, events);
+            // Readers that wait for another lock as well wait for this writer now; it may wait for one of them.
+            self.end_waits_in_cycles((holder.session, holder.actor), events);
+            return outcome;
         }
         let refused = match () {
             () if terms.wait == Span::ZERO && !frozen => {

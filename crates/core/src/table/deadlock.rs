@@ -90,8 +90,20 @@ impl LockTable {
             place: self.place_if_only(actor),
             converts: converted.map(|want| want.name),
         };
-        let own: Vec<Obstacle<'_>> =
+        let mut own: Vec<Obstacle<'_>> =
             wants.iter().filter_map(|want| self.obstacle(actor, *want, &mut graph)).collect();
+        // Others will wait for who steps before them; so whatever that one waits for elsewhere counts too.
+        if converted.is_some() {
+            for (_, wait) in self.waits_of(actor) {
+                for place in wait.places.as_slice() {
+                    own.extend(self.obstacle(actor, wait.want(actor.0, place), &mut graph));
+                    graph.size += 1;
+                    if graph.size > self.limits.deadlock_walk_max {
+                        return None;
+                    }
+                }
+            }
+        }
         let mut to_look_at: Vec<Actor> =
             own.iter().flat_map(|obstacle| obstacle.actors.keys().copied()).collect();
         while let Some(next) = to_look_at.pop() {

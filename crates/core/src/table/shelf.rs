@@ -68,6 +68,10 @@ impl<K: Ord + Clone, V: Written<K>> Shelf<K, V> {
 
     fn write_before_change(&mut self, key: &K) {
         let Some(walk) = &mut self.walk else { return };
+        #[cfg(feature = "planted")]
+        if crate::planted::Bug::WalkMissesChange.is_active() {
+            return;
+        }
         if walk.done.as_ref().is_some_and(|done| key <= done) || walk.before.contains_key(key) {
             return;
         }

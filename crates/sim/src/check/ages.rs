@@ -1,8 +1,8 @@
 //! Ages: who asks by *wait-die* never waits for an older holder, and who asks by *wound-wait* never for a younger one
-//! whose hold may be taken away. An actor is as old as the time at which it says that it first asked, or else as its
+//! whose hold may be taken away, unless that one had waited for it and got it just now. An actor is as old as the time at which it says that it first asked, or else as its
 //! session; of two that are equally old the ids decide.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use holdfast_core::command::{Mode, Policy};
 use holdfast_core::{ActorId, Event, LogicalTime, RequestId, SessionId};
@@ -20,8 +20,12 @@ pub fn check(history: &Evidence<'_>) -> Vec<Violation> {
     let mut opened: BTreeMap<SessionId, LogicalTime> = BTreeMap::new();
     let mut holders = Holders::default();
     for entry in history.log() {
+        let mut granted_now: BTreeSet<(SessionId, RequestId)> = BTreeSet::new();
         for event in &entry.events {
             match event {
+                Event::Granted { session, request, .. } => {
+                    granted_now.insert((*session, *request));
+                }
                 Event::SessionOpened { session, .. } => {
                     opened.insert(*session, entry.logical);
                 }
@@ -36,7 +40,8 @@ pub fn check(history: &Evidence<'_>) -> Vec<Violation> {
                         let wrong = match asks.terms.policy {
                             Policy::WaitDie => others < own,
                             Policy::WoundWait => {
-                                own < others && holds.terms.preemptible && !same_actor
+                                let just_now = granted_now.contains(&(*other, *by));
+                                own < others && holds.terms.preemptible && !same_actor && !just_now
                             }
                             Policy::Detect | Policy::Wait => false,
                         };
@@ -93,7 +98,8 @@ mod tests {
             asked.terms.preemptible = preemptible;
             story.ask(session, 1, Input::Take(asked));
         }
-        story.log(3, [granted("a", 3 - asks, 1, 1), queued("a", asks, 1)]);
+        story.log(3, [granted("a", 3 - asks, 1, 1)]);
+        story.log(4, [queued("a", asks, 1)]);
         check(&story.evidence()).len()
     }
 

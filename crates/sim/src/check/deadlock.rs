@@ -4,7 +4,7 @@
 //!
 //! Caveat: waits for permits are left out, since one who waits for a permit is stuck only if all holders are.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use holdfast_core::command::{Mode, Policy};
 use holdfast_core::{ActorId, EndReason, Event, LockName, RequestId, SessionId};
@@ -68,12 +68,17 @@ pub fn check(history: &Evidence<'_>) -> Vec<Violation> {
             }
         }
         if may_close_a_cycle && let Some(stuck) = cycle(&queues, &holders) {
-            let stuck: Vec<String> =
-                stuck.iter().map(|(who, actor)| format!("{} ({})", Who(*who), actor.0)).collect();
+            let name = |(who, actor): Actor| format!("{}/{}", Who(who), actor.0);
+            let mut words = Vec::new();
+            for (waiter, others) in &stuck {
+                for (other, lock) in others.iter().filter(|(other, _)| stuck.contains_key(other)) {
+                    words.push(format!("{} for {} at {lock}", name(*waiter), name(*other)));
+                }
+            }
             findings.add(format!(
                 "after index {} these wait for each other for ever: {}",
                 entry.index.0,
-                stuck.join(", ")
+                words.join(", ")
             ));
             // One is enough: what is stuck stays so for a while.
             break;
@@ -82,9 +87,12 @@ pub fn check(history: &Evidence<'_>) -> Vec<Violation> {
     findings.into_violations()
 }
 
-/// Who waits for one another in a circle, if anybody does.
-fn cycle(queues: &Queues<'_>, holders: &Holders<'_>) -> Option<BTreeSet<Actor>> {
-    let mut waits_for: BTreeMap<Actor, BTreeSet<Actor>> = BTreeMap::new();
+/// Who waits for whom, and where.
+type Graph<'a> = BTreeMap<Actor, BTreeMap<Actor, &'a LockName>>;
+
+/// Those who wait for one another in a circle, if anybody does.
+fn cycle<'a>(queues: &Queues<'a>, holders: &Holders<'_>) -> Option<Graph<'a>> {
+    let mut waits_for: Graph<'a> = BTreeMap::new();
     for (name, queue) in queues {
         for (place, waiter) in queue.iter().enumerate() {
             if !waiter.looks || matches!(waiter.mode, Mode::Permit { .. }) {
@@ -96,11 +104,16 @@ fn cycle(queues: &Queues<'_>, holders: &Holders<'_>) -> Option<BTreeSet<Actor>> 
                 .iter()
                 .map(|holder| ((holder.session, holder.actor), holder.mode))
                 .filter(|(actor, _)| !(waiter.converts && *actor == waiter.actor));
-            let ahead = queue.iter().take(place).map(|other| (other.actor, other.mode));
+            // Who steps before others and wished to wait whatever comes of it may have closed a cycle by that.
+            let ahead = queue
+                .iter()
+                .take(place)
+                .filter(|other| other.looks || !other.converts)
+                .map(|other| (other.actor, other.mode));
             let in_the_way = held
                 .chain(ahead)
                 .filter(|(_, mode)| waiter.mode == Mode::Exclusive || conflicts(*mode))
-                .map(|(actor, _)| actor);
+                .map(|(actor, _)| (actor, *name));
             waits_for.entry(waiter.actor).or_default().extend(in_the_way);
         }
     }
@@ -108,7 +121,7 @@ fn cycle(queues: &Queues<'_>, holders: &Holders<'_>) -> Option<BTreeSet<Actor>> 
     loop {
         let free: Vec<Actor> = waits_for
             .iter()
-            .filter(|(_, others)| !others.iter().any(|other| waits_for.contains_key(other)))
+            .filter(|(_, others)| !others.keys().any(|other| waits_for.contains_key(other)))
             .map(|(actor, _)| *actor)
             .collect();
         if free.is_empty() {
@@ -118,7 +131,7 @@ fn cycle(queues: &Queues<'_>, holders: &Holders<'_>) -> Option<BTreeSet<Actor>> 
             waits_for.remove(&actor);
         }
     }
-    (!waits_for.is_empty()).then(|| waits_for.into_keys().collect())
+    (!waits_for.is_empty()).then_some(waits_for)
 }
 
 #[cfg(test)]

@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn a_freeze_ends_in_time_unless_by_hand() {
-        for (end, violations) in [(100, 1), (101, 0), (608, 0), (620, 1)] {
+        for (end, violations) in [(100, 1), (101, 0), (506, 0), (510, 1)] {
             let mut story = Story::default();
             story.log(1, [freeze()]);
             story.log(end, [thawed()]);

@@ -50,15 +50,15 @@ impl Client {
                 let wait = Span::from_ms(self.rng.between(1_000, 30_000));
                 Choice::AcquireAndCancel(self.acquire(session, wait))
             }
-            78..87 => Choice::Ask(Ask::Status { name: self.names.any(&mut self.rng) }),
-            87..91 => self.convert(session),
-            91..92 => self.proclaim(session),
-            92..93 => self.transfer(session),
-            93..95 => self.intervene(),
-            95..96 => Choice::Ask(Ask::Close),
+            78..86 => Choice::Ask(Ask::Status { name: self.names.any(&mut self.rng) }),
+            86..90 => self.convert(session),
+            90..91 => self.proclaim(session),
+            91..93 => self.transfer(session),
+            93..96 => self.intervene(),
+            96..97 => Choice::Ask(Ask::Close),
             // Its process was started anew and knows nothing of it.
-            98..99 if self.rng.percent(70) => Choice::Abandon,
-            96..98 => Choice::BreakStream { comes_back: self.rng.percent(70) },
+            99..100 if self.rng.percent(70) => Choice::Abandon,
+            97..99 => Choice::BreakStream { comes_back: self.rng.percent(70) },
             _ => Choice::Nothing,
         }
     }
@@ -122,12 +122,14 @@ impl Client {
         }
     }
 
-    /// What the same actor holds already.
+    /// What the same actor holds already. Not as a reader: if that hold has ended unheard, the session may join the
+    /// same run anew, and could not tell by the token.
     fn enter_again(&mut self, session: &Session, wait: Span) -> Option<Ask> {
-        let held: Vec<&Held> =
-            session.holds.values().filter(|held| self.names.is_mixed(&held.name)).collect();
-        let held = *self.rng.pick(&held)?;
-        let member = Member { name: held.name.clone(), mode: held.mode };
+        let names = self.names.clone();
+        let fits = |held: &Held| names.is_mixed(&held.name) && held.mode == Mode::Exclusive;
+        let (_, held) = self.any_hold(session, fits)?;
+        let mode = if self.rng.percent(20) { Mode::Shared } else { Mode::Exclusive };
+        let member = Member { name: held.name.clone(), mode };
         let terms = Terms { wait, reentrant: true, ..Terms::default() };
         let members = vec![member];
         Some(Ask::Take(Box::new(Take { actor: held.actor, all: false, members, terms })))

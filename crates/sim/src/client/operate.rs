@@ -11,12 +11,15 @@ use super::{Client, Seen};
 use crate::names::Names;
 
 impl Client {
-    /// To one whom it saw waiting, or else it looks who waits.
+    /// To one whom it saw waiting; or to somebody whom it saw elsewhere, who may not want it; or else it looks.
     pub(super) fn transfer(&mut self, session: &Session) -> Choice {
         let names = self.names.clone();
         let fits = |held: &Held| held.mode == Mode::Exclusive && names.is_mixed(&held.name);
         let Some((key, held)) = self.any_hold(session, fits) else { return Choice::Nothing };
-        match self.seen.get(&held.name).and_then(|seen| seen.waiter) {
+        let waits = self.seen.get(&held.name).and_then(|seen| seen.waiter);
+        let elsewhere = self.held_by_somebody();
+        let elsewhere = elsewhere.map(|(_, (session, _), _)| PublicSessionId(session.0 as u64));
+        match waits.or(elsewhere) {
             Some(to) => Choice::Ask(Ask::Transfer { hold: held.meant(key), to }),
             None => Choice::Ask(Ask::Status { name: held.name.clone() }),
         }

@@ -1,7 +1,10 @@
 //! A plain account of who holds and who waits, kept from the table's events. Whatever it cannot explain is a
 //! broken promise.
 
-use holdfast_core::{Command, EndReason, Event, LockTable, Outcome, RequestId, SessionId};
+use holdfast_core::command::{Action, Mode};
+use holdfast_core::{
+    Command, EndReason, Event, FenceToken, LockTable, Outcome, RequestId, SessionId,
+};
 
 use super::moves::{LINGER_MS, Names, TTL_MS, session_number};
 use super::{NAMES_MAX, SESSIONS_MAX};
@@ -11,6 +14,14 @@ pub(super) struct Holder {
     pub(super) session: u8,
     pub(super) request: u8,
     pub(super) token: u64,
+    pub(super) mode: Mode,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Waiter {
+    /// Session and request.
+    who: (u8, u8),
+    mode: Mode,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,9 +33,14 @@ struct Life {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Account {
     lives: [Option<Life>; SESSIONS_MAX],
-    holders: [Option<Holder>; NAMES_MAX],
-    /// Session and request.
-    queues: [Vec<(u8, u8)>; NAMES_MAX],
+    holders: [Vec<Holder>; NAMES_MAX],
+    queues: [Vec<Waiter>; NAMES_MAX],
+    /// An operator has frozen the first name.
+    frozen: bool,
+    /// A lock delay keeps it closed.
+    closed: [bool; NAMES_MAX],
+    /// Acquires with a lock delay.
+    with_delay: Vec<(u8, u8)>,
     /// Acquires, by session and request, that will not be granted: their cancellation was confirmed.
     cancelled: Vec<(u8, u8)>,
     highest_token: u64,
@@ -40,8 +56,13 @@ macro_rules! ensure {
 }
 
 impl Account {
+    /// One of those who hold it.
     pub(super) fn holder(&self, name: usize) -> Option<Holder> {
-        self.holders[name]
+        self.holders[name].first().copied()
+    }
+
+    pub(super) fn holders(&self, name: usize) -> &[Holder] {
+        &self.holders[name]
     }
 
     pub(super) fn highest_token(&self) -> u64 {
@@ -60,6 +81,11 @@ impl Account {
         if let (Command::Cancel { call, target }, Outcome::CancelDone) = (command, outcome) {
             self.cancelled.push(waiter(call.session, *target));
         }
+        if let Command::Acquire(acquire) = command
+            && acquire.terms.lock_delay.is_some()
+        {
+            self.with_delay.push(waiter(acquire.call.session, acquire.call.request));
+        }
         if let Some(session) = command.session()
             && let Some(life) = &mut self.lives[usize::from(session_number(session))]
         {
@@ -71,7 +97,24 @@ impl Account {
                 _ => *life = Life { heard_at_ms: now_ms, stream_broke_at_ms: None },
             }
         }
-        events.iter().try_for_each(|event| self.happened(event, command, now_ms, names))
+        events.iter().try_for_each(|event| self.happened(event, command, now_ms, names))?;
+        self.nothing_in_part()
+    }
+
+    /// What one acquire wants of two locks it waits for in both queues, or in none.
+    fn nothing_in_part(&self) -> Result<(), String> {
+        let [first, second] = &self.queues;
+        for waiter in first {
+            let holds_other =
+                self.holders[1].iter().any(|holder| (holder.session, holder.request) == waiter.who);
+            ensure!(!holds_other, "{:?} holds a part of what it waits for", waiter.who);
+        }
+        for waiter in second {
+            let holds_other =
+                self.holders[0].iter().any(|holder| (holder.session, holder.request) == waiter.who);
+            ensure!(!holds_other, "{:?} holds a part of what it waits for", waiter.who);
+        }
+        Ok(())
     }
 
     fn happened(
@@ -97,55 +140,120 @@ impl Account {
                 };
                 ensure!(may_end(life, *reason, cause, now_ms), "session {session} ended early");
                 let holds = self.holders.iter().flatten().any(|holder| holder.session == session);
-                let waits = self.queues.iter().flatten().any(|(waiting, _)| *waiting == session);
+                let waits = self.queues.iter().flatten().any(|waiter| waiter.who.0 == session);
                 ensure!(!holds && !waits, "session {session} ended and left something behind");
             }
-            Event::Granted { name, session, request, token, .. } => {
+            Event::Granted { name, session, request, token, mode, .. } => {
                 let (name, who) = (place(name)?, waiter(*session, *request));
                 ensure!(self.lives[usize::from(who.0)].is_some(), "a grant to the dead");
                 ensure!(!self.cancelled.contains(&who), "a grant to {who:?}, which was cancelled");
-                ensure!(token.0 > self.highest_token, "token {token} went back");
-                self.highest_token = token.0;
-                let first = self.queues[name].first();
-                ensure!(first.is_none_or(|first| *first == who), "somebody was overtaken");
-                let holder = Holder { session: who.0, request: who.1, token: token.0 };
-                ensure!(self.holders[name].replace(holder).is_none(), "two holders at once");
+                ensure!(!self.is_shut(name), "a grant behind a closed door");
+                let run = self.holders[name].first();
+                let joins = *mode == Mode::Shared
+                    && run.is_some_and(|run| (run.mode, run.token) == (Mode::Shared, token.0));
+                ensure!(run.is_none() || joins, "a grant ({mode:?}) beside {run:?}");
+                self.takes_token(*token, joins)?;
+                let mut ahead = self.queues[name].iter().take_while(|waiter| waiter.who != who);
+                let passed = ahead.any(|other| (other.mode, *mode) != (Mode::Shared, Mode::Shared));
+                ensure!(!passed || hands_over(cause), "somebody was overtaken");
+                let (session, request) = who;
+                let holder = Holder { session, request, token: token.0, mode: *mode };
+                self.holders[name].push(holder);
             }
-            Event::Queued { name, session, request, .. } => {
+            Event::Converted { name, session, request, mode, token } => {
                 let (name, who) = (place(name)?, waiter(*session, *request));
-                ensure!(self.holders[name].is_some(), "a queue before a free lock");
+                let alone = self.holders[name].len() == 1;
+                let held = self.held(name, who);
+                ensure!(held.is_some(), "{who:?} converted what it does not hold");
+                let kept = held.is_some_and(|held| held.token == token.0);
+                if *mode == Mode::Exclusive {
+                    ensure!(alone, "a writer beside readers");
+                    ensure!(!self.is_shut(name), "an upgrade behind a closed door");
+                    self.takes_token(*token, false)?;
+                } else {
+                    ensure!(kept, "a downgrade changed the token");
+                }
+                for holder in &mut self.holders[name] {
+                    if (holder.session, holder.request) == who {
+                        (holder.mode, holder.token) = (*mode, token.0);
+                    }
+                }
+            }
+            Event::Queued { name, session, request, mode, .. } => {
+                let (name, who) = (place(name)?, waiter(*session, *request));
+                let free = self.holders[name].is_empty() && self.queues[name].is_empty();
+                let reserves = matches!(cause, Command::AcquireAll(_));
+                let waits_for_nothing = free && !self.is_shut(name) && !reserves;
+                ensure!(!waits_for_nothing, "a queue before a free lock");
                 ensure!(!self.cancelled.contains(&who), "{who:?} waits, and it was cancelled");
-                self.queues[name].push(who);
+                let waiter = Waiter { who, mode: *mode };
+                match cause {
+                    Command::Convert { .. } => self.queues[name].insert(0, waiter),
+                    _ => self.queues[name].push(waiter),
+                }
             }
             Event::WaitEnded { names, session, request, .. } => {
                 let who = waiter(*session, *request);
                 for name in names.iter() {
                     let queue = &mut self.queues[place(name)?];
-                    let stood = queue.iter().position(|other| *other == who);
-                    ensure!(stood.is_some(), "a wait ended that had not begun");
-                    queue.retain(|other| *other != who);
+                    let stood = queue.iter().any(|other| other.who == who);
+                    ensure!(stood, "a wait ended that had not begun");
+                    queue.retain(|other| other.who != who);
                 }
             }
-            Event::Released { name, session, token, .. } => {
-                let holder = self.holders[place(name)?].take();
-                let meant = (session_number(*session), token.0);
-                let is_meant = holder.is_some_and(|holder| (holder.session, holder.token) == meant);
-                ensure!(is_meant, "{meant:?} was released, and {holder:?} held it");
+            Event::Released { name, session, request, token } => {
+                self.ends(place(name)?, waiter(*session, *request), *token)?;
             }
-            Event::HoldEnded { name, session, request, token, .. } => {
-                ensure!(*cause == Command::Tick, "something but a tick took a hold away");
-                let holder = self.holders[place(name)?].take();
-                let (session, request) = waiter(*session, *request);
-                let meant = Holder { session, request, token: token.0 };
-                ensure!(holder == Some(meant), "{meant:?} ended, and {holder:?} held it");
+            Event::HoldEnded { name, session, request, token, reason } => {
+                let may_be = match (reason, cause) {
+                    (EndReason::Wounded, Command::Acquire(_) | Command::AcquireAll(_)) => true,
+                    (EndReason::Broken | EndReason::Killed, Command::Intervene(_)) => true,
+                    (EndReason::Transferred, cause) => hands_over(cause),
+                    (_, cause) => *cause == Command::Tick,
+                };
+                ensure!(may_be, "a hold ended ({reason:?}) by {cause:?}");
+                let (name, who) = (place(name)?, waiter(*session, *request));
+                self.ends(name, who, *token)?;
+                if *reason != EndReason::Transferred && self.with_delay.contains(&who) {
+                    self.closed[name] = true;
+                }
             }
-            Event::Refused { .. }
-            | Event::Converted { .. }
-            | Event::Proclaimed { .. }
-            | Event::Reopened { .. }
-            | Event::Intervened(_)
-            | Event::Thawed { .. } => {}
+            Event::Reopened { name } => {
+                let was_closed = std::mem::take(&mut self.closed[place(name)?]);
+                ensure!(was_closed, "{name} was opened, and it was not closed");
+            }
+            Event::Intervened(intervention) => {
+                if let Action::Freeze { .. } = intervention.action {
+                    self.frozen = true;
+                }
+            }
+            Event::Thawed { .. } => {
+                ensure!(std::mem::take(&mut self.frozen), "it thawed, and was not frozen");
+            }
+            Event::Refused { .. } | Event::Proclaimed { .. } => {}
         }
+        Ok(())
+    }
+
+    fn held(&self, name: usize, who: (u8, u8)) -> Option<&Holder> {
+        self.holders[name].iter().find(|holder| (holder.session, holder.request) == who)
+    }
+
+    fn ends(&mut self, name: usize, who: (u8, u8), token: FenceToken) -> Result<(), String> {
+        let held = self.held(name, who).copied();
+        let is_meant = held.is_some_and(|held| held.token == token.0);
+        ensure!(is_meant, "the hold of {who:?} under {token} ended, and it had {held:?}");
+        self.holders[name].retain(|holder| (holder.session, holder.request) != who);
+        Ok(())
+    }
+
+    fn is_shut(&self, name: usize) -> bool {
+        self.closed[name] || (self.frozen && name == 0)
+    }
+
+    fn takes_token(&mut self, token: FenceToken, joins: bool) -> Result<(), String> {
+        ensure!(joins || token.0 > self.highest_token, "token {token} went back");
+        self.highest_token = self.highest_token.max(token.0);
         Ok(())
     }
 
@@ -154,18 +262,35 @@ impl Account {
         ensure!(table.last_token() == self.highest_token, "the table forgot a token");
         let alive = self.lives.iter().flatten().count();
         ensure!(table.session_count() == alive, "{alive} sessions should live");
-        for (number, (holder, queue)) in self.holders.iter().zip(&self.queues).enumerate() {
+        for (number, (holders, queue)) in self.holders.iter().zip(&self.queues).enumerate() {
             let name = names.get(number);
             let status = table.status(name, usize::MAX);
-            let holders = status.holders.iter().map(|holder| (holder.session.0, holder.token.0));
-            let expected = holder.map(|holder| (u64::from(holder.session) + 1, holder.token));
-            ensure!(holders.eq(expected), "{name} should be held by {holder:?}");
+            let said = status.holders.iter().map(|holder| (holder.session.0, holder.token.0));
+            let mut expected: Vec<&Holder> = holders.iter().collect();
+            expected.sort_by_key(|holder| (holder.session, holder.request));
+            let expected =
+                expected.iter().map(|holder| (u64::from(holder.session) + 1, holder.token));
+            ensure!(said.eq(expected), "{name} should be held by {holders:?}");
             let waiters = status.waiters.iter().map(|waiter| waiter.session.0);
-            let expected = queue.iter().map(|(session, _)| u64::from(*session) + 1);
+            let expected = queue.iter().map(|waiter| u64::from(waiter.who.0) + 1);
             ensure!(waiters.eq(expected), "the queue of {name} should be {queue:?}");
-            ensure!(holder.is_some() || queue.is_empty(), "{name} is free, and {queue:?} wait");
+            let reserved = queue.first().is_some_and(|first| {
+                let elsewhere = self.queues.iter().flatten().filter(|it| it.who == first.who);
+                elsewhere.count() > 1
+            });
+            let fine = !holders.is_empty() || queue.is_empty() || reserved || self.is_shut(number);
+            ensure!(fine, "{name} is free, and {queue:?} wait");
         }
         Ok(())
+    }
+}
+
+/// A lock goes to a chosen one, past those who came before.
+fn hands_over(cause: &Command) -> bool {
+    match cause {
+        Command::Transfer { .. } => true,
+        Command::Intervene(intervention) => matches!(intervention.action, Action::Transfer { .. }),
+        _ => false,
     }
 }
 
@@ -178,6 +303,7 @@ fn may_end(life: Life, reason: EndReason, cause: &Command, now_ms: u64) -> bool 
     let by_linger = life.stream_broke_at_ms.is_some_and(|at| at + LINGER_MS <= now_ms);
     match reason {
         EndReason::Closed => matches!(cause, Command::CloseSession { .. }),
+        EndReason::Killed => matches!(cause, Command::Intervene(_)),
         EndReason::Ttl => *cause == Command::Tick && by_ttl,
         _ => *cause == Command::Tick && (by_ttl || by_linger),
     }

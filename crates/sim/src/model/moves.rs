@@ -1,18 +1,23 @@
 //! What can happen next, and the command that it is.
 
-use holdfast_core::command::{Acquire, Call, HoldRef, Mode, OpenSession, Owner, Policy, Terms};
+use holdfast_core::command::{
+    Acquire, AcquireAll, Action, Call, HoldRef, Intervention, Member, Mode, OpenSession, Owner,
+    Policy, Terms,
+};
 use holdfast_core::{
     ActorId, Command, FenceToken, LockName, PublicSessionId, RequestId, SessionId, Span, StreamId,
 };
 
-use super::account::Account;
-use super::{NAMES_MAX, SESSIONS_MAX, Scope};
+use super::account::{Account, Holder};
+use super::{Kind, NAMES_MAX, SESSIONS_MAX, Scope};
 
 pub(super) const TTL_MS: u64 = 300;
 pub(super) const LINGER_MS: u64 = 100;
 const WAIT_MS: u64 = 200;
 const HOLD_TTL_MS: u64 = 100;
 const MAX_HOLD_MS: u64 = 200;
+const DELAY_MS: u64 = 200;
+const FREEZE_MS: u64 = 200;
 const GRACE_MS: u64 = 200;
 const STREAM: StreamId = StreamId(1);
 
@@ -39,6 +44,8 @@ pub enum Move {
         session: u8,
         ask: Ask,
     },
+    /// An operator steps in.
+    Operate(Operation),
     /// The last request comes again, late.
     Repeat {
         session: u8,
@@ -53,10 +60,63 @@ pub enum Move {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Ask {
-    Acquire { name: u8, waits: bool, bound: HoldBound },
-    Cancel { target: u8 },
-    Release { name: u8, token: u64 },
-    Renew { name: u8, token: u64 },
+    Acquire {
+        name: u8,
+        waits: bool,
+        bound: HoldBound,
+    },
+    Cancel {
+        target: u8,
+    },
+    Release {
+        name: u8,
+        token: u64,
+    },
+    Renew {
+        name: u8,
+        token: u64,
+    },
+    /// Always willing to wait.
+    Take {
+        name: u8,
+        manner: Manner,
+    },
+    TakeBoth {
+        first_shared: bool,
+    },
+    Convert {
+        name: u8,
+        token: u64,
+        to_shared: bool,
+    },
+    Transfer {
+        name: u8,
+        token: u64,
+        to: u8,
+    },
+}
+
+/// How an acquire is made where all modes meet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Manner {
+    Exclusive,
+    Shared,
+    Reentrant,
+    WaitDie,
+    /// By wound-wait, and preemptible itself.
+    WoundWait,
+    /// With a short TTL of its own and a lock delay.
+    Delayed,
+}
+
+/// All at the first lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Operation {
+    Break { token: u64 },
+    Move { token: u64, to: u8 },
+    Freeze,
+    Thaw,
+    Kill { session: u8 },
 }
 
 /// What a hold has beside its session's TTL.
@@ -96,8 +156,11 @@ impl Names {
 }
 
 pub(super) fn moves(scope: &Scope, clients: &Clients, account: &Account) -> Vec<Move> {
+    if scope.kind == Kind::Modes {
+        return moves_in_all_modes(scope, clients, account);
+    }
     let mut moves = all_moves(scope, clients, account);
-    if scope.essentials_only {
+    if scope.kind == Kind::ExclusiveEssentials {
         moves.retain(|step| is_essential(*step, account));
     }
     moves
@@ -113,10 +176,52 @@ fn is_essential(step: Move, account: &Account) -> bool {
                 .holder(name.into())
                 .is_some_and(|holder| holder.session == session && holder.token == token),
             Ask::Cancel { .. } => true,
-            Ask::Renew { .. } => false,
+            _ => false,
         },
+        Move::Operate(_) => false,
         Move::Attach { .. } | Move::Detach { .. } | Move::Touch { .. } | Move::Pass => false,
     }
+}
+
+fn moves_in_all_modes(scope: &Scope, clients: &Clients, account: &Account) -> Vec<Move> {
+    use Manner::{Delayed, Exclusive, Reentrant, Shared, WaitDie, WoundWait};
+    let mut moves = vec![Move::Tick { after_ms: 100 }];
+    moves.extend([Operation::Freeze, Operation::Thaw].map(Move::Operate));
+    if let Some(holder) = account.holder(0) {
+        moves.push(Move::Operate(Operation::Break { token: holder.token }));
+    }
+    for (session, client) in (0_u8..).zip(clients).take(scope.sessions) {
+        let other = 1 - session.min(1);
+        moves.extend([Move::Close { session }, Move::Operate(Operation::Kill { session })]);
+        if client.last_ask.is_some() {
+            moves.push(Move::Repeat { session });
+        }
+        let mut ask = |ask| moves.push(Move::Ask { session, ask });
+        for manner in [Exclusive, Shared, Reentrant, WaitDie, WoundWait, Delayed] {
+            ask(Ask::Take { name: 0, manner });
+        }
+        for manner in [Exclusive, Shared] {
+            ask(Ask::Take { name: 1, manner });
+        }
+        ask(Ask::TakeBoth { first_shared: false });
+        ask(Ask::TakeBoth { first_shared: true });
+        if client.last_request > 0 {
+            ask(Ask::Cancel { target: client.last_request });
+        }
+        for name in 0..2 {
+            let own = |holder: &&Holder| holder.session == session;
+            let Some(holder) = account.holders(name.into()).iter().find(own) else { continue };
+            let token = holder.token;
+            ask(Ask::Release { name, token });
+            ask(Ask::Convert { name, token, to_shared: holder.mode == Mode::Exclusive });
+            ask(Ask::Transfer { name, token, to: other });
+        }
+        if let Some(holder) = account.holder(0) {
+            let (token, to) = (holder.token, session);
+            moves.push(Move::Operate(Operation::Move { token, to }));
+        }
+    }
+    moves
 }
 
 fn all_moves(scope: &Scope, clients: &Clients, account: &Account) -> Vec<Move> {
@@ -212,6 +317,7 @@ impl Move {
                 let client = &clients[usize::from(session)];
                 client.last_ask?.command(session, client.last_request, names)
             }
+            Move::Operate(operation) => operation.command(names),
             Move::BeginTerm => Command::BeginTerm { grace: Span::from_ms(GRACE_MS) },
             Move::Pass => return None,
             Move::Tick { .. } => Command::Tick,
@@ -273,7 +379,77 @@ impl Ask {
                 let name = names.get(name.into()).clone();
                 Command::Renew { call, hold: hold(name, token), ttl: None }
             }
+            Ask::Take { name, manner } => Command::Acquire(Acquire {
+                call,
+                actor: ActorId(0),
+                name: names.get(name.into()).clone(),
+                mode: if manner == Manner::Shared { Mode::Shared } else { Mode::Exclusive },
+                terms: manner.terms(),
+            }),
+            Ask::TakeBoth { first_shared } => {
+                let first = if first_shared { Mode::Shared } else { Mode::Exclusive };
+                let member = |name, mode| Member { name: names.get(name).clone(), mode };
+                Command::AcquireAll(AcquireAll {
+                    call,
+                    actor: ActorId(0),
+                    members: Box::new([member(0, first), member(1, Mode::Exclusive)]),
+                    terms: Manner::Exclusive.terms(),
+                })
+            }
+            Ask::Convert { name, token, to_shared } => Command::Convert {
+                call,
+                hold: hold(names.get(name.into()).clone(), token),
+                to: if to_shared { Mode::Shared } else { Mode::Exclusive },
+                wait: Span::from_ms(WAIT_MS),
+                policy: Policy::Detect,
+            },
+            Ask::Transfer { name, token, to } => Command::Transfer {
+                call,
+                hold: hold(names.get(name.into()).clone(), token),
+                to: PublicSessionId(u64::from(to) + 1),
+            },
         }
+    }
+}
+
+impl Manner {
+    fn terms(self) -> Terms {
+        let policy = match self {
+            Manner::WaitDie => Policy::WaitDie,
+            Manner::WoundWait => Policy::WoundWait,
+            _ => Policy::Detect,
+        };
+        let delayed = self == Manner::Delayed;
+        Terms {
+            wait: Span::from_ms(WAIT_MS),
+            policy,
+            preemptible: self == Manner::WoundWait,
+            reentrant: self == Manner::Reentrant,
+            ttl: delayed.then_some(Span::from_ms(HOLD_TTL_MS)),
+            lock_delay: delayed.then_some(Span::from_ms(DELAY_MS)),
+            ..Terms::default()
+        }
+    }
+}
+
+impl Operation {
+    fn command(self, names: &Names) -> Command {
+        let name = names.get(0).clone();
+        let action = match self {
+            Operation::Break { token } => Action::Break { name, token: Some(FenceToken(token)) },
+            Operation::Move { token, to } => {
+                let to = PublicSessionId(u64::from(to) + 1);
+                Action::Transfer { name, token: FenceToken(token), to }
+            }
+            Operation::Freeze => {
+                Action::Freeze { prefix: (&*name).into(), ttl: Span::from_ms(FREEZE_MS) }
+            }
+            Operation::Thaw => Action::Thaw { prefix: (&*name).into() },
+            Operation::Kill { session } => {
+                Action::KillSession { session: PublicSessionId(u64::from(session) + 1) }
+            }
+        };
+        Command::Intervene(Intervention { by: "operator".into(), reason: "why not".into(), action })
     }
 }
 
