@@ -99,7 +99,8 @@ impl LockTable {
         if !closed && self.admits(name, resource, Mode::Exclusive, Counts::NONE, Some(key)) {
             let outcome = self.upgrade(name, key, call.request, events);
             // Readers that wait for another lock as well wait for this writer now; it may wait for one of them.
-            self.end_waits_in_cycles((holder.session, holder.actor), events);
+            let mut steps = self.limits.deadlock_walk_max;
+            self.end_waits_in_cycles((holder.session, holder.actor), &mut steps, events);
             return outcome;
         }
         let refused = match () {

@@ -97,8 +97,8 @@ impl LockTable {
             for (_, wait) in self.waits_of(actor) {
                 for place in wait.places.as_slice() {
                     own.extend(self.obstacle(actor, wait.want(actor.0, place), &mut graph));
-                    graph.size += 1;
-                    if graph.size > self.limits.deadlock_walk_max {
+                    if !graph.spend(1) {
+                        *steps = 0;
                         return None;
                     }
                 }
