@@ -294,10 +294,12 @@ pub const ALL: &[Mutant] = &[
         "replica/replica.rs",
         Planted::Replica(replica::Bug::HeartbeatBeforeCommit),
     ),
-    mutant(
+    // A client that reads at a leader which does not know yet that there is another.
+    rare(
         "read-without-quorum",
         "replica/replica.rs",
         Planted::Replica(replica::Bug::ReadWithoutQuorum),
+        &[FaultKind::SplitClients, FaultKind::PausedNode, FaultKind::OneWay],
     ),
     mutant(
         "sent-before-durable",
