@@ -1,11 +1,13 @@
-//! Ages: who asks by *wait-die* never waits for an older holder, and who asks by *wound-wait* never for a younger one
-//! whose hold may be taken away, unless that one had waited for it and got it just now. An actor is as old as the time at which it says that it first asked, or else as its
-//! session; of two that are equally old the ids decide.
+//! Ages: who asks by *wait-die* never waits for an older holder, and who asks by *wound-wait* never for a
+//! younger one whose hold may be taken away, unless that one had waited for it and got it just now. Nobody is
+//! wounded for what could not be granted anyway, because it is frozen or closed, and of permits only as many
+//! as it takes are taken away: neither is judged here. An actor is as old as the time at which it says that it
+//! first asked, or else as its session; of two that are equally old the ids decide.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use holdfast_core::command::{Mode, Policy};
-use holdfast_core::{ActorId, Event, LogicalTime, RequestId, SessionId};
+use holdfast_core::command::{Action, Intervention, Mode, Policy};
+use holdfast_core::{ActorId, Event, LockName, LogicalTime, RequestId, SessionId};
 
 use super::evidence::Evidence;
 use super::holders::{Holder, Holders};
@@ -19,6 +21,7 @@ pub fn check(history: &Evidence<'_>) -> Vec<Violation> {
     let mut findings = Findings::of("ages");
     let mut opened: BTreeMap<SessionId, LogicalTime> = BTreeMap::new();
     let mut holders = Holders::default();
+    let mut shut = Shut::default();
     for entry in history.log() {
         let mut granted_now: BTreeSet<(SessionId, RequestId)> = BTreeSet::new();
         for event in &entry.events {
@@ -41,7 +44,9 @@ pub fn check(history: &Evidence<'_>) -> Vec<Violation> {
                             Policy::WaitDie => others < own,
                             Policy::WoundWait => {
                                 let just_now = granted_now.contains(&(*other, *by));
-                                own < others && holds.terms.preemptible && !same_actor && !just_now
+                                let permits = matches!(mode, Mode::Permit { .. });
+                                let judged = !just_now && !permits && !shut.any_of(asks);
+                                own < others && holds.terms.preemptible && !same_actor && judged
                             }
                             Policy::Detect | Policy::Wait => false,
                         };
@@ -58,10 +63,48 @@ pub fn check(history: &Evidence<'_>) -> Vec<Violation> {
                 }
                 _ => {}
             }
+            shut.follow(history, event);
             holders.follow(event);
         }
     }
     findings.into_violations()
+}
+
+/// What is frozen or closed by a lock delay.
+#[derive(Default)]
+struct Shut {
+    prefixes: BTreeSet<String>,
+    closed: BTreeSet<LockName>,
+}
+
+impl Shut {
+    fn follow(&mut self, history: &Evidence<'_>, event: &Event) {
+        match event {
+            Event::Intervened(Intervention { action: Action::Freeze { prefix, .. }, .. }) => {
+                self.prefixes.insert(prefix.to_string());
+            }
+            Event::Thawed { prefix } => {
+                self.prefixes.remove(prefix);
+            }
+            Event::HoldEnded { name, session, request, .. } => {
+                let ended = taken(history, *session, *request);
+                if ended.is_none_or(|take| take.terms.lock_delay.is_some()) {
+                    self.closed.insert(name.clone());
+                }
+            }
+            Event::Reopened { name } => {
+                self.closed.remove(name);
+            }
+            _ => {}
+        }
+    }
+
+    fn any_of(&self, take: &Take) -> bool {
+        take.members.iter().any(|member| {
+            self.closed.contains(&member.name)
+                || self.prefixes.iter().any(|prefix| member.name.starts_with(prefix.as_str()))
+        })
+    }
 }
 
 fn taken<'a>(history: &Evidence<'a>, session: SessionId, request: RequestId) -> Option<&'a Take> {
