@@ -115,12 +115,17 @@ async fn cluster_status_shows_who_leads_and_who_lags() {
     assert!(table.status.success() && text(&table.stdout).contains("leader"), "{table:?}");
 }
 
+/// One with room for all ports of three nodes, below those that the system gives to anybody who connects.
+fn free_base_port() -> u16 {
+    let first = 20_000 + u16::try_from(std::process::id() % 10_000).unwrap();
+    let is_free = |port: u16| std::net::TcpListener::bind(("127.0.0.1", port)).is_ok();
+    (first..first + 2_000).step_by(30).find(|base| (*base..base + 30).all(is_free)).unwrap()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn dev_is_a_whole_cluster_in_one_command() {
     let _stage = stage().await;
-    let base = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = base.local_addr().unwrap().port();
-    drop(base);
+    let port = free_base_port();
     let mut dev = holdfast();
     dev.args(["dev", "--port", &port.to_string()]).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut process = dev.spawn().unwrap();
