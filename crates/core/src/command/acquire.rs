@@ -5,6 +5,7 @@
 //! the resource already is a stranger like any other: it waits, or is told `Busy`, unless it asked for
 //! re-entrancy.
 
+use alloc::borrow::Cow;
 use alloc::vec::Vec;
 
 use super::{Acquire, AcquireAll, Call, Member, Mode, Policy, Terms};
@@ -94,7 +95,12 @@ impl LockTable {
             // What they lose goes to those who waited before, as ever.
             self.promote_freed(false, events);
             let is_free = |member: &Member| self.admits_newcomer(&member.name, member.mode);
-            if members.iter().all(is_free) && self.may_hold_more(call.session, members.len()) {
+            if members.iter().all(is_free) {
+                // Some of it may have gone to this very session.
+                if !self.may_hold_more(call.session, members.len()) {
+                    let reply = Reply::Rejected(Rejection::TooManyHolds);
+                    return self.refuse(&call, question, names(&members), reply, events);
+                }
                 let wanted = members.iter().map(|member| (&member.name, member.mode));
                 return self.grant(holder, question, wanted, &terms, events);
             }
@@ -145,13 +151,14 @@ impl LockTable {
         })
     }
 
-    /// The members with the number of permits that is meant, if the session may have so much.
-    fn settle(
+    /// The members with the number of permits that is meant, if the session may have so much. They are
+    /// as they were given unless there are permits among them.
+    fn settle<'a>(
         &self,
         call: &Call,
         actor: ActorId,
-        members: &[Member],
-    ) -> Result<Vec<Member>, Rejection> {
+        members: &'a [Member],
+    ) -> Result<Cow<'a, [Member]>, Rejection> {
         if !self.may_hold_more(call.session, members.len()) {
             return Err(Rejection::TooManyHolds);
         }
@@ -162,13 +169,14 @@ impl LockTable {
         if members.len() > 1 && members.iter().any(holds) {
             return Err(Rejection::AlreadyHeld);
         }
-        members
-            .iter()
-            .map(|member| {
-                let mode = self.settle_permits(&member.name, member.mode)?;
-                Ok(Member { name: member.name.clone(), mode })
-            })
-            .collect()
+        if !members.iter().any(|member| matches!(member.mode, Mode::Permit { .. })) {
+            return Ok(Cow::Borrowed(members));
+        }
+        let settled = members.iter().map(|member| {
+            let mode = self.settle_permits(&member.name, member.mode)?;
+            Ok(Member { name: member.name.clone(), mode })
+        });
+        settled.collect::<Result<Vec<Member>, Rejection>>().map(Cow::Owned)
     }
 
     /// Could the session hold so many more?
@@ -179,10 +187,15 @@ impl LockTable {
 
     /// What it would take away from younger actors. Nothing where it could not be granted anyway.
     fn wounds(&self, holder: Holder, members: &[Member], terms: &Terms) -> Wounds {
-        if terms.policy != Policy::WoundWait
-            || terms.wait == Span::ZERO
-            || members.iter().any(|member| self.is_shut(&member.name))
-        {
+        if terms.policy != Policy::WoundWait || terms.wait == Span::ZERO {
+            return Wounds::new();
+        }
+        let is_shut = |member: &Member| {
+            let frozen = || self.freezes.cover(&member.name);
+            let resource = self.resources.get(&member.name);
+            resource.map_or_else(frozen, |resource| self.is_shut(&member.name, resource))
+        };
+        if members.iter().any(is_shut) {
             return Wounds::new();
         }
         let age = self.age((holder.session, holder.actor), terms.since);

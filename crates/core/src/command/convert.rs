@@ -95,8 +95,9 @@ impl LockTable {
             return self.answer(call, question, Reply::Rejected(Rejection::NotHeld));
         };
         let frozen = self.freezes.cover(name);
-        let closed = frozen || resource.closed_until().is_some();
-        if !closed && self.admits(name, resource, Mode::Exclusive, Counts::NONE, Some(key)) {
+        if !self.is_shut(name, resource)
+            && self.admits(name, resource, Mode::Exclusive, Counts::NONE, Some(key))
+        {
             let outcome = self.upgrade(name, key, call.request, events);
             // Readers that wait for another lock as well wait for this writer now; it may wait for one of them.
             let mut steps = self.limits.deadlock_walk_max;

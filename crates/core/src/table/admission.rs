@@ -15,30 +15,27 @@ use crate::outcome::Rejection;
 impl LockTable {
     /// Could it be granted to somebody who comes only now?
     pub(crate) fn admits_newcomer(&self, name: &LockName, mode: Mode) -> bool {
-        if self.freezes.cover(name) {
+        let Some(resource) = self.resources.get(name) else { return !self.freezes.cover(name) };
+        if self.is_shut(name, resource) {
             return false;
         }
-        let Some(resource) = self.resources.get(name) else { return true };
         #[cfg(feature = "planted")]
         if crate::planted::Bug::ReaderOvertakesWriter.is_active() && mode == Mode::Shared {
-            return resource.closed_until().is_none()
-                && self.admits(name, resource, mode, Counts::NONE, None);
+            return self.admits(name, resource, mode, Counts::NONE, None);
         }
-        resource.closed_until().is_none()
-            && self.admits(name, resource, mode, resource.queue().counts(), None)
+        self.admits(name, resource, mode, resource.queue().counts(), None)
     }
 
-    /// Frozen, or closed by a lock delay.
-    pub(crate) fn is_shut(&self, name: &LockName) -> bool {
-        let resource = self.resources.get(name);
-        self.freezes.cover(name) || resource.is_some_and(|held| held.closed_until().is_some())
+    /// Frozen, or closed by a lock delay: nobody is granted it.
+    pub(crate) fn is_shut(&self, name: &LockName, resource: &Resource) -> bool {
+        resource.closed_until().is_some() || self.freezes.cover(name)
     }
 
     /// Could it be granted to the one who stands at this place?
     pub(crate) fn admits_waiter(&self, name: &LockName, ticket: Ticket) -> bool {
         let Some(resource) = self.resources.get(name) else { return false };
         let Some(waiter) = resource.queue().get(ticket) else { return false };
-        if resource.closed_until().is_some() || self.freezes.cover(name) {
+        if self.is_shut(name, resource) {
             return false;
         }
         // The holders first, and the count of those ahead only where it matters: for permits.
