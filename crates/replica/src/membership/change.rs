@@ -30,7 +30,7 @@ pub enum ChangeRefusal {
     IdInUse { node: NodeId },
     #[error(
         "ids are used once, in rising order: {node} is not above {highest}, the highest so far; choose \
-         {} or higher", highest.0 + 1
+         {} or higher", highest.0.saturating_add(1)
     )]
     IdUsedBefore { node: NodeId, highest: NodeId },
     #[error("node {by} has the address {address}")]
