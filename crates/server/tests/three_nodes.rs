@@ -11,8 +11,8 @@ use holdfast_proto::v1::{
     operation,
 };
 use holdfast_server::Node;
-use support::{Client, Cluster, OnStream, PATIENCE, acquire, open};
-use tokio::time::{Instant, sleep};
+use support::{Client, Cluster, OnStream, PATIENCE, acquire, eventually, open};
+use tokio::time::Instant;
 use tonic::Code;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -81,14 +81,12 @@ async fn a_follower_that_stops_does_not_take_its_clients_sessions_along() {
     // had begun.
     let mut client = cluster.client(leader).await;
     let before = support::find_session(&mut client, &stream.session).await.unwrap();
-    loop {
+    eventually("the linger time is over", async || {
         let info = support::find_session(&mut client, &stream.session).await.unwrap();
         assert!(info.remaining_ms > 10_000, "{info:?}");
-        if info.age_ms > before.age_ms + 500 {
-            break;
-        }
-        sleep(Duration::from_millis(20)).await;
-    }
+        (info.age_ms > before.age_ms + 500).then_some(())
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -115,18 +113,13 @@ async fn a_leader_that_stops_hands_over_and_its_clients_resume_elsewhere() {
         session_id: stream.session.clone(),
         request_id: 1,
     });
-    let deadline = Instant::now() + PATIENCE;
-    loop {
+    eventually("the session is resumed elsewhere", async || {
         let mut client = cluster.client(other).await;
         let mut again = OnStream::begin(&mut client, stream.session.clone(), resume.clone()).await;
-        match again.next().await {
-            Ok(frame) if matches!(frame.answers[0].result, Some(answer::Result::Resume(_))) => {
-                break;
-            }
-            other => assert!(Instant::now() < deadline, "{other:?}"),
-        }
-        sleep(Duration::from_millis(20)).await;
-    }
+        let frame = again.next().await.ok()?;
+        matches!(frame.answers[0].result, Some(answer::Result::Resume(_))).then_some(())
+    })
+    .await;
     let mut client = cluster.client(other).await;
     let status = client.status(StatusRequest { name: "wallet".into() }).await.unwrap().into_inner();
     assert_eq!(status.holders[0].public_session_id, support::public_id(&stream.session));
@@ -195,15 +188,11 @@ async fn a_node_that_was_away_for_long_is_sent_a_snapshot() {
     until_no_lag(&mut client).await;
     // The leader's log begins after what the node missed, so a snapshot is the only way.
     // A follower applies what it has a moment later.
-    let deadline = Instant::now() + PATIENCE;
-    loop {
+    eventually("all have the same state", async || {
         let digests = digests(&cluster).await;
-        if digests.iter().all(|digest| *digest == digests[0]) {
-            return;
-        }
-        assert!(Instant::now() < deadline, "{digests:?}");
-        sleep(Duration::from_millis(20)).await;
-    }
+        digests.iter().all(|digest| *digest == digests[0]).then_some(())
+    })
+    .await;
 }
 
 /// The state of every node, in its own words.
@@ -220,14 +209,10 @@ async fn digests(cluster: &Cluster) -> Vec<(u64, String)> {
 }
 
 async fn until_no_lag(client: &mut Client) {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
+    eventually("nobody lags", async || {
         let status = client.cluster_status(ClusterStatusRequest::default()).await.unwrap();
-        let status = status.into_inner();
-        if status.groups[0].replicas.iter().all(|replica| replica.lag == 0) {
-            return;
-        }
-        assert!(Instant::now() < deadline, "{status:?}");
-        sleep(Duration::from_millis(20)).await;
-    }
+        let replicas = &status.get_ref().groups[0].replicas;
+        replicas.iter().all(|replica| replica.lag == 0).then_some(())
+    })
+    .await;
 }

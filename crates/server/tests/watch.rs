@@ -11,8 +11,8 @@ use holdfast_proto::v1::{
     EventKind, EventPosition, FreezeRequest, Intervention, ReleaseRequest, WatchEvent, WatchFrame,
     WatchRequest, acquire_response,
 };
-use support::{Client, Cluster, PATIENCE, acquire, open};
-use tokio::time::{Instant, timeout};
+use support::{Client, Cluster, PATIENCE, acquire, eventually, open};
+use tokio::time::timeout;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status, Streaming};
 
@@ -141,10 +141,10 @@ async fn a_watch_goes_on_at_the_next_leader_without_a_gap() {
         }
     };
     assert_eq!(ended.code(), Code::Unavailable, "{ended:?}");
-    let deadline = Instant::now() + PATIENCE;
-    while client.acquire(acquire(&session, 3, "w3", 0)).await.is_err() {
-        assert!(Instant::now() < deadline, "no new leader in time");
-    }
+    eventually("the next leader grants", async || {
+        client.acquire(acquire(&session, 3, "w3", 0)).await.ok()
+    })
+    .await;
     let resumed = WatchRequest { after: Some(position), ..under("w") };
     let mut stream = watch(&cluster, others[1], resumed).await;
     let (told, _) = events(&mut stream, 2).await;

@@ -81,24 +81,30 @@ impl Cluster {
 
     /// The index of the node that leads, as node `asked` sees it.
     pub(crate) async fn leader(&self, asked: usize) -> usize {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            let status = self
-                .client(asked)
-                .await
-                .cluster_status(ClusterStatusRequest::default())
-                .await
-                .unwrap();
-            match status.into_inner().groups[0].leader {
-                0 => assert!(Instant::now() < deadline, "no leader in time"),
-                leader => return leader as usize - 1,
-            }
-            sleep(Duration::from_millis(20)).await;
-        }
+        eventually("there is a leader", async || {
+            let mut client = self.client(asked).await;
+            let status = client.cluster_status(ClusterStatusRequest::default()).await.unwrap();
+            let leader = status.into_inner().groups[0].leader;
+            (leader > 0).then(|| leader as usize - 1)
+        })
+        .await
     }
 
     pub(crate) async fn a_follower(&self) -> usize {
         (self.leader(0).await + 1) % self.configs.len()
+    }
+}
+
+/// Asks again and again until there is an answer; fails the test after [`PATIENCE`].
+pub(crate) async fn eventually<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(answer) = ask().await {
+            return answer;
+        }
+        assert!(Instant::now() < deadline, "not within {PATIENCE:?}: {what}");
+        // The interval of asking, not a guess at how long it takes.
+        sleep(Duration::from_millis(20)).await;
     }
 }
 
@@ -207,9 +213,9 @@ pub(crate) async fn find_session(client: &mut Client, session: &str) -> Option<S
 /// Waits until the session has ended; tells how long that took.
 pub(crate) async fn until_ended(client: &mut Client, session: &str) -> Duration {
     let start = Instant::now();
-    while find_session(client, session).await.is_some() {
-        assert!(start.elapsed() < PATIENCE, "the session lives on");
-        sleep(Duration::from_millis(20)).await;
-    }
+    eventually("the session has ended", async || {
+        find_session(client, session).await.is_none().then_some(())
+    })
+    .await;
     start.elapsed()
 }

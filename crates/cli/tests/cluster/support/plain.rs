@@ -71,6 +71,7 @@ impl PlainClient {
                 return Err(status);
             }
             assert!(Instant::now() < give_up, "nobody answers: {status}");
+            // The interval of asking again, not a guess at how long an election takes.
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
