@@ -42,6 +42,21 @@ impl Names {
     pub fn iter(&self) -> impl Iterator<Item = &LockName> {
         self.as_slice().iter()
     }
+
+    /// Puts one more where it belongs.
+    pub(crate) fn add(&mut self, name: LockName) {
+        match self {
+            Names::One(first) => {
+                let mut both = Vec::from([first.clone(), name]);
+                both.sort();
+                *self = Names::Many(Box::new(both));
+            }
+            Names::Many(many) => {
+                let at = many.partition_point(|other| *other < name);
+                many.insert(at, name);
+            }
+        }
+    }
 }
 
 impl FromIterator<LockName> for Names {

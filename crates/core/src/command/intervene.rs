@@ -106,7 +106,7 @@ impl LockTable {
     ) -> Result<Intervened, Rejection> {
         self.freezes.remove(prefix).ok_or(Rejection::NotFrozen)?;
         events.push(Event::Thawed { prefix: String::from(prefix) });
-        let under = self.resources.range::<str, _>((Bound::Included(prefix), Bound::Unbounded));
+        let under = self.resources.from(Bound::Included(prefix));
         let awaited = under
             .take_while(|(name, _)| name.starts_with(prefix))
             .filter(|(_, resource)| resource.waiter_count() > 0)

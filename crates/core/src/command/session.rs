@@ -2,6 +2,7 @@
 //!
 //! That a session lives is recorded before any of these runs: whatever it sends counts.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::OpenSession;
@@ -37,7 +38,7 @@ impl LockTable {
         self.deadlines.insert(session.deadline, Due::Session(id));
         self.public_ids.insert((session.public, id));
         events.push(Event::SessionOpened { session: id, public: session.public });
-        self.sessions.insert(id, session);
+        self.sessions.insert(id, Box::new(session));
         outcome
     }
 

@@ -5,8 +5,8 @@
 //! after its sender gave up.
 
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
 
+use super::dense::DenseMap;
 use crate::codec::{Fnv1a, Sink};
 use crate::id::{FenceToken, PublicSessionId, RequestId};
 use crate::name::LockName;
@@ -93,7 +93,7 @@ pub(crate) struct Answer {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Answers {
     /// All above the mark.
-    kept: BTreeMap<RequestId, Answer>,
+    kept: DenseMap<RequestId, Answer>,
     /// The session has its answers up to here.
     acked_through: RequestId,
 }
@@ -121,7 +121,7 @@ impl Question {
 
 impl Answers {
     pub(crate) fn restored(acked_through: RequestId) -> Answers {
-        Answers { kept: BTreeMap::new(), acked_through }
+        Answers { kept: DenseMap::default(), acked_through }
     }
 
     /// Forgets what the session has. The mark never goes back.
@@ -130,12 +130,7 @@ impl Answers {
             return;
         }
         self.acked_through = through;
-        while let Some(first) = self.kept.first_entry() {
-            if *first.key() > through {
-                break;
-            }
-            first.remove();
-        }
+        self.kept.remove_through(&through);
     }
 
     pub(crate) fn keep(&mut self, request: RequestId, question: Question, reply: Reply) {

@@ -250,6 +250,7 @@ impl LockTable {
     }
 
     fn known(&self, name: &LockName, id: SessionId) -> Result<&Session, String> {
-        self.sessions.get(&id).ok_or(format!("{name} is held or awaited by an unknown session"))
+        let session = self.sessions.get(&id).map(|session| &**session);
+        session.ok_or(format!("{name} is held or awaited by an unknown session"))
     }
 }

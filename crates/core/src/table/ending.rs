@@ -89,15 +89,17 @@ impl LockTable {
 
     fn close_after(&mut self, name: &LockName, hold: &Hold) {
         let Some(delay) = hold.lock_delay() else { return };
-        let resource = self.resources.get_or_default(name);
-        let until = resource.closed_until().max(Some(self.now.after(delay)));
-        if let Some(before) = resource.closed_until() {
+        let end = self.now.after(delay);
+        let (before, until) = self.resources.change_or_add(name, |resource| {
+            let before = resource.closed_until();
+            let until = before.map_or(end, |before| before.max(end));
+            resource.close_until(Some(until));
+            (before, until)
+        });
+        if let Some(before) = before {
             self.closed.remove(&(before, name.clone()));
         }
-        resource.close_until(until);
-        if let Some(until) = until {
-            self.closed.insert((until, name.clone()));
-        }
+        self.closed.insert((until, name.clone()));
     }
 
     /// A lock delay is over.

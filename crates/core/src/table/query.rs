@@ -136,7 +136,7 @@ impl LockTable {
             _ => Bound::Included(prefix),
         };
         self.resources
-            .range::<str, _>((start, Bound::Unbounded))
+            .from(start)
             .take_while(|(name, _)| name.starts_with(prefix))
             .map(|(name, resource)| LockSummary {
                 name: name.clone(),

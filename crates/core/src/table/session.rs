@@ -1,9 +1,9 @@
 //! A session: one client, as the table knows it.
 
-use alloc::collections::{BTreeMap, BTreeSet};
-use alloc::vec::Vec;
+use alloc::collections::BTreeSet;
 
 use super::answers::{Answers, Reply};
+use super::dense::DenseMap;
 use super::waits::Waits;
 use crate::command::{OpenSession, Owner};
 use crate::event::EndReason;
@@ -31,7 +31,7 @@ pub(crate) struct Session {
     /// Its stream broke, and it has not been heard of since.
     pub(crate) lingering: bool,
     /// What it holds, by the acquire's request id.
-    holds: BTreeMap<RequestId, Names>,
+    holds: DenseMap<RequestId, Names>,
     hold_count: usize,
     /// What it waits for, by the request id.
     pub(crate) waits: Waits,
@@ -53,7 +53,7 @@ impl Session {
             deadline: now.after(open.ttl),
             graced: false,
             lingering: false,
-            holds: BTreeMap::new(),
+            holds: DenseMap::default(),
             hold_count: 0,
             waits: Waits::default(),
             answers: Answers::default(),
@@ -79,15 +79,10 @@ impl Session {
 
     pub(crate) fn add_hold(&mut self, request: RequestId, name: LockName) {
         self.hold_count += 1;
-        match self.holds.remove(&request) {
-            None => self.holds.insert(request, Names::One(name)),
-            Some(names) => {
-                // In order, so that what ends together ends in the same order on every replica.
-                let mut names: Vec<LockName> = names.iter().cloned().chain([name]).collect();
-                names.sort();
-                self.holds.insert(request, names.into_iter().collect())
-            }
-        };
+        match self.holds.get_mut(&request) {
+            Some(names) => names.add(name),
+            None => drop(self.holds.insert(request, Names::One(name))),
+        }
     }
 
     pub(crate) fn remove_hold(&mut self, request: RequestId, name: &LockName) {
@@ -155,7 +150,7 @@ impl Session {
             self.waits = Waits::default();
         }
         if crate::planted::Bug::EndedSessionKeepsHolds.is_active() {
-            self.holds.clear();
+            self.holds = DenseMap::default();
             self.hold_count = 0;
         }
         self

@@ -8,6 +8,8 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::ops::{Bound, Deref};
 
+use super::dense::DenseMap;
+
 /// How an entry is written. One that is not worth keeping writes nothing.
 pub(crate) trait Written<K> {
     fn write(&self, key: &K, bytes: &mut Vec<u8>);
@@ -16,7 +18,7 @@ pub(crate) trait Written<K> {
 /// To read it, use it as the map that it is. To change it there are only the ways below.
 #[derive(Clone, Debug)]
 pub(crate) struct Shelf<K, V> {
-    map: BTreeMap<K, V>,
+    map: DenseMap<K, V>,
     walk: Option<Walk<K>>,
 }
 
@@ -30,14 +32,14 @@ struct Walk<K> {
 
 impl<K, V> Default for Shelf<K, V> {
     fn default() -> Self {
-        Shelf { map: BTreeMap::new(), walk: None }
+        Shelf { map: DenseMap::default(), walk: None }
     }
 }
 
 impl<K, V> Deref for Shelf<K, V> {
-    type Target = BTreeMap<K, V>;
+    type Target = DenseMap<K, V>;
 
-    fn deref(&self) -> &BTreeMap<K, V> {
+    fn deref(&self) -> &DenseMap<K, V> {
         &self.map
     }
 }
@@ -58,12 +60,19 @@ impl<K: Ord + Clone, V: Written<K>> Shelf<K, V> {
         self.map.remove(key)
     }
 
-    pub(crate) fn get_or_default(&mut self, key: &K) -> &mut V
+    /// Changes what is there; if nothing is, what comes of the default is put there.
+    pub(crate) fn change_or_add<R>(&mut self, key: &K, change: impl FnOnce(&mut V) -> R) -> R
     where
         V: Default,
     {
         self.write_before_change(key);
-        self.map.entry(key.clone()).or_default()
+        if let Some(value) = self.map.get_mut(key) {
+            return change(value);
+        }
+        let mut value = V::default();
+        let changed = change(&mut value);
+        self.map.insert(key.clone(), value);
+        changed
     }
 
     fn write_before_change(&mut self, key: &K) {
@@ -97,7 +106,7 @@ impl<K: Ord + Clone, V: Written<K>> Shelf<K, V> {
         let Some(walk) = &mut self.walk else { return 0 };
         for seen in 0..entries_max {
             let start = walk.done.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
-            let live = self.map.range((start, Bound::Unbounded)).next();
+            let live = self.map.from(start).next();
             let changed = walk.before.first_key_value().map(|(key, _)| key);
             let key = match (live, changed) {
                 (None, None) => return seen,
@@ -116,12 +125,6 @@ impl<K: Ord + Clone, V: Written<K>> Shelf<K, V> {
             walk.done = Some(key);
         }
         entries_max
-    }
-
-    /// Only for planted bugs and for nothing that a walk could miss.
-    #[cfg(feature = "planted")]
-    pub(crate) fn in_place(&mut self) -> &mut BTreeMap<K, V> {
-        &mut self.map
     }
 }
 
@@ -158,7 +161,8 @@ mod tests {
         shelf.insert(30, 97);
         shelf.insert(35, 1);
         shelf.insert(5, 1);
-        *shelf.get_or_default(&50) = 1;
+        shelf.change_or_add(&50, |value| *value = 1);
+        shelf.change_or_add(&20, |value| *value += 1);
         shelf.remove(&40);
         assert_eq!(shelf.walk_on(2, &mut bytes), 2);
         shelf.remove(&35);

@@ -95,9 +95,11 @@ impl LockTable {
             self.last_token = held.map(|hold| hold.token.0).max().unwrap_or(0);
         }
         if crate::planted::Bug::AnswersNotInSnapshot.is_active() {
-            for session in self.sessions.in_place().values_mut() {
-                session.answers =
-                    super::answers::Answers::restored(session.answers.acked_through());
+            for id in self.sessions.keys().copied().collect::<Vec<crate::SessionId>>() {
+                if let Some(session) = self.sessions.get_mut(&id) {
+                    session.answers =
+                        super::answers::Answers::restored(session.answers.acked_through());
+                }
             }
         }
         if crate::planted::Bug::WaitersNotInSnapshot.is_active() {
@@ -108,7 +110,7 @@ impl LockTable {
                     self.leave_queues(id, request, wait);
                 }
             }
-            self.resources.in_place().retain(|_, resource| !resource.is_unused());
+            self.forget_unused();
         }
         if crate::planted::Bug::PermitsNotInSnapshot.is_active() {
             self.permits.clear();
@@ -122,11 +124,18 @@ impl LockTable {
                     resource.close_until(None);
                 }
             }
-            self.resources.in_place().retain(|_, resource| !resource.is_unused());
+            self.forget_unused();
         }
         if crate::planted::Bug::DeadlinesNotRebuilt.is_active() {
             self.deadlines = Default::default();
         }
+    }
+
+    #[cfg(feature = "planted")]
+    fn forget_unused(&mut self) {
+        let unused = self.resources.iter().filter(|(_, resource)| resource.is_unused());
+        let unused: Vec<crate::LockName> = unused.map(|(name, _)| name.clone()).collect();
+        unused.iter().for_each(|name| drop(self.resources.remove(name)));
     }
 
     /// Begins to write the table as it is now, without stopping for it: see

@@ -37,14 +37,16 @@ impl LockTable {
                 Some((name, _)) => name.clone(),
                 None => name.clone(),
             };
-            let queue = self.resources.get_or_default(&name).queue_mut();
-            let ticket = match converts {
-                Some(_) => queue.push_front(waiter(mode)),
-                None => {
-                    position = position.max(queue.len() as u64 + 1);
-                    queue.push(waiter(mode))
+            let ticket = self.resources.change_or_add(&name, |resource| {
+                let queue = resource.queue_mut();
+                match converts {
+                    Some(_) => queue.push_front(waiter(mode)),
+                    None => {
+                        position = position.max(queue.len() as u64 + 1);
+                        queue.push(waiter(mode))
+                    }
                 }
-            };
+            });
             self.waiter_count += 1;
             events.push(Event::Queued { name: name.clone(), session, request, actor, mode });
             places.push(Place { name, ticket, mode });

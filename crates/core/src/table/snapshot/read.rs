@@ -1,5 +1,6 @@
 //! How the table is read back. Nothing is believed: order, counts and what belongs together are checked.
 
+use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -77,7 +78,7 @@ impl LockTable {
         reader: &mut Reader<'_>,
     ) -> Result<(), DecodeError> {
         if let Some(until) = reader.optional()?.map(LogicalTime::from_ms) {
-            self.resources.get_or_default(name).close_until(Some(until));
+            self.resources.change_or_add(name, |resource| resource.close_until(Some(until)));
             self.closed.insert((until, name.clone()));
         }
         let mut last = None;
@@ -106,11 +107,11 @@ impl LockTable {
         reader: &mut Reader<'_>,
     ) -> Result<SessionId, DecodeError> {
         let id = SessionId::decode(reader)?;
-        in_order(self.sessions.last_key_value().map(|(last, _)| *last), id, "sessions")?;
+        in_order(self.sessions.last_key().copied(), id, "sessions")?;
         let session = session::read(reader)?;
         self.deadlines.insert(session.deadline, Due::Session(id));
         self.public_ids.insert((session.public, id));
-        self.sessions.insert(id, session);
+        self.sessions.insert(id, Box::new(session));
         Ok(id)
     }
 
@@ -136,7 +137,7 @@ impl LockTable {
         if let Some(session) = self.sessions.get_mut(&hold.session) {
             session.add_hold(hold.request, name.clone());
         }
-        self.resources.get_or_default(name).add_hold(hold);
+        self.resources.change_or_add(name, |resource| resource.add_hold(hold));
     }
 
     pub(super) fn restore_wait(
@@ -146,13 +147,17 @@ impl LockTable {
         wait: Wait,
     ) -> Result<(), DecodeError> {
         for place in wait.places.as_slice() {
-            let queue = self.resources.get_or_default(&place.name).queue_mut();
-            if queue.get(place.ticket).is_some() {
+            let (actor, mode, policy) = (wait.actor, place.mode, wait.terms.policy);
+            let waiter = Waiter { session, request, actor, mode, policy };
+            let is_free = self.resources.change_or_add(&place.name, |resource| {
+                let is_free = resource.queue().get(place.ticket).is_none();
+                resource.queue_mut().insert(place.ticket, waiter);
+                is_free
+            });
+            if !is_free {
                 let what = String::from("two waiters stand in one place");
                 return Err(DecodeError::Inconsistent(what));
             }
-            let (actor, mode, policy) = (wait.actor, place.mode, wait.terms.policy);
-            queue.insert(place.ticket, Waiter { session, request, actor, mode, policy });
             self.waiter_count += 1;
         }
         self.note_wait(session, request, wait);

@@ -1,5 +1,6 @@
 //! How the table is written: what is small first, then sessions, then resources.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::super::LockTable;
@@ -57,7 +58,7 @@ impl LockTable {
     }
 }
 
-impl Written<SessionId> for Session {
+impl Written<SessionId> for Box<Session> {
     fn write(&self, id: &SessionId, bytes: &mut Vec<u8>) {
         bytes.u8(NEXT);
         id.encode(bytes);
