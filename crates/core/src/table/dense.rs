@@ -6,8 +6,10 @@
 //! library's B-tree have room for eleven entries whether they are there or not, and are left half empty
 //! by keys that come in order.)
 //!
-//! Invariants: no chunk is empty; a chunk's own key is not above its first entry, and above the last entry
-//! of the chunk before.
+//! The first chunk stands by itself: a map with few entries is a list and nothing else.
+//!
+//! Invariants: if the first chunk is empty, so is the map; no other is ever empty. A chunk's own key is not
+//! above its first entry, and above the last entry of the chunk before.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -16,7 +18,8 @@ use core::ops::Bound;
 
 #[derive(Clone, Debug)]
 pub(crate) struct DenseMap<K, V> {
-    chunks: BTreeMap<K, Chunk<K, V>>,
+    first: Chunk<K, V>,
+    rest: BTreeMap<K, Chunk<K, V>>,
     len: usize,
 }
 
@@ -29,7 +32,7 @@ const ROOM: usize = 4;
 
 impl<K, V> Default for DenseMap<K, V> {
     fn default() -> Self {
-        DenseMap { chunks: BTreeMap::new(), len: 0 }
+        DenseMap { first: Vec::new(), rest: BTreeMap::new(), len: 0 }
     }
 }
 
@@ -41,64 +44,42 @@ impl<K: Ord + Clone, V> DenseMap<K, V> {
 
     /// Returns what was there under this key.
     pub(crate) fn insert(&mut self, key: K, value: V) -> Option<V> {
-        let Some(chunk) = self.home_mut(&key) else {
-            self.insert_before_all(key, value);
-            return None;
-        };
+        let chunk = self.home_mut(&key);
         match search(chunk, &key) {
             Ok(at) => Some(core::mem::replace(&mut chunk[at].1, value)),
             Err(at) => {
                 let above = Self::place(chunk, at, (key, value));
-                self.add_chunk(above);
+                if let Some((lowest, _)) = above.first() {
+                    self.rest.insert(lowest.clone(), above);
+                }
                 self.len += 1;
                 None
             }
         }
     }
 
-    /// The key is lower than that of any chunk.
-    fn insert_before_all(&mut self, key: K, value: V) {
-        if let Some((first, mut chunk)) = self.chunks.pop_first() {
-            if chunk.len() < Self::ENTRIES_MAX {
-                Self::place(&mut chunk, 0, (key.clone(), value));
-                self.chunks.insert(key, chunk);
-                self.len += 1;
-                return;
-            }
-            self.chunks.insert(first, chunk);
-        }
-        self.add_chunk(Some(alone((key, value))));
-        self.len += 1;
-    }
-
-    fn add_chunk(&mut self, chunk: Option<Chunk<K, V>>) {
-        if let Some(chunk) = chunk
-            && let Some((first, _)) = chunk.first()
-        {
-            self.chunks.insert(first.clone(), chunk);
-        }
-    }
-
     /// Puts an entry into a chunk. Returns what has no room in it any more: its upper part.
-    fn place(chunk: &mut Chunk<K, V>, at: usize, entry: (K, V)) -> Option<Chunk<K, V>> {
+    fn place(chunk: &mut Chunk<K, V>, at: usize, entry: (K, V)) -> Chunk<K, V> {
         if chunk.len() < Self::ENTRIES_MAX {
-            make_room(chunk);
+            if chunk.len() == chunk.capacity() {
+                chunk.reserve_exact(ROOM);
+            }
             chunk.insert(at, entry);
-            return None;
+            return Vec::new();
         }
-        if at == chunk.len() {
-            return Some(alone(entry));
-        }
-        let middle = chunk.len() / 2;
-        let mut above = Vec::with_capacity(chunk.len() - middle + ROOM);
-        above.extend(chunk.drain(middle..));
-        chunk.shrink_to(middle + ROOM);
-        if at <= middle {
-            chunk.insert(at, entry);
+        // At either end it stands alone: where keys come in order, full chunks stay behind.
+        let stays = if at == 0 || at == chunk.len() { at } else { chunk.len() / 2 };
+        let goes_above = at > 0 && at >= stays;
+        let room = if goes_above { ROOM } else { 0 };
+        let mut above = Vec::with_capacity(chunk.len() - stays + room);
+        above.extend(chunk.drain(stays..));
+        if goes_above {
+            above.insert(at - stays, entry);
         } else {
-            above.insert(at - middle, entry);
+            chunk.insert(at, entry);
         }
-        Some(above)
+        give_back_room(chunk);
+        above
     }
 
     pub(crate) fn remove<Q>(&mut self, key: &Q) -> Option<V>
@@ -106,7 +87,7 @@ impl<K: Ord + Clone, V> DenseMap<K, V> {
         K: Borrow<Q>,
         Q: Ord + ?Sized,
     {
-        let chunk = self.home_mut(key)?;
+        let chunk = self.home_mut(key);
         let at = search(chunk, key).ok()?;
         let (_, value) = chunk.remove(at);
         give_back_room(chunk);
@@ -119,49 +100,72 @@ impl<K: Ord + Clone, V> DenseMap<K, V> {
 
     /// Removes all up to and including this key.
     pub(crate) fn remove_through(&mut self, key: &K) {
-        while let Some(mut first) = self.chunks.first_entry() {
-            let chunk = first.get_mut();
-            let gone = chunk.partition_point(|(other, _)| other <= key);
+        while !self.first.is_empty() {
+            let gone = self.first.partition_point(|(other, _)| other <= key);
             self.len -= gone;
-            if gone < chunk.len() {
-                chunk.drain(..gone);
-                give_back_room(chunk);
+            if gone < self.first.len() {
+                self.first.drain(..gone);
+                give_back_room(&mut self.first);
                 return;
             }
-            first.remove();
+            self.first = self.pop_second();
         }
     }
 
-    /// Forgets the chunk in which this key was, if it is empty, and puts it together with the one beside it
-    /// if both are small.
+    fn pop_second(&mut self) -> Chunk<K, V> {
+        self.rest.pop_first().map_or(Vec::new(), |(_, chunk)| chunk)
+    }
+
+    /// Forgets the chunk in which this key was, if it is empty, and puts it together with one beside it if
+    /// both are small.
     fn join<Q>(&mut self, key: &Q)
     where
         K: Borrow<Q>,
         Q: Ord + ?Sized,
     {
-        let up_to = (Bound::Unbounded, Bound::Included(key));
-        let Some((home, chunk)) = self.chunks.range::<Q, _>(up_to).next_back() else { return };
+        let Some((home, chunk)) = self.rest.range::<Q, _>(up_to(key)).next_back() else {
+            let len = self.first.len();
+            if len == 0 {
+                self.first = self.pop_second();
+            } else if self
+                .rest
+                .first_key_value()
+                .is_some_and(|(_, second)| Self::are_few(len, second))
+            {
+                let second = self.pop_second();
+                put_together(&mut self.first, second);
+            }
+            return;
+        };
         let (home, len) = (home.clone(), chunk.len());
         if len == 0 {
-            self.chunks.remove(home.borrow());
+            self.rest.remove(home.borrow());
             return;
         }
-        let is_small = |(_, other): &(&K, &Chunk<K, V>)| other.len() + len <= Self::ENTRIES_MAX / 2;
-        let after = (Bound::Excluded(home.borrow()), Bound::Unbounded);
-        let after = self.chunks.range::<Q, _>(after).next().filter(is_small);
         let before = (Bound::Unbounded, Bound::Excluded(home.borrow()));
-        let before = self.chunks.range::<Q, _>(before).next_back().filter(is_small);
-        let (lower, upper) = match (before, after) {
-            (Some((before, _)), _) => (before.clone(), home),
-            (None, Some((after, _))) => (home, after.clone()),
-            (None, None) => return,
-        };
-        if let Some(upper) = self.chunks.remove(upper.borrow())
-            && let Some(lower) = self.chunks.get_mut(lower.borrow())
-        {
-            lower.reserve_exact(upper.len() + ROOM);
-            lower.extend(upper);
+        let before = self.rest.range::<Q, _>(before).next_back();
+        let before = before.map_or(&self.first, |(_, chunk)| chunk);
+        if Self::are_few(len, before) {
+            self.join_upwards(home);
+            return;
         }
+        let after = (Bound::Excluded(home.borrow()), Bound::Unbounded);
+        let after = self.rest.range::<Q, _>(after).next();
+        if let Some((after, _)) = after.filter(|(_, chunk)| Self::are_few(len, chunk)) {
+            let after = after.clone();
+            self.join_upwards(after);
+        }
+    }
+
+    /// Would they be half a chunk together?
+    fn are_few(len: usize, other: &Chunk<K, V>) -> bool {
+        other.len() + len <= Self::ENTRIES_MAX / 2
+    }
+
+    /// Puts the chunk of this key behind the one before it.
+    fn join_upwards(&mut self, upper: K) {
+        let Some(chunk) = self.rest.remove(&upper) else { return };
+        put_together(self.home_mut(&upper), chunk);
     }
 
     pub(crate) fn get_mut<Q>(&mut self, key: &Q) -> Option<&mut V>
@@ -169,19 +173,9 @@ impl<K: Ord + Clone, V> DenseMap<K, V> {
         K: Borrow<Q>,
         Q: Ord + ?Sized,
     {
-        let chunk = self.home_mut(key)?;
+        let chunk = self.home_mut(key);
         let at = search(chunk, key).ok()?;
         chunk.get_mut(at).map(|(_, value)| value)
-    }
-
-    /// The chunk where this key is, if it is anywhere.
-    fn home_mut<Q>(&mut self, key: &Q) -> Option<&mut Chunk<K, V>>
-    where
-        K: Borrow<Q>,
-        Q: Ord + ?Sized,
-    {
-        let up_to = (Bound::Unbounded, Bound::Included(key));
-        self.chunks.range_mut::<Q, _>(up_to).next_back().map(|(_, chunk)| chunk)
     }
 
     pub(crate) fn get_key_value<Q>(&self, key: &Q) -> Option<(&K, &V)>
@@ -189,10 +183,28 @@ impl<K: Ord + Clone, V> DenseMap<K, V> {
         K: Borrow<Q>,
         Q: Ord + ?Sized,
     {
-        let up_to = (Bound::Unbounded, Bound::Included(key));
-        let (_, chunk) = self.chunks.range::<Q, _>(up_to).next_back()?;
+        let chunk = self.home(key);
         let at = search(chunk, key).ok()?;
         chunk.get(at).map(|(key, value)| (key, value))
+    }
+
+    /// The chunk where this key is, or belongs.
+    fn home<Q>(&self, key: &Q) -> &Chunk<K, V>
+    where
+        K: Borrow<Q>,
+        Q: Ord + ?Sized,
+    {
+        let found = self.rest.range::<Q, _>(up_to(key)).next_back();
+        found.map_or(&self.first, |(_, chunk)| chunk)
+    }
+
+    fn home_mut<Q>(&mut self, key: &Q) -> &mut Chunk<K, V>
+    where
+        K: Borrow<Q>,
+        Q: Ord + ?Sized,
+    {
+        let found = self.rest.range_mut::<Q, _>(up_to(key)).next_back();
+        found.map_or(&mut self.first, |(_, chunk)| chunk)
     }
 
     pub(crate) fn get<Q>(&self, key: &Q) -> Option<&V>
@@ -218,28 +230,24 @@ impl<K: Ord + Clone, V> DenseMap<K, V> {
         Q: Ord + ?Sized,
     {
         let (home, rest) = match start {
-            Bound::Unbounded => (None, Bound::Unbounded),
-            Bound::Included(key) | Bound::Excluded(key) => {
-                let up_to = (Bound::Unbounded, Bound::Included(key));
-                (self.chunks.range::<Q, _>(up_to).next_back(), Bound::Excluded(key))
-            }
+            Bound::Unbounded => (&self.first, Bound::Unbounded),
+            Bound::Included(key) | Bound::Excluded(key) => (self.home(key), Bound::Excluded(key)),
         };
-        let home = home.map_or(&[][..], |(_, chunk)| {
-            let is_before = |other: &Q| match start {
-                Bound::Unbounded => false,
-                Bound::Included(key) => other < key,
-                Bound::Excluded(key) => other <= key,
-            };
-            &chunk[chunk.partition_point(|(other, _)| is_before(other.borrow()))..]
-        });
-        let rest = self.chunks.range::<Q, _>((rest, Bound::Unbounded));
+        let is_before = |other: &Q| match start {
+            Bound::Unbounded => false,
+            Bound::Included(key) => other < key,
+            Bound::Excluded(key) => other <= key,
+        };
+        let first = home.partition_point(|(other, _)| is_before(other.borrow()));
+        let rest = self.rest.range::<Q, _>((rest, Bound::Unbounded));
         let rest = rest.flat_map(|(_, chunk)| chunk);
-        home.iter().chain(rest).map(|(key, value)| (key, value))
+        home[first..].iter().chain(rest).map(|(key, value)| (key, value))
     }
 
     /// In order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
-        self.chunks.values().flatten().map(|(key, value)| (key, value))
+        let rest = self.rest.values().flatten();
+        self.first.iter().chain(rest).map(|(key, value)| (key, value))
     }
 
     pub(crate) fn keys(&self) -> impl Iterator<Item = &K> {
@@ -251,8 +259,8 @@ impl<K: Ord + Clone, V> DenseMap<K, V> {
     }
 
     pub(crate) fn last_key(&self) -> Option<&K> {
-        let (_, chunk) = self.chunks.last_key_value()?;
-        chunk.last().map(|(key, _)| key)
+        let last = self.rest.last_key_value().map_or(&self.first, |(_, chunk)| chunk);
+        last.last().map(|(key, _)| key)
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -260,27 +268,23 @@ impl<K: Ord + Clone, V> DenseMap<K, V> {
     }
 }
 
-fn search<K: Borrow<Q>, V, Q: Ord + ?Sized>(
-    chunk: &Chunk<K, V>,
-    key: &Q,
-) -> Result<usize, usize> {
+fn up_to<Q: ?Sized>(key: &Q) -> (Bound<&Q>, Bound<&Q>) {
+    (Bound::Unbounded, Bound::Included(key))
+}
+
+fn search<K: Borrow<Q>, V, Q: Ord + ?Sized>(chunk: &Chunk<K, V>, key: &Q) -> Result<usize, usize> {
     chunk.binary_search_by(|(other, _)| other.borrow().cmp(key))
 }
 
-fn alone<K, V>(entry: (K, V)) -> Chunk<K, V> {
-    let mut chunk = Vec::with_capacity(ROOM);
-    chunk.push(entry);
-    chunk
-}
-
-fn make_room<K, V>(chunk: &mut Chunk<K, V>) {
-    if chunk.len() == chunk.capacity() {
-        chunk.reserve_exact(ROOM);
-    }
+fn put_together<K, V>(lower: &mut Chunk<K, V>, upper: Chunk<K, V>) {
+    lower.reserve_exact(upper.len() + ROOM);
+    lower.extend(upper);
 }
 
 fn give_back_room<K, V>(chunk: &mut Chunk<K, V>) {
-    if chunk.capacity() > chunk.len() + 2 * ROOM {
+    if chunk.is_empty() {
+        *chunk = Vec::new();
+    } else if chunk.capacity() > chunk.len() + 2 * ROOM {
         chunk.shrink_to(chunk.len() + ROOM);
     }
 }
@@ -309,8 +313,9 @@ mod tests {
         assert_eq!(map.len(), model.len());
         assert!(map.iter().eq(model.iter()));
         assert_eq!(map.last_key(), model.last_key_value().map(|(key, _)| key));
-        let mut above = None;
-        for (own, chunk) in &map.chunks {
+        assert!(!map.first.is_empty() || map.rest.is_empty());
+        let mut above = map.first.last().map(|(key, _)| *key);
+        for (own, chunk) in &map.rest {
             assert!(above < Some(*own) && *own <= chunk[0].0);
             assert!(chunk.len() <= Tested::ENTRIES_MAX);
             above = chunk.last().map(|(key, _)| *key);
@@ -318,8 +323,8 @@ mod tests {
     }
 
     fn bytes_per_entry(map: &Tested) -> usize {
-        let room: usize = map.chunks.values().map(Vec::capacity).sum();
-        let chunks = map.chunks.len() * 128;
+        let room: usize = map.rest.values().chain([&map.first]).map(Vec::capacity).sum();
+        let chunks = map.rest.len() * 128;
         (room * size_of::<(u64, [u64; 15])>() + chunks) / map.len()
     }
 
@@ -356,7 +361,9 @@ mod tests {
     fn what_is_acknowledged_goes_at_once() {
         for through in [0, 1, 99, 100, 500, 999, 2_000] {
             let mut map = Tested::default();
-            (100..1_000).for_each(|key| drop(map.insert(key, value(key))));
+            for key in 100..1_000 {
+                map.insert(key, value(key));
+            }
             map.remove_through(&through);
             let model = (100..1_000).filter(|key| *key > through).map(|key| (key, value(key)));
             check(&map, &model.collect());
@@ -373,7 +380,9 @@ mod tests {
         let interleaved = (0..10_000).map(|step| (step % 100) * 1_000_000 + step).collect();
         for keys in [ascending, descending, shuffled, interleaved] {
             let mut map = Tested::default();
-            keys.iter().for_each(|key| drop(map.insert(*key, value(*key))));
+            for key in &keys {
+                map.insert(*key, value(*key));
+            }
             assert!(bytes_per_entry(&map) < entry * 4 / 3, "{}", bytes_per_entry(&map));
             // Most go, and those who stay move together.
             for (step, key) in keys.iter().enumerate() {
@@ -382,8 +391,10 @@ mod tests {
                 }
             }
             assert!(bytes_per_entry(&map) < entry * 2, "{}", bytes_per_entry(&map));
-            keys.iter().for_each(|key| drop(map.remove(key)));
-            assert_eq!((map.len(), map.chunks.len()), (0, 0));
+            for key in &keys {
+                map.remove(key);
+            }
+            assert_eq!((map.len(), map.rest.len(), map.first.capacity()), (0, 0, 0));
         }
     }
 }
