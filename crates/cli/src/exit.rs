@@ -163,6 +163,7 @@ fn code_of(rejection: &Rejection) -> Code {
         | Reason::NotFrozen
         | Reason::RequestIdReused
         | Reason::SessionExists
+        | Reason::AmbiguousHold
         | Reason::InvalidNodeId
         | Reason::InvalidAddress
         | Reason::NodeIdInUse

@@ -11,6 +11,7 @@ pub const NAME_BYTES_MAX: usize = 512;
 pub struct Limits {
     pub sessions_max: usize,
     pub holds_per_session_max: usize,
+    /// Places in queues: an acquire-all has one for each name.
     pub waits_per_session_max: usize,
     pub waiters_per_resource_max: usize,
     pub names_per_acquire_max: usize,

@@ -129,6 +129,9 @@ pub enum Rejection {
     SessionExists,
     /// `Renew` of something that the session does not hold under this token.
     NotHeld,
+    /// The session holds the resource more than once under this token, and the request does not say which
+    /// of these holds it means.
+    AmbiguousHold,
     TooManySessions,
     TooManyHolds,
     TooManyWaits,
@@ -191,6 +194,10 @@ impl fmt::Display for Rejection {
                  random one"
             }
             Rejection::NotHeld => "the session does not hold the lock under this token",
+            Rejection::AmbiguousHold => {
+                "the session holds the lock several times under this token; say which hold is meant by \
+                 the request id of its acquire"
+            }
             Rejection::TooManySessions => "the cluster has as many sessions as it can; close some",
             Rejection::TooManyHolds => "the session holds as many locks as one session can",
             Rejection::TooManyWaits => "the session waits for as many locks as one session can",

@@ -78,6 +78,8 @@ pub struct LockTable {
     unfinished: Option<Unfinished>,
     /// What the present command has freed, or made easier to get. Empty between two commands.
     pub(crate) freed: BTreeSet<LockName>,
+    /// How much of what is due the present command may still end.
+    endings_left: usize,
 }
 
 impl LockTable {
@@ -99,6 +101,7 @@ impl LockTable {
             closed: BTreeSet::new(),
             unfinished: None,
             freed: BTreeSet::new(),
+            endings_left: 0,
         }
     }
 
@@ -126,6 +129,7 @@ impl LockTable {
             return Outcome::Rejected(rejection);
         }
         let in_tick = command == Command::Tick;
+        self.endings_left = self.limits.expiries_per_tick_max;
         let outcome = self.carry_out(command, events);
         self.promote_freed(in_tick, events);
         outcome
@@ -154,6 +158,16 @@ impl LockTable {
             Command::BeginTerm { grace } => self.begin_term(grace),
             Command::Tick => self.tick(events),
         }
+    }
+
+    /// Counts one more end of something that is due, unless the present command has ended as much as one
+    /// may: everybody else waits meanwhile.
+    pub(crate) fn may_end_one_more(&mut self) -> bool {
+        match self.endings_left.checked_sub(1) {
+            Some(left) => self.endings_left = left,
+            None => return false,
+        }
+        true
     }
 
     /// The time of the last command.
@@ -207,10 +221,14 @@ impl LockTable {
     }
 
     /// The hold that the sender of a request means.
-    pub(crate) fn meant_by(&mut self, call: &Call, meant: &HoldRef) -> Option<&mut Hold> {
-        let resource = self.resources.get_mut(&meant.name)?;
+    pub(crate) fn meant_by(
+        &mut self,
+        call: &Call,
+        meant: &HoldRef,
+    ) -> Result<&mut Hold, Rejection> {
+        let resource = self.resources.get_mut(&meant.name).ok_or(Rejection::NotHeld)?;
         let key = resource.meant_by(call.session, meant)?.key();
-        resource.hold_mut(key)
+        resource.hold_mut(key).ok_or(Rejection::NotHeld)
     }
 
     pub(crate) fn session_mut(&mut self, id: SessionId) -> Result<&mut Session, Rejection> {

@@ -64,6 +64,7 @@ impl Reason {
             | Reason::NotCaughtUp
             | Reason::TooManyNodes => Code::FailedPrecondition,
             Reason::NotHeld
+            | Reason::AmbiguousHold
             | Reason::GrantEnded
             | Reason::SessionExists
             | Reason::RequestIdReused

@@ -185,6 +185,13 @@ impl LockTable {
         holds + count <= self.limits.holds_per_session_max && self.has_tokens_for(count)
     }
 
+    /// Could the session stand in so many more places?
+    pub(super) fn may_wait_more(&self, session: SessionId, places: usize) -> bool {
+        let session = self.sessions.get(&session);
+        let taken = session.map_or(0, |session| session.waits.place_count());
+        taken + places <= self.limits.waits_per_session_max
+    }
+
     /// What it would take away from younger actors. Nothing where it could not be granted anyway.
     fn wounds(&self, holder: Holder, members: &[Member], terms: &Terms) -> Wounds {
         if terms.policy != Policy::WoundWait || terms.wait == Span::ZERO {
@@ -234,8 +241,7 @@ impl LockTable {
             let frozen = members.iter().any(|member| self.freezes.cover(&member.name));
             return Some(if frozen { Reply::Rejected(Rejection::Frozen) } else { Reply::Busy });
         }
-        let session = self.sessions.get(&holder.session)?;
-        if session.waits.len() >= self.limits.waits_per_session_max {
+        if !self.may_wait_more(holder.session, members.len()) {
             return Some(Reply::Rejected(Rejection::TooManyWaits));
         }
         let queue_is_full = |member: &Member| {

@@ -10,7 +10,6 @@ use alloc::vec::Vec;
 
 use super::{Call, HoldRef, Mode, Policy, Terms};
 use crate::event::Event;
-use crate::id::SessionId;
 use crate::name::{LockName, Names};
 use crate::outcome::{CycleLink, Outcome, Rejection};
 use crate::table::LockTable;
@@ -36,11 +35,13 @@ impl LockTable {
             return outcome;
         }
         let name = meant.name.clone();
-        let resource = self.resources.get(&name);
-        let hold = resource.and_then(|resource| resource.meant_by(call.session, &meant));
-        let Some(hold) = hold else {
-            let reply = Reply::Rejected(Rejection::NotHeld);
-            return self.refuse(&call, question, Names::One(name), reply, events);
+        let resource = self.resources.get(&name).ok_or(Rejection::NotHeld);
+        let hold = match resource.and_then(|resource| resource.meant_by(call.session, &meant)) {
+            Ok(hold) => hold,
+            Err(rejection) => {
+                let reply = Reply::Rejected(rejection);
+                return self.refuse(&call, question, Names::One(name), reply, events);
+            }
         };
         let key = hold.key();
         match (hold.mode, to) {
@@ -109,7 +110,7 @@ impl LockTable {
                 return self.answer(call, question, Reply::Busy);
             }
             () if terms.wait == Span::ZERO => Some(Reply::Rejected(Rejection::Frozen)),
-            () if self.waits_are_full(call.session) => {
+            () if !self.may_wait_more(call.session, 1) => {
                 Some(Reply::Rejected(Rejection::TooManyWaits))
             }
             () => self.cycle_of_upgrade(holder, name, converts, terms.policy).map(Reply::Deadlock),
@@ -119,11 +120,6 @@ impl LockTable {
         }
         let wanted = [(name, Mode::Exclusive)].into_iter();
         self.enter_queues(holder, wanted, terms, question, Some(converts), events)
-    }
-
-    fn waits_are_full(&self, session: SessionId) -> bool {
-        let waits = self.sessions.get(&session).map_or(0, |session| session.waits.len());
-        waits >= self.limits.waits_per_session_max
     }
 
     /// Two that convert one resource wait for each other, whatever they wish; other cycles are looked

@@ -84,7 +84,13 @@ impl LockTable {
         let resource = self.resources.get(name).ok_or(Rejection::NotHeld)?;
         let held = resource.holds().find(|hold| hold.token == token);
         let from = held.ok_or(Rejection::NotHeld)?.key();
+        let lost = token;
         let token = self.hand_over(name, from, to, events)?;
+        // Unlike a holder that hands over by itself, this one does not know: it has lost the lock.
+        let losses_max = self.limits.remembered_losses_max;
+        if let Some(session) = self.sessions.get_mut(&from.0) {
+            session.remember_loss(lost, losses_max);
+        }
         Ok(Intervened::Transferred { token })
     }
 

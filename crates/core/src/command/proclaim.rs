@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use super::{Call, HoldRef};
 use crate::event::Event;
-use crate::outcome::{Outcome, Rejection};
+use crate::outcome::Outcome;
 use crate::table::LockTable;
 use crate::table::answers::{Question, Reply};
 
@@ -21,8 +21,9 @@ impl LockTable {
         if let Some(outcome) = self.recall(&call, &question) {
             return outcome;
         }
-        let Some(hold) = self.meant_by(&call, &meant) else {
-            return self.answer(&call, question, Reply::Rejected(Rejection::NotHeld));
+        let hold = match self.meant_by(&call, &meant) {
+            Ok(hold) => hold,
+            Err(rejection) => return self.answer(&call, question, Reply::Rejected(rejection)),
         };
         hold.proclaim(metadata.clone());
         let HoldRef { name, token, .. } = meant;

@@ -12,11 +12,12 @@ use alloc::vec::Vec;
 
 use super::{Call, HoldRef, Mode};
 use crate::event::Event;
-use crate::outcome::{Outcome, ReleaseAnswer};
+use crate::name::{LockName, Names};
+use crate::outcome::{Outcome, Rejection, ReleaseAnswer};
 use crate::table::LockTable;
 use crate::table::answers::{Question, Reply};
 use crate::table::ended::End;
-use crate::table::hold::HoldKey;
+use crate::table::hold::{Hold, HoldKey};
 
 impl LockTable {
     pub(crate) fn release(
@@ -32,12 +33,18 @@ impl LockTable {
         if let Some(outcome) = self.recall(&call, &question) {
             return outcome;
         }
-        let Some(key) = self.hold_to_release(&call, &meant) else {
-            let answer = self.release_of_nothing(&call, &meant);
-            return self.answer(&call, question, Reply::Release(answer));
+        let (key, is_entered_again) = match self.hold_to_release(&call, &meant) {
+            Ok(hold) => (hold.key(), hold.reentries() > 0),
+            Err(Rejection::NotHeld) => {
+                let answer = self.release_of_nothing(&call, &meant);
+                return self.answer(&call, question, Reply::Release(answer));
+            }
+            Err(rejection) => {
+                let reply = Reply::Rejected(rejection);
+                return self.refuse(&call, question, Names::One(meant.name), reply, events);
+            }
         };
-        let hold = self.resources.get_mut(&meant.name).and_then(|held| held.hold_mut(key));
-        let left = hold.and_then(|hold| hold.leave());
+        let left = if is_entered_again { self.leave(&meant.name, key) } else { None };
         #[cfg(feature = "planted")]
         let left = left.filter(|_| !crate::planted::Bug::ReentryNotCounted.is_active());
         let answer = match left {
@@ -50,19 +57,24 @@ impl LockTable {
         self.answer(&call, question, Reply::Release(answer))
     }
 
-    fn hold_to_release(&self, call: &Call, meant: &HoldRef) -> Option<HoldKey> {
-        let resource = self.resources.get(&meant.name)?;
+    /// Leaves a hold once that was entered again.
+    fn leave(&mut self, name: &LockName, key: HoldKey) -> Option<u32> {
+        self.resources.get_mut(name)?.hold_mut(key)?.leave()
+    }
+
+    fn hold_to_release(&self, call: &Call, meant: &HoldRef) -> Result<&Hold, Rejection> {
+        let resource = self.resources.get(&meant.name).ok_or(Rejection::NotHeld)?;
         #[cfg(feature = "planted")]
         if crate::planted::Bug::ReleaseIgnoresToken.is_active()
             && let Some(hold) = resource.holds().find(|hold| hold.session == call.session)
         {
-            return Some(hold.key());
+            return Ok(hold);
         }
         #[cfg(feature = "planted")]
         if crate::planted::Bug::ReleaseIgnoresSession.is_active() {
-            return resource.holds().next().map(|hold| hold.key());
+            return resource.holds().next().ok_or(Rejection::NotHeld);
         }
-        resource.meant_by(call.session, meant).map(|hold| hold.key())
+        resource.meant_by(call.session, meant)
     }
 
     /// The session does not hold that: why not?
@@ -81,7 +93,7 @@ impl LockTable {
             ReleaseAnswer::NotOwner
         } else if session.lost(token) {
             ReleaseAnswer::Expired
-        } else if !was_granted || token.0 <= session.opened_at_token {
+        } else if !was_granted || token.0 <= session.below_own_tokens {
             ReleaseAnswer::NotOwner
         } else {
             ReleaseAnswer::AlreadyReleased

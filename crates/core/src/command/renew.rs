@@ -4,7 +4,7 @@
 //! One that has ended stays so: the token does not match anything any more.
 
 use super::{Call, HoldRef};
-use crate::outcome::{Outcome, Rejection};
+use crate::outcome::Outcome;
 use crate::table::LockTable;
 use crate::table::answers::{Question, Reply};
 use crate::table::deadlines::Due;
@@ -17,15 +17,17 @@ impl LockTable {
             return outcome;
         }
         let now = self.now;
-        let Some(hold) = self.meant_by(&call, &meant) else {
-            #[cfg(feature = "planted")]
-            if crate::planted::Bug::RenewOfLostHold.is_active()
-                && self.sessions.get(&call.session).is_some_and(|session| session.lost(meant.token))
-            {
-                let deadline = Some(self.now.after(ttl.unwrap_or(Span::from_secs(30))));
-                return self.answer(&call, question, Reply::Renewed { deadline });
-            }
-            return self.answer(&call, question, Reply::Rejected(Rejection::NotHeld));
+        #[cfg(feature = "planted")]
+        if crate::planted::Bug::RenewOfLostHold.is_active()
+            && self.meant_by(&call, &meant).is_err()
+            && self.sessions.get(&call.session).is_some_and(|session| session.lost(meant.token))
+        {
+            let deadline = Some(self.now.after(ttl.unwrap_or(Span::from_secs(30))));
+            return self.answer(&call, question, Reply::Renewed { deadline });
+        }
+        let hold = match self.meant_by(&call, &meant) {
+            Ok(hold) => hold,
+            Err(rejection) => return self.answer(&call, question, Reply::Rejected(rejection)),
         };
         let due = Due::Hold(hold.session, hold.request, hold.token);
         let before = hold.deadline();

@@ -15,14 +15,15 @@ impl LockTable {
     /// next in line only when all have been worked off: nothing is granted to one that ends with the
     /// same tick.
     pub(crate) fn tick(&mut self, events: &mut Vec<Event>) -> Outcome {
-        for _ in 0..self.limits.expiries_per_tick_max {
-            match self.deadlines.first_due(self.now) {
-                None => break,
-                Some(Due::Session(session)) => self.expire_session(session, events),
-                Some(Due::Hold(session, request, token)) => {
+        while let Some(due) = self.deadlines.first_due(self.now)
+            && self.may_end_one_more()
+        {
+            match due {
+                Due::Session(session) => self.expire_session(session, events),
+                Due::Hold(session, request, token) => {
                     self.expire_hold(session, request, token, events);
                 }
-                Some(Due::Wait(session, request)) => {
+                Due::Wait(session, request) => {
                     self.end_wait(session, request, Reply::TimedOut, events);
                 }
             }
@@ -30,9 +31,10 @@ impl LockTable {
             self.deadlines
                 .forget_first_due_of_the_dead(self.now, |id| self.sessions.contains_key(&id));
         }
-        for _ in 0..self.limits.expiries_per_tick_max {
-            let due = self.closed.first().filter(|(until, _)| *until <= self.now).cloned();
-            let Some((_, name)) = due else { break };
+        while let Some((until, name)) = self.closed.first().cloned()
+            && until <= self.now
+            && self.may_end_one_more()
+        {
             self.reopen(&name, events);
         }
         while let Some(prefix) = self.freezes.first_due(self.now) {

@@ -29,7 +29,7 @@ impl LockTable {
             return outcome;
         }
         let key = self.meant_by(&call, &meant).map(|hold| hold.key());
-        let reply = match key.ok_or(Rejection::NotHeld) {
+        let reply = match key {
             Ok(key) => self.hand_over(&name, key, to, events),
             Err(rejection) => Err(rejection),
         };

@@ -54,6 +54,7 @@ impl LockTable {
             events.clear();
         }
         // Nobody is left to be promoted; what is not used any more goes.
+        self.endings_left = usize::MAX;
         self.promote_freed(true, &mut events);
         self.last_token = self.last_token.max(token_floor);
         self.applied_index = self.applied_index.max(index);

@@ -33,10 +33,12 @@ impl LockTable {
         let mut tokens = BTreeSet::new();
         let mut deadlines = Deadlines::default();
         let (mut hold_count, mut place_count) = (0, 0);
+        let (mut conversions, mut converted) = (0, 0);
         for (id, session) in self.sessions.iter() {
             self.check_session(session)?;
             deadlines.insert(session.deadline, Due::Session(*id));
             hold_count += session.hold_count();
+            conversions += session.conversions();
             ensure!(session.waits.are_indexed(), "{} misplaces its waits", session.public);
             for (request, wait) in session.waits.iter() {
                 self.check_wait(*id, request, wait)?;
@@ -54,7 +56,9 @@ impl LockTable {
             closed.extend(resource.closed_until().map(|until| (until, name.clone())));
             waiters += resource.waiter_count();
             holders += resource.holder_count();
+            converted += resource.holds().filter(|hold| hold.converted_by().is_some()).count();
         }
+        ensure!(conversions == converted, "a session has converted what it does not hold");
         ensure!(hold_count == holders, "a session holds what is not held by it");
         ensure!(place_count == waiters, "a session waits where it does not stand");
         ensure!(waiters == self.waiter_count, "{waiters} wait, counted {}", self.waiter_count);
@@ -72,7 +76,7 @@ impl LockTable {
         let public = session.public;
         ensure!(session.opened_at <= self.now, "session {public} was opened in the future");
         ensure!(
-            session.opened_at_token <= self.last_token
+            session.below_own_tokens <= self.last_token
                 && session.losses().iter().all(|token| token.0 <= self.last_token),
             "session {public} knows a token that was not granted yet"
         );
@@ -207,8 +211,12 @@ impl LockTable {
             session.held_by(hold.request).contains(name),
             "the holder of {name} does not know it"
         );
-        // A reader may join a run that began before its session.
-        let lowest = if hold.mode == Mode::Shared { 0 } else { session.opened_at_token };
+        ensure!(
+            hold.converted_by().is_none_or(|it| session.converted_by(it) == Some(hold.request)),
+            "the holder of {name} does not know by what it was converted"
+        );
+        // Older snapshots do not know that a reader may have joined a run that began before its session.
+        let lowest = if hold.mode == Mode::Shared { 0 } else { session.below_own_tokens };
         ensure!(
             lowest < hold.token.0 && hold.token.0 <= self.last_token,
             "{name} is held under token {}, which was not granted to its session",
@@ -237,12 +245,16 @@ impl LockTable {
         }
         ensure!(counts == queue.counts(), "the queue of {name} is miscounted");
         let next = queue.first().map(|(ticket, _)| ticket);
-        // The first in line waits for something: else it would have been granted.
+        // The first in line waits for something: else it would have been granted. One who is due may have
+        // to wait for the tick that ends it.
         if let Some((_, waiter)) = queue.first()
-            && let Some(wait) = self.known(name, waiter.session)?.waits.get(waiter.request)
+            && let session = self.known(name, waiter.session)?
+            && let Some(wait) = session.waits.get(waiter.request)
         {
             let places = wait.places.as_slice().iter();
             let admitted = wait.converts.is_none()
+                && session.deadline > self.now
+                && wait.deadline > self.now
                 && places.clone().all(|place| self.admits_waiter(&place.name, place.ticket));
             ensure!(!admitted, "{name} could be granted to the first in line, {next:?}");
         }

@@ -30,6 +30,7 @@ impl LockTable {
         }
         if let Some(session) = self.sessions.get_mut(&key.0) {
             session.remove_hold(key.1, name);
+            session.forget_conversion(hold.converted_by());
         }
         self.forget_hold_deadline(&hold);
         if let Some((id, request)) = conversion

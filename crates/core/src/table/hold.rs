@@ -138,8 +138,9 @@ impl Hold {
         Some(reentries)
     }
 
-    pub(crate) fn note_conversion(&mut self, convert: RequestId) {
-        self.extras_mut().converted_by = Some(convert);
+    /// Returns the request that it was converted by before.
+    pub(crate) fn note_conversion(&mut self, convert: RequestId) -> Option<RequestId> {
+        self.extras_mut().converted_by.replace(convert)
     }
 
     pub(crate) fn proclaim(&mut self, metadata: Box<[u8]>) {

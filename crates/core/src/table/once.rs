@@ -172,8 +172,8 @@ impl LockTable {
         }
     }
 
-    /// What a session holds by that request: an acquire, a re-entry or a convert. The latter two are
-    /// known by their answer, which is there as long as their sender wants it.
+    /// What a session holds by that request: an acquire, a re-entry or a convert. A re-entry is known by its
+    /// answer, which is there as long as its sender wants it.
     fn grants_by(&self, id: SessionId, request: RequestId) -> Box<[Grant]> {
         let session = self.sessions.get(&id);
         let answer = session.and_then(|session| session.answers.get(request));
@@ -182,10 +182,28 @@ impl LockTable {
                 Question::Acquire { name } | Question::Convert { name, .. },
                 Reply::Reentered { acquire } | Reply::Converted { acquire },
             )) => (*acquire, name),
-            _ => return self.grants_of(id, request),
+            _ => match session.and_then(|session| session.converted_by(request)) {
+                Some(acquire) => return self.grants_converted_by(id, acquire, request),
+                None => return self.grants_of(id, request),
+            },
         };
         let grants = self.grants_of(id, acquire).into_iter();
         grants.filter(|grant| grant.name == *name).collect()
+    }
+
+    /// What of that acquire a convert has made exclusive.
+    fn grants_converted_by(
+        &self,
+        id: SessionId,
+        acquire: RequestId,
+        convert: RequestId,
+    ) -> Box<[Grant]> {
+        let is_meant = |grant: &Grant| {
+            let resource = self.resources.get(&grant.name);
+            let hold = resource.and_then(|resource| resource.hold((id, acquire)));
+            hold.is_some_and(|hold| hold.converted_by() == Some(convert))
+        };
+        self.grants_of(id, acquire).into_iter().filter(is_meant).collect()
     }
 
     /// What a session holds by that acquire.

@@ -34,6 +34,9 @@ enum Next {
 impl LockTable {
     /// Gives what has become free to the next in line. In a tick a due session that comes up is ended
     /// rather than granted a lock that the next tick would take away; what it held is freed as well.
+    ///
+    /// One command passes over a bounded number of those who are due. A line with more of them at its head
+    /// stops there: their deadlines are due, so the ticks that follow end them, and go on with the line.
     pub(crate) fn promote_freed(&mut self, in_tick: bool, events: &mut Vec<Event>) {
         while !self.freed.is_empty() {
             for name in core::mem::take(&mut self.freed) {
@@ -70,7 +73,12 @@ impl LockTable {
             if !self.admits(name, resource, mode, ahead, converts) {
                 return;
             }
-            match self.next_for(id, request, name, in_tick) {
+            let next = self.next_for(id, request, name, in_tick);
+            let is_due = matches!(next, Next::EndWait(Reply::TimedOut) | Next::EndSession);
+            if is_due && !self.may_end_one_more() {
+                return;
+            }
+            match next {
                 Next::Grant => {
                     self.grant_wait(id, request, events);
                     #[cfg(feature = "planted")]
@@ -211,20 +219,24 @@ impl LockTable {
             self.deadlines.insert(deadline, Due::Hold(id, request, token));
         }
         // The text that the table has already, not another copy of it.
-        let name = match self.resources.get_key_value(name) {
-            Some((name, _)) => name.clone(),
-            None => name.clone(),
-        };
-        match self.resources.get_mut(&name) {
-            Some(resource) => resource.add_hold(hold),
+        let known = self.resources.get_key_value(name).map(|(name, _)| name.clone());
+        let name = match known {
+            Some(known) => {
+                if let Some(resource) = self.resources.get_mut(&known) {
+                    resource.add_hold(hold);
+                }
+                known
+            }
             None => {
                 self.resources.insert(name.clone(), Resource::held(hold));
+                name.clone()
             }
-        }
+        };
         let mut session_deadline = self.now;
         if let Some(session) = self.sessions.get_mut(&id) {
             session_deadline = session.deadline;
             session.add_hold(request, name.clone());
+            session.note_token(token);
         }
         events.push(Event::Granted {
             name: name.clone(),
@@ -255,7 +267,7 @@ impl LockTable {
         let Some(hold) = hold else { return Outcome::Rejected(Rejection::NotHeld) };
         let before = core::mem::replace(&mut hold.token, token);
         hold.mode = Mode::Exclusive;
-        hold.note_conversion(convert);
+        let converted_before = hold.note_conversion(convert);
         let deadline = hold.deadline();
         if let Some(deadline) = deadline {
             self.deadlines.remove(deadline, Due::Hold(key.0, key.1, before));
@@ -271,6 +283,7 @@ impl LockTable {
             session_deadline = session.deadline;
             let question = Question::Convert { name: name.clone(), token: before };
             session.answers.keep(convert, question, Reply::Converted { acquire: key.1 });
+            session.note_conversion(convert, key.1, converted_before);
         }
         let mode = Mode::Exclusive;
         let (session, request) = key;

@@ -11,6 +11,7 @@ use super::hold::{Actor, Hold, HoldKey};
 use super::queue::WaitQueue;
 use crate::command::{HoldRef, Mode};
 use crate::id::{FenceToken, RequestId, SessionId};
+use crate::outcome::Rejection;
 use crate::time::LogicalTime;
 
 #[derive(Clone, Debug, Default)]
@@ -135,12 +136,19 @@ impl Resource {
         one.into_iter().chain(many.into_iter().flatten())
     }
 
-    /// The hold that a session means.
-    pub(crate) fn meant_by(&self, session: SessionId, meant: &HoldRef) -> Option<&Hold> {
-        self.holds_of(session).find(|hold| {
-            hold.token == meant.token
-                && (meant.acquire == RequestId(0) || hold.request == meant.acquire)
-        })
+    /// The hold that a session means. It is not guessed: of several shared ones, which have one token, any
+    /// could be that of another task.
+    pub(crate) fn meant_by(&self, session: SessionId, meant: &HoldRef) -> Result<&Hold, Rejection> {
+        if meant.acquire != RequestId(0) {
+            let hold = self.hold((session, meant.acquire));
+            return hold.filter(|hold| hold.token == meant.token).ok_or(Rejection::NotHeld);
+        }
+        let mut candidates = self.holds_of(session).filter(|hold| hold.token == meant.token);
+        match (candidates.next(), candidates.next()) {
+            (None, _) => Err(Rejection::NotHeld),
+            (Some(only), None) => Ok(only),
+            (Some(_), Some(_)) => Err(Rejection::AmbiguousHold),
+        }
     }
 
     pub(crate) fn hold_of(&self, actor: Actor) -> Option<&Hold> {

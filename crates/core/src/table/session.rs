@@ -1,6 +1,6 @@
 //! A session: one client, as the table knows it.
 
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeMap, BTreeSet};
 
 use super::answers::{Answers, Reply};
 use super::dense::DenseMap;
@@ -23,8 +23,9 @@ pub(crate) struct Session {
     pub(crate) linger: Span,
     pub(crate) owner: Owner,
     pub(crate) opened_at: LogicalTime,
-    /// The highest token when it was opened: none of its own is as low.
-    pub(crate) opened_at_token: u64,
+    /// None of its own tokens was as low: the highest when it was opened, or below that of a run of readers
+    /// which began earlier and which it joined.
+    pub(crate) below_own_tokens: u64,
     pub(crate) deadline: LogicalTime,
     /// The deadline was moved by a new leader since the session was last heard of.
     pub(crate) graced: bool,
@@ -33,6 +34,8 @@ pub(crate) struct Session {
     /// What it holds, by the acquire's request id.
     holds: DenseMap<RequestId, Names>,
     hold_count: usize,
+    /// The acquires of holds that have become exclusive, by the requests that did that.
+    conversions: BTreeMap<RequestId, RequestId>,
     /// What it waits for, by the request id.
     pub(crate) waits: Waits,
     pub(crate) answers: Answers,
@@ -49,12 +52,13 @@ impl Session {
             linger: open.linger,
             owner: open.owner,
             opened_at: now,
-            opened_at_token: last_token,
+            below_own_tokens: last_token,
             deadline: now.after(open.ttl),
             graced: false,
             lingering: false,
             holds: DenseMap::default(),
             hold_count: 0,
+            conversions: BTreeMap::new(),
             waits: Waits::default(),
             answers: Answers::default(),
             losses: BTreeSet::new(),
@@ -100,6 +104,24 @@ impl Session {
         }
     }
 
+    /// A hold was made exclusive by this request, and before by that one.
+    pub(crate) fn note_conversion(
+        &mut self,
+        convert: RequestId,
+        acquire: RequestId,
+        before: Option<RequestId>,
+    ) {
+        self.forget_conversion(before);
+        self.conversions.insert(convert, acquire);
+    }
+
+    /// The hold that was made exclusive by this request is no more.
+    pub(crate) fn forget_conversion(&mut self, convert: Option<RequestId>) {
+        if let Some(convert) = convert {
+            self.conversions.remove(&convert);
+        }
+    }
+
     /// What it holds by one acquire.
     pub(crate) fn held_by(&self, request: RequestId) -> &[LockName] {
         self.holds.get(&request).map_or(&[], Names::as_slice)
@@ -114,8 +136,17 @@ impl Session {
     pub(crate) fn acquire_of(&self, request: RequestId) -> RequestId {
         match self.answers.get(request).map(|answer| &answer.reply) {
             Some(Reply::Reentered { acquire } | Reply::Converted { acquire }) => *acquire,
-            _ => request,
+            _ => self.converted_by(request).unwrap_or(request),
         }
+    }
+
+    /// The acquire of the hold that this request made exclusive, wherever the mark stands.
+    pub(crate) fn converted_by(&self, convert: RequestId) -> Option<RequestId> {
+        self.conversions.get(&convert).copied()
+    }
+
+    pub(crate) fn conversions(&self) -> usize {
+        self.conversions.len()
     }
 
     /// All that it holds, by the acquires.
@@ -125,6 +156,11 @@ impl Session {
 
     pub(crate) fn hold_count(&self) -> usize {
         self.hold_count
+    }
+
+    /// It was granted something under this token.
+    pub(crate) fn note_token(&mut self, token: FenceToken) {
+        self.below_own_tokens = self.below_own_tokens.min(token.0.saturating_sub(1));
     }
 
     /// A hold of it ended on its own. Only the latest are remembered.

@@ -11,17 +11,21 @@ pub(crate) struct Waits {
     /// Boxed, so that a long list of them is quick to walk through.
     by_request: BTreeMap<RequestId, Box<Wait>>,
     by_actor: BTreeSet<(ActorId, RequestId)>,
+    /// In how many places it stands by all of them.
+    place_count: usize,
 }
 
 impl Waits {
     pub(crate) fn insert(&mut self, request: RequestId, wait: Wait) {
         self.by_actor.insert((wait.actor, request));
+        self.place_count += wait.places.as_slice().len();
         self.by_request.insert(request, Box::new(wait));
     }
 
     pub(crate) fn remove(&mut self, request: RequestId) -> Option<Box<Wait>> {
         let wait = self.by_request.remove(&request)?;
         self.by_actor.remove(&(wait.actor, request));
+        self.place_count -= wait.places.as_slice().len();
         Some(wait)
     }
 
@@ -48,13 +52,19 @@ impl Waits {
         self.by_request.len()
     }
 
+    pub(crate) fn place_count(&self) -> usize {
+        self.place_count
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.by_request.is_empty()
     }
 
-    /// Is each wait known by its actor, and nothing else?
+    /// Is each wait known by its actor, and nothing else? Are its places counted?
     pub(crate) fn are_indexed(&self) -> bool {
-        self.by_actor.len() == self.by_request.len()
+        let places = self.iter().map(|(_, wait)| wait.places.as_slice().len());
+        places.sum::<usize>() == self.place_count
+            && self.by_actor.len() == self.by_request.len()
             && self.iter().all(|(request, wait)| self.by_actor.contains(&(wait.actor, request)))
     }
 }

@@ -36,6 +36,7 @@ pub(super) fn rejected(rejection: Rejection) -> Failure {
         Rejection::UnknownSession => Reason::UnknownSession,
         Rejection::SessionExists => Reason::SessionExists,
         Rejection::NotHeld => Reason::NotHeld,
+        Rejection::AmbiguousHold => Reason::AmbiguousHold,
         Rejection::TooManySessions => Reason::TooManySessions,
         Rejection::TooManyHolds => Reason::TooManyHolds,
         Rejection::TooManyWaits => Reason::TooManyWaits,

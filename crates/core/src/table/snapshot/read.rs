@@ -136,6 +136,9 @@ impl LockTable {
         }
         if let Some(session) = self.sessions.get_mut(&hold.session) {
             session.add_hold(hold.request, name.clone());
+            if let Some(convert) = hold.converted_by() {
+                session.note_conversion(convert, hold.request, None);
+            }
         }
         self.resources.change_or_add(name, |resource| resource.add_hold(hold));
     }

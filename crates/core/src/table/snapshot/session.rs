@@ -18,7 +18,7 @@ pub(super) fn write(session: &Session, sink: &mut impl Sink) {
     sink.varint(session.linger.as_ms());
     session.owner.encode(sink);
     sink.varint(session.opened_at.as_ms());
-    sink.varint(session.opened_at_token);
+    sink.varint(session.below_own_tokens);
     sink.varint(session.deadline.as_ms());
     sink.u8(u8::from(session.connected));
     sink.u8(u8::from(session.graced));
@@ -45,8 +45,8 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Result<Session, DecodeError> {
         owner: Owner::decode(reader)?,
     };
     let opened_at = LogicalTime::from_ms(reader.varint()?);
-    let opened_at_token = reader.varint()?;
-    let mut session = Session::new(open, opened_at, opened_at_token);
+    let below_own_tokens = reader.varint()?;
+    let mut session = Session::new(open, opened_at, below_own_tokens);
     session.deadline = LogicalTime::from_ms(reader.varint()?);
     session.connected = reader.bool("session")?;
     session.graced = reader.bool("session")?;
