@@ -14,6 +14,7 @@ use holdfast_core::{
 
 const HELD: u64 = 500_000;
 const SESSIONS: u64 = 100;
+const MANY_SESSIONS: u64 = 1_000_000;
 const PAIRS: u64 = 200_000;
 const ROUNDS: usize = 5;
 
@@ -104,7 +105,43 @@ fn name(number: u64) -> LockName {
     LockName::new(&format!("wallet:user_{number:08}")).unwrap()
 }
 
+/// A million sessions that end in the same moment, a bounded number in each tick.
+fn mass_expiry() {
+    let mut world = World::new();
+    let started = Instant::now();
+    for number in 0..MANY_SESSIONS {
+        // Ids are random.
+        let id = u128::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
+        world.apply(Command::OpenSession(OpenSession {
+            session: SessionId(id | 1 << 127),
+            public: PublicSessionId(id as u64),
+            stream: None,
+            ttl: Span::from_secs(180),
+            linger: Span::from_secs(180),
+            owner: Owner::default(),
+        }));
+    }
+    println!("{MANY_SESSIONS} sessions opened: {} ns each", per(started, MANY_SESSIONS));
+    let started = Instant::now();
+    let (mut ticks, mut longest) = (0, Duration::ZERO);
+    while world.table.session_count() > SESSIONS as usize {
+        let tick = Instant::now();
+        let (index, now) = (LogIndex(world.index), LogicalTime::from_ms(1_000_000));
+        world.events.clear();
+        world.table.apply(index, now, Command::Tick, &mut world.events);
+        ticks += 1;
+        longest = longest.max(tick.elapsed());
+    }
+    let each = per(started, MANY_SESSIONS);
+    println!("ended in {ticks} ticks: {each} ns for each session, longest tick {longest:?}");
+}
+
+fn per(started: Instant, count: u64) -> u128 {
+    started.elapsed().as_nanos() / u128::from(count)
+}
+
 fn main() {
+    mass_expiry();
     let mut world = World::new();
     world.pairs("empty table");
     let started = Instant::now();
@@ -114,11 +151,11 @@ fn main() {
         let held = LockName::new(&format!("wallet:user_{:08}x", number * 33)).unwrap();
         tokens.push((held.clone(), world.acquire(number % SESSIONS, held)));
     }
-    println!("{HELD} acquired: {} ns each", started.elapsed().as_nanos() / u128::from(HELD));
+    println!("{HELD} acquired: {} ns each", per(started, HELD));
     world.pairs("500,000 held");
     let started = Instant::now();
     for (number, (name, token)) in (0..HELD).zip(tokens) {
         world.release(number % SESSIONS, name, token);
     }
-    println!("{HELD} released: {} ns each", started.elapsed().as_nanos() / u128::from(HELD));
+    println!("{HELD} released: {} ns each", per(started, HELD));
 }

@@ -129,7 +129,13 @@ impl Consensus {
         };
         raft_config.validate().map_err(|error| error.to_string())?;
         let members = to_conf_state(members);
-        let store = Store { log, members, offered: None, snapshot_wanted: Cell::new(false) };
+        let store = Store {
+            log,
+            members,
+            offered: None,
+            is_fetched: Cell::new(false),
+            snapshot_wanted: Cell::new(false),
+        };
         let logger = slog::Logger::root(slog::Discard, slog::o!());
         let raft = RawNode::new(&raft_config, store, &logger).map_err(|error| error.to_string())?;
         Ok(Consensus { raft, here: config.node, ready: None, unwritten: None })
@@ -303,6 +309,13 @@ impl Consensus {
         metadata.term = file.term;
         metadata.set_conf_state(to_conf_state(members));
         store.offered = Some(snapshot);
+        store.is_fetched.set(false);
+    }
+
+    /// There is a snapshot for a follower, and consensus has not sent it.
+    pub(crate) fn has_unsent_snapshot(&self) -> bool {
+        let store = self.raft.store();
+        store.offered.is_some() && !store.is_fetched.get()
     }
 
     pub(crate) fn withdraw_snapshot(&mut self) {

@@ -52,6 +52,8 @@ pub struct Replica {
     snapshot_requested: bool,
     /// Offered to a follower that lags; it has not been said yet whether it arrived.
     snapshot_in_flight: Option<u64>,
+    /// For how long the one that is offered has not been sent.
+    snapshot_unsent_ticks: u64,
     unfinished: Option<snapshots::Unfinished>,
     /// Who wants a backup, for which one that is under way is too old.
     backups_wanted: Vec<Ticket>,
@@ -145,6 +147,7 @@ impl Replica {
             snapshot_under_way: false,
             snapshot_requested: false,
             snapshot_in_flight: None,
+            snapshot_unsent_ticks: 0,
             unfinished: None,
             backups_wanted: Vec::new(),
             log_bytes_at_snapshot: 0,
@@ -213,6 +216,7 @@ impl Replica {
         }
         self.reads.age(elapsed.ticks);
         self.count_ticks(elapsed.ticks);
+        self.withdraw_unsent_snapshot(elapsed.ticks);
         if let (true, Some(stamp)) = (elapsed.stalled, self.clock.stamp()) {
             // What waits in the sockets is heard first.
             self.expire_not_before = stamp.after(self.config.grace);

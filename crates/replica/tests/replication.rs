@@ -291,6 +291,34 @@ fn a_snapshot_that_is_lost_on_its_way_is_sent_again() {
 }
 
 #[test]
+fn a_snapshot_for_one_who_went_away_does_not_stay_in_memory() {
+    let mut cluster = Cluster::with_snapshots_every(3, 20);
+    cluster.commit(open(ALICE, 60_000));
+    let away = NodeId(if cluster.leader() == Some(NodeId(3)) { 2 } else { 3 });
+    cluster.kill(away);
+    for n in 0..100 {
+        cluster.acquire(ALICE, &format!("lock-{n}"));
+    }
+    let leader = cluster.leader().unwrap();
+    cluster.run_until("the leader's own are saved", |cluster| {
+        !cluster.replica(leader).is_writing_snapshot()
+    });
+    cluster.start(away);
+    // It is written a few entries a turn; the follower is gone before it is done.
+    cluster.run_until("a snapshot is written", |cluster| {
+        cluster.replica(leader).is_writing_snapshot()
+    });
+    cluster.kill(away);
+    cluster.run_until("it is written", |cluster| !cluster.replica(leader).is_writing_snapshot());
+    assert!(cluster.replica(leader).has_unsent_snapshot());
+    cluster.run_for(ms(10_000));
+    assert!(!cluster.replica(leader).has_unsent_snapshot());
+    cluster.start(away);
+    cluster.run_for(ms(3_000));
+    assert_eq!(cluster.replica(away).table().lock_count(), 100);
+}
+
+#[test]
 fn a_replica_that_pins_the_log_takes_a_snapshot_when_asked() {
     let mut cluster = Cluster::new(3);
     cluster.commit(open(ALICE, 60_000));

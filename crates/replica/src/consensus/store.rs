@@ -13,6 +13,8 @@ pub(super) struct Store {
     pub(super) log: LogStore,
     pub(super) members: ConfState,
     pub(super) offered: Option<Snapshot>,
+    /// It is on its way; how that went will be reported.
+    pub(super) is_fetched: Cell<bool>,
     pub(super) snapshot_wanted: Cell<bool>,
 }
 
@@ -54,7 +56,10 @@ impl raft::Storage for Store {
                 && from_conf_state(members).role(NodeId(to)).is_some()
         };
         match self.offered.as_ref().filter(usable) {
-            Some(snapshot) => Ok(snapshot.clone()),
+            Some(snapshot) => {
+                self.is_fetched.set(true);
+                Ok(snapshot.clone())
+            }
             None => {
                 self.snapshot_wanted.set(true);
                 Err(raft::Error::Store(StorageError::SnapshotTemporarilyUnavailable))

@@ -89,6 +89,23 @@ impl Replica {
         }
     }
 
+    /// There is a snapshot in memory for a follower, and it has not been sent.
+    pub fn has_unsent_snapshot(&self) -> bool {
+        self.consensus.has_unsent_snapshot()
+    }
+
+    /// The follower for which it was written is gone: it would lie in memory until that comes back. Then
+    /// consensus asks for another one, which shows more.
+    pub(super) fn withdraw_unsent_snapshot(&mut self, ticks: u64) {
+        if !self.consensus.has_unsent_snapshot() {
+            return;
+        }
+        self.snapshot_unsent_ticks += ticks;
+        if self.snapshot_unsent_ticks >= 2 * self.config.election_ticks.1 as u64 {
+            self.withdraw_snapshot();
+        }
+    }
+
     /// Nobody lags any more for whom this replica would be responsible.
     pub(super) fn withdraw_snapshot(&mut self) {
         self.consensus.withdraw_snapshot();
@@ -126,6 +143,7 @@ impl Replica {
         let file = SnapshotFile { index: written.index, term: written.term, data: bytes.into() };
         if written.to_offer && self.consensus.is_leader() {
             self.consensus.offer_snapshot(file.clone(), &written.configuration);
+            self.snapshot_unsent_ticks = 0;
         }
         for ticket in written.backups {
             let (cluster, at, file) = (written.cluster, written.logical_time, file.clone());
