@@ -14,6 +14,8 @@ use crate::probe::Probe;
 
 const FRAME: usize = 1_000;
 const QUIET: Duration = Duration::from_secs(10);
+/// The probe goes on all the time.
+const LAG_OF_ONE_WHO_IS_BACK: u64 = 100;
 const TTL_MS: u64 = 3_600_000;
 
 #[derive(Debug, Args)]
@@ -25,11 +27,14 @@ pub(crate) struct CapacityArgs {
     /// After how many log entries each node takes a snapshot; usually so many that none is taken.
     #[arg(long, default_value_t = 100_000_000)]
     snapshot_every: u64,
+    /// One node is away while the locks are taken, so that it must be sent a snapshot of them.
+    #[arg(long)]
+    away: bool,
 }
 
 pub(crate) async fn run(binary: &Path, args: CapacityArgs) -> Outcome {
     let settings = format!("snapshot_every_entries = {}", args.snapshot_every);
-    let cluster = Cluster::start(binary, &settings).await?;
+    let mut cluster = Cluster::start(binary, &settings).await?;
     let leader = cluster.leader().await?;
     let mut sessions = Vec::new();
     for _ in 0..args.sessions {
@@ -41,6 +46,11 @@ pub(crate) async fn run(binary: &Path, args: CapacityArgs) -> Outcome {
     sleep(QUIET).await;
     println!("empty: {}", probe.take());
 
+    let away = if args.away { Some(cluster.follower().await?) } else { None };
+    if let Some(away) = away {
+        cluster.stop(away)?;
+        probe.take();
+    }
     let started = Instant::now();
     let per_session = args.locks / args.sessions;
     for (number, session) in sessions.iter_mut().enumerate() {
@@ -54,6 +64,15 @@ pub(crate) async fn run(binary: &Path, args: CapacityArgs) -> Outcome {
     println!("{held} locks taken in {:?}: {}", started.elapsed(), probe.take());
     sleep(QUIET).await;
     println!("held: {}", probe.take());
+    if let Some(away) = away {
+        let started = Instant::now();
+        cluster.start_again(away)?;
+        // It reads its own disk first.
+        while cluster.lag(away).await? > LAG_OF_ONE_WHO_IS_BACK {
+            sleep(Duration::from_millis(20)).await;
+        }
+        println!("node {away} came back in {:?}: {}", started.elapsed(), probe.take());
+    }
     for (node, (after, before)) in cluster.resident_bytes()?.iter().zip(&before).enumerate() {
         let grown = after.saturating_sub(*before);
         println!("node {}: {} bytes of memory for each lock", node + 1, grown / held as u64);

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::net::TcpListener;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -16,10 +16,11 @@ const START_PATIENCE: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
 pub(crate) struct Cluster {
+    binary: PathBuf,
     nodes: Vec<Child>,
     pub(crate) endpoints: String,
     /// Goes with the cluster.
-    _directory: TempDir,
+    directory: TempDir,
 }
 
 impl Cluster {
@@ -44,25 +45,18 @@ impl Cluster {
         let mut nodes = Vec::new();
         for node in 1..=NODES {
             let data_dir = directory.path().join(format!("node-{node}"));
-            let file = directory.path().join(format!("node-{node}.toml"));
+            let file = config_file(&directory, node);
             let config = format!(
                 "cluster = \"bench\"\nnode = {node}\ndata_dir = {:?}\n{settings}\n{members}",
                 data_dir.display().to_string()
             );
             fs::write(&file, config)?;
-            let log = fs::File::create(directory.path().join(format!("node-{node}.log")))?;
-            let node = Command::new(binary)
-                .args(["server", "--config"])
-                .arg(&file)
-                .stdin(Stdio::null())
-                .stdout(Stdio::null())
-                .stderr(log)
-                .spawn()?;
-            nodes.push(node);
+            nodes.push(spawn(binary, &directory, node)?);
         }
         let addresses: Vec<String> =
             (0..NODES).map(|node| format!("127.0.0.1:{}", ports[2 * node])).collect();
-        let cluster = Cluster { nodes, endpoints: addresses.join(","), _directory: directory };
+        let (binary, endpoints) = (binary.to_owned(), addresses.join(","));
+        let cluster = Cluster { binary, nodes, endpoints, directory };
         let deadline = Instant::now() + START_PATIENCE;
         while cluster.calls()?.list("").await.is_err() {
             if Instant::now() > deadline {
@@ -85,6 +79,33 @@ impl Cluster {
         Ok(node.ok_or("there is no leader")?.client_address.clone())
     }
 
+    /// The number of a node that does not lead.
+    pub(crate) async fn follower(&self) -> Outcome<usize> {
+        let view = self.calls()?.cluster_status().await?;
+        let leader = view.groups.first().map_or(0, |group| group.leader);
+        Ok(if leader == NODES as u64 { 1 } else { NODES })
+    }
+
+    pub(crate) fn stop(&mut self, node: usize) -> Outcome {
+        let node = &mut self.nodes[node - 1];
+        node.kill()?;
+        node.wait()?;
+        Ok(())
+    }
+
+    pub(crate) fn start_again(&mut self, node: usize) -> Outcome {
+        self.nodes[node - 1] = spawn(&self.binary, &self.directory, node)?;
+        Ok(())
+    }
+
+    /// How many entries of the log a node lacks, as the leader sees it.
+    pub(crate) async fn lag(&self, node: usize) -> Outcome<u64> {
+        let view = self.calls()?.cluster_status().await?;
+        let group = view.groups.first().ok_or("there is no group")?;
+        let replica = group.replicas.iter().find(|replica| replica.node == node as u64);
+        Ok(replica.map_or(u64::MAX, |replica| replica.lag))
+    }
+
     /// What each node has in memory, in bytes.
     pub(crate) fn resident_bytes(&self) -> Outcome<Vec<u64>> {
         self.nodes.iter().map(|node| resident_bytes(node.id())).collect()
@@ -99,6 +120,23 @@ impl Drop for Cluster {
             let _ = node.wait();
         }
     }
+}
+
+fn config_file(directory: &TempDir, node: usize) -> PathBuf {
+    directory.path().join(format!("node-{node}.toml"))
+}
+
+fn spawn(binary: &Path, directory: &TempDir, node: usize) -> Outcome<Child> {
+    let log = directory.path().join(format!("node-{node}.log"));
+    let log = fs::OpenOptions::new().create(true).append(true).open(log)?;
+    let node = Command::new(binary)
+        .args(["server", "--config"])
+        .arg(config_file(directory, node))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(log)
+        .spawn()?;
+    Ok(node)
 }
 
 fn resident_bytes(pid: u32) -> Outcome<u64> {
