@@ -10,6 +10,7 @@ mod backup;
 mod bad_input;
 mod bad_input_of_modes;
 mod bank;
+mod circuit;
 mod command_line;
 mod disconnection;
 mod election;
