@@ -77,6 +77,7 @@
 
 mod asking;
 mod backoff;
+pub mod blocking;
 mod builder;
 mod circuit;
 mod client;

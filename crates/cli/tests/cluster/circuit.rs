@@ -43,7 +43,8 @@ async fn while_no_node_is_of_use_calls_fail_at_once_and_the_state_of_the_circuit
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cluster_that_is_not_there_at_all_is_told_after_a_second_and_a_silent_one_is_waited_for() {
+async fn a_cluster_that_is_not_there_at_all_is_told_after_a_second_and_a_silent_one_is_waited_for()
+{
     let cluster = Cluster::start(1).await;
     let nobody = {
         let free = TcpListener::bind("127.0.0.1:0").await.unwrap();

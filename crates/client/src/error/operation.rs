@@ -10,6 +10,9 @@ pub enum ConnectError {
     InvalidEndpoints(#[from] InvalidEndpoints),
     #[error("the operating system gives no random numbers for a session id")]
     NoRandomness,
+    /// Of the blocking client, which has one in the background.
+    #[error("the operating system gives no thread")]
+    NoThread,
     #[error("the session was refused: {0}")]
     Rejected(Rejection),
     #[error(transparent)]
@@ -119,7 +122,9 @@ impl ConnectError {
         match self {
             ConnectError::Unavailable(_) => true,
             ConnectError::Rejected(rejection) => rejection.is_retryable(),
-            ConnectError::InvalidEndpoints(_) | ConnectError::NoRandomness => false,
+            ConnectError::InvalidEndpoints(_)
+            | ConnectError::NoRandomness
+            | ConnectError::NoThread => false,
         }
     }
 
@@ -127,7 +132,9 @@ impl ConnectError {
         match self {
             ConnectError::Unavailable(unavailable) => unavailable.may_have_happened,
             ConnectError::Rejected(rejection) => rejection.may_have_happened,
-            ConnectError::InvalidEndpoints(_) | ConnectError::NoRandomness => false,
+            ConnectError::InvalidEndpoints(_)
+            | ConnectError::NoRandomness
+            | ConnectError::NoThread => false,
         }
     }
 }

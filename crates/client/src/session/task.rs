@@ -167,7 +167,11 @@ impl Task {
                         (Contact::Made, failure)
                     }
                 };
-                self.breaker.handle_failure(clock::now());
+                if self.is_verdict(&failure) {
+                    self.breaker.handle_success();
+                } else {
+                    self.breaker.handle_failure(clock::now());
+                }
                 self.trouble.lock().note(&address, contact, &failure);
                 self.give_up_if_nobody_is_there(contact)?;
                 if contact != Contact::Made && !self.endpoints.has_tried_all() {
@@ -180,6 +184,14 @@ impl Task {
         }
     }
 
+    /// The node was of use, though there is no stream: it said what becomes of the session.
+    fn is_verdict(&self, failure: &Failure) -> bool {
+        match self.session.is_open() {
+            true => failure.reason() == Reason::UnknownSession,
+            false => !failure.retryable,
+        }
+    }
+
     async fn on_hello_failed(&mut self, failure: Failure) -> Result<(), Finished> {
         tracing::debug!(reason = ?failure.reason(), "no stream: {}", failure.message);
         if self.session.is_open() && failure.reason() == Reason::UnknownSession {
@@ -189,7 +201,13 @@ impl Task {
             return self.give_up_opening(failure);
         }
         self.endpoints.follow_leader(&failure.leader);
-        let pause = tokio::time::sleep(self.backoff.next_delay());
+        self.pause().await
+    }
+
+    /// Before the next try: not so long that it would matter to a short TTL.
+    async fn pause(&mut self) -> Result<(), Finished> {
+        let longest = self.settings.ttl / 20;
+        let pause = tokio::time::sleep(self.backoff.next_delay().min(longest));
         self.while_taking_commands(pause).await
     }
 
@@ -259,8 +277,7 @@ impl Task {
                     drop(stream);
                 }
                 // Not at once: the next node may not know yet that it leads.
-                let pause = tokio::time::sleep(self.backoff.next_delay());
-                self.while_taking_commands(pause).await
+                self.pause().await
             }
             Verdict::GoOn => Ok(()),
         }
@@ -402,6 +419,10 @@ impl Task {
 
     fn replace_session(&mut self, reason: LossReason) -> Result<(), Finished> {
         tracing::warn!(session = %self.session.id.public_id(), "session lost: {reason}");
+        // What the lost session never asked for, the next can.
+        let unsent = self.session.requests.take_unsent(|request| {
+            self.closing_until.is_none() && matches!(request, Request::Acquire(_))
+        });
         self.session.end(reason);
         if self.closing_until.is_some() {
             return Err(Finished);
@@ -409,6 +430,9 @@ impl Task {
         let next =
             Session::new(self.session.number + 1, self.settings.ttl).map_err(|_| Finished)?;
         let lost = std::mem::replace(&mut self.session, next);
+        for request in unsent {
+            self.session.stage_with_ticket(request);
+        }
         // They are told that their hold is lost.
         self.session.ready = lost.ready;
         self.accept_ready()
