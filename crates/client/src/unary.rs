@@ -8,6 +8,7 @@
 
 mod cluster;
 mod intervene;
+pub(crate) mod resume;
 mod watch;
 
 pub use cluster::SnapshotPieces;
@@ -24,8 +25,8 @@ use tonic::transport::Channel;
 use tonic::{Response, Status};
 
 use crate::backoff::Backoff;
-use crate::connection;
-use crate::endpoints::{Endpoints, InvalidEndpoints};
+use crate::connection::{self, REFUSED_PATIENCE, is_refusal};
+use crate::endpoints::{InvalidEndpoints, KnownNodes};
 use crate::error::{Cycle, Rejection, Since, Unavailable};
 use crate::guard::ReleaseOutcome;
 use crate::session::{whole_ms, words_of};
@@ -37,14 +38,14 @@ pub use watch::{Watch, Watched};
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
 /// A node that is silent for this long, beyond the call's own wait, is left for the next.
 const ATTEMPT_PATIENCE: Duration = Duration::from_secs(2);
-/// A cluster all of whose nodes refuse the connection is not there, and will hardly come.
-const REFUSED_PATIENCE: Duration = Duration::from_secs(1);
 const PAGE_SIZE: u32 = 1000;
 
 /// Single calls to a cluster.
 #[derive(Debug, Clone)]
 pub struct Unary {
-    endpoints: Endpoints,
+    nodes: KnownNodes,
+    /// Asked first, if it is known.
+    leader: String,
     timeout: Duration,
 }
 
@@ -102,7 +103,17 @@ impl CallError {
 impl Unary {
     /// `endpoints` as in [`crate::Client::connect`]. Nothing is connected yet.
     pub fn new(endpoints: &str) -> Result<Unary, InvalidEndpoints> {
-        Ok(Unary { endpoints: endpoints.parse()?, timeout: DEFAULT_TIMEOUT })
+        Ok(Unary::to(KnownNodes::new(endpoints.parse()?)))
+    }
+
+    pub(crate) fn to(nodes: KnownNodes) -> Unary {
+        Unary { nodes, leader: String::new(), timeout: DEFAULT_TIMEOUT }
+    }
+
+    /// Asks this node before the others; an empty address is none.
+    pub(crate) fn first_asking(mut self, leader: &str) -> Unary {
+        leader.clone_into(&mut self.leader);
+        self
     }
 
     /// How long a call may take, beyond its own wait; 5 s by default. If all that the nodes ever do is
@@ -289,7 +300,8 @@ impl Unary {
         let start = Instant::now();
         let deadline = start + own_wait + self.timeout;
         let refused_deadline = deadline.min(start + REFUSED_PATIENCE);
-        let mut endpoints = self.endpoints.clone();
+        let mut endpoints = self.nodes.now();
+        endpoints.follow_leader(&self.leader);
         let mut backoff = Backoff::new();
         let mut may_have_happened = false;
         let mut troubles = Troubles::default();
@@ -336,12 +348,6 @@ async fn attempt<T>(
         Ok(Err(status)) => Err((Contact::Made, Failure::from_status(&status))),
         Err(_) => Err((Contact::Made, unreachable("no answer in time", true))),
     }
-}
-
-fn is_refusal(error: &(dyn std::error::Error + 'static)) -> bool {
-    std::iter::successors(Some(error), |error| error.source())
-        .filter_map(|error| error.downcast_ref::<std::io::Error>())
-        .any(|error| error.kind() == std::io::ErrorKind::ConnectionRefused)
 }
 
 fn unreachable(words: &str, may_have_happened: bool) -> Failure {

@@ -14,9 +14,7 @@ use super::request::{AcquireCall, Request};
 use super::state::Session;
 use crate::backoff::Backoff;
 use crate::clock;
-use crate::error::{
-    AcquireError, Cycle, HoldError, LossReason, Lost, Rejection, RenewError, Since,
-};
+use crate::error::{AcquireError, Cycle, LossReason, Lost, Rejection, Since, TransferError};
 use crate::guard::ReleaseOutcome;
 use crate::hold::HoldRef;
 use crate::lease::{LocalTime, LogicalTime, RenewalId, safe_end};
@@ -168,11 +166,15 @@ impl Session {
             }
             (Request::Proclaim { hold, reply, .. }, Reason::NotHeld) => {
                 hold.end(LossReason::Ended);
-                let _ = reply.send(Err(HoldError::Lost(Lost { reason: hold.loss_or_closed() })));
+                let _ = reply.send(Err(Lost { reason: hold.loss_or_closed() }.into()));
             }
             (Request::Transfer { hold, reply, .. }, Reason::NotHeld) => {
                 hold.end(LossReason::Ended);
-                let _ = reply.send(Err(HoldError::Lost(Lost { reason: hold.loss_or_closed() })));
+                let _ = reply.send(Err(Lost { reason: hold.loss_or_closed() }.into()));
+            }
+            (Request::Transfer { hold, reply, .. }, Reason::NoSuchWaiter) => {
+                hold.set_leaving(false);
+                let _ = reply.send(Err(TransferError::NoSuchWaiter));
             }
             (Request::Convert(call), Reason::NotHeld | Reason::GrantEnded) => {
                 call.hold.end(LossReason::Ended);
@@ -296,15 +298,15 @@ impl Session {
         match &request {
             // The hold is the guard's, whether it was converted or not.
             Request::Convert(call) => grants.iter().for_each(|grant| call.hold.convert(grant)),
-            Request::Acquire(call) => self.release_unwanted(target, call, grants),
+            Request::Acquire(_) => self.release_unwanted(target, grants),
             _ => {}
         }
         self.note_settled(&request);
     }
 
-    fn release_unwanted(&mut self, id: u64, call: &AcquireCall, grants: Vec<v1::Grant>) {
+    fn release_unwanted(&mut self, id: u64, grants: Vec<v1::Grant>) {
         for grant in grants {
-            let acquire = self.acquire_of(id, call, &grant);
+            let acquire = acquire_of(id, &grant);
             let meant = HoldRef { name: grant.name, token: grant.token, acquire };
             self.requests.stage(Request::Release { meant, reply: None });
         }
@@ -346,6 +348,15 @@ impl Session {
     }
 }
 
+/// By which acquire the cluster knows what was granted to this request. A node that does not say so is an
+/// older one.
+fn acquire_of(id: u64, grant: &v1::Grant) -> u64 {
+    match grant.acquire_request_id {
+        0 => id,
+        acquire => acquire,
+    }
+}
+
 fn logical_time_of(result: &AnswerResult) -> Option<LogicalTime> {
     let ms = match result {
         AnswerResult::Open(answer) | AnswerResult::Resume(answer) => answer.logical_time_ms,
@@ -371,12 +382,6 @@ pub(super) fn unknown_outcome() -> Rejection {
 
 fn unknown_answer(words: String) -> Rejection {
     Rejection { reason: Reason::Unspecified, message: words, may_have_happened: true }
-}
-
-impl From<Rejection> for RenewError {
-    fn from(rejection: Rejection) -> RenewError {
-        RenewError::Rejected(rejection)
-    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,81 @@
+//! The examples of the client library are programs that run.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::support::{Cluster, output, text};
+
+/// Where cargo puts the examples that belong to this test.
+fn directory() -> PathBuf {
+    let this = std::env::current_exe().unwrap();
+    this.ancestors().nth(2).unwrap().join("examples")
+}
+
+/// Builds them into the directory to which this test was built, if they are not there yet.
+fn build(directory: &Path) {
+    let mut command = Command::new(env!("CARGO"));
+    command.args(["build", "--quiet", "-p", "holdfast-client", "--examples", "--target-dir"]);
+    command.arg(directory.ancestors().nth(2).unwrap());
+    if directory.ancestors().nth(1).is_some_and(|profile| profile.ends_with("release")) {
+        command.arg("--release");
+    }
+    command.current_dir(env!("CARGO_MANIFEST_DIR"));
+    let built = command.output().unwrap();
+    assert!(built.status.success(), "{}", text(&built.stderr));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_example_of_the_library_runs_and_says_what_it_should() {
+    let directory = directory();
+    build(&directory);
+    let cluster = Cluster::start(3).await;
+    for (name, expected) in [
+        ("critical_section", &["8 deposits of 100: the balance is 800", "is older than"][..]),
+        ("cron_leader", &["9 runs, one leader after the other: true"]),
+        ("semaphore", &["12 jobs, at most 3 at a time"]),
+        ("bank_transfer", &["60 transfers, and there are still 400 in the bank"]),
+        ("database_migration", &["version 2 after 1 migration, under token "]),
+        ("inventory", &["5 of 5 sold to 12 buyers, 0 left"]),
+        (
+            "election",
+            &[
+                "nobody leads",
+                "ann:8080 leads",
+                "ann:8081 leads",
+                "mine is over: Err",
+                "ben:9090 leads",
+            ],
+        ),
+    ] {
+        let mut command = Command::new(directory.join(name));
+        command.env("HOLDFAST_ENDPOINTS", cluster.endpoints());
+        let ran = output(command).await;
+        assert!(ran.status.success(), "{name}: {ran:?}");
+        let said = text(&ran.stdout);
+        for words in expected {
+            assert!(said.contains(words), "{name} does not say '{words}':\n{said}");
+        }
+    }
+}
+
+#[test]
+fn no_example_is_left_out() {
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../client/examples");
+    let mut names: Vec<_> = std::fs::read_dir(sources)
+        .unwrap()
+        .map(|entry| entry.unwrap().path().file_stem().unwrap().to_str().unwrap().to_owned())
+        .collect();
+    names.sort();
+    assert_eq!(
+        names,
+        [
+            "bank_transfer",
+            "critical_section",
+            "cron_leader",
+            "database_migration",
+            "election",
+            "inventory",
+            "semaphore"
+        ]
+    );
+}
