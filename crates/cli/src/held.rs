@@ -1,6 +1,6 @@
-//! What `holdfast lock` holds: one lock, or several together.
+//! What a command runs under: one lock, or several together.
 
-use holdfast_client::{Guard, GuardAll, LossReason, Lost, ReleaseError};
+use holdfast_client::{Guard, GuardAll, LossReason, Lost, ReleaseError, ReleaseOutcome};
 
 #[derive(Debug)]
 pub(crate) enum Held {
@@ -8,29 +8,21 @@ pub(crate) enum Held {
     All(GuardAll),
 }
 
+/// The proof of what is held, as it was at one moment. Of each there is one per name, in the same order.
+#[derive(Debug)]
+pub(crate) struct Proof {
+    names: Vec<String>,
+    tokens: Vec<u64>,
+    fences: Vec<String>,
+}
+
 impl Held {
-    /// What the command finds in its environment. Each variable is set, so that none is inherited from
-    /// a lock around this one.
-    pub(crate) fn environment(&self) -> Result<[(&'static str, String); 5], Lost> {
+    pub(crate) fn proof(&self) -> Result<Proof, Lost> {
         let (names, tokens, fences) = match self {
             Held::One(guard) => (vec![guard.name()], vec![guard.token()?], vec![guard.fence()?]),
             Held::All(guard) => (guard.names().collect(), guard.tokens()?, guard.fences()?),
         };
-        let tokens: Vec<String> = tokens.iter().map(u64::to_string).collect();
-        Ok([
-            ("HOLDFAST_LOCK", names.join(",")),
-            ("HOLDFAST_TOKEN", tokens.first().cloned().unwrap_or_default()),
-            ("HOLDFAST_FENCE", fences.first().cloned().unwrap_or_default()),
-            ("HOLDFAST_TOKENS", tokens.join(",")),
-            ("HOLDFAST_FENCES", fences.join(",")),
-        ])
-    }
-
-    pub(crate) fn is_lost(&self) -> bool {
-        match self {
-            Held::One(guard) => guard.token().is_err(),
-            Held::All(guard) => guard.tokens().is_err(),
-        }
+        Ok(Proof { names: names.into_iter().map(str::to_owned).collect(), tokens, fences })
     }
 
     /// Returns when it is lost, or a part of it.
@@ -41,10 +33,37 @@ impl Held {
         }
     }
 
-    pub(crate) async fn release(self) -> Result<(), ReleaseError> {
+    /// Tells whether there was something left to release.
+    pub(crate) async fn release(self) -> Result<bool, ReleaseError> {
         match self {
-            Held::One(guard) => guard.release().await.map(drop),
-            Held::All(guard) => guard.release().await,
+            Held::One(guard) => Ok(guard.release().await? == ReleaseOutcome::Released),
+            Held::All(guard) => guard.release().await.map(|()| true),
         }
+    }
+}
+
+impl Proof {
+    /// What the command finds in its environment. Each variable is set, so that none is inherited from
+    /// a lock around this one.
+    pub(crate) fn environment(&self) -> [(&'static str, String); 5] {
+        let tokens: Vec<String> = self.tokens.iter().map(u64::to_string).collect();
+        [
+            ("HOLDFAST_LOCK", self.names.join(",")),
+            ("HOLDFAST_TOKEN", tokens.first().cloned().unwrap_or_default()),
+            ("HOLDFAST_FENCE", self.fences.first().cloned().unwrap_or_default()),
+            ("HOLDFAST_TOKENS", tokens.join(",")),
+            ("HOLDFAST_FENCES", self.fences.join(",")),
+        ]
+    }
+
+    /// Name, token and full form of each.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, u64, &str)> {
+        let fences = self.fences.iter().map(String::as_str);
+        let tokens = self.tokens.iter().copied();
+        self.names
+            .iter()
+            .zip(tokens)
+            .zip(fences)
+            .map(|((name, token), fence)| (&**name, token, fence))
     }
 }

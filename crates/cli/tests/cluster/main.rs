@@ -15,6 +15,7 @@ mod disconnection;
 mod expiry;
 mod fairness;
 mod interventions;
+mod lock_command;
 mod membership;
 mod modes;
 mod recovery;

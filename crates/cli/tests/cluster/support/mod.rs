@@ -10,7 +10,7 @@ mod raw;
 use std::future::Future;
 use std::time::{Duration, Instant};
 
-pub(crate) use command::{data, json, output, run, text, words};
+pub(crate) use command::{data, json, json_lines, output, run, text, words};
 pub(crate) use load::{Load, LoadReport};
 pub(crate) use nodes::{Cluster, ClusterOptions, holdfast, stage};
 pub(crate) use plain::{PlainClient, PlainSession, hold, wait_in_line};
