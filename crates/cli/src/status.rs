@@ -68,7 +68,7 @@ pub(crate) struct Holder {
 #[derive(Debug, Serialize)]
 pub(crate) struct Waiter {
     session: String,
-    owner: OwnerInfo,
+    pub(crate) owner: OwnerInfo,
     actor: u64,
     mode: &'static str,
     permits: u32,
@@ -76,8 +76,8 @@ pub(crate) struct Waiter {
     also: Vec<String>,
     /// It holds the lock shared, and wants it exclusively.
     converts: bool,
-    position: u64,
-    waiting_for_ms: u64,
+    pub(crate) position: u64,
+    pub(crate) waiting_for_ms: u64,
     remaining_ms: u64,
 }
 
@@ -216,6 +216,14 @@ impl Holder {
     /// Unless it is renewed, or its session heard of.
     pub(crate) fn ends_in_ms(&self) -> u64 {
         self.remaining_ms.unwrap_or(u64::MAX).min(self.session_remaining_ms)
+    }
+
+    /// Its reason in words that follow others; nothing if it gave none.
+    pub(crate) fn because(&self) -> String {
+        match self.metadata.as_str() {
+            "" => String::new(),
+            reason => format!(", because: {}", on_one_line(reason)),
+        }
     }
 
     fn to_row(&self) -> Vec<String> {

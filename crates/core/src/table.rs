@@ -37,6 +37,7 @@ mod snapshot;
 pub(crate) mod wait;
 mod waiting;
 mod waits;
+pub(crate) mod why;
 
 pub use anew::{EndedByNewBeginning, NewBeginning};
 pub use snapshot::Digest;

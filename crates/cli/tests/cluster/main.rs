@@ -23,3 +23,4 @@ mod replacement;
 mod strangers;
 mod support;
 mod survival;
+mod why;
