@@ -9,24 +9,23 @@ const CLIENT_API: &str = "holdfast/v1/holdfast.proto";
 const CLUSTER_API: &str = "holdfast/v1/cluster.proto";
 const OPERATOR_API: &str = "holdfast/v1/operator.proto";
 const WATCH_API: &str = "holdfast/v1/watch.proto";
+const ELECTION_API: &str = "holdfast/v1/election.proto";
 const PEER_API: &str = "holdfast/peer/v1/peer.proto";
 
 fn main() -> Result<(), Box<dyn Error>> {
     let proto_root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../proto");
-    for file in [CLIENT_API, CLUSTER_API, OPERATOR_API, WATCH_API, PEER_API] {
+    let client_apis = [CLIENT_API, CLUSTER_API, OPERATOR_API, WATCH_API, ELECTION_API];
+    for file in client_apis.into_iter().chain([PEER_API]) {
         println!("cargo:rerun-if-changed={}", proto_root.join(file).display());
     }
 
     // Reflection is served to clients, so its descriptors hold the client API only.
-    let client_descriptors =
-        protox::compile([CLIENT_API, CLUSTER_API, OPERATOR_API, WATCH_API], [&proto_root])?;
+    let client_descriptors = protox::compile(client_apis, [&proto_root])?;
     let out_dir = PathBuf::from(std::env::var("OUT_DIR")?);
     std::fs::write(out_dir.join("holdfast_v1.descriptors"), client_descriptors.encode_to_vec())?;
 
-    let all_descriptors = protox::compile(
-        [CLIENT_API, CLUSTER_API, OPERATOR_API, WATCH_API, PEER_API],
-        [&proto_root],
-    )?;
+    let all_descriptors =
+        protox::compile(client_apis.into_iter().chain([PEER_API]), [&proto_root])?;
     tonic_prost_build::configure()
         .codec_path("crate::codec::HoldfastCodec")
         .compile_fds(all_descriptors)?;

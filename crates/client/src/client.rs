@@ -4,10 +4,12 @@ use holdfast_proto::v1::Owner;
 use tokio::sync::oneshot;
 
 use crate::builder::ClientBuilder;
+use crate::election::Election;
 use crate::error::{CloseError, ConnectError};
 use crate::lock::LockRequest;
 use crate::lock_all::{LockAllRequest, Member};
 use crate::session::{Command, Handle};
+use crate::unary::Watch;
 
 /// One session with the cluster. Clones share it; it is closed when the last clone and the last
 /// guard are gone.
@@ -43,6 +45,17 @@ impl Client {
     ) -> LockAllRequest {
         let members = members.into_iter().map(Into::into).collect();
         LockAllRequest::new(self.handle.clone(), members)
+    }
+
+    /// An election of this name, to stand in or to observe.
+    pub fn election(&self, name: impl Into<String>) -> Election {
+        Election::new(self.handle.clone(), name.into())
+    }
+
+    /// What happens to the locks under a prefix: a snapshot first, then every event once and in order. It goes
+    /// on over broken connections and changes of leader, or says that it could not.
+    pub fn watch(&self, prefix: &str) -> Watch {
+        self.handle.calls().watch(prefix)
     }
 
     /// Ends the session: all its locks and places in queues are freed at once, also those of clones.

@@ -1,6 +1,7 @@
 //! Which node to talk to next: the leader if one was named, else the known nodes in turn.
 
 use std::str::FromStr;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// No cluster has more nodes.
 const TOLD_MAX: usize = 64;
@@ -31,6 +32,24 @@ pub(crate) struct Endpoints {
     unreachable: Option<String>,
     /// How many could not be reached since one was.
     unreachable_count: usize,
+}
+
+/// What a session has learned of the nodes, for those who make calls beside it.
+#[derive(Debug, Clone)]
+pub(crate) struct KnownNodes(Arc<Mutex<Endpoints>>);
+
+impl KnownNodes {
+    pub(crate) fn new(endpoints: Endpoints) -> KnownNodes {
+        KnownNodes(Arc::new(Mutex::new(endpoints)))
+    }
+
+    pub(crate) fn now(&self) -> Endpoints {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn publish(&self, endpoints: &Endpoints) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone_from(endpoints);
+    }
 }
 
 impl FromStr for Endpoints {

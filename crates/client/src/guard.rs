@@ -11,21 +11,17 @@ use std::time::Duration;
 use holdfast_proto::PublicSessionId;
 use holdfast_proto::v1;
 use holdfast_proto::v1::Mode;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::time::timeout;
 
 use crate::asking::AbandonOnDrop;
-use crate::clock;
 use crate::error::{ConvertError, HoldError, LossReason, Lost, ReleaseError, RenewError, Since};
 use crate::hold::Hold;
 use crate::lease::LocalTime;
 use crate::limits::check_metadata;
 use crate::session::{Command, ConvertCall, Handle, ReleaseReply, whole_ms};
 use crate::terms::Policy;
-
-/// The longest sleep of a task that waits for the end of a lease. The runtime's timers stand still
-/// while the machine sleeps, so a pause is noticed this long after waking up at the latest.
-pub(crate) const PAUSE_CHECK_INTERVAL: Duration = Duration::from_millis(250);
+use crate::vigil::{self, Held};
 
 /// What a release found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -66,6 +62,7 @@ impl Guard {
         Guard { hold, session, released: false }
     }
 
+    #[cfg(test)]
     pub(crate) fn hold(&self) -> &Hold {
         &self.hold
     }
@@ -228,23 +225,48 @@ impl Guard {
 
     /// How much is left until [`Guard::valid_until`]; zero once the lock is lost.
     pub fn valid_for(&self) -> Duration {
-        match self.hold.check() {
-            Ok(()) => self.valid_until().saturating_since(clock::now()),
-            Err(_) => Duration::ZERO,
-        }
+        vigil::valid_for(self)
+    }
+
+    /// Whether the lock is certainly held for so long from now on: before something that must not be begun
+    /// unless there is time to end it.
+    pub fn is_valid_for(&self, span: Duration) -> bool {
+        self.valid_for() >= span
+    }
+
+    /// Returns when a third of the time is left, because heartbeats go unanswered (or the hold ends by itself
+    /// and was not renewed), or the lock is lost: time to bring work to an end. It may be saved yet; then this
+    /// can be awaited anew.
+    pub async fn at_risk(&self) {
+        vigil::at_risk(self).await;
     }
 
     /// Returns when the lock is lost, and only then.
     pub async fn lost(&self) -> LossReason {
-        let mut loss = self.hold.loss();
-        loop {
-            if let Err(lost) = self.hold.check() {
-                return lost.reason;
-            }
-            let sleep = self.valid_for().min(PAUSE_CHECK_INTERVAL);
-            // Either a loss was told, or the sleep is over: both are looked at above.
-            let _ = timeout(sleep, loss.changed()).await;
-        }
+        vigil::lost(self).await
+    }
+
+    /// Does the work while the lock is held: on loss the work is dropped, at the point where it awaits.
+    pub async fn run_while_held<F: Future>(&self, work: F) -> Result<F::Output, Lost> {
+        vigil::run_while_held(self, work).await
+    }
+}
+
+impl Held for Guard {
+    fn check(&self) -> Result<(), Lost> {
+        self.hold.check()
+    }
+
+    fn valid_until(&self) -> LocalTime {
+        Guard::valid_until(self)
+    }
+
+    fn at_risk_from(&self) -> LocalTime {
+        self.hold.at_risk_from().unwrap_or(LocalTime(Duration::ZERO))
+    }
+
+    fn loss(&self) -> Option<watch::Receiver<Option<LossReason>>> {
+        Some(self.hold.loss())
     }
 }
 

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use tokio::time::timeout;
+use tokio::sync::watch;
 
-use crate::clock;
 use crate::error::{LossReason, Lost, ReleaseError, RenewError, Since};
-use crate::guard::{Guard, PAUSE_CHECK_INTERVAL, ReleaseOutcome};
+use crate::guard::{Guard, ReleaseOutcome};
 use crate::lease::LocalTime;
+use crate::vigil::{self, Held};
 
 /// Several locks that were granted at one moment. They count only together: if one of them is lost, no
 /// token of any is given any more. Dropping it releases all that are left.
@@ -72,10 +72,12 @@ impl GuardAll {
 
     /// How much is left until [`GuardAll::valid_until`]; zero once one of them is lost.
     pub fn valid_for(&self) -> Duration {
-        match self.check() {
-            Ok(()) => self.valid_until().saturating_since(clock::now()),
-            Err(_) => Duration::ZERO,
-        }
+        vigil::valid_for(self)
+    }
+
+    /// As [`Guard::is_valid_for`], for all of them.
+    pub fn is_valid_for(&self, span: Duration) -> bool {
+        self.valid_for() >= span
     }
 
     /// As [`Guard::since`].
@@ -83,21 +85,38 @@ impl GuardAll {
         self.guards.first().and_then(Guard::since)
     }
 
-    /// Returns when one of them is lost, and only then.
-    pub async fn lost(&self) -> LossReason {
-        let Some(first) = self.guards.first() else { return std::future::pending().await };
-        let mut loss = first.hold().loss();
-        loop {
-            if let Err(lost) = self.check() {
-                return lost.reason;
-            }
-            let sleep = self.valid_for().min(PAUSE_CHECK_INTERVAL);
-            // Either a loss was told, or the sleep is over: both are looked at above.
-            let _ = timeout(sleep, loss.changed()).await;
-        }
+    /// As [`Guard::at_risk`], of any of them.
+    pub async fn at_risk(&self) {
+        vigil::at_risk(self).await;
     }
 
+    /// Returns when one of them is lost, and only then.
+    pub async fn lost(&self) -> LossReason {
+        vigil::lost(self).await
+    }
+
+    /// As [`Guard::run_while_held`], while all of them are held.
+    pub async fn run_while_held<F: Future>(&self, work: F) -> Result<F::Output, Lost> {
+        vigil::run_while_held(self, work).await
+    }
+}
+
+impl Held for GuardAll {
     fn check(&self) -> Result<(), Lost> {
-        self.guards.iter().try_for_each(|guard| guard.hold().check())
+        self.guards.iter().try_for_each(Held::check)
+    }
+
+    fn valid_until(&self) -> LocalTime {
+        GuardAll::valid_until(self)
+    }
+
+    fn at_risk_from(&self) -> LocalTime {
+        let risks = self.guards.iter().map(Held::at_risk_from);
+        risks.min().unwrap_or(LocalTime(Duration::ZERO))
+    }
+
+    /// They share the news of a loss.
+    fn loss(&self) -> Option<watch::Receiver<Option<LossReason>>> {
+        self.guards.first().and_then(Held::loss)
     }
 }

@@ -156,6 +156,10 @@ impl Hold {
         self.leases().valid_until(self.lease)
     }
 
+    pub(crate) fn at_risk_from(&self) -> Option<LocalTime> {
+        self.leases().at_risk_from(self.lease)
+    }
+
     fn leases(&self) -> MutexGuard<'_, Leases> {
         self.leases.lock().unwrap_or_else(PoisonError::into_inner)
     }

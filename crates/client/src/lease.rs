@@ -64,7 +64,8 @@ struct Sample {
 ///
 /// Inputs: [`Leases::answered`], [`Leases::granted`], [`Leases::renewal_sent`], [`Leases::renewed`],
 /// [`Leases::renewal_refused`], [`Leases::ended`].
-/// Outputs: [`Leases::session_valid_until`], [`Leases::valid_until`], [`Leases::heartbeat_due`].
+/// Outputs: [`Leases::session_valid_until`], [`Leases::valid_until`], [`Leases::at_risk_from`],
+/// [`Leases::heartbeat_due`].
 #[derive(Debug, Clone)]
 pub struct Leases {
     ttl: Duration,
@@ -76,6 +77,8 @@ pub struct Leases {
 #[derive(Debug, Clone, Default)]
 struct HoldLease {
     own_deadline: Option<LogicalTime>,
+    /// How long the hold had to live by itself when it was granted or last renewed.
+    own_span: Duration,
     /// A renewal can *shorten* a hold, and takes effect when it is applied, not when its answer comes.
     /// So until there is one, the hold is not trusted past what the renewal leaves of it.
     unanswered_renewals: BTreeMap<RenewalId, LocalTime>,
@@ -103,7 +106,8 @@ impl Leases {
     }
 
     pub fn granted(&mut self, hold: HoldId, own_deadline: Option<LogicalTime>) {
-        self.holds.insert(hold, HoldLease { own_deadline, ..HoldLease::default() });
+        let own_span = self.span_to(own_deadline);
+        self.holds.insert(hold, HoldLease { own_deadline, own_span, ..HoldLease::default() });
     }
 
     /// A renewal that gives the hold this TTL goes out. Of several sendings the first counts. One that
@@ -121,8 +125,10 @@ impl Leases {
     }
 
     pub fn renewed(&mut self, hold: HoldId, renewal: RenewalId, own_deadline: Option<LogicalTime>) {
+        let own_span = self.span_to(own_deadline);
         if let Some(lease) = self.holds.get_mut(&hold) {
             lease.own_deadline = own_deadline;
+            lease.own_span = own_span;
             lease.unanswered_renewals.remove(&renewal);
         }
     }
@@ -160,10 +166,27 @@ impl Leases {
         own_end.is_some_and(|end| end < self.session_valid_until())
     }
 
+    /// From then on the hold is at risk: a third of its time is left, because the session's heartbeats go
+    /// unanswered, or because the hold ends by itself and is not renewed. `None` if there is no such hold.
+    pub fn at_risk_from(&self, hold: HoldId) -> Option<LocalTime> {
+        let lease = self.holds.get(&hold)?;
+        let third_before =
+            |end: LocalTime, span: Duration| LocalTime(end.0.saturating_sub(span / 3));
+        let session = third_before(self.session_valid_until(), self.ttl);
+        let own = self.own_end(lease).map(|end| third_before(end, lease.own_span));
+        Some(own.map_or(session, |own| own.min(session)))
+    }
+
     /// What bounds the hold besides its session.
     fn own_end(&self, lease: &HoldLease) -> Option<LocalTime> {
         let deadline = lease.own_deadline.map(|deadline| self.best_sample.safe_end_of(deadline));
         deadline.into_iter().chain(lease.unanswered_renewals.values().copied()).min()
+    }
+
+    fn span_to(&self, deadline: Option<LogicalTime>) -> Duration {
+        let ms =
+            deadline.map(|deadline| deadline.0.saturating_sub(self.best_sample.logical_time.0));
+        Duration::from_millis(ms.unwrap_or(0))
     }
 
     /// When to send the next heartbeat, if nothing else is answered before.
@@ -274,6 +297,23 @@ mod tests {
         leases.answered(local_ms(1_000), LogicalTime(561_000));
         leases.granted(HOLD, Some(LogicalTime(566_000)));
         assert_eq!(leases.valid_until(HOLD), Some(local_ms(61_000 + 5_880 - 2)));
+    }
+
+    #[test]
+    fn a_hold_is_at_risk_when_a_third_of_its_time_is_left() {
+        let mut leases = leases_with_ttl_30_s();
+        leases.granted(HOLD, None);
+        assert_eq!(leases.at_risk_from(HOLD), Some(local_ms(1_000 + 29_400 - 2 - 10_000)));
+        assert!(
+            leases.heartbeat_due() < leases.at_risk_from(HOLD).unwrap(),
+            "a heartbeat prevents it"
+        );
+        leases.answered(local_ms(11_000), LogicalTime(510_000));
+        assert_eq!(leases.at_risk_from(HOLD), Some(local_ms(11_000 + 29_400 - 2 - 10_000)));
+        // One that ends by itself, long before its session.
+        leases.granted(HoldId(8), Some(LogicalTime(513_000)));
+        assert_eq!(leases.at_risk_from(HoldId(8)), Some(local_ms(11_000 + 2_940 - 2 - 1_000)));
+        assert_eq!(leases.at_risk_from(HoldId(9)), None);
     }
 
     #[test]

@@ -81,6 +81,7 @@ mod builder;
 mod client;
 mod clock;
 mod connection;
+mod election;
 mod endpoints;
 mod error;
 mod guard;
@@ -97,9 +98,11 @@ mod session;
 mod terms;
 mod trouble;
 pub mod unary;
+mod vigil;
 
 pub use builder::ClientBuilder;
 pub use client::{Client, host_name};
+pub use election::{CampaignError, Candidate, Election, Leader, Leadership, Observed, Observer};
 pub use endpoints::InvalidEndpoints;
 pub use error::{
     AcquireError, CloseError, ConnectError, ConvertError, Cycle, CycleLink, HoldError, LossReason,
@@ -112,3 +115,4 @@ pub use holdfast_proto::{Fence, Guarantee, PublicSessionId, SessionId};
 pub use lock::LockRequest;
 pub use lock_all::{LockAllRequest, Member};
 pub use terms::Policy;
+pub use unary::{Watch, Watched};

@@ -8,6 +8,7 @@
 
 mod cluster;
 mod intervene;
+pub(crate) mod resume;
 mod watch;
 
 pub use cluster::SnapshotPieces;
@@ -25,7 +26,7 @@ use tonic::{Response, Status};
 
 use crate::backoff::Backoff;
 use crate::connection;
-use crate::endpoints::{Endpoints, InvalidEndpoints};
+use crate::endpoints::{InvalidEndpoints, KnownNodes};
 use crate::error::{Cycle, Rejection, Since, Unavailable};
 use crate::guard::ReleaseOutcome;
 use crate::session::{whole_ms, words_of};
@@ -44,7 +45,9 @@ const PAGE_SIZE: u32 = 1000;
 /// Single calls to a cluster.
 #[derive(Debug, Clone)]
 pub struct Unary {
-    endpoints: Endpoints,
+    nodes: KnownNodes,
+    /// Asked first, if it is known.
+    leader: String,
     timeout: Duration,
 }
 
@@ -102,7 +105,17 @@ impl CallError {
 impl Unary {
     /// `endpoints` as in [`crate::Client::connect`]. Nothing is connected yet.
     pub fn new(endpoints: &str) -> Result<Unary, InvalidEndpoints> {
-        Ok(Unary { endpoints: endpoints.parse()?, timeout: DEFAULT_TIMEOUT })
+        Ok(Unary::to(KnownNodes::new(endpoints.parse()?)))
+    }
+
+    pub(crate) fn to(nodes: KnownNodes) -> Unary {
+        Unary { nodes, leader: String::new(), timeout: DEFAULT_TIMEOUT }
+    }
+
+    /// Asks this node before the others; an empty address is none.
+    pub(crate) fn first_asking(mut self, leader: &str) -> Unary {
+        leader.clone_into(&mut self.leader);
+        self
     }
 
     /// How long a call may take, beyond its own wait; 5 s by default. If all that the nodes ever do is
@@ -295,7 +308,8 @@ impl Unary {
         let start = Instant::now();
         let deadline = start + own_wait + self.timeout;
         let refused_deadline = deadline.min(start + REFUSED_PATIENCE);
-        let mut endpoints = self.endpoints.clone();
+        let mut endpoints = self.nodes.now();
+        endpoints.follow_leader(&self.leader);
         let mut backoff = Backoff::new();
         let mut may_have_happened = false;
         let mut troubles = Troubles::default();

@@ -19,6 +19,7 @@ mod cancel;
 mod cluster;
 mod convert;
 mod decode;
+mod election;
 mod encode;
 mod failure;
 mod forward;

@@ -23,11 +23,12 @@ use std::time::Duration;
 use holdfast_proto::v1::Owner;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::endpoints::Endpoints;
+use crate::endpoints::{Endpoints, KnownNodes};
 use crate::error::{ConnectError, HoldError, Rejection, RenewError, Unavailable};
 use crate::guard::ReleaseOutcome;
 use crate::hold::Hold;
 use crate::trouble::Troubles;
+use crate::unary::Unary;
 
 pub(crate) use convert::ConvertCall;
 pub(crate) use hello::words_of;
@@ -99,6 +100,7 @@ pub(crate) struct Handle {
     request_timeout: Duration,
     trouble: Trouble,
     tickets: Arc<AtomicU64>,
+    nodes: KnownNodes,
 }
 
 /// Why there is no answer, for the words of a timeout.
@@ -117,9 +119,10 @@ impl Handle {
             request_timeout: settings.request_timeout,
             trouble: Trouble::default(),
             tickets: Arc::default(),
+            nodes: KnownNodes::new(endpoints.clone()),
         };
         let (opened, when_opened) = oneshot::channel();
-        let task = task::Task::new(inbox, endpoints, settings, handle.trouble.clone(), opened)?;
+        let task = task::Task::new(inbox, endpoints, settings, &handle, opened)?;
         tokio::spawn(task.run());
         match tokio::time::timeout(handle.request_timeout, when_opened).await {
             Ok(Ok(result)) => result.map_err(ConnectError::Rejected).map(|()| handle),
@@ -134,6 +137,11 @@ impl Handle {
 
     pub(crate) fn next_ticket(&self) -> Ticket {
         Ticket(self.tickets.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// For calls beside the session.
+    pub(crate) fn calls(&self) -> Unary {
+        Unary::to(self.nodes.clone()).timeout(self.request_timeout)
     }
 
     pub(crate) fn request_timeout(&self) -> Duration {

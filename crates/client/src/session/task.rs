@@ -15,10 +15,10 @@ use super::answers::Verdict;
 use super::hello::{NoStream, Stream, say_hello};
 use super::request::Request;
 use super::state::Session;
-use super::{Command, Settings, Ticket, Trouble};
+use super::{Command, Handle, Settings, Ticket, Trouble};
 use crate::backoff::Backoff;
 use crate::clock;
-use crate::endpoints::Endpoints;
+use crate::endpoints::{Endpoints, KnownNodes};
 use crate::error::{ConnectError, LossReason, Lost, Rejection};
 use crate::guard::ReleaseOutcome;
 use crate::hold::Hold;
@@ -41,6 +41,7 @@ pub(crate) struct Task {
     endpoints: Endpoints,
     backoff: Backoff,
     trouble: Trouble,
+    nodes: KnownNodes,
     /// The node that was asked last.
     address: String,
     session: Session,
@@ -59,7 +60,7 @@ impl Task {
         inbox: mpsc::UnboundedReceiver<Command>,
         endpoints: Endpoints,
         settings: Settings,
-        trouble: Trouble,
+        handle: &Handle,
         opened: oneshot::Sender<Result<(), Rejection>>,
     ) -> Result<Task, ConnectError> {
         let session = Session::new(1, settings.ttl)?;
@@ -68,7 +69,8 @@ impl Task {
             settings,
             endpoints,
             backoff: Backoff::new(),
-            trouble,
+            trouble: handle.trouble.clone(),
+            nodes: handle.nodes.clone(),
             address: String::new(),
             session,
             opened: Some(opened),
@@ -119,7 +121,7 @@ impl Task {
                 self.backoff.reset();
                 self.endpoints.reached();
                 self.trouble.lock().reached(&address);
-                self.endpoints.learn(&stream.welcome.endpoints);
+                self.learn(&stream.welcome.endpoints);
                 self.session.welcomed(hello.sent_at, &stream.welcome);
                 if let Some(opened) = self.opened.take() {
                     let _ = opened.send(Ok(()));
@@ -245,9 +247,14 @@ impl Task {
     fn on_frame(&mut self, frame: ServerFrame) -> Verdict {
         let verdict = self.session.on_frame(frame, &mut self.backoff);
         if let Some(told) = self.session.endpoints_told.take() {
-            self.endpoints.learn(&told);
+            self.learn(&told);
         }
         verdict
+    }
+
+    fn learn(&mut self, addresses: &[String]) {
+        self.endpoints.learn(addresses);
+        self.nodes.publish(&self.endpoints);
     }
 
     fn on_stream_error(&mut self, failure: &Failure) -> Verdict {

@@ -4,15 +4,13 @@
 //! was told. Where it cannot, because the events since then are no longer kept, it says so and begins anew
 //! with a snapshot.
 
-use std::time::Duration;
-
 use holdfast_proto::v1;
 use holdfast_proto::v1::watch_service_client::WatchServiceClient;
-use holdfast_proto::v1::{EventPosition, Failure, Reason, WatchFrame, WatchRequest};
-use tonic::Streaming;
+use holdfast_proto::v1::{EventPosition, Failure, WatchFrame, WatchRequest};
 
+use super::resume::{Came, Resuming, is_gap};
 use super::{CallError, Unary};
-use crate::backoff::Backoff;
+use crate::error::Rejection;
 
 /// What a watch brings.
 #[derive(Debug, Clone, PartialEq)]
@@ -33,15 +31,13 @@ pub enum Watched {
 /// A watch of the locks under a prefix.
 #[derive(Debug)]
 pub struct Watch {
-    calls: Unary,
+    frames: Resuming<WatchFrame>,
     prefix: String,
     without_snapshot: bool,
-    stream: Option<Streaming<WatchFrame>>,
     /// After what to go on; none before the snapshot is complete.
     position: Option<EventPosition>,
     /// Something of the snapshot was told.
     snapshot_begun: bool,
-    backoff: Backoff,
 }
 
 impl Unary {
@@ -49,13 +45,11 @@ impl Unary {
     /// [`Watch::next`].
     pub fn watch(&self, prefix: &str) -> Watch {
         Watch {
-            calls: self.clone(),
+            frames: Resuming::new(self.clone()),
             prefix: prefix.to_owned(),
             without_snapshot: false,
-            stream: None,
             position: None,
             snapshot_begun: false,
-            backoff: Backoff::new(),
         }
     }
 }
@@ -71,40 +65,24 @@ impl Watch {
     /// What comes next, however long that takes. It is safe to drop this future: nothing is lost.
     pub async fn next(&mut self) -> Result<Watched, CallError> {
         loop {
-            let Some(stream) = &mut self.stream else {
-                self.begin().await?;
-                continue;
+            let request = WatchRequest {
+                prefix: self.prefix.clone(),
+                after: self.position,
+                without_snapshot: self.without_snapshot,
             };
-            match stream.message().await {
-                Ok(Some(frame)) => {
-                    if let Some(watched) = self.take(frame) {
-                        return Ok(watched);
-                    }
-                }
-                Ok(None) => self.stream = None,
-                Err(status) => {
-                    if let Some(anew) = self.ended(Failure::from_status(&status)).await? {
-                        return Ok(anew);
-                    }
-                }
+            let ask = async |channel| WatchServiceClient::new(channel).watch(request.clone()).await;
+            let watched = match self.frames.next(ask).await? {
+                Came::Frame(frame) => self.take(frame),
+                Came::End(failure) => self.ended(failure)?,
+            };
+            if let Some(watched) = watched {
+                return Ok(watched);
             }
         }
     }
 
-    async fn begin(&mut self) -> Result<(), CallError> {
-        let request = WatchRequest {
-            prefix: self.prefix.clone(),
-            after: self.position,
-            without_snapshot: self.without_snapshot,
-        };
-        let ask = async |channel| WatchServiceClient::new(channel).watch(request.clone()).await;
-        self.stream = Some(self.calls.call_on(Duration::ZERO, ask).await?);
-        Ok(())
-    }
-
     /// None if the frame only moves the position on.
     fn take(&mut self, frame: WatchFrame) -> Option<Watched> {
-        self.backoff = Backoff::new();
         self.position = frame.position.or(self.position);
         if frame.snapshot_complete || !frame.locks.is_empty() {
             self.snapshot_begun = true;
@@ -116,14 +94,11 @@ impl Watch {
         (!frame.events.is_empty()).then_some(Watched::Events(frame.events))
     }
 
-    async fn ended(&mut self, failure: Failure) -> Result<Option<Watched>, CallError> {
-        self.stream = None;
-        let lost = matches!(failure.reason(), Reason::Compacted | Reason::SlowReader);
+    fn ended(&mut self, failure: Failure) -> Result<Option<Watched>, CallError> {
+        let lost = is_gap(failure.reason());
         if !lost && !failure.retryable {
-            return Err(CallError::Rejected(crate::error::Rejection::of(failure)));
+            return Err(CallError::Rejected(Rejection::of(failure)));
         }
-        self.calls.endpoints.follow_leader(&failure.leader);
-        tokio::time::sleep(self.backoff.next_delay()).await;
         // A snapshot that was told in part cannot be gone on with either.
         let cut_off = self.position.is_none() && self.snapshot_begun;
         if !lost && !cut_off {

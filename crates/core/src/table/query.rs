@@ -73,6 +73,8 @@ pub struct WaiterInfo {
     pub also: Vec<LockName>,
     /// It holds the lock shared, and wants it exclusively.
     pub converts: bool,
+    /// What its hold will show.
+    pub metadata: Box<[u8]>,
 }
 
 /// One line of a listing of locks.
@@ -207,6 +209,7 @@ impl LockTable {
             deadline: wait.map_or(self.now, |wait| wait.deadline),
             also: others.map(|place| place.name.clone()).collect(),
             converts: wait.is_some_and(|wait| wait.converts.is_some()),
+            metadata: wait.map(|wait| wait.terms.metadata.clone()).unwrap_or_default(),
         }
     }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use holdfast_proto::failure::REASON_KEY;
 use holdfast_proto::v1::Failure;
 use holdfast_proto::v1::cluster_service_client::ClusterServiceClient;
+use holdfast_proto::v1::election_service_client::ElectionServiceClient;
 use holdfast_proto::v1::lock_service_client::LockServiceClient;
 use holdfast_proto::v1::operator_service_client::OperatorServiceClient;
 use holdfast_proto::v1::watch_service_client::WatchServiceClient;
@@ -44,6 +45,7 @@ pub(super) struct Leader {
     pub(super) cluster: ClusterServiceClient<Channel>,
     pub(super) operator: OperatorServiceClient<Channel>,
     pub(super) watch: WatchServiceClient<Channel>,
+    pub(super) election: ElectionServiceClient<Channel>,
 }
 
 impl Leaders {
@@ -71,10 +73,11 @@ impl Leaders {
         let operator = OperatorServiceClient::new(channel.clone());
         let watch =
             WatchServiceClient::new(channel.clone()).max_decoding_message_size(RESPONSE_BYTES_MAX);
+        let election = ElectionServiceClient::new(channel.clone());
         let client = LockServiceClient::new(channel)
             .max_encoding_message_size(REQUEST_BYTES_MAX)
             .max_decoding_message_size(RESPONSE_BYTES_MAX);
-        Ok(Leader { address, client, cluster, operator, watch })
+        Ok(Leader { address, client, cluster, operator, watch, election })
     }
 }
 
@@ -137,7 +140,9 @@ mod tests {
         let cluster = ClusterServiceClient::new(channel.clone());
         let operator = OperatorServiceClient::new(channel.clone());
         let watch = WatchServiceClient::new(channel.clone());
-        Leader { address, client: LockServiceClient::new(channel), cluster, operator, watch }
+        let election = ElectionServiceClient::new(channel.clone());
+        let client = LockServiceClient::new(channel);
+        Leader { address, client, cluster, operator, watch, election }
     }
 
     #[tokio::test]

@@ -237,6 +237,7 @@ pub(super) fn waiter(info: WaiterInfo, now: LogicalTime) -> Waiter {
         permits: permits(info.mode),
         also: info.also.iter().map(|name| name.as_str().to_owned()).collect(),
         converts: info.converts,
+        metadata: info.metadata.into_vec(),
     }
 }
 
@@ -264,6 +265,7 @@ pub(super) fn summary(lock: LockSummary, now: LogicalTime) -> v1::LockSummary {
         owner: Some(owner(first.owner)),
         held_for_ms: now.since(first.granted_at).as_ms(),
         permits: permits(first.mode),
+        metadata: first.metadata.into_vec(),
         ..awaited
     }
 }

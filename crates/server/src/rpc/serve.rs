@@ -6,6 +6,7 @@
 
 use holdfast_proto::peer_v1::peer_service_server::PeerServiceServer;
 use holdfast_proto::v1::cluster_service_server::ClusterServiceServer;
+use holdfast_proto::v1::election_service_server::ElectionServiceServer;
 use holdfast_proto::v1::lock_service_server::LockServiceServer;
 use holdfast_proto::v1::operator_service_server::OperatorServiceServer;
 use holdfast_proto::v1::watch_service_server::WatchServiceServer;
@@ -57,6 +58,9 @@ pub(crate) async fn serve(
         .max_encoding_message_size(RESPONSE_BYTES_MAX);
     let watch_service =
         WatchServiceServer::new(rpc.clone()).max_encoding_message_size(RESPONSE_BYTES_MAX);
+    let election_service = ElectionServiceServer::new(rpc.clone())
+        .max_decoding_message_size(REQUEST_BYTES_MAX)
+        .max_encoding_message_size(RESPONSE_BYTES_MAX);
     let lock_service = LockServiceServer::new(rpc)
         .max_decoding_message_size(REQUEST_BYTES_MAX)
         .max_encoding_message_size(RESPONSE_BYTES_MAX);
@@ -68,6 +72,7 @@ pub(crate) async fn serve(
         .add_service(cluster_service)
         .add_service(operator_service)
         .add_service(watch_service)
+        .add_service(election_service)
         .add_service(health)
         .add_service(reflection)
         .add_service(lost_peers)

@@ -7,10 +7,14 @@ mod follow;
 mod snapshot;
 mod tell;
 
+pub(super) use follow::Frames;
+
 use std::pin::Pin;
 
+use holdfast_core::LockName;
 use holdfast_proto::v1::watch_service_server::WatchService;
-use holdfast_proto::v1::{Failure, Reason, WatchFrame, WatchRequest};
+use holdfast_proto::v1::{EventPosition, Failure, Reason, WatchFrame, WatchRequest};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
@@ -24,8 +28,15 @@ use crate::events::Position;
 /// What is asked for.
 #[derive(Clone, Debug)]
 struct Ask {
-    prefix: String,
+    names: Scope,
     start: Start,
+}
+
+/// Which names are watched.
+#[derive(Clone, Debug)]
+enum Scope {
+    Under(String),
+    Only(String),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +44,46 @@ enum Start {
     Snapshot,
     Now,
     After(Position),
+}
+
+impl Scope {
+    /// With which all of the names begin.
+    fn prefix(&self) -> &str {
+        match self {
+            Scope::Under(text) | Scope::Only(text) => text,
+        }
+    }
+
+    fn covers(&self, name: &str) -> bool {
+        match self {
+            Scope::Under(prefix) => name.starts_with(prefix),
+            Scope::Only(only) => name == only,
+        }
+    }
+
+    fn is_everything(&self) -> bool {
+        matches!(self, Scope::Under(prefix) if prefix.is_empty())
+    }
+
+    fn overlaps(&self, prefix: &str) -> bool {
+        self.covers(prefix) || self.prefix().starts_with(prefix)
+    }
+}
+
+impl Start {
+    /// After the position, if one is given.
+    fn decode(after: Option<&EventPosition>, or_else: Start) -> Result<Start, Failure> {
+        match after {
+            None => Ok(or_else),
+            Some(after) if after.group == FIRST_GROUP.0 => {
+                Ok(Start::After(Position { index: after.index, number: after.number }))
+            }
+            Some(after) => {
+                let words = format!("there is no group {}; watch anew", after.group);
+                Err(refused(Reason::Compacted, words))
+            }
+        }
+    }
 }
 
 impl Ask {
@@ -43,19 +94,22 @@ impl Ask {
             let words = "a prefix has at most 512 bytes and no control characters";
             return Err(refused(Reason::InvalidPrefix, words));
         }
-        let start = match &request.after {
-            None if request.without_snapshot => Start::Now,
-            None => Start::Snapshot,
-            Some(after) if after.group == FIRST_GROUP.0 => {
-                Start::After(Position { index: after.index, number: after.number })
-            }
-            Some(after) => {
-                let words = format!("there is no group {}; watch anew", after.group);
-                return Err(refused(Reason::Compacted, words));
-            }
-        };
-        Ok(Ask { prefix, start })
+        let or_else = if request.without_snapshot { Start::Now } else { Start::Snapshot };
+        let start = Start::decode(request.after.as_ref(), or_else)?;
+        Ok(Ask { names: Scope::Under(prefix), start })
     }
+}
+
+/// What happens to one lock, told by this node, which should lead.
+pub(super) fn follow_one(
+    rpc: &Rpc,
+    name: &LockName,
+    after: Option<&EventPosition>,
+    place: OwnedSemaphorePermit,
+) -> Result<Frames, Failure> {
+    let names = Scope::Only(name.as_str().to_owned());
+    let start = Start::decode(after, Start::Snapshot)?;
+    Ok(follow::start(rpc.clone(), Ask { names, start }, place))
 }
 
 #[tonic::async_trait]

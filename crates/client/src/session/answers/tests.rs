@@ -7,6 +7,7 @@ use holdfast_proto::v1::{AcquireResponse, CancelResponse, Cancelled, Grant, Hold
 use tokio::sync::{mpsc, oneshot};
 
 use super::*;
+use crate::endpoints::KnownNodes;
 use crate::guard::Guard;
 use crate::session::{Command, Handle, Ticket, Trouble, Wanted};
 
@@ -34,6 +35,7 @@ impl Bench {
             request_timeout: ttl,
             trouble: Trouble::default(),
             tickets: Arc::default(),
+            nodes: KnownNodes::new("127.0.0.1:1".parse().unwrap()),
         };
         Bench { session, backoff: Backoff::new(), handle, inbox }
     }

@@ -16,9 +16,9 @@ use super::super::Rpc;
 use super::super::failure::{refused, stopping, unavailable};
 use super::super::look::summary;
 use super::snapshot::{self, Told};
-use super::{Ask, Start, tell};
+use super::{Ask, Scope, Start, tell};
 use crate::driver::{FIRST_GROUP, Unavailable};
-use crate::events::Position;
+use crate::events::{Position, Recorded};
 
 const FRAMES_AHEAD: usize = 16;
 const EVENTS_PER_FRAME: usize = 500;
@@ -28,7 +28,8 @@ const POSITION_INTERVAL: Duration = Duration::from_secs(5);
 const LAG_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The frames, and last of all why there are no more.
-pub(super) struct Frames {
+#[derive(Debug)]
+pub(in crate::rpc) struct Frames {
     frames: mpsc::Receiver<WatchFrame>,
     end: Arc<Mutex<Option<Status>>>,
 }
@@ -54,7 +55,7 @@ pub(super) fn start(rpc: Rpc, ask: Ask, place: OwnedSemaphorePermit) -> Frames {
     let told_at_end = Arc::clone(&end);
     tokio::spawn(async move {
         let _place = place;
-        let watcher = Watcher { rpc, prefix: ask.prefix, sender };
+        let watcher = Watcher { rpc, names: ask.names, sender };
         if let Err(Ended::Because(failure)) = watcher.run(ask.start).await {
             let status = failure.into();
             *told_at_end.lock().unwrap_or_else(PoisonError::into_inner) = Some(status);
@@ -78,7 +79,7 @@ impl From<Failure> for Ended {
 
 struct Watcher {
     rpc: Rpc,
-    prefix: String,
+    names: Scope,
     sender: mpsc::Sender<WatchFrame>,
 }
 
@@ -111,7 +112,7 @@ impl Watcher {
         let mut told = Told::default();
         let mut after = None;
         loop {
-            let page = snapshot::page(&self.rpc, &self.prefix, after).await?;
+            let page = snapshot::page(&self.rpc, &self.names, after).await?;
             told.note(&page);
             let start = told.start();
             let complete = page.next.is_none();
@@ -137,11 +138,11 @@ impl Watcher {
         loop {
             news.borrow_and_update();
             let events = self.rpc.events.after(position, EVENTS_PER_FRAME);
-            let events = events.map_err(|_| too_slow())?;
+            let events = whole_entries(events.map_err(|_| too_slow())?);
             if let Some(last) = events.last() {
                 position = last.position;
                 let of_interest = events.iter().filter(|recorded| {
-                    tell::concerns(&recorded.event, &self.prefix) && !told.includes(recorded)
+                    tell::concerns(&recorded.event, &self.names) && !told.includes(recorded)
                 });
                 let events: Vec<_> = of_interest.map(|recorded| tell::event(recorded)).collect();
                 if !events.is_empty() {
@@ -191,6 +192,18 @@ impl Watcher {
             }
         }
     }
+}
+
+/// A full list ends with an entry that may have more events: they are left for the next frame, so that what
+/// happened at one moment is told in one frame, unless it is very much.
+fn whole_entries(mut events: Vec<Arc<Recorded>>) -> Vec<Arc<Recorded>> {
+    if events.len() == EVENTS_PER_FRAME
+        && let Some(last) = events.last().map(|event| event.position.index)
+    {
+        let whole = events.partition_point(|event| event.position.index < last);
+        events.truncate(if whole == 0 { EVENTS_PER_FRAME } else { whole });
+    }
+    events
 }
 
 /// Returns when this node leads no more: with who does, or with none if the driver is gone.

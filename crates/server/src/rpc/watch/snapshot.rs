@@ -8,6 +8,7 @@ use holdfast_proto::v1::Failure;
 
 use super::super::Rpc;
 use super::super::failure::bug;
+use super::Scope;
 use crate::driver::{Query, ReadData};
 use crate::events::{Position, Recorded};
 
@@ -79,12 +80,15 @@ impl Told {
 }
 
 /// Reads the page after a name; this node should lead.
-pub(super) async fn page(rpc: &Rpc, prefix: &str, after: Option<String>) -> Result<Page, Failure> {
-    let (prefix, limit) = (prefix.to_owned(), PAGE_SIZE + 1);
+pub(super) async fn page(rpc: &Rpc, names: &Scope, after: Option<String>) -> Result<Page, Failure> {
+    let prefix = names.prefix().to_owned();
+    // A single name comes before all that begin with it.
+    let limit = if matches!(names, Scope::Only(_)) { 1 } else { PAGE_SIZE + 1 };
     let answer = rpc.read(Query::List { prefix, after, limit }).await?;
     let ReadData::List(mut locks) = answer.data else {
         return Err(bug("the driver read something else"));
     };
+    locks.retain(|lock| names.covers(&lock.name));
     let more = locks.len() > PAGE_SIZE;
     locks.truncate(PAGE_SIZE);
     let next = locks.last().filter(|_| more).map(|lock| lock.name.as_str().to_owned());

@@ -5,15 +5,16 @@ use holdfast_core::{EndReason, Event, FenceToken, LockName, Outcome, SessionId};
 use holdfast_proto::v1::{EventKind, WatchEvent};
 
 use super::super::encode::{end_reason, mode as wire_mode};
+use super::Scope;
 use super::follow::wire;
 use crate::events::Recorded;
 
-/// Is it about something under the prefix? Sessions are for those who watch everything.
-pub(super) fn concerns(event: &Event, prefix: &str) -> bool {
-    let under = |name: &str| name.starts_with(prefix);
-    let overlaps = |other: &str| under(other) || prefix.starts_with(other);
+/// Is it about one of the names? Sessions are for those who watch everything.
+pub(super) fn concerns(event: &Event, watched: &Scope) -> bool {
+    let under = |name: &str| watched.covers(name);
+    let overlaps = |other: &str| watched.overlaps(other);
     match event {
-        Event::SessionOpened { .. } | Event::SessionEnded { .. } => prefix.is_empty(),
+        Event::SessionOpened { .. } | Event::SessionEnded { .. } => watched.is_everything(),
         Event::Granted { name, .. }
         | Event::Queued { name, .. }
         | Event::Converted { name, .. }
@@ -34,7 +35,7 @@ pub(super) fn concerns(event: &Event, prefix: &str) -> bool {
             Action::Freeze { prefix: other, .. } | Action::Thaw { prefix: other } => {
                 overlaps(other)
             }
-            Action::KillSession { .. } => prefix.is_empty(),
+            Action::KillSession { .. } => watched.is_everything(),
         },
     }
 }
