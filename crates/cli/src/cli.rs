@@ -5,13 +5,14 @@ use clap::{Args, ColorChoice, CommandFactory, Parser, Subcommand, ValueEnum};
 use crate::cluster::ClusterVerb;
 use crate::snapshot::SnapshotVerb;
 use crate::{
-    acquire, dev, exec_child, kill_group, lock, ls, recover, release, renew, server, status, watch,
+    acquire, dev, elect, exec_child, kill_group, lock, ls, observe, recover, release, renew,
+    server, status, watch,
 };
 use crate::{break_lock, freeze, kill_session, set_permits, thaw, transfer, why};
 
 const EXIT_CODES: &str = "\
 Exit codes:
-  the command's own (128+N if signal N ended it), with `lock`
+  the command's own (128+N if signal N ended it), with `lock` and `elect`
   64 wrong usage      69 cluster unavailable   75 busy, timed out, frozen or a deadlock
   77 denied           79 lock lost
 
@@ -26,10 +27,11 @@ Examples:
 const GLOBAL_OPTIONS: &str = "Global options";
 
 /// Options of all verbs that mean nothing to these: they are taken, and not shown.
-const HIDDEN: [(&str, &[&str]); 3] = [
+const HIDDEN: [(&str, &[&str]); 4] = [
     ("dev", &["endpoints", "output"]),
     ("server", &["endpoints", "output"]),
     ("lock", &["output"]),
+    ("elect", &["output"]),
 ];
 
 /// Locks that hold, fast: a distributed lock service.
@@ -91,6 +93,8 @@ pub(crate) enum Verb {
     Dev(dev::DevArgs),
     Server(server::ServerArgs),
     Lock(lock::LockArgs),
+    Elect(elect::ElectArgs),
+    Observe(observe::ObserveArgs),
     Acquire(acquire::AcquireArgs),
     Release(release::ReleaseArgs),
     Renew(renew::RenewArgs),

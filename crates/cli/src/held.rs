@@ -1,11 +1,14 @@
-//! What a command runs under: one lock, or several together.
+//! What a command runs under: one lock, several together, or a leadership.
 
-use holdfast_client::{Guard, GuardAll, LossReason, Lost, ReleaseError, ReleaseOutcome};
+use holdfast_client::{
+    Guard, GuardAll, Leadership, LossReason, Lost, ReleaseError, ReleaseOutcome,
+};
 
 #[derive(Debug)]
 pub(crate) enum Held {
     One(Guard),
     All(GuardAll),
+    Leader(Leadership),
 }
 
 /// The proof of what is held, as it was at one moment. Of each there is one per name, in the same order.
@@ -19,7 +22,8 @@ pub(crate) struct Proof {
 impl Held {
     pub(crate) fn proof(&self) -> Result<Proof, Lost> {
         let (names, tokens, fences) = match self {
-            Held::One(guard) => (vec![guard.name()], vec![guard.token()?], vec![guard.fence()?]),
+            Held::One(guard) => proof_of(guard)?,
+            Held::Leader(leadership) => proof_of(leadership.guard())?,
             Held::All(guard) => (guard.names().collect(), guard.tokens()?, guard.fences()?),
         };
         Ok(Proof { names: names.into_iter().map(str::to_owned).collect(), tokens, fences })
@@ -30,6 +34,7 @@ impl Held {
         match self {
             Held::One(guard) => guard.lost().await,
             Held::All(guard) => guard.lost().await,
+            Held::Leader(leadership) => leadership.lost().await,
         }
     }
 
@@ -38,8 +43,13 @@ impl Held {
         match self {
             Held::One(guard) => Ok(guard.release().await? == ReleaseOutcome::Released),
             Held::All(guard) => guard.release().await.map(|()| true),
+            Held::Leader(leadership) => Ok(leadership.resign().await? == ReleaseOutcome::Released),
         }
     }
+}
+
+fn proof_of(guard: &Guard) -> Result<(Vec<&str>, Vec<u64>, Vec<String>), Lost> {
+    Ok((vec![guard.name()], vec![guard.token()?], vec![guard.fence()?]))
 }
 
 impl Proof {

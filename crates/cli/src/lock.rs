@@ -21,8 +21,8 @@ use crate::supervise::{self, CommandArgs};
 use crate::terms::TermsArgs;
 
 /// A session whose program was killed should not hold others up for its TTL.
-const LINGER: Duration = Duration::from_millis(500);
-const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
+pub(crate) const LINGER: Duration = Duration::from_millis(500);
+pub(crate) const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Runs a command while holding a lock.
 ///
@@ -99,9 +99,7 @@ pub(crate) async fn run(args: LockArgs, global: &Global) -> Result<ExitCode, Pro
         let words = "there is no efficiency tier yet; leave --tier out, or say --tier correctness";
         return Err(Problem::new(Code::Usage, words));
     }
-    let mut signals = Signals::listen().map_err(|error| {
-        Problem::new(Code::Unavailable, format!("cannot hear signals: {error}"))
-    })?;
+    let mut signals = Signals::listen()?;
     let builder = Client::builder().ttl(args.ttl).linger(LINGER).note(args.child.note());
     let client = tokio::select! {
         biased;

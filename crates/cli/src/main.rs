@@ -9,6 +9,7 @@ mod cli;
 mod cluster;
 mod dev;
 mod duration;
+mod elect;
 mod exec_child;
 mod exit;
 mod freeze;
@@ -22,6 +23,7 @@ mod log;
 mod ls;
 mod mode;
 mod new_cluster;
+mod observe;
 mod obstacle;
 mod one_shot;
 mod output;
@@ -78,6 +80,8 @@ fn run(cli: Cli) -> Result<ExitCode, Problem> {
         Verb::Dev(args) => on_all_cores("warn", dev::run(args)),
         Verb::Server(args) => on_all_cores("info", server::run(args)),
         Verb::Lock(args) => on_one_thread(lock::run(args, &global)),
+        Verb::Elect(args) => on_one_thread(elect::run(args, &global)),
+        Verb::Observe(args) => on_one_thread(observe::run(args, &global)),
         Verb::Acquire(args) => on_one_thread(acquire::run(args, &global)),
         Verb::Release(args) => on_one_thread(release::run(args, &global)),
         Verb::Renew(args) => on_one_thread(renew::run(args, &global)),

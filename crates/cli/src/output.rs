@@ -35,6 +35,12 @@ pub(crate) fn data_to_stdout(text: &str) -> Result<(), Problem> {
     }
 }
 
+/// One of many lines, at once. False: whoever reads has gone, which is how an endless story usually ends.
+pub(crate) fn line_to_stdout(line: &str) -> bool {
+    let mut stdout = io::stdout().lock();
+    writeln!(stdout, "{line}").and_then(|()| stdout.flush()).is_ok()
+}
+
 /// To a person, on stderr. If that is closed there is nobody to tell.
 pub(crate) fn say(words: &str) {
     let _ = writeln!(io::stderr().lock(), "holdfast: {words}");

@@ -11,6 +11,8 @@ use std::task::Poll;
 use nix::sys::signal::Signal;
 use tokio::signal::unix;
 
+use crate::exit::{Code, Problem};
+
 const PASSED_ON: [Signal; 6] = [
     Signal::SIGTERM,
     Signal::SIGINT,
@@ -27,7 +29,13 @@ pub(crate) struct Signals {
 
 impl Signals {
     /// From here on none of them ends this process by itself.
-    pub(crate) fn listen() -> io::Result<Signals> {
+    pub(crate) fn listen() -> Result<Signals, Problem> {
+        Signals::listen_all().map_err(|error| {
+            Problem::new(Code::Unavailable, format!("cannot listen for signals: {error}"))
+        })
+    }
+
+    fn listen_all() -> io::Result<Signals> {
         let ignored = ignored_signals();
         let wanted = PASSED_ON.into_iter().filter(|signal| !is_in(ignored, *signal));
         let heard = wanted.map(|signal| {

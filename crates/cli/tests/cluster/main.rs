@@ -12,6 +12,7 @@ mod bad_input_of_modes;
 mod bank;
 mod command_line;
 mod disconnection;
+mod elect_command;
 mod election;
 mod expiry;
 mod fairness;
