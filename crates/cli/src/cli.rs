@@ -8,7 +8,9 @@ use crate::{
     acquire, dev, elect, exec_child, kill_group, lock, ls, observe, recover, release, renew,
     server, status, watch,
 };
-use crate::{break_lock, freeze, kill_session, set_permits, thaw, transfer, why};
+use crate::{
+    break_lock, completions, freeze, kill_session, man, set_permits, thaw, top, transfer, why,
+};
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -27,11 +29,13 @@ Examples:
 const GLOBAL_OPTIONS: &str = "Global options";
 
 /// Options of all verbs that mean nothing to these: they are taken, and not shown.
-const HIDDEN: [(&str, &[&str]); 4] = [
+const HIDDEN: [(&str, &[&str]); 6] = [
     ("dev", &["endpoints", "output"]),
     ("server", &["endpoints", "output"]),
     ("lock", &["output"]),
     ("elect", &["output"]),
+    ("completions", &["endpoints", "output"]),
+    ("man", &["endpoints", "output"]),
 ];
 
 /// Locks that hold, fast: a distributed lock service.
@@ -54,6 +58,18 @@ pub(crate) fn command() -> clap::Command {
             .map(|arg| arg.clone().hide(true));
         command.mut_subcommand(verb, |verb| verb.args(hidden))
     })
+}
+
+/// What people see of it: without the verbs that only this program itself uses.
+pub(crate) fn shown() -> clap::Command {
+    let (shown, all) = (Cli::command(), command());
+    let verbs = all.get_subcommands().filter(|verb| !verb.is_hide_set()).cloned();
+    let without_verbs = clap::Command::new("holdfast")
+        .version(env!("CARGO_PKG_VERSION"))
+        .about(shown.get_about().cloned().unwrap_or_default())
+        .after_help(shown.get_after_help().cloned().unwrap_or_default())
+        .args(shown.get_arguments().cloned());
+    without_verbs.subcommands(verbs)
 }
 
 #[derive(Debug, Args)]
@@ -102,6 +118,7 @@ pub(crate) enum Verb {
     Why(why::WhyArgs),
     Ls(ls::LsArgs),
     Watch(watch::WatchArgs),
+    Top(top::TopArgs),
     /// Shows the sessions of the cluster.
     #[command(after_help = "Examples:
   holdfast sessions
@@ -139,6 +156,8 @@ pub(crate) enum Verb {
         verb: SnapshotVerb,
     },
     Recover(recover::RecoverArgs),
+    Completions(completions::CompletionsArgs),
+    Man(man::ManArgs),
     #[command(name = "exec-child", hide = true)]
     ExecChild(exec_child::ExecChildArgs),
     #[command(name = "kill-group", hide = true)]

@@ -7,6 +7,8 @@ mod replace;
 mod status;
 mod transfer;
 
+pub(crate) use status::role_text;
+
 use std::process::ExitCode;
 use std::time::Duration;
 

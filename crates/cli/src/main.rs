@@ -7,6 +7,7 @@ mod acquire;
 mod break_lock;
 mod cli;
 mod cluster;
+mod completions;
 mod dev;
 mod duration;
 mod elect;
@@ -18,9 +19,11 @@ mod held;
 mod intervention;
 mod kill_group;
 mod kill_session;
+mod live;
 mod lock;
 mod log;
 mod ls;
+mod man;
 mod mode;
 mod new_cluster;
 mod observe;
@@ -43,6 +46,7 @@ mod stop_signal;
 mod supervise;
 mod terms;
 mod thaw;
+mod top;
 mod transfer;
 mod watch;
 mod why;
@@ -77,6 +81,8 @@ fn run(cli: Cli) -> Result<ExitCode, Problem> {
         // These two become another program, or only wait for one: no runtime, no threads.
         Verb::ExecChild(args) => exec_child::run(args),
         Verb::KillGroup(args) => kill_group::run(args),
+        Verb::Completions(args) => completions::run(&args),
+        Verb::Man(args) => man::run(&args),
         Verb::Dev(args) => on_all_cores("warn", dev::run(args)),
         Verb::Server(args) => on_all_cores("info", server::run(args)),
         Verb::Lock(args) => on_one_thread(lock::run(args, &global)),
@@ -88,6 +94,7 @@ fn run(cli: Cli) -> Result<ExitCode, Problem> {
         Verb::Status(args) => on_one_thread(status::run(args, &global)),
         Verb::Ls(args) => on_one_thread(ls::run(args, &global)),
         Verb::Watch(args) => on_one_thread(watch::run(args, &global)),
+        Verb::Top(args) => on_one_thread(top::run(args, &global)),
         Verb::Sessions => on_one_thread(sessions::run(&global)),
         Verb::Why(args) => on_one_thread(why::run(args, &global)),
         Verb::Break(args) => on_one_thread(break_lock::run(args, &global)),

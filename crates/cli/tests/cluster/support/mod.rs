@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 pub(crate) use command::{data, json, json_lines, output, run, text, words};
 pub(crate) use load::{Load, LoadReport};
-pub(crate) use nodes::{Cluster, ClusterOptions, holdfast, stage};
+pub(crate) use nodes::{Cluster, ClusterOptions, free_base_port, holdfast, stage};
 pub(crate) use plain::{PlainClient, PlainSession, hold, wait_in_line};
 pub(crate) use proxy::Proxy;
 pub(crate) use raw::call_with_bytes;
