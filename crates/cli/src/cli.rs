@@ -202,4 +202,58 @@ mod tests {
         }
         check(&command());
     }
+
+    /// As a shell would take the line apart, as far as our examples need it. None: it is not ours.
+    fn words_of(example: &str) -> Option<Vec<String>> {
+        let start = example.find("holdfast ")?;
+        let (mut words, mut word, mut quote) = (Vec::new(), String::new(), None);
+        for c in example[start..].chars().chain([' ']) {
+            match (quote, c) {
+                (Some(open), c) if c == open => quote = None,
+                (Some(_), c) => word.push(c),
+                (None, '\'' | '"') => {
+                    quote = Some(c);
+                    // So that an empty one is a word too.
+                    word.push('\u{0}');
+                }
+                (None, ' ') if word.is_empty() => {}
+                (None, ' ') => words.push(std::mem::take(&mut word).replace('\u{0}', "")),
+                (None, c) => word.push(c),
+            }
+        }
+        let is_end = |word: &String| {
+            ["|", "&&", "#"].contains(&word.as_str()) || word.contains('>') || word == "||"
+        };
+        let end = words.iter().position(is_end).unwrap_or(words.len());
+        words.truncate(end);
+        Some(words.into_iter().map(|word| word.trim_end_matches([')', ';']).to_owned()).collect())
+    }
+
+    /// With what a script would have put into its variables.
+    fn filled_in(word: &str) -> String {
+        word.replace("$session", &"ab".repeat(16)).replace("$token", "7")
+    }
+
+    #[test]
+    fn every_example_is_understood() {
+        fn check(command: &clap::Command, count: &mut usize) {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let lines = help.lines().skip_while(|line| !line.starts_with("Examples:")).skip(1);
+            for line in lines.take_while(|line| line.starts_with("  ")) {
+                // What it writes to is opened by the shell.
+                let line = line.replace("--status-fd 3", "--status-fd 2");
+                // A step of the script around it.
+                let Some(words) = words_of(&line) else { continue };
+                let words = words.iter().map(|word| filled_in(word));
+                if let Err(error) = super::command().try_get_matches_from(words) {
+                    panic!("{line}\n{error}");
+                }
+                *count += 1;
+            }
+            command.get_subcommands().for_each(|verb| check(verb, count));
+        }
+        let mut count = 0;
+        check(&command(), &mut count);
+        assert!(count > 70, "{count}");
+    }
 }

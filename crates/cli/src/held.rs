@@ -21,12 +21,15 @@ pub(crate) struct Proof {
 
 impl Held {
     pub(crate) fn proof(&self) -> Result<Proof, Lost> {
-        let (names, tokens, fences) = match self {
-            Held::One(guard) => proof_of(guard)?,
-            Held::Leader(leadership) => proof_of(leadership.guard())?,
-            Held::All(guard) => (guard.names().collect(), guard.tokens()?, guard.fences()?),
-        };
-        Ok(Proof { names: names.into_iter().map(str::to_owned).collect(), tokens, fences })
+        match self {
+            Held::One(guard) => Proof::of(guard),
+            Held::Leader(leadership) => Proof::of(leadership.guard()),
+            Held::All(guard) => Ok(Proof {
+                names: guard.names().map(str::to_owned).collect(),
+                tokens: guard.tokens()?,
+                fences: guard.fences()?,
+            }),
+        }
     }
 
     /// Returns when it is lost, or a part of it.
@@ -48,11 +51,15 @@ impl Held {
     }
 }
 
-fn proof_of(guard: &Guard) -> Result<(Vec<&str>, Vec<u64>, Vec<String>), Lost> {
-    Ok((vec![guard.name()], vec![guard.token()?], vec![guard.fence()?]))
-}
-
 impl Proof {
+    fn of(guard: &Guard) -> Result<Proof, Lost> {
+        Ok(Proof {
+            names: vec![guard.name().to_owned()],
+            tokens: vec![guard.token()?],
+            fences: vec![guard.fence()?],
+        })
+    }
+
     /// What the command finds in its environment. Each variable is set, so that none is inherited from
     /// a lock around this one.
     pub(crate) fn environment(&self) -> [(&'static str, String); 5] {

@@ -73,7 +73,7 @@ struct Seen {
 
 impl Seen {
     fn words(&self, names: &[String], waited: Duration) -> String {
-        let waited = in_words(u64::try_from(waited.as_secs() * 1_000).unwrap_or(u64::MAX));
+        let waited = in_words(waited.as_secs().saturating_mul(1_000));
         let place = self.position.map(|position| format!(", place {position} in line"));
         format!(
             "waiting for {} since {waited}{}{}",
