@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 use tokio::time::timeout;
+use tracing::Instrument;
+use tracing::field::Empty;
 
 use crate::error::AcquireError;
 use crate::guard::Guard;
-use crate::session::{AcquireCall, Command, Handle, Ticket, Wanted};
+use crate::session::{AcquireCall, Command, Handle, Ticket, Wanted, whole_ms};
 
 /// Returns the guards of what was asked for. If the future is dropped, nothing is left behind.
 pub(crate) async fn ask(
@@ -19,32 +21,50 @@ pub(crate) async fn ask(
     on_queued: Option<Box<dyn FnOnce(u64) + Send>>,
 ) -> Result<Vec<Guard>, AcquireError> {
     wanted.check().map_err(AcquireError::Rejected)?;
-    let (reply, answer) = oneshot::channel();
+    let lock = wanted.names_in_words();
+    let span = tracing::info_span!("acquire", lock, wait_ms = whole_ms(wait), token = Empty);
     let was_sent = Arc::new(AtomicBool::new(false));
+    let granted = granted(handle, wanted, on_queued, Arc::clone(&was_sent));
+    let patience = wait.saturating_add(handle.request_timeout());
+    let outcome = timeout(patience, granted).instrument(span.clone()).await.unwrap_or_else(|_| {
+        let may_have_happened = was_sent.load(Ordering::Relaxed);
+        Err(AcquireError::Unavailable(handle.unavailable(may_have_happened)))
+    });
+    match outcome.as_deref() {
+        Ok(guards) => {
+            let token = guards.first().and_then(|guard| guard.token().ok());
+            span.record("token", token);
+        }
+        Err(error) => span.in_scope(|| tracing::debug!("not acquired: {error}")),
+    }
+    outcome
+}
+
+async fn granted(
+    handle: &Handle,
+    wanted: Wanted,
+    on_queued: Option<Box<dyn FnOnce(u64) + Send>>,
+    was_sent: Arc<AtomicBool>,
+) -> Result<Vec<Guard>, AcquireError> {
+    let _place = handle.admit().await.map_err(AcquireError::Unavailable)?;
+    let (reply, answer) = oneshot::channel();
     let abandon = AbandonOnDrop::new(handle);
     handle.send(Command::Acquire(AcquireCall {
         wanted,
         ticket: abandon.ticket,
         reply,
         on_queued,
-        was_sent: Arc::clone(&was_sent),
+        was_sent,
         handle: Some(handle.clone()),
     }));
-    match timeout(wait.saturating_add(handle.request_timeout()), answer).await {
-        Ok(answer) => {
-            abandon.not_needed();
-            let guards = answer.unwrap_or(Err(AcquireError::Closed))?;
-            // A grant may have been so long on its way that it is over by now.
-            for guard in &guards {
-                guard.token()?;
-            }
-            Ok(guards)
-        }
-        Err(_) => {
-            let may_have_happened = was_sent.load(Ordering::Relaxed);
-            Err(AcquireError::Unavailable(handle.unavailable(may_have_happened)))
-        }
+    let answer = answer.await;
+    abandon.not_needed();
+    let guards = answer.unwrap_or(Err(AcquireError::Closed))?;
+    // A grant may have been so long on its way that it is over by now.
+    for guard in &guards {
+        guard.token()?;
     }
+    Ok(guards)
 }
 
 /// Tells the session's task that the caller is gone.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use holdfast_proto::v1::Owner;
 
 use crate::client::Client;
+use crate::endpoints::Endpoints;
 use crate::error::ConnectError;
 use crate::session::{Handle, Settings};
 
@@ -16,6 +17,7 @@ const DEFAULT_REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 #[must_use]
 pub struct ClientBuilder {
     settings: Settings,
+    discovers: bool,
 }
 
 impl ClientBuilder {
@@ -27,6 +29,7 @@ impl ClientBuilder {
                 owner,
                 request_timeout: DEFAULT_REQUEST_TIMEOUT,
             },
+            discovers: true,
         }
     }
 
@@ -61,9 +64,22 @@ impl ClientBuilder {
         self
     }
 
-    /// Opens the session; see [`Client::connect`] for `endpoints`.
+    /// Only the endpoints that are given are used, and not the addresses that the nodes tell: for a client
+    /// to which these mean nothing, behind a tunnel or a load balancer. Any node serves it; those that do not
+    /// lead forward.
+    pub fn without_discovery(mut self) -> ClientBuilder {
+        self.discovers = false;
+        self
+    }
+
+    /// Opens the session; see [`Client::connect`] for `endpoints`. If all that the nodes do is to refuse the
+    /// connection, it takes a second to say so.
     pub async fn connect(self, endpoints: &str) -> Result<Client, ConnectError> {
-        let handle = Handle::open(endpoints.parse()?, self.settings).await?;
+        let mut endpoints: Endpoints = endpoints.parse()?;
+        if !self.discovers {
+            endpoints.fix();
+        }
+        let handle = Handle::open(endpoints, self.settings).await?;
         Ok(Client::new(handle))
     }
 }

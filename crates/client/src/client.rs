@@ -4,6 +4,7 @@ use holdfast_proto::v1::Owner;
 use tokio::sync::oneshot;
 
 use crate::builder::ClientBuilder;
+use crate::circuit::Circuit;
 use crate::election::Election;
 use crate::error::{CloseError, ConnectError};
 use crate::lock::LockRequest;
@@ -56,6 +57,11 @@ impl Client {
     /// on over broken connections and changes of leader, or says that it could not.
     pub fn watch(&self, prefix: &str) -> Watch {
         self.handle.calls().watch(prefix)
+    }
+
+    /// Whether calls are made at all, or fail at once because no node has been of use for some seconds.
+    pub fn circuit(&self) -> Circuit {
+        self.handle.circuit()
     }
 
     /// Ends the session: all its locks and places in queues are freed at once, also those of clones.

@@ -6,6 +6,8 @@ use holdfast_proto::v1::lock_service_client::LockServiceClient;
 use tonic::transport::{Channel, Endpoint};
 
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+/// A cluster all of whose nodes refuse the connection is not there, and will hardly come.
+pub(crate) const REFUSED_PATIENCE: Duration = Duration::from_secs(1);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -32,4 +34,11 @@ pub(crate) async fn open(address: &str) -> Result<Channel, tonic::transport::Err
         .keep_alive_while_idle(true)
         .connect()
         .await
+}
+
+/// Nothing listens there.
+pub(crate) fn is_refusal(error: &(dyn std::error::Error + 'static)) -> bool {
+    std::iter::successors(Some(error), |error| error.source())
+        .filter_map(|error| error.downcast_ref::<std::io::Error>())
+        .any(|error| error.kind() == std::io::ErrorKind::ConnectionRefused)
 }

@@ -32,6 +32,8 @@ pub(crate) struct Endpoints {
     unreachable: Option<String>,
     /// How many could not be reached since one was.
     unreachable_count: usize,
+    /// What the cluster says about its nodes is not heeded.
+    is_fixed: bool,
 }
 
 /// What a session has learned of the nodes, for those who make calls beside it.
@@ -75,6 +77,7 @@ impl FromStr for Endpoints {
             leader_hint: None,
             unreachable: None,
             unreachable_count: 0,
+            is_fixed: false,
         })
     }
 }
@@ -93,6 +96,11 @@ fn checked_address(text: &str) -> Result<&str, InvalidEndpoints> {
 }
 
 impl Endpoints {
+    /// No others than these.
+    pub(crate) fn fix(&mut self) {
+        self.is_fixed = true;
+    }
+
     /// The node to try now. Calling it again gives another one, so a node that fails is left behind.
     pub(crate) fn next_address(&mut self) -> String {
         if let Some(leader) = self.leader_hint.take() {
@@ -106,7 +114,7 @@ impl Endpoints {
     /// A node said who leads. An empty hint says that it does not know.
     pub(crate) fn follow_leader(&mut self, leader: &str) {
         let is_dead = self.unreachable.as_deref() == Some(leader);
-        if checked_address(leader).is_ok() && !is_dead {
+        if checked_address(leader).is_ok() && !is_dead && !self.is_fixed {
             self.leader_hint = Some(leader.to_owned());
         }
     }
@@ -145,6 +153,9 @@ impl Endpoints {
     /// The cluster said who its nodes are. New ones are tried after the others, and those that are gone are
     /// forgotten, so that whoever lives longer than the nodes it began with finds the cluster all the same.
     pub(crate) fn learn(&mut self, addresses: &[String]) {
+        if self.is_fixed {
+            return;
+        }
         let told = addresses.iter().filter(|address| checked_address(address).is_ok());
         self.told = told.take(TOLD_MAX).cloned().collect();
         let next = self.addresses.get(self.next).cloned();
@@ -197,6 +208,15 @@ mod tests {
         endpoints.learn(&["a:1".into(), "b:2".into(), "nonsense".into(), "b:2".into()]);
         let tried: Vec<_> = (0..3).map(|_| endpoints.next_address()).collect();
         assert_eq!(tried, ["a:1", "b:2", "a:1"]);
+    }
+
+    #[test]
+    fn fixed_ones_stay_what_they_are() {
+        let mut endpoints: Endpoints = "tunnel:1".parse().unwrap();
+        endpoints.fix();
+        endpoints.learn(&["a:1".into()]);
+        endpoints.follow_leader("a:1");
+        assert_eq!([endpoints.next_address(), endpoints.next_address()], ["tunnel:1"; 2]);
     }
 
     #[test]

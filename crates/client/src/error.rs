@@ -1,12 +1,17 @@
 //! What can go wrong, one narrow type per operation. Each tells whether the same call may succeed
 //! later (`is_retryable`) and whether it may have taken effect (`may_have_happened`).
 
+mod operation;
+
 use std::fmt;
 
 use holdfast_proto::v1;
 use holdfast_proto::v1::{EndReason, Failure, Reason};
 
-use crate::endpoints::InvalidEndpoints;
+pub use operation::{
+    AcquireError, CloseError, ConnectError, ConvertError, ProclaimError, ReleaseError, RenewError,
+    TransferError,
+};
 
 /// Why a hold ended without being released.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
@@ -78,19 +83,6 @@ pub enum UnavailableCause {
     Other,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ConnectError {
-    #[error(transparent)]
-    InvalidEndpoints(#[from] InvalidEndpoints),
-    #[error("the operating system gives no random numbers for a session id")]
-    NoRandomness,
-    #[error("the session was refused: {0}")]
-    Rejected(Rejection),
-    #[error(transparent)]
-    Unavailable(Unavailable),
-}
-
 /// Who waits for whom: each of these for the next, the last for the first, which is the one who asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cycle(pub Vec<CycleLink>);
@@ -143,90 +135,6 @@ impl fmt::Display for Cycle {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum AcquireError {
-    #[error("the lock is held by somebody else")]
-    Busy,
-    #[error("the lock did not become free within the wait")]
-    TimedOut,
-    /// To wait would have closed a cycle of waits. Release what you hold, and begin anew.
-    #[error("to wait would be a deadlock: {0}")]
-    Deadlock(Cycle),
-    /// An older actor is in the way, and the request was to wait for younger ones only. Release what
-    /// you hold and ask again with this `since`: then the actor keeps its age.
-    #[error("an older actor is in the way; release what you hold and ask again")]
-    Died { since: Since },
-    /// It had been granted, and ended before the caller got it.
-    #[error(transparent)]
-    Lost(#[from] Lost),
-    /// The session ended while the request was waiting. The next request opens a new one.
-    #[error("the session ended while waiting: {0}")]
-    SessionLost(LossReason),
-    #[error("the lock was refused: {0}")]
-    Rejected(Rejection),
-    #[error(transparent)]
-    Unavailable(Unavailable),
-    #[error("the client is closed")]
-    Closed,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ReleaseError {
-    #[error("the release was refused: {0}")]
-    Rejected(Rejection),
-    /// The release is not given up: the session goes on trying.
-    #[error(transparent)]
-    Unavailable(Unavailable),
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum RenewError {
-    #[error(transparent)]
-    Lost(#[from] Lost),
-    #[error("the renewal was refused: {0}")]
-    Rejected(Rejection),
-    #[error(transparent)]
-    Unavailable(Unavailable),
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ConvertError {
-    #[error("others hold the lock too")]
-    Busy,
-    #[error("the others did not go within the wait")]
-    TimedOut,
-    /// To wait would have closed a cycle of waits. Release what you hold, and begin anew.
-    #[error("to wait would be a deadlock: {0}")]
-    Deadlock(Cycle),
-    #[error(transparent)]
-    Lost(#[from] Lost),
-    #[error("the conversion was refused: {0}")]
-    Rejected(Rejection),
-    #[error(transparent)]
-    Unavailable(Unavailable),
-}
-
-/// Why something could not be done with a hold.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum HoldError {
-    #[error(transparent)]
-    Lost(#[from] Lost),
-    #[error("it was refused: {0}")]
-    Rejected(Rejection),
-    #[error(transparent)]
-    Unavailable(Unavailable),
-}
-
-/// The session could not be closed in words; it ends by its linger time or TTL.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(transparent)]
-pub struct CloseError(#[from] pub Unavailable);
-
 impl LossReason {
     pub(crate) fn of_hold(reason: EndReason) -> LossReason {
         match reason {
@@ -271,126 +179,5 @@ impl Rejection {
                 | Reason::TooManyUnacknowledged
                 | Reason::Frozen
         )
-    }
-}
-
-impl ConnectError {
-    pub fn is_retryable(&self) -> bool {
-        match self {
-            ConnectError::Unavailable(_) => true,
-            ConnectError::Rejected(rejection) => rejection.is_retryable(),
-            ConnectError::InvalidEndpoints(_) | ConnectError::NoRandomness => false,
-        }
-    }
-
-    pub fn may_have_happened(&self) -> bool {
-        match self {
-            ConnectError::Unavailable(unavailable) => unavailable.may_have_happened,
-            ConnectError::Rejected(rejection) => rejection.may_have_happened,
-            ConnectError::InvalidEndpoints(_) | ConnectError::NoRandomness => false,
-        }
-    }
-}
-
-impl AcquireError {
-    pub fn is_retryable(&self) -> bool {
-        match self {
-            AcquireError::Busy
-            | AcquireError::TimedOut
-            | AcquireError::Deadlock(_)
-            | AcquireError::Died { .. }
-            | AcquireError::Lost(_)
-            | AcquireError::SessionLost(_)
-            | AcquireError::Unavailable(_) => true,
-            AcquireError::Rejected(rejection) => rejection.is_retryable(),
-            AcquireError::Closed => false,
-        }
-    }
-
-    /// The lock may have been granted for a while, or may yet be; the library releases it then.
-    pub fn may_have_happened(&self) -> bool {
-        match self {
-            AcquireError::Busy
-            | AcquireError::TimedOut
-            | AcquireError::Deadlock(_)
-            | AcquireError::Died { .. }
-            | AcquireError::Closed => false,
-            AcquireError::Lost(_) | AcquireError::SessionLost(_) => true,
-            AcquireError::Rejected(rejection) => rejection.may_have_happened,
-            AcquireError::Unavailable(unavailable) => unavailable.may_have_happened,
-        }
-    }
-}
-
-impl ReleaseError {
-    pub fn is_retryable(&self) -> bool {
-        matches!(self, ReleaseError::Unavailable(_))
-    }
-
-    pub fn may_have_happened(&self) -> bool {
-        match self {
-            ReleaseError::Rejected(rejection) => rejection.may_have_happened,
-            ReleaseError::Unavailable(unavailable) => unavailable.may_have_happened,
-        }
-    }
-}
-
-impl RenewError {
-    pub fn is_retryable(&self) -> bool {
-        matches!(self, RenewError::Unavailable(_))
-    }
-
-    pub fn may_have_happened(&self) -> bool {
-        match self {
-            RenewError::Lost(_) => false,
-            RenewError::Rejected(rejection) => rejection.may_have_happened,
-            RenewError::Unavailable(unavailable) => unavailable.may_have_happened,
-        }
-    }
-}
-
-impl ConvertError {
-    pub fn is_retryable(&self) -> bool {
-        match self {
-            ConvertError::Busy | ConvertError::TimedOut | ConvertError::Unavailable(_) => true,
-            ConvertError::Rejected(rejection) => rejection.is_retryable(),
-            ConvertError::Deadlock(_) | ConvertError::Lost(_) => false,
-        }
-    }
-
-    pub fn may_have_happened(&self) -> bool {
-        match self {
-            ConvertError::Rejected(rejection) => rejection.may_have_happened,
-            ConvertError::Unavailable(unavailable) => unavailable.may_have_happened,
-            _ => false,
-        }
-    }
-}
-
-impl HoldError {
-    pub fn is_retryable(&self) -> bool {
-        match self {
-            HoldError::Lost(_) => false,
-            HoldError::Rejected(rejection) => rejection.is_retryable(),
-            HoldError::Unavailable(_) => true,
-        }
-    }
-
-    pub fn may_have_happened(&self) -> bool {
-        match self {
-            HoldError::Lost(_) => false,
-            HoldError::Rejected(rejection) => rejection.may_have_happened,
-            HoldError::Unavailable(unavailable) => unavailable.may_have_happened,
-        }
-    }
-}
-
-impl CloseError {
-    pub fn is_retryable(&self) -> bool {
-        true
-    }
-
-    pub fn may_have_happened(&self) -> bool {
-        self.0.may_have_happened
     }
 }

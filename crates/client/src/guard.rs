@@ -13,9 +13,13 @@ use holdfast_proto::v1;
 use holdfast_proto::v1::Mode;
 use tokio::sync::{oneshot, watch};
 use tokio::time::timeout;
+use tracing::Instrument;
 
 use crate::asking::AbandonOnDrop;
-use crate::error::{ConvertError, HoldError, LossReason, Lost, ReleaseError, RenewError, Since};
+use crate::error::{
+    ConvertError, LossReason, Lost, ProclaimError, ReleaseError, RenewError, Since, TransferError,
+    Unavailable,
+};
 use crate::hold::Hold;
 use crate::lease::LocalTime;
 use crate::limits::check_metadata;
@@ -48,6 +52,12 @@ impl ReleaseOutcome {
     }
 }
 
+/// Why a command about a hold has no answer.
+enum NoAnswer {
+    Lost(Lost),
+    Unavailable(Unavailable),
+}
+
 /// A held lock. Dropping it hands the release to the session's task; `release().await` also tells
 /// what came of it.
 #[derive(Debug)]
@@ -78,16 +88,28 @@ impl Guard {
         mut self,
     ) -> impl Future<Output = Result<ReleaseOutcome, ReleaseError>> {
         self.released = true;
+        let span = self.span("release");
         let (reply, answer) = oneshot::channel();
         self.send_release(Some(reply));
-        async move {
-            match timeout(self.session.request_timeout(), answer).await {
+        let outcome = async move {
+            // Nobody has to wait for what the session goes on trying.
+            let patience = match self.session.check_circuit() {
+                Ok(()) => self.session.request_timeout(),
+                Err(_) => Duration::ZERO,
+            };
+            match timeout(patience, answer).await {
                 Ok(Ok(result)) => result.map_err(ReleaseError::Rejected),
                 // The session is closed, and its end freed the lock.
                 Ok(Err(_)) => Ok(ReleaseOutcome::Expired),
                 Err(_) => Err(ReleaseError::Unavailable(self.session.unavailable(true))),
             }
-        }
+        };
+        outcome.instrument(span)
+    }
+
+    fn span(&self, operation: &str) -> tracing::Span {
+        let (lock, token) = (&self.hold.name, self.hold.token());
+        tracing::info_span!("hold", operation, lock, token)
     }
 
     fn send_release(&self, reply: Option<ReleaseReply>) {
@@ -98,13 +120,11 @@ impl Guard {
     /// TTL needs none: the session's heartbeats keep it.
     pub async fn renew(&self, ttl: Option<Duration>) -> Result<(), RenewError> {
         self.hold.check()?;
-        let (reply, answer) = oneshot::channel();
-        let hold = Arc::clone(&self.hold);
-        self.session.send(Command::Renew { hold, ttl, reply });
-        match timeout(self.session.request_timeout(), answer).await {
-            Ok(Ok(result)) => result,
-            Ok(Err(_)) => Err(Lost { reason: self.hold.loss_or_closed() }.into()),
-            Err(_) => Err(RenewError::Unavailable(self.session.unavailable(true))),
+        let answered = self.answered(|hold, reply| Command::Renew { hold, ttl, reply });
+        match answered.instrument(self.span("renew")).await {
+            Ok(result) => result,
+            Err(NoAnswer::Lost(lost)) => Err(lost.into()),
+            Err(NoAnswer::Unavailable(unavailable)) => Err(RenewError::Unavailable(unavailable)),
         }
     }
 
@@ -131,6 +151,7 @@ impl Guard {
         policy: Policy,
     ) -> Result<(), ConvertError> {
         self.hold.check()?;
+        let _place = self.session.admit().await.map_err(ConvertError::Unavailable)?;
         let (reply, answer) = oneshot::channel();
         let was_sent = Arc::new(AtomicBool::new(false));
         let abandon = AbandonOnDrop::new(&self.session);
@@ -157,38 +178,52 @@ impl Guard {
     }
 
     /// Other metadata for the hold, for people who look at the lock.
-    pub async fn proclaim(&self, metadata: impl Into<Vec<u8>>) -> Result<(), HoldError> {
+    pub async fn proclaim(&self, metadata: impl Into<Vec<u8>>) -> Result<(), ProclaimError> {
         self.hold.check()?;
         let metadata = metadata.into();
-        check_metadata(&metadata).map_err(HoldError::Rejected)?;
-        let (reply, answer) = oneshot::channel();
-        let hold = Arc::clone(&self.hold);
-        self.session.send(Command::Proclaim { hold, metadata, reply });
-        self.answer_about_hold(answer).await
+        check_metadata(&metadata).map_err(ProclaimError::Rejected)?;
+        let answered = self.answered(|hold, reply| Command::Proclaim { hold, metadata, reply });
+        match answered.instrument(self.span("proclaim")).await {
+            Ok(result) => result,
+            Err(NoAnswer::Lost(lost)) => Err(lost.into()),
+            Err(NoAnswer::Unavailable(unavailable)) => Err(ProclaimError::Unavailable(unavailable)),
+        }
     }
 
     /// Hands an exclusive lock to a session that waits for it alone, past all who came before; it is
     /// free at no moment in between. Returns the token under which the other holds it.
     ///
-    /// From the call on this guard gives no token, unless the transfer is refused.
-    pub async fn transfer(&mut self, to: PublicSessionId) -> Result<u64, HoldError> {
+    /// Once the request is on its way this guard gives no token, unless the transfer is refused.
+    pub async fn transfer(&mut self, to: PublicSessionId) -> Result<u64, TransferError> {
         self.hold.check()?;
-        let (reply, answer) = oneshot::channel();
-        let hold = Arc::clone(&self.hold);
-        hold.set_leaving(true);
-        self.session.send(Command::Transfer { hold, to: to.to_string(), reply });
-        self.answer_about_hold(answer).await
+        let answered = self.answered(|hold, reply| {
+            hold.set_leaving(true);
+            Command::Transfer { hold, to: to.to_string(), reply }
+        });
+        match answered.instrument(self.span("transfer")).await {
+            Ok(result) => result,
+            Err(NoAnswer::Lost(lost)) => Err(lost.into()),
+            Err(NoAnswer::Unavailable(unavailable)) => Err(TransferError::Unavailable(unavailable)),
+        }
     }
 
-    async fn answer_about_hold<T>(
+    /// The answer to a command about this hold.
+    async fn answered<T>(
         &self,
-        answer: oneshot::Receiver<Result<T, HoldError>>,
-    ) -> Result<T, HoldError> {
-        match timeout(self.session.request_timeout(), answer).await {
-            Ok(Ok(result)) => result,
-            Ok(Err(_)) => Err(Lost { reason: self.hold.loss_or_closed() }.into()),
-            Err(_) => Err(HoldError::Unavailable(self.session.unavailable(true))),
-        }
+        command: impl FnOnce(Arc<Hold>, oneshot::Sender<T>) -> Command,
+    ) -> Result<T, NoAnswer> {
+        let session = &self.session;
+        let was_sent = AtomicBool::new(false);
+        let answer = async {
+            let _place = session.admit().await.map_err(NoAnswer::Unavailable)?;
+            let (reply, answer) = oneshot::channel();
+            session.send(command(Arc::clone(&self.hold), reply));
+            was_sent.store(true, Ordering::Relaxed);
+            answer.await.map_err(|_| NoAnswer::Lost(Lost { reason: self.hold.loss_or_closed() }))
+        };
+        let answer = timeout(session.request_timeout(), answer).await;
+        let was_sent = was_sent.load(Ordering::Relaxed);
+        answer.unwrap_or_else(|_| Err(NoAnswer::Unavailable(session.unavailable(was_sent))))
     }
 
     pub fn name(&self) -> &str {

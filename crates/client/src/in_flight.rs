@@ -143,6 +143,16 @@ impl<T> InFlight<T> {
         }
     }
 
+    /// Takes those out that never went out and that `is_meant` is true for.
+    pub(crate) fn take_unsent(&mut self, is_meant: impl Fn(&T) -> bool) -> Vec<T> {
+        let unsent = self
+            .requests
+            .iter()
+            .filter(|(_, request)| request.first_sent_at.is_none() && is_meant(&request.content));
+        let ids: Vec<u64> = unsent.map(|(id, _)| *id).collect();
+        ids.into_iter().filter_map(|id| self.settle(id)).map(|(content, _)| content).collect()
+    }
+
     pub(crate) fn drain(&mut self) -> Vec<T> {
         self.unacknowledged.clear();
         self.to_send.clear();
@@ -253,6 +263,18 @@ mod tests {
         requests.stage_all_again();
         assert_eq!(requests.earliest_answer_due(), None);
         assert_eq!(send_staged(&mut requests, LATER, Instant::now()), [1, 3, 4]);
+    }
+
+    #[test]
+    fn what_never_went_out_can_be_taken_elsewhere() {
+        let mut requests = InFlight::new();
+        requests.stage("sent");
+        send_staged(&mut requests, NOW, Instant::now());
+        for content in ["a", "not meant", "b"] {
+            requests.stage(content);
+        }
+        assert_eq!(requests.take_unsent(|content| *content != "not meant"), ["a", "b"]);
+        assert_eq!(requests.drain(), ["sent", "not meant"]);
     }
 
     #[test]

@@ -77,7 +77,9 @@
 
 mod asking;
 mod backoff;
+pub mod blocking;
 mod builder;
+mod circuit;
 mod client;
 mod clock;
 mod connection;
@@ -101,12 +103,14 @@ pub mod unary;
 mod vigil;
 
 pub use builder::ClientBuilder;
+pub use circuit::{Circuit, CircuitState};
 pub use client::{Client, host_name};
 pub use election::{CampaignError, Candidate, Election, Leader, Leadership, Observed, Observer};
 pub use endpoints::InvalidEndpoints;
 pub use error::{
-    AcquireError, CloseError, ConnectError, ConvertError, Cycle, CycleLink, HoldError, LossReason,
-    Lost, Rejection, ReleaseError, RenewError, Since, Unavailable, UnavailableCause,
+    AcquireError, CloseError, ConnectError, ConvertError, Cycle, CycleLink, LossReason, Lost,
+    ProclaimError, Rejection, ReleaseError, RenewError, Since, TransferError, Unavailable,
+    UnavailableCause,
 };
 pub use guard::{Guard, ReleaseOutcome};
 pub use guard_all::GuardAll;

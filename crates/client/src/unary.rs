@@ -25,7 +25,7 @@ use tonic::transport::Channel;
 use tonic::{Response, Status};
 
 use crate::backoff::Backoff;
-use crate::connection;
+use crate::connection::{self, REFUSED_PATIENCE, is_refusal};
 use crate::endpoints::{InvalidEndpoints, KnownNodes};
 use crate::error::{Cycle, Rejection, Since, Unavailable};
 use crate::guard::ReleaseOutcome;
@@ -38,8 +38,6 @@ pub use watch::{Watch, Watched};
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
 /// A node that is silent for this long, beyond the call's own wait, is left for the next.
 const ATTEMPT_PATIENCE: Duration = Duration::from_secs(2);
-/// A cluster all of whose nodes refuse the connection is not there, and will hardly come.
-const REFUSED_PATIENCE: Duration = Duration::from_secs(1);
 const PAGE_SIZE: u32 = 1000;
 
 /// Single calls to a cluster.
@@ -356,12 +354,6 @@ async fn attempt<T>(
         Ok(Err(status)) => Err((Contact::Made, Failure::from_status(&status))),
         Err(_) => Err((Contact::Made, unreachable("no answer in time", true))),
     }
-}
-
-fn is_refusal(error: &(dyn std::error::Error + 'static)) -> bool {
-    std::iter::successors(Some(error), |error| error.source())
-        .filter_map(|error| error.downcast_ref::<std::io::Error>())
-        .any(|error| error.kind() == std::io::ErrorKind::ConnectionRefused)
 }
 
 fn unreachable(words: &str, may_have_happened: bool) -> Failure {

@@ -7,7 +7,11 @@ mod support;
 use std::time::Duration;
 
 use holdfast_client::{AcquireError, Client, Guard};
-use holdfast_proto::v1::{HoldEnded, Notice, Reason, ServerFrame, notice};
+use holdfast_proto::v1::answer::Result as AnswerResult;
+use holdfast_proto::v1::operation::Kind;
+use holdfast_proto::v1::{
+    Answer, HoldEnded, KeepAliveResponse, Notice, Reason, ServerFrame, notice,
+};
 use support::{FakeNode, ServedStream, granted};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -105,4 +109,59 @@ async fn a_retry_carries_the_mark_of_its_own_time_past_what_waits() {
     assert_eq!((again.request_id, mark), (third_request.request_id, other.request_id));
     stream.answer(again.request_id, granted(8)).await;
     third.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn ten_thousand_locks_are_kept_alive_by_one_heartbeat_in_a_third_of_the_ttl() {
+    const LOCKS: u64 = 10_000;
+    const TTL_MS: u64 = 1_500;
+    let mut node = FakeNode::start().await;
+    let address = node.address.clone();
+    let connecting = tokio::spawn(async move { Client::connect(&address).await });
+    let mut stream = node.welcome_for(TTL_MS).await;
+    let client = connecting.await.unwrap().unwrap();
+    let mut asking = tokio::task::JoinSet::new();
+    for number in 0..LOCKS {
+        asking.spawn(client.lock(format!("lock-{number}")).acquire());
+    }
+    let (mut granted_count, mut frames) = (0, 0);
+    while granted_count < LOCKS {
+        let frame = stream.next_frame().await.expect("a frame");
+        frames += 1;
+        let answers = frame.operations.iter().map(|operation| match &operation.kind {
+            Some(Kind::Acquire(acquire)) => {
+                granted_count += 1;
+                let result = Some(granted(acquire.request_id));
+                Answer { request_id: acquire.request_id, result }
+            }
+            Some(Kind::KeepAlive(heartbeat)) => kept_alive(heartbeat.request_id),
+            other => panic!("{other:?}"),
+        });
+        let answers = answers.collect();
+        stream.send(ServerFrame { answers, notices: Vec::new() }).await;
+    }
+    assert!(frames < LOCKS / 10, "{frames} frames: one carries many operations");
+    let mut guards = Vec::new();
+    while let Some(guard) = asking.join_next().await {
+        guards.push(guard.unwrap().unwrap());
+    }
+    let begun = std::time::Instant::now();
+    let mut heartbeats = 0;
+    while heartbeats < 6 {
+        let frame = stream.next_frame().await.expect("a frame");
+        let [operation] = &frame.operations[..] else { panic!("{frame:?}") };
+        let Some(Kind::KeepAlive(heartbeat)) = &operation.kind else { panic!("{operation:?}") };
+        heartbeats += 1;
+        let answers = vec![kept_alive(heartbeat.request_id)];
+        stream.send(ServerFrame { answers, notices: Vec::new() }).await;
+    }
+    // The first was due at some time since the last grant, the others a third of the TTL after each other.
+    let thirds = Duration::from_millis(5 * TTL_MS / 3);
+    assert!(begun.elapsed() >= thirds, "six heartbeats in {:?}", begun.elapsed());
+    assert!(guards.iter().all(|guard| guard.token().is_ok()));
+}
+
+fn kept_alive(request_id: u64) -> Answer {
+    let answer = KeepAliveResponse { ttl_ms: 1_500, ..Default::default() };
+    Answer { request_id, result: Some(AnswerResult::KeepAlive(answer)) }
 }

@@ -1,80 +1,14 @@
 //! `holdfast watch` and `holdfast top`, on a terminal and in a pipe; completions and manual pages.
 
-use std::io::{Read, Write};
-use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::{Arc, Mutex};
+use std::io::Read;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use tempfile::TempDir;
-
-use crate::support::{Cluster, data, eventually, holdfast, json_lines, output, run, text};
+use crate::support::{
+    Cluster, Terminal, data, eventually, holdfast, json_lines, output, run, text,
+};
 
 const PATIENCE: Duration = Duration::from_secs(20);
-
-/// A program on a terminal of 100 by 30.
-struct Terminal {
-    process: Child,
-    keyboard: ChildStdin,
-    shown: Arc<Mutex<Vec<u8>>>,
-    dir: TempDir,
-}
-
-impl Terminal {
-    /// The settings of the terminal are written to `before` and `after`, the exit code to `code`.
-    fn start(cluster: &Cluster, args: &str) -> Terminal {
-        let dir = tempfile::tempdir().unwrap();
-        let script = format!(
-            "stty rows 30 cols 100; stty -g > before; $HF {args}; echo $? > code; stty -g > after"
-        );
-        let mut process = Command::new("script")
-            .args(["-qec", &script, "/dev/null"])
-            .current_dir(dir.path())
-            .env("HF", env!("CARGO_BIN_EXE_holdfast"))
-            .env("HOLDFAST_ENDPOINTS", cluster.endpoints())
-            .env("TERM", "xterm-256color")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let keyboard = process.stdin.take().unwrap();
-        let mut screen = process.stdout.take().unwrap();
-        let shown = Arc::new(Mutex::new(Vec::new()));
-        let seen = Arc::clone(&shown);
-        std::thread::spawn(move || {
-            let mut buffer = [0; 4096];
-            while let Ok(count @ 1..) = screen.read(&mut buffer) {
-                seen.lock().unwrap().extend_from_slice(&buffer[..count]);
-            }
-        });
-        Terminal { process, keyboard, shown, dir }
-    }
-
-    fn shown(&self) -> String {
-        String::from_utf8_lossy(&self.shown.lock().unwrap()).into_owned()
-    }
-
-    /// One word: of what lies between two, only the difference to what was there before is sent.
-    async fn shows(&self, word: &str) {
-        eventually(&format!("the terminal shows {word}"), PATIENCE, || {
-            std::future::ready(self.shown().contains(word).then_some(()))
-        })
-        .await;
-    }
-
-    /// Presses a key and waits for the end; the terminal must be as it was before.
-    async fn ends_by(mut self, key: &[u8]) {
-        self.keyboard.write_all(key).unwrap();
-        eventually("it leaves", PATIENCE, || std::future::ready(self.process.try_wait().unwrap()))
-            .await;
-        let file = |name: &str| std::fs::read_to_string(self.dir.path().join(name)).unwrap();
-        assert_eq!(file("code").trim(), "0");
-        assert_eq!(file("before"), file("after"), "the terminal has other settings");
-        let shown = self.shown();
-        let (entered, left) = (shown.rfind("\x1b[?1049h"), shown.rfind("\x1b[?1049l"));
-        assert!(entered.is_some() && left > entered, "{shown:?}");
-        assert!(shown.rfind("\x1b[?25h") > shown.rfind("\x1b[?25l"), "the cursor is hidden");
-    }
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn top_fills_a_terminal_and_leaves_it_as_it_was() {
@@ -89,7 +23,7 @@ async fn top_fills_a_terminal_and_leaves_it_as_it_was() {
         // Something happens while somebody looks.
         assert!(run(&cluster, &["lock", "seen-by-top", "--", "true"]).await.status.success());
         terminal.shows("seen-by-top").await;
-        terminal.ends_by(key).await;
+        terminal.leaves_the_screen_by(key).await;
     }
 }
 
@@ -136,7 +70,7 @@ async fn watch_is_a_table_that_moves_on_a_terminal_and_lines_in_a_pipe() {
     data(&cluster, 0, &["acquire", "a/2", "--ttl", "60s"]).await;
     terminal.shows("granted").await;
     terminal.shows("a/2").await;
-    terminal.ends_by(b"q").await;
+    terminal.leaves_the_screen_by(b"q").await;
 
     let mut watches = [&["watch", "a/"][..], &["watch", "a/", "--lines"]].map(|args| {
         let mut watch = holdfast();

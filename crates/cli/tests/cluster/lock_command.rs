@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use tempfile::TempDir;
 
-use crate::support::{Cluster, data, eventually, holdfast, json_lines, output, run, text, words};
+use crate::support::{
+    Cluster, Terminal, data, eventually, holdfast, json_lines, output, run, text, words,
+};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -408,13 +410,34 @@ async fn a_program_hears_on_its_own_descriptor_what_becomes_of_the_lock() {
 async fn who_waits_at_a_terminal_sees_the_place_in_line_and_nobody_else_does() {
     let scene = Scene::set().await;
     data(&scene.cluster, 0, &["acquire", "a", "--ttl", "60s", "--reason", "month end"]).await;
-    let seen =
-        output(scene.shell("script -qec '$HF lock a --wait 1500ms -- true' /dev/null")).await;
-    let seen = text(&seen.stdout);
+    let mut terminal = Terminal::start(&scene.cluster, "lock a --wait 1500ms -- true");
+    assert_eq!(terminal.ended().await, 75);
+    let seen = terminal.shown();
     assert!(seen.contains("waiting for a since") && seen.contains("place 1 in line"), "{seen:?}");
-    assert!(seen.contains("because: month end"), "{seen:?}");
+    assert!(seen.contains("a is held by holdfast acquire"), "{seen:?}");
     let piped = run(&scene.cluster, &["lock", "a", "--wait", "1500ms", "--", "true"]).await;
     assert_eq!(piped.status.code(), Some(75));
     let words = text(&piped.stderr);
     assert!(!words.contains('\r') && !words.contains("waiting for a since"), "{words:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn at_a_terminal_the_keyboard_is_the_commands() {
+    let scene = Scene::set().await;
+    let script = "lock a -- sh -c 'read line; echo \"got $line\"'";
+    let mut terminal = Terminal::start(&scene.cluster, script);
+    eventually("it holds", PATIENCE, || async { (!scene.is_free("a").await).then_some(()) }).await;
+    terminal.press(b"hello\n");
+    assert_eq!(terminal.ended().await, 0);
+    assert!(terminal.shown().contains("got hello"), "{}", terminal.shown());
+
+    let script = "lock a -- sh -c 'echo started; exec sleep 60'";
+    let mut terminal = Terminal::start(&scene.cluster, script);
+    terminal.shows("started").await;
+    // Control-Z would leave a lock held by a command that stands still.
+    terminal.press(b"\x1a");
+    terminal.shows("is not suspended").await;
+    terminal.press(b"\x03");
+    assert_eq!(terminal.ended().await, 128 + 2);
+    assert!(scene.is_free("a").await);
 }

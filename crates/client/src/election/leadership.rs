@@ -2,7 +2,7 @@
 
 use holdfast_proto::PublicSessionId;
 
-use crate::error::{HoldError, LossReason, Lost, ReleaseError};
+use crate::error::{LossReason, Lost, ProclaimError, ReleaseError, TransferError};
 use crate::guard::{Guard, ReleaseOutcome};
 
 /// A leadership. Dropping it resigns.
@@ -27,7 +27,7 @@ impl Leadership {
     }
 
     /// Another value for observers.
-    pub async fn proclaim(&self, value: impl Into<Vec<u8>>) -> Result<(), HoldError> {
+    pub async fn proclaim(&self, value: impl Into<Vec<u8>>) -> Result<(), ProclaimError> {
         self.guard.proclaim(value).await
     }
 
@@ -35,7 +35,7 @@ impl Leadership {
     /// Returns the epoch under which the other leads. See [`Election::candidates`](crate::Election::candidates).
     ///
     /// From the call on this leadership gives no epoch, unless the hand-over is refused.
-    pub async fn hand_over(&mut self, to: PublicSessionId) -> Result<u64, HoldError> {
+    pub async fn hand_over(&mut self, to: PublicSessionId) -> Result<u64, TransferError> {
         self.guard.transfer(to).await
     }
 

@@ -14,9 +14,7 @@ use super::request::{AcquireCall, Request};
 use super::state::Session;
 use crate::backoff::Backoff;
 use crate::clock;
-use crate::error::{
-    AcquireError, Cycle, HoldError, LossReason, Lost, Rejection, RenewError, Since,
-};
+use crate::error::{AcquireError, Cycle, LossReason, Lost, Rejection, Since, TransferError};
 use crate::guard::ReleaseOutcome;
 use crate::hold::HoldRef;
 use crate::lease::{LocalTime, LogicalTime, RenewalId, safe_end};
@@ -168,11 +166,15 @@ impl Session {
             }
             (Request::Proclaim { hold, reply, .. }, Reason::NotHeld) => {
                 hold.end(LossReason::Ended);
-                let _ = reply.send(Err(HoldError::Lost(Lost { reason: hold.loss_or_closed() })));
+                let _ = reply.send(Err(Lost { reason: hold.loss_or_closed() }.into()));
             }
             (Request::Transfer { hold, reply, .. }, Reason::NotHeld) => {
                 hold.end(LossReason::Ended);
-                let _ = reply.send(Err(HoldError::Lost(Lost { reason: hold.loss_or_closed() })));
+                let _ = reply.send(Err(Lost { reason: hold.loss_or_closed() }.into()));
+            }
+            (Request::Transfer { hold, reply, .. }, Reason::NoSuchWaiter) => {
+                hold.set_leaving(false);
+                let _ = reply.send(Err(TransferError::NoSuchWaiter));
             }
             (Request::Convert(call), Reason::NotHeld | Reason::GrantEnded) => {
                 call.hold.end(LossReason::Ended);
@@ -371,12 +373,6 @@ pub(super) fn unknown_outcome() -> Rejection {
 
 fn unknown_answer(words: String) -> Rejection {
     Rejection { reason: Reason::Unspecified, message: words, may_have_happened: true }
-}
-
-impl From<Rejection> for RenewError {
-    fn from(rejection: Rejection) -> RenewError {
-        RenewError::Rejected(rejection)
-    }
 }
 
 #[cfg(test)]

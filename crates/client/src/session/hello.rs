@@ -10,14 +10,17 @@ use holdfast_proto::v1::{
 };
 use tokio::sync::mpsc;
 use tokio::time::timeout;
-use tokio_stream::wrappers::UnboundedReceiverStream;
+use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;
 use tonic::{Status, Streaming};
 
-use crate::connection::{self, CONNECT_TIMEOUT};
+use crate::connection::{self, CONNECT_TIMEOUT, is_refusal};
 
 /// Within this time a node has to say hello back, or the next one is asked.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Frames that wait for the connection. The rest waits with the session, to be sent there or elsewhere.
+const FRAMES_AHEAD_MAX: usize = 16;
 
 /// How long a stream that was left is kept, so that the node hears the farewell before the end.
 const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
@@ -25,7 +28,7 @@ const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
 /// An open stream whose session is open on the other side too.
 #[derive(Debug)]
 pub(crate) struct Stream {
-    pub(crate) outbound: mpsc::UnboundedSender<ClientFrame>,
+    pub(crate) outbound: mpsc::Sender<ClientFrame>,
     pub(crate) inbound: Streaming<ServerFrame>,
     pub(crate) welcome: OpenSessionResponse,
     /// The frame that brought the welcome; it may hold notices too.
@@ -43,8 +46,8 @@ impl Stream {
 /// Why there is no stream.
 #[derive(Debug)]
 pub(crate) enum NoStream {
-    /// There is no connection to the node.
-    Unreachable(Failure),
+    /// There is no connection to the node. `refused`: nothing listens there.
+    Unreachable { failure: Failure, refused: bool },
     /// The node said so, or said nothing.
     Failed(Failure),
 }
@@ -56,11 +59,15 @@ pub(crate) async fn say_hello(
     hello: Kind,
     acked_through: u64,
 ) -> Result<Stream, NoStream> {
-    let client = timeout(CONNECT_TIMEOUT, connection::connect(&address))
-        .await
-        .map_err(|_| no_answer(&address, "no connection within a second"))
-        .and_then(|connected| connected.map_err(|error| no_answer(&address, &words_of(&error))))
-        .map_err(NoStream::Unreachable)?;
+    let unreachable = |words: &str, refused| NoStream::Unreachable {
+        failure: no_answer(&address, words),
+        refused,
+    };
+    let client = match timeout(CONNECT_TIMEOUT, connection::connect(&address)).await {
+        Ok(Ok(client)) => client,
+        Ok(Err(error)) => return Err(unreachable(&words_of(&error), is_refusal(&error))),
+        Err(_) => return Err(unreachable("no connection within a second", false)),
+    };
     open_stream(client, address, request_id, hello, acked_through).await.map_err(NoStream::Failed)
 }
 
@@ -71,10 +78,10 @@ async fn open_stream(
     hello: Kind,
     acked_through: u64,
 ) -> Result<Stream, Failure> {
-    let (outbound, frames) = mpsc::unbounded_channel();
-    // The receiver is still here, so this cannot fail.
+    let (outbound, frames) = mpsc::channel(FRAMES_AHEAD_MAX);
+    // There is room, and the receiver is still here, so this cannot fail.
     let _ = outbound
-        .send(ClientFrame { acked_through, operations: vec![Operation { kind: Some(hello) }] });
+        .try_send(ClientFrame { acked_through, operations: vec![Operation { kind: Some(hello) }] });
     let mut first_answer = Box::pin(first_answer(client, frames));
     let Ok(answered) = timeout(HELLO_TIMEOUT, &mut first_answer).await else {
         // It may be carried out yet.
@@ -104,9 +111,9 @@ async fn open_stream(
 
 async fn first_answer(
     mut client: LockServiceClient<Channel>,
-    frames: mpsc::UnboundedReceiver<ClientFrame>,
+    frames: mpsc::Receiver<ClientFrame>,
 ) -> Result<(Streaming<ServerFrame>, Option<ServerFrame>), Status> {
-    let mut inbound = client.session(UnboundedReceiverStream::new(frames)).await?.into_inner();
+    let mut inbound = client.session(ReceiverStream::new(frames)).await?.into_inner();
     let first_frame = inbound.message().await?;
     Ok((inbound, first_frame))
 }
@@ -114,13 +121,15 @@ async fn first_answer(
 /// Says farewell and ends this side. `rest` returns when the node has ended its own: to hang up
 /// earlier could overtake the farewell.
 fn take_leave(
-    outbound: mpsc::UnboundedSender<ClientFrame>,
+    outbound: mpsc::Sender<ClientFrame>,
     rest: impl Future<Output = ()> + Send + 'static,
 ) {
-    // Fails if the stream has ended already.
-    let _ = outbound.send(ClientFrame::default());
-    drop(outbound);
-    tokio::spawn(timeout(FAREWELL_TIMEOUT, rest));
+    tokio::spawn(timeout(FAREWELL_TIMEOUT, async move {
+        // Fails if the stream has ended already.
+        let _ = outbound.send(ClientFrame::default()).await;
+        drop(outbound);
+        rest.await;
+    }));
 }
 
 async fn read_to_end(mut inbound: Streaming<ServerFrame>) {

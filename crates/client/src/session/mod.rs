@@ -6,8 +6,9 @@
 //! - [`convert`]: what waits for the end of a conversion.
 //! - [`hello`]: one try to get a stream from one node.
 //!
-//! The queue to the task has no bound of its own: each entry belongs to a caller who waits for it, or
-//! to a guard that was dropped.
+//! Nothing grows without bound: the queue to the task holds what belongs to the [`CALLS_MAX`] callers at most
+//! that are let in, and the release of each guard once; a guard that is dropped cannot wait for room. What
+//! goes to a node waits in a short queue, the rest with the session.
 
 mod answers;
 mod convert;
@@ -21,10 +22,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use holdfast_proto::v1::Owner;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Semaphore, SemaphorePermit, mpsc, oneshot};
 
+use crate::circuit::{Circuit, CircuitState};
 use crate::endpoints::{Endpoints, KnownNodes};
-use crate::error::{ConnectError, HoldError, Rejection, RenewError, Unavailable};
+use crate::error::{
+    ConnectError, ProclaimError, Rejection, RenewError, TransferError, Unavailable,
+};
 use crate::guard::ReleaseOutcome;
 use crate::hold::Hold;
 use crate::trouble::Troubles;
@@ -33,6 +37,7 @@ use crate::unary::Unary;
 pub(crate) use convert::ConvertCall;
 pub(crate) use hello::words_of;
 pub(crate) use request::{AcquireCall, Wanted, whole_ms};
+use task::{NotOpened, Task};
 
 pub(crate) type ReleaseReply = oneshot::Sender<Result<ReleaseOutcome, Rejection>>;
 
@@ -63,12 +68,12 @@ pub(crate) enum Command {
     Proclaim {
         hold: Arc<Hold>,
         metadata: Vec<u8>,
-        reply: oneshot::Sender<Result<(), HoldError>>,
+        reply: oneshot::Sender<Result<(), ProclaimError>>,
     },
     Transfer {
         hold: Arc<Hold>,
         to: String,
-        reply: oneshot::Sender<Result<u64, HoldError>>,
+        reply: oneshot::Sender<Result<u64, TransferError>>,
     },
     Close {
         reply: oneshot::Sender<()>,
@@ -101,7 +106,12 @@ pub(crate) struct Handle {
     trouble: Trouble,
     tickets: Arc<AtomicU64>,
     nodes: KnownNodes,
+    circuit: Circuit,
+    calls: Arc<Semaphore>,
 }
+
+/// Calls that are under way at a time; more wait for their turn. No session may stand in more queues.
+const CALLS_MAX: usize = 100_000;
 
 /// Why there is no answer, for the words of a timeout.
 #[derive(Debug, Clone, Default)]
@@ -114,20 +124,46 @@ impl Handle {
         settings: Settings,
     ) -> Result<Handle, ConnectError> {
         let (commands, inbox) = mpsc::unbounded_channel();
+        let (opened, when_opened) = oneshot::channel();
+        let request_timeout = settings.request_timeout;
+        let (trouble, nodes) = (Trouble::default(), KnownNodes::new(endpoints.clone()));
+        let task = Task::new(inbox, endpoints, settings, trouble.clone(), nodes.clone(), opened)?;
         let handle = Handle {
             commands,
-            request_timeout: settings.request_timeout,
-            trouble: Trouble::default(),
+            request_timeout,
+            trouble,
             tickets: Arc::default(),
-            nodes: KnownNodes::new(endpoints.clone()),
+            nodes,
+            circuit: task.circuit(),
+            calls: Arc::new(Semaphore::new(CALLS_MAX)),
         };
-        let (opened, when_opened) = oneshot::channel();
-        let task = task::Task::new(inbox, endpoints, settings, &handle, opened)?;
         tokio::spawn(task.run());
-        match tokio::time::timeout(handle.request_timeout, when_opened).await {
-            Ok(Ok(result)) => result.map_err(ConnectError::Rejected).map(|()| handle),
+        match tokio::time::timeout(request_timeout, when_opened).await {
+            Ok(Ok(Ok(()))) => Ok(handle),
+            Ok(Ok(Err(NotOpened::Refused(rejection)))) => Err(ConnectError::Rejected(rejection)),
+            Ok(Ok(Err(NotOpened::NobodyThere))) => {
+                Err(ConnectError::Unavailable(handle.unavailable(false)))
+            }
             Ok(Err(_)) | Err(_) => Err(ConnectError::Unavailable(handle.unavailable(true))),
         }
+    }
+
+    /// A place among the calls under way. Fails at once while the circuit is open.
+    pub(crate) async fn admit(&self) -> Result<SemaphorePermit<'_>, Unavailable> {
+        self.check_circuit()?;
+        // Nobody closes the semaphore.
+        self.calls.acquire().await.map_err(|_| self.unavailable(false))
+    }
+
+    pub(crate) fn check_circuit(&self) -> Result<(), Unavailable> {
+        match self.circuit.state() {
+            CircuitState::Closed => Ok(()),
+            CircuitState::Open | CircuitState::HalfOpen => Err(self.unavailable(false)),
+        }
+    }
+
+    pub(crate) fn circuit(&self) -> Circuit {
+        self.circuit.clone()
     }
 
     /// False if the task has ended. Callers who wait for an answer also see it on their reply channel.

@@ -12,7 +12,8 @@ use tokio::sync::oneshot;
 use super::convert::ConvertCall;
 use super::{Handle, ReleaseReply, Ticket};
 use crate::error::{
-    AcquireError, ConvertError, HoldError, LossReason, Lost, Rejection, RenewError,
+    AcquireError, ConvertError, LossReason, Lost, ProclaimError, Rejection, RenewError,
+    TransferError,
 };
 use crate::guard::{Guard, ReleaseOutcome};
 use crate::hold::{Hold, HoldRef};
@@ -38,12 +39,12 @@ pub(crate) enum Request {
     Proclaim {
         hold: Arc<Hold>,
         metadata: Vec<u8>,
-        reply: oneshot::Sender<Result<(), HoldError>>,
+        reply: oneshot::Sender<Result<(), ProclaimError>>,
     },
     Transfer {
         hold: Arc<Hold>,
         to: String,
-        reply: oneshot::Sender<Result<u64, HoldError>>,
+        reply: oneshot::Sender<Result<u64, TransferError>>,
     },
     KeepAlive,
     Close {
@@ -80,6 +81,17 @@ impl Wanted {
             Wanted::All(request) => {
                 check_names(request.members.iter().map(|member| member.name.as_str()))?;
                 check_metadata(&request.metadata)
+            }
+        }
+    }
+
+    /// For those who look at traces.
+    pub(crate) fn names_in_words(&self) -> String {
+        match self {
+            Wanted::One(request) => request.name.clone(),
+            Wanted::All(request) => {
+                let names: Vec<_> = request.members.iter().map(|member| &*member.name).collect();
+                names.join(", ")
             }
         }
     }
@@ -296,12 +308,12 @@ impl Request {
                 let _ = reply.send(Err(RenewError::Rejected(rejection)));
             }
             Request::Proclaim { reply, .. } => {
-                let _ = reply.send(Err(HoldError::Rejected(rejection)));
+                let _ = reply.send(Err(ProclaimError::Rejected(rejection)));
             }
             Request::Transfer { hold, reply, .. } => {
                 // If it may have been done, the guard stays without a token.
                 hold.set_leaving(rejection.may_have_happened);
-                let _ = reply.send(Err(HoldError::Rejected(rejection)));
+                let _ = reply.send(Err(TransferError::Rejected(rejection)));
             }
             // Refused or not, the client is done with its session.
             Request::Close { reply: Some(reply) } => {

@@ -9,19 +9,21 @@
 use std::time::{Duration, Instant};
 
 use holdfast_proto::v1::{ClientFrame, Failure, Reason, ServerFrame};
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
+use tracing::Instrument;
 
 use super::answers::Verdict;
 use super::hello::{NoStream, Stream, say_hello};
 use super::request::Request;
 use super::state::Session;
-use super::{Command, Handle, Settings, Ticket, Trouble};
+use super::{Command, Settings, Trouble};
 use crate::backoff::Backoff;
+use crate::circuit::{Breaker, Circuit};
 use crate::clock;
+use crate::connection::REFUSED_PATIENCE;
 use crate::endpoints::{Endpoints, KnownNodes};
-use crate::error::{ConnectError, LossReason, Lost, Rejection};
-use crate::guard::ReleaseOutcome;
-use crate::hold::Hold;
+use crate::error::{ConnectError, LossReason, Rejection};
 use crate::lease::RenewalId;
 use crate::trouble::Contact;
 
@@ -35,6 +37,8 @@ const CLOSING_PATIENCE: Duration = Duration::from_secs(2);
 /// after waking up at the latest.
 const PAUSE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
+mod accept;
+
 pub(crate) struct Task {
     inbox: mpsc::UnboundedReceiver<Command>,
     settings: Settings,
@@ -45,10 +49,21 @@ pub(crate) struct Task {
     /// The node that was asked last.
     address: String,
     session: Session,
-    /// Of the client's first session: told once it is open, or refused for good.
-    opened: Option<oneshot::Sender<Result<(), Rejection>>>,
+    breaker: Breaker,
+    /// Of the client's first session: told once it is open, or will not be.
+    opened: Option<oneshot::Sender<Result<(), NotOpened>>>,
+    /// When the first try began, as long as all that the nodes ever did was to refuse the connection.
+    refused_since: Option<Instant>,
     /// Set once nobody needs the session any more.
     closing_until: Option<Instant>,
+}
+
+/// Why the client's first session is not there.
+#[derive(Debug)]
+pub(super) enum NotOpened {
+    Refused(Rejection),
+    /// Nothing listens at any of the endpoints.
+    NobodyThere,
 }
 
 /// The task is done: its session is closed, or cannot be.
@@ -60,8 +75,9 @@ impl Task {
         inbox: mpsc::UnboundedReceiver<Command>,
         endpoints: Endpoints,
         settings: Settings,
-        handle: &Handle,
-        opened: oneshot::Sender<Result<(), Rejection>>,
+        trouble: Trouble,
+        nodes: KnownNodes,
+        opened: oneshot::Sender<Result<(), NotOpened>>,
     ) -> Result<Task, ConnectError> {
         let session = Session::new(1, settings.ttl)?;
         Ok(Task {
@@ -69,13 +85,19 @@ impl Task {
             settings,
             endpoints,
             backoff: Backoff::new(),
-            trouble: handle.trouble.clone(),
-            nodes: handle.nodes.clone(),
+            trouble,
+            nodes,
             address: String::new(),
             session,
+            breaker: Breaker::new(),
             opened: Some(opened),
+            refused_since: Some(Instant::now()),
             closing_until: None,
         })
+    }
+
+    pub(super) fn circuit(&self) -> Circuit {
+        self.breaker.observe()
     }
 
     pub(crate) async fn run(mut self) {
@@ -113,12 +135,18 @@ impl Task {
     async fn next_stream(&mut self) -> Result<Option<Stream>, Finished> {
         let address = self.endpoints.next_address();
         self.address.clone_from(&address);
+        self.breaker.handle_try(clock::now());
         let hello = self.session.hello(&self.settings, clock::now());
+        let session = self.session.id.public_id();
+        let resumes = self.session.is_open();
+        let span = tracing::info_span!("connect", %session, address, resumes);
         let attempt = say_hello(address.clone(), hello.request_id, hello.kind, hello.acked_through);
-        match self.while_taking_commands(attempt).await? {
+        match self.while_taking_commands(attempt.instrument(span)).await? {
             Ok(stream) => {
-                tracing::debug!(session = %self.session.id.public_id(), address, "stream is open");
+                tracing::debug!(%session, address, "stream is open");
                 self.backoff.reset();
+                self.breaker.handle_success();
+                self.refused_since = None;
                 self.endpoints.reached();
                 self.trouble.lock().reached(&address);
                 self.learn(&stream.welcome.endpoints);
@@ -130,23 +158,37 @@ impl Task {
             }
             Err(no_stream) => {
                 let (contact, failure) = match no_stream {
-                    NoStream::Unreachable(failure) => {
+                    NoStream::Unreachable { failure, refused } => {
                         self.endpoints.could_not_reach(&address);
-                        (Contact::NotMade, failure)
+                        (if refused { Contact::Refused } else { Contact::NotMade }, failure)
                     }
                     NoStream::Failed(failure) => {
                         self.endpoints.reached();
                         (Contact::Made, failure)
                     }
                 };
+                if self.is_verdict(&failure) {
+                    self.breaker.handle_success();
+                } else {
+                    self.breaker.handle_failure(clock::now());
+                }
                 self.trouble.lock().note(&address, contact, &failure);
-                if contact == Contact::NotMade && !self.endpoints.has_tried_all() {
+                self.give_up_if_nobody_is_there(contact)?;
+                if contact != Contact::Made && !self.endpoints.has_tried_all() {
                     // A node that is gone is no reason to keep the next one waiting.
                     return Ok(None);
                 }
                 self.on_hello_failed(failure).await?;
                 Ok(None)
             }
+        }
+    }
+
+    /// The node was of use, though there is no stream: it said what becomes of the session.
+    fn is_verdict(&self, failure: &Failure) -> bool {
+        match self.session.is_open() {
+            true => failure.reason() == Reason::UnknownSession,
+            false => !failure.retryable,
         }
     }
 
@@ -159,8 +201,30 @@ impl Task {
             return self.give_up_opening(failure);
         }
         self.endpoints.follow_leader(&failure.leader);
-        let pause = tokio::time::sleep(self.backoff.next_delay());
+        self.pause().await
+    }
+
+    /// Before the next try: not so long that it would matter to a short TTL.
+    async fn pause(&mut self) -> Result<(), Finished> {
+        let longest = self.settings.ttl / 20;
+        let pause = tokio::time::sleep(self.backoff.next_delay().min(longest));
         self.while_taking_commands(pause).await
+    }
+
+    /// A client that has no session yet does not wait for nodes that are not there.
+    fn give_up_if_nobody_is_there(&mut self, contact: Contact) -> Result<(), Finished> {
+        self.refused_since = self.refused_since.filter(|_| contact == Contact::Refused);
+        let is_refused = self.refused_since.is_some_and(|at| at.elapsed() >= REFUSED_PATIENCE);
+        if !is_refused || !self.endpoints.has_tried_all() {
+            return Ok(());
+        }
+        match self.opened.take() {
+            Some(opened) => {
+                let _ = opened.send(Err(NotOpened::NobodyThere));
+                Err(Finished)
+            }
+            None => Ok(()),
+        }
     }
 
     /// The cluster refuses a session with these settings, now and later.
@@ -171,7 +235,7 @@ impl Task {
         }
         match self.opened.take() {
             Some(opened) => {
-                let _ = opened.send(Err(rejection));
+                let _ = opened.send(Err(NotOpened::Refused(rejection)));
                 Err(Finished)
             }
             // An earlier session was taken, so a later one may be: the limits change.
@@ -213,8 +277,7 @@ impl Task {
                     drop(stream);
                 }
                 // Not at once: the next node may not know yet that it leads.
-                let pause = tokio::time::sleep(self.backoff.next_delay());
-                self.while_taking_commands(pause).await
+                self.pause().await
             }
             Verdict::GoOn => Ok(()),
         }
@@ -227,6 +290,7 @@ impl Task {
             .sleep_max(Instant::now(), clock::now())
             .min(self.closing_sleep())
             .min(PAUSE_CHECK_INTERVAL);
+        let has_staged = self.session.requests.has_staged();
         tokio::select! {
             frame = stream.inbound.message() => Ok(match frame {
                 Ok(Some(frame)) => self.on_frame(frame),
@@ -240,6 +304,8 @@ impl Task {
                 }
                 Ok(Verdict::GoOn)
             }
+            // The connection has room for more.
+            _ = stream.outbound.reserve(), if has_staged => Ok(Verdict::GoOn),
             () = tokio::time::sleep(sleep) => Ok(self.check_patience()),
         }
     }
@@ -274,9 +340,15 @@ impl Task {
         }
     }
 
-    fn flush(&mut self, outbound: &mpsc::UnboundedSender<ClientFrame>) -> Result<(), Verdict> {
+    /// As much as the connection has room for.
+    fn flush(&mut self, outbound: &mpsc::Sender<ClientFrame>) -> Result<(), Verdict> {
         let session = &mut self.session;
         while session.requests.has_staged() {
+            let room = match outbound.try_reserve() {
+                Ok(room) => room,
+                Err(TrySendError::Full(())) => break,
+                Err(TrySendError::Closed(())) => return Err(broken("the stream ended")),
+            };
             let ids = session.requests.take_staged(NAMES_PER_FRAME_MAX, Request::name_count);
             let (now, local_now) = (Instant::now(), clock::now());
             let mut operations = Vec::with_capacity(ids.len());
@@ -293,8 +365,7 @@ impl Task {
                 session.requests.mark_sent(id, local_now, answer_due);
             }
             let acked_through = session.requests.acked_through();
-            let frame = ClientFrame { acked_through, operations };
-            outbound.send(frame).map_err(|_| broken("the stream ended"))?;
+            room.send(ClientFrame { acked_through, operations });
         }
         Ok(())
     }
@@ -323,81 +394,6 @@ impl Task {
         }
     }
 
-    /// What had to wait for a conversion.
-    fn accept_ready(&mut self) -> Result<(), Finished> {
-        for command in std::mem::take(&mut self.session.ready) {
-            self.accept(command)?;
-        }
-        Ok(())
-    }
-
-    fn accept(&mut self, command: Command) -> Result<(), Finished> {
-        let session = &mut self.session;
-        let is_held = command
-            .hold()
-            .is_some_and(|hold| hold.session_number == session.number && !hold.has_ended());
-        let Some(command) = session.unless_converting(command) else { return Ok(()) };
-        match command {
-            Command::Acquire(call) => {
-                session.stage_with_ticket(Request::Acquire(call));
-            }
-            Command::Abandon(ticket) => self.abandon(ticket),
-            Command::Release { hold, reply } if is_held => {
-                session.forget_hold(&hold);
-                session.requests.stage(Request::Release { meant: hold.meant(), reply });
-            }
-            Command::Release { hold, reply } => {
-                if hold.session_number == session.number {
-                    session.forget_hold(&hold);
-                }
-                if let Some(reply) = reply {
-                    let _ = reply.send(Ok(ReleaseOutcome::Expired));
-                }
-            }
-            Command::Convert(call) if is_held => session.start_converting(call),
-            Command::Convert(call) => {
-                let _ = call.reply.send(Err(lost(&call.hold).into()));
-            }
-            Command::Renew { hold, ttl, reply } if is_held => {
-                session.requests.stage(Request::Renew { hold, ttl, reply });
-            }
-            Command::Renew { hold, reply, .. } => {
-                let _ = reply.send(Err(lost(&hold).into()));
-            }
-            Command::Proclaim { hold, metadata, reply } if is_held => {
-                session.requests.stage(Request::Proclaim { hold, metadata, reply });
-            }
-            Command::Proclaim { hold, reply, .. } => {
-                let _ = reply.send(Err(lost(&hold).into()));
-            }
-            Command::Transfer { hold, to, reply } if is_held => {
-                session.requests.stage(Request::Transfer { hold, to, reply });
-            }
-            Command::Transfer { hold, reply, .. } => {
-                let _ = reply.send(Err(lost(&hold).into()));
-            }
-            Command::Close { reply } => return self.start_closing(Some(reply)),
-        }
-        Ok(())
-    }
-
-    /// A request that never went out is forgotten. One that did is cancelled, and kept until either its
-    /// own answer or that of the cancel tells whether there is something to release.
-    fn abandon(&mut self, ticket: Ticket) {
-        let session = &mut self.session;
-        let Some(id) = session.tickets.remove(&ticket) else {
-            return;
-        };
-        if !session.requests.was_sent(id) {
-            if let Some((Request::Convert(call), _)) = session.requests.settle(id) {
-                session.stop_converting(&call.hold);
-            }
-        } else if let Some(request) = session.requests.get_mut(id) {
-            request.abandon();
-            session.requests.stage(Request::Cancel { target: id });
-        }
-    }
-
     fn start_closing(&mut self, reply: Option<oneshot::Sender<()>>) -> Result<(), Finished> {
         if !self.session.is_open() {
             if let Some(reply) = reply {
@@ -423,6 +419,10 @@ impl Task {
 
     fn replace_session(&mut self, reason: LossReason) -> Result<(), Finished> {
         tracing::warn!(session = %self.session.id.public_id(), "session lost: {reason}");
+        // What the lost session never asked for, the next can.
+        let unsent = self.session.requests.take_unsent(|request| {
+            self.closing_until.is_none() && matches!(request, Request::Acquire(_))
+        });
         self.session.end(reason);
         if self.closing_until.is_some() {
             return Err(Finished);
@@ -430,14 +430,13 @@ impl Task {
         let next =
             Session::new(self.session.number + 1, self.settings.ttl).map_err(|_| Finished)?;
         let lost = std::mem::replace(&mut self.session, next);
+        for request in unsent {
+            self.session.stage_with_ticket(request);
+        }
         // They are told that their hold is lost.
         self.session.ready = lost.ready;
         self.accept_ready()
     }
-}
-
-fn lost(hold: &Hold) -> Lost {
-    Lost { reason: hold.loss_or_closed() }
 }
 
 fn broken(words: &str) -> Verdict {

@@ -47,9 +47,13 @@ impl FakeNode {
 
     /// The next stream, after its hello was answered.
     pub(crate) async fn welcome(&mut self) -> ServedStream {
+        self.welcome_for(30_000).await
+    }
+
+    pub(crate) async fn welcome_for(&mut self, ttl_ms: u64) -> ServedStream {
         let mut stream = self.next_stream().await;
         let hello = stream.next_frame().await.expect("a hello");
-        let welcome = OpenSessionResponse { ttl_ms: 30_000, ..Default::default() };
+        let welcome = OpenSessionResponse { ttl_ms, ..Default::default() };
         match hello.operations[0].kind.clone().unwrap() {
             Kind::Open(open) => stream.answer(open.request_id, AnswerResult::Open(welcome)).await,
             Kind::Resume(resume) => {

@@ -9,6 +9,8 @@ use tokio::sync::watch;
 pub(crate) struct Proxy {
     address: String,
     passes: watch::Sender<bool>,
+    /// Connections of an earlier count are broken.
+    breaks: watch::Sender<u64>,
 }
 
 impl Proxy {
@@ -16,17 +18,28 @@ impl Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let (passes, open) = watch::channel(true);
+        let (breaks, breaking) = watch::channel(0);
         let target: Arc<str> = target.into();
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 let Ok(server) = TcpStream::connect(&*target).await else { continue };
                 let (from_client, to_client) = client.into_split();
                 let (from_server, to_server) = server.into_split();
-                tokio::spawn(pump(from_client, to_server, open.clone()));
-                tokio::spawn(pump(from_server, to_client, open.clone()));
+                for pump in [
+                    tokio::spawn(pump(from_client, to_server, open.clone())),
+                    tokio::spawn(pump(from_server, to_client, open.clone())),
+                ] {
+                    let mut breaking = breaking.clone();
+                    breaking.mark_unchanged();
+                    tokio::spawn(async move {
+                        if breaking.changed().await.is_ok() {
+                            pump.abort();
+                        }
+                    });
+                }
             }
         });
-        Proxy { address, passes }
+        Proxy { address, passes, breaks }
     }
 
     pub(crate) fn address(&self) -> &str {
@@ -36,6 +49,16 @@ impl Proxy {
     /// Nothing passes any more, in either direction, and nobody is told.
     pub(crate) fn cut(&self) {
         self.passes.send_replace(false);
+    }
+
+    /// What was held up comes now.
+    pub(crate) fn heal(&self) {
+        self.passes.send_replace(true);
+    }
+
+    /// Ends every connection that there is; new ones can be made.
+    pub(crate) fn break_connections(&self) {
+        self.breaks.send_modify(|breaks| *breaks += 1);
     }
 }
 

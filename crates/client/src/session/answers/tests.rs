@@ -4,9 +4,10 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use holdfast_proto::v1::{AcquireResponse, CancelResponse, Cancelled, Grant, HoldEnded};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use super::*;
+use crate::circuit::Breaker;
 use crate::endpoints::KnownNodes;
 use crate::guard::Guard;
 use crate::session::{Command, Handle, Ticket, Trouble, Wanted};
@@ -36,6 +37,8 @@ impl Bench {
             trouble: Trouble::default(),
             tickets: Arc::default(),
             nodes: KnownNodes::new("127.0.0.1:1".parse().unwrap()),
+            circuit: Breaker::new().observe(),
+            calls: Arc::new(Semaphore::new(1)),
         };
         Bench { session, backoff: Backoff::new(), handle, inbox }
     }

@@ -1,0 +1,72 @@
+//! What callers of the library feel of a cluster that is not there.
+
+use std::time::{Duration, Instant};
+
+use holdfast_client::{
+    AcquireError, CircuitState, Client, ConnectError, ReleaseError, UnavailableCause,
+};
+use tokio::net::TcpListener;
+use tokio::time::timeout;
+
+use crate::support::{Cluster, words};
+
+const LONG: Duration = Duration::from_secs(30);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn while_no_node_is_of_use_calls_fail_at_once_and_the_state_of_the_circuit_is_told() {
+    let mut cluster = Cluster::start(1).await;
+    let client =
+        Client::builder().ttl(Duration::from_secs(60)).connect(&cluster.endpoints()).await.unwrap();
+    let mut circuit = client.circuit();
+    assert_eq!(circuit.state(), CircuitState::Closed);
+    let held = client.lock("a").acquire().await.unwrap();
+    let given_up = client.lock("b").acquire().await.unwrap();
+
+    cluster.kill(1);
+    assert_eq!(timeout(LONG, circuit.changed()).await.unwrap(), CircuitState::Open);
+    let asked = Instant::now();
+    let refused = client.lock("c").wait(LONG).acquire().await.unwrap_err();
+    assert!(refused.is_retryable() && !refused.may_have_happened(), "{refused:?}");
+    let AcquireError::Unavailable(unavailable) = refused else { panic!("{refused:?}") };
+    assert_eq!(unavailable.cause, UnavailableCause::NotReached);
+    let refused = given_up.release().await.unwrap_err();
+    assert!(matches!(&refused, ReleaseError::Unavailable(_)), "{refused:?}");
+    assert!(asked.elapsed() < Duration::from_secs(1), "told after {:?}", asked.elapsed());
+    held.token().expect("nothing is lost yet");
+
+    cluster.launch(1);
+    timeout(LONG, circuit.closed()).await.expect("it closes");
+    let guard = client.lock("c").wait(LONG).acquire().await.unwrap();
+    // What was given up in the meantime was given up in the end.
+    client.lock("b").wait(LONG).acquire().await.unwrap();
+    assert!(held.token().unwrap() < guard.token().unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_that_is_not_there_at_all_is_told_after_a_second_and_a_silent_one_is_waited_for()
+{
+    let cluster = Cluster::start(1).await;
+    let nobody = {
+        let free = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        free.local_addr().unwrap().to_string()
+    };
+    let asked = Instant::now();
+    let refused = Client::connect(&format!("{nobody},{nobody}")).await.unwrap_err();
+    let ConnectError::Unavailable(unavailable) = &refused else { panic!("{refused:?}") };
+    assert_eq!(unavailable.cause, UnavailableCause::NotReached);
+    assert!(unavailable.message.contains(&nobody), "{unavailable}");
+    assert!(!refused.may_have_happened());
+    let took = asked.elapsed();
+    assert!(took > Duration::from_millis(900) && took < Duration::from_secs(3), "{took:?}");
+    let said = words(&cluster, 69, &["lock", "a", "--endpoints", &nobody, "--", "true"]).await;
+    assert!(said.contains(&nobody), "{said}");
+
+    // One that takes connections may be about to come up.
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = silent.local_addr().unwrap().to_string();
+    let patient = Client::builder().request_timeout(Duration::from_secs(4));
+    let asked = Instant::now();
+    let refused = patient.connect(&format!("{address},{nobody}")).await.unwrap_err();
+    assert!(matches!(refused, ConnectError::Unavailable(_)), "{refused:?}");
+    assert!(asked.elapsed() >= Duration::from_secs(4), "{:?}", asked.elapsed());
+}

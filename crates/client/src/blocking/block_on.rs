@@ -1,0 +1,104 @@
+//! A runtime in the background, and futures that the caller's thread runs to their end.
+
+use std::io;
+use std::pin::pin;
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::Duration;
+
+use tokio::runtime::{Builder, Runtime};
+
+use crate::CircuitState;
+
+/// How long the end of a program may be held up for the cluster to hear of it.
+const CLOSING_PATIENCE: Duration = Duration::from_secs(2);
+
+/// One thread, which does the session's work.
+#[derive(Debug)]
+pub(super) struct Background {
+    /// `None` once it is dropped.
+    runtime: Option<Runtime>,
+    /// Closed when nobody needs the background any more.
+    session: OnceLock<crate::Client>,
+}
+
+impl Background {
+    pub(super) fn start() -> io::Result<Background> {
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("holdfast-client")
+            .enable_all()
+            .build()?;
+        Ok(Background { runtime: Some(runtime), session: OnceLock::new() })
+    }
+
+    pub(super) fn keep(&self, session: crate::Client) {
+        // There is one per background.
+        let _ = self.session.set(session);
+    }
+
+    /// Unlike a runtime's own, this one can be called from any thread: in a thread of another runtime it
+    /// blocks that thread, instead of ending the program.
+    pub(super) fn block_on<F: Future>(&self, future: F) -> F::Output {
+        // For the timers of the future.
+        let _entered = self.runtime.as_ref().map(Runtime::enter);
+        let waker = Waker::from(Arc::new(Unpark(thread::current())));
+        let mut context = Context::from_waker(&waker);
+        let mut future = pin!(future);
+        loop {
+            match future.as_mut().poll(&mut context) {
+                Poll::Ready(output) => return output,
+                Poll::Pending => thread::park(),
+            }
+        }
+    }
+}
+
+impl Drop for Background {
+    /// With its thread the session's work ends, so the session is closed before. It is not waited for the thread:
+    /// this may be a thread of another runtime.
+    fn drop(&mut self) {
+        if let Some(session) = self.session.take()
+            && session.circuit().state() == CircuitState::Closed
+        {
+            let closed = async { tokio::time::timeout(CLOSING_PATIENCE, session.close()).await };
+            if !matches!(self.block_on(closed), Ok(Ok(()))) {
+                tracing::debug!("the session was not closed in words; its linger time ends it");
+            }
+        }
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Unpark>) {
+        self.0.unpark();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timers_run_and_other_threads_wake_it() {
+        let background = Background::start().unwrap();
+        let slept = async {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            tokio::spawn(async { 7 }).await.unwrap()
+        };
+        assert_eq!(background.block_on(slept), 7);
+    }
+
+    #[tokio::test]
+    async fn in_a_thread_of_another_runtime_it_does_no_harm() {
+        let background = Background::start().unwrap();
+        assert_eq!(background.block_on(async { 7 }), 7);
+        drop(background);
+    }
+}
