@@ -79,6 +79,8 @@ pub(crate) struct Waiter {
     pub(crate) position: u64,
     pub(crate) waiting_for_ms: u64,
     remaining_ms: u64,
+    /// What its hold will show.
+    metadata: String,
 }
 
 /// Who is behind a session, for all listings.
@@ -162,6 +164,7 @@ impl From<v1::Waiter> for Waiter {
             position: waiter.position,
             waiting_for_ms: waiter.waiting_for_ms,
             remaining_ms: waiter.remaining_ms,
+            metadata: String::from_utf8_lossy(&waiter.metadata).into_owned(),
         }
     }
 }
@@ -209,7 +212,9 @@ pub(crate) fn holder_table(holders: &[Holder]) -> String {
 
 pub(crate) fn waiter_table(waiters: &[Waiter]) -> String {
     let rows: Vec<Vec<String>> = waiters.iter().map(Waiter::to_row).collect();
-    table(&["PLACE", "WAITER", "OWNER", "MODE", "WAITS FOR", "GIVES UP IN", "ALSO NEEDS"], &rows)
+    let headers =
+        ["PLACE", "WAITER", "OWNER", "MODE", "WAITS FOR", "GIVES UP IN", "ALSO NEEDS", "REASON"];
+    table(&headers, &rows)
 }
 
 impl Holder {
@@ -257,6 +262,7 @@ impl Waiter {
             in_words(self.waiting_for_ms),
             in_words(self.remaining_ms),
             self.also.join(", "),
+            on_one_line(&self.metadata),
         ]
     }
 }
