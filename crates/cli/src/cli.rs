@@ -5,13 +5,16 @@ use clap::{Args, ColorChoice, CommandFactory, Parser, Subcommand, ValueEnum};
 use crate::cluster::ClusterVerb;
 use crate::snapshot::SnapshotVerb;
 use crate::{
-    acquire, dev, exec_child, kill_group, lock, ls, recover, release, renew, server, status, watch,
+    acquire, dev, elect, exec_child, kill_group, lock, ls, observe, recover, release, renew,
+    server, status, watch,
 };
-use crate::{break_lock, freeze, kill_session, set_permits, thaw, transfer, why};
+use crate::{
+    break_lock, completions, freeze, kill_session, man, set_permits, thaw, top, transfer, why,
+};
 
 const EXIT_CODES: &str = "\
 Exit codes:
-  the command's own (128+N if signal N ended it), with `lock`
+  the command's own (128+N if signal N ended it), with `lock` and `elect`
   64 wrong usage      69 cluster unavailable   75 busy, timed out, frozen or a deadlock
   77 denied           79 lock lost
 
@@ -26,10 +29,13 @@ Examples:
 const GLOBAL_OPTIONS: &str = "Global options";
 
 /// Options of all verbs that mean nothing to these: they are taken, and not shown.
-const HIDDEN: [(&str, &[&str]); 3] = [
+const HIDDEN: [(&str, &[&str]); 6] = [
     ("dev", &["endpoints", "output"]),
     ("server", &["endpoints", "output"]),
     ("lock", &["output"]),
+    ("elect", &["output"]),
+    ("completions", &["endpoints", "output"]),
+    ("man", &["endpoints", "output"]),
 ];
 
 /// Locks that hold, fast: a distributed lock service.
@@ -52,6 +58,18 @@ pub(crate) fn command() -> clap::Command {
             .map(|arg| arg.clone().hide(true));
         command.mut_subcommand(verb, |verb| verb.args(hidden))
     })
+}
+
+/// What people see of it: without the verbs that only this program itself uses.
+pub(crate) fn shown() -> clap::Command {
+    let (shown, all) = (Cli::command(), command());
+    let verbs = all.get_subcommands().filter(|verb| !verb.is_hide_set()).cloned();
+    let without_verbs = clap::Command::new("holdfast")
+        .version(env!("CARGO_PKG_VERSION"))
+        .about(shown.get_about().cloned().unwrap_or_default())
+        .after_help(shown.get_after_help().cloned().unwrap_or_default())
+        .args(shown.get_arguments().cloned());
+    without_verbs.subcommands(verbs)
 }
 
 #[derive(Debug, Args)]
@@ -91,6 +109,8 @@ pub(crate) enum Verb {
     Dev(dev::DevArgs),
     Server(server::ServerArgs),
     Lock(lock::LockArgs),
+    Elect(elect::ElectArgs),
+    Observe(observe::ObserveArgs),
     Acquire(acquire::AcquireArgs),
     Release(release::ReleaseArgs),
     Renew(renew::RenewArgs),
@@ -98,6 +118,7 @@ pub(crate) enum Verb {
     Why(why::WhyArgs),
     Ls(ls::LsArgs),
     Watch(watch::WatchArgs),
+    Top(top::TopArgs),
     /// Shows the sessions of the cluster.
     #[command(after_help = "Examples:
   holdfast sessions
@@ -135,6 +156,8 @@ pub(crate) enum Verb {
         verb: SnapshotVerb,
     },
     Recover(recover::RecoverArgs),
+    Completions(completions::CompletionsArgs),
+    Man(man::ManArgs),
     #[command(name = "exec-child", hide = true)]
     ExecChild(exec_child::ExecChildArgs),
     #[command(name = "kill-group", hide = true)]
@@ -178,5 +201,59 @@ mod tests {
             command.get_subcommands().for_each(check);
         }
         check(&command());
+    }
+
+    /// As a shell would take the line apart, as far as our examples need it. None: it is not ours.
+    fn words_of(example: &str) -> Option<Vec<String>> {
+        let start = example.find("holdfast ")?;
+        let (mut words, mut word, mut quote) = (Vec::new(), String::new(), None);
+        for c in example[start..].chars().chain([' ']) {
+            match (quote, c) {
+                (Some(open), c) if c == open => quote = None,
+                (Some(_), c) => word.push(c),
+                (None, '\'' | '"') => {
+                    quote = Some(c);
+                    // So that an empty one is a word too.
+                    word.push('\u{0}');
+                }
+                (None, ' ') if word.is_empty() => {}
+                (None, ' ') => words.push(std::mem::take(&mut word).replace('\u{0}', "")),
+                (None, c) => word.push(c),
+            }
+        }
+        let is_end = |word: &String| {
+            ["|", "&&", "#"].contains(&word.as_str()) || word.contains('>') || word == "||"
+        };
+        let end = words.iter().position(is_end).unwrap_or(words.len());
+        words.truncate(end);
+        Some(words.into_iter().map(|word| word.trim_end_matches([')', ';']).to_owned()).collect())
+    }
+
+    /// With what a script would have put into its variables.
+    fn filled_in(word: &str) -> String {
+        word.replace("$session", &"ab".repeat(16)).replace("$token", "7")
+    }
+
+    #[test]
+    fn every_example_is_understood() {
+        fn check(command: &clap::Command, count: &mut usize) {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let lines = help.lines().skip_while(|line| !line.starts_with("Examples:")).skip(1);
+            for line in lines.take_while(|line| line.starts_with("  ")) {
+                // What it writes to is opened by the shell.
+                let line = line.replace("--status-fd 3", "--status-fd 2");
+                // A step of the script around it.
+                let Some(words) = words_of(&line) else { continue };
+                let words = words.iter().map(|word| filled_in(word));
+                if let Err(error) = super::command().try_get_matches_from(words) {
+                    panic!("{line}\n{error}");
+                }
+                *count += 1;
+            }
+            command.get_subcommands().for_each(|verb| check(verb, count));
+        }
+        let mut count = 0;
+        check(&command(), &mut count);
+        assert!(count > 70, "{count}");
     }
 }

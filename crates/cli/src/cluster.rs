@@ -7,11 +7,13 @@ mod replace;
 mod status;
 mod transfer;
 
+pub(crate) use status::role_text;
+
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Subcommand;
-use holdfast_client::{Unavailable, UnavailableCause};
+use holdfast_client::{Client, ClientBuilder, ConnectError, Unavailable, UnavailableCause};
 
 use crate::cli::Global;
 use crate::exit::Problem;
@@ -42,6 +44,17 @@ pub(crate) async fn run(verb: ClusterVerb, global: &Global) -> Result<ExitCode, 
         ClusterVerb::Replace(args) => replace::run(args, global).await,
         ClusterVerb::Promote(args) => promote::run(args, global).await,
         ClusterVerb::Transfer(args) => transfer::run(args, global).await,
+    }
+}
+
+/// A session of its own.
+pub(crate) async fn connect(builder: ClientBuilder, global: &Global) -> Result<Client, Problem> {
+    match builder.connect(&global.endpoints).await {
+        Ok(client) => Ok(client),
+        Err(ConnectError::Unavailable(unavailable)) => {
+            Err(why_unavailable(unavailable, global).await)
+        }
+        Err(error) => Err(error.into()),
     }
 }
 

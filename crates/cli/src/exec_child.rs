@@ -23,6 +23,9 @@ const NOT_FOUND: u8 = 127;
 pub(crate) struct ExecChildArgs {
     #[arg(long)]
     pub(crate) parent: i32,
+    /// A file descriptor that is not the command's.
+    #[arg(long)]
+    pub(crate) close: Option<i32>,
     #[arg(last = true, required = true)]
     pub(crate) command: Vec<OsString>,
 }
@@ -34,6 +37,10 @@ pub(crate) fn run(args: ExecChildArgs) -> Result<ExitCode, Problem> {
     // The parent may have died before the line above.
     if nix::unistd::getppid().as_raw() != args.parent {
         return Err(Problem::new(Code::LockLost, "the holder of the lock died at the start"));
+    }
+    if let Some(number) = args.close {
+        // If it cannot be closed the command merely has one more than it needs.
+        let _ = nix::unistd::close(number);
     }
     let Some((program, arguments)) = args.command.split_first() else {
         return Err(Problem::new(Code::Usage, "no command given"));

@@ -6,7 +6,8 @@ use std::process::ExitCode;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use holdfast_client::unary::CallError;
 use holdfast_client::{
-    AcquireError, ConnectError, InvalidEndpoints, Rejection, Unavailable, UnavailableCause,
+    AcquireError, CampaignError, ConnectError, InvalidEndpoints, Rejection, Unavailable,
+    UnavailableCause,
 };
 use holdfast_proto::v1::Reason;
 
@@ -96,9 +97,22 @@ impl From<AcquireError> for Problem {
             | AcquireError::TimedOut
             | AcquireError::Deadlock(_)
             | AcquireError::Died { .. } => Code::Busy,
-            AcquireError::Lost(_) => Code::LockLost,
+            AcquireError::Lost(_) | AcquireError::SessionLost(_) => Code::LockLost,
             AcquireError::Rejected(rejection) => code_of(rejection),
             AcquireError::Unavailable(unavailable) => return unavailable.into(),
+            _ => Code::Unavailable,
+        };
+        Problem::new(code, error.to_string())
+    }
+}
+
+impl From<CampaignError> for Problem {
+    fn from(error: CampaignError) -> Problem {
+        let code = match &error {
+            CampaignError::TimedOut | CampaignError::Deadlock(_) => Code::Busy,
+            CampaignError::Lost(_) | CampaignError::SessionLost(_) => Code::LockLost,
+            CampaignError::Rejected(rejection) => code_of(rejection),
+            CampaignError::Unavailable(unavailable) => return unavailable.into(),
             _ => Code::Unavailable,
         };
         Problem::new(code, error.to_string())

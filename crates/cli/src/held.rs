@@ -1,35 +1,34 @@
-//! What `holdfast lock` holds: one lock, or several together.
+//! What a command runs under: one lock, several together, or a leadership.
 
-use holdfast_client::{Guard, GuardAll, LossReason, Lost, ReleaseError};
+use holdfast_client::{
+    Guard, GuardAll, Leadership, LossReason, Lost, ReleaseError, ReleaseOutcome,
+};
 
 #[derive(Debug)]
 pub(crate) enum Held {
     One(Guard),
     All(GuardAll),
+    Leader(Leadership),
+}
+
+/// The proof of what is held, as it was at one moment. Of each there is one per name, in the same order.
+#[derive(Debug)]
+pub(crate) struct Proof {
+    names: Vec<String>,
+    tokens: Vec<u64>,
+    fences: Vec<String>,
 }
 
 impl Held {
-    /// What the command finds in its environment. Each variable is set, so that none is inherited from
-    /// a lock around this one.
-    pub(crate) fn environment(&self) -> Result<[(&'static str, String); 5], Lost> {
-        let (names, tokens, fences) = match self {
-            Held::One(guard) => (vec![guard.name()], vec![guard.token()?], vec![guard.fence()?]),
-            Held::All(guard) => (guard.names().collect(), guard.tokens()?, guard.fences()?),
-        };
-        let tokens: Vec<String> = tokens.iter().map(u64::to_string).collect();
-        Ok([
-            ("HOLDFAST_LOCK", names.join(",")),
-            ("HOLDFAST_TOKEN", tokens.first().cloned().unwrap_or_default()),
-            ("HOLDFAST_FENCE", fences.first().cloned().unwrap_or_default()),
-            ("HOLDFAST_TOKENS", tokens.join(",")),
-            ("HOLDFAST_FENCES", fences.join(",")),
-        ])
-    }
-
-    pub(crate) fn is_lost(&self) -> bool {
+    pub(crate) fn proof(&self) -> Result<Proof, Lost> {
         match self {
-            Held::One(guard) => guard.token().is_err(),
-            Held::All(guard) => guard.tokens().is_err(),
+            Held::One(guard) => Proof::of(guard),
+            Held::Leader(leadership) => Proof::of(leadership.guard()),
+            Held::All(guard) => Ok(Proof {
+                names: guard.names().map(str::to_owned).collect(),
+                tokens: guard.tokens()?,
+                fences: guard.fences()?,
+            }),
         }
     }
 
@@ -38,13 +37,50 @@ impl Held {
         match self {
             Held::One(guard) => guard.lost().await,
             Held::All(guard) => guard.lost().await,
+            Held::Leader(leadership) => leadership.lost().await,
         }
     }
 
-    pub(crate) async fn release(self) -> Result<(), ReleaseError> {
+    /// Tells whether there was something left to release.
+    pub(crate) async fn release(self) -> Result<bool, ReleaseError> {
         match self {
-            Held::One(guard) => guard.release().await.map(drop),
-            Held::All(guard) => guard.release().await,
+            Held::One(guard) => Ok(guard.release().await? == ReleaseOutcome::Released),
+            Held::All(guard) => guard.release().await.map(|()| true),
+            Held::Leader(leadership) => Ok(leadership.resign().await? == ReleaseOutcome::Released),
         }
+    }
+}
+
+impl Proof {
+    fn of(guard: &Guard) -> Result<Proof, Lost> {
+        Ok(Proof {
+            names: vec![guard.name().to_owned()],
+            tokens: vec![guard.token()?],
+            fences: vec![guard.fence()?],
+        })
+    }
+
+    /// What the command finds in its environment. Each variable is set, so that none is inherited from
+    /// a lock around this one.
+    pub(crate) fn environment(&self) -> [(&'static str, String); 5] {
+        let tokens: Vec<String> = self.tokens.iter().map(u64::to_string).collect();
+        [
+            ("HOLDFAST_LOCK", self.names.join(",")),
+            ("HOLDFAST_TOKEN", tokens.first().cloned().unwrap_or_default()),
+            ("HOLDFAST_FENCE", self.fences.first().cloned().unwrap_or_default()),
+            ("HOLDFAST_TOKENS", tokens.join(",")),
+            ("HOLDFAST_FENCES", self.fences.join(",")),
+        ]
+    }
+
+    /// Name, token and full form of each.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, u64, &str)> {
+        let fences = self.fences.iter().map(String::as_str);
+        let tokens = self.tokens.iter().copied();
+        self.names
+            .iter()
+            .zip(tokens)
+            .zip(fences)
+            .map(|((name, token), fence)| (&**name, token, fence))
     }
 }

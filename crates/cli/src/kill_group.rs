@@ -17,9 +17,15 @@ use crate::exit::Problem;
 pub(crate) struct KillGroupArgs {
     #[arg(long)]
     group: i32,
+    /// A file descriptor whose reader waits for the end of it.
+    #[arg(long)]
+    close: Option<i32>,
 }
 
 pub(crate) fn run(args: KillGroupArgs) -> Result<ExitCode, Problem> {
+    if let Some(number) = args.close {
+        let _ = nix::unistd::close(number);
+    }
     let mut word = [0];
     let holder_is_dead = !matches!(std::io::stdin().read(&mut word), Ok(1));
     if holder_is_dead {

@@ -1,13 +1,10 @@
 //! `holdfast lock`: run a command while holding a lock, and never after it is lost.
 
-use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::Args;
-use holdfast_client::{AcquireError, Client, ConnectError, LossReason};
-use nix::sys::signal::Signal;
-use tokio::signal::unix::{SignalKind, signal};
+use clap::{Args, ValueEnum};
+use holdfast_client::{AcquireError, Client, LossReason};
 use tokio::time::timeout;
 
 use crate::cli::Global;
@@ -18,12 +15,14 @@ use crate::held::Held;
 use crate::obstacle;
 use crate::one_shot;
 use crate::output;
-use crate::running::{Ended, Running};
+use crate::queue_display;
+use crate::signals::{self, Signals};
+use crate::supervise::{self, CommandArgs};
 use crate::terms::TermsArgs;
 
 /// A session whose program was killed should not hold others up for its TTL.
-const LINGER: Duration = Duration::from_millis(500);
-const RELEASE_PATIENCE: Duration = Duration::from_secs(2);
+pub(crate) const LINGER: Duration = Duration::from_millis(500);
+pub(crate) const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Runs a command while holding a lock.
 ///
@@ -32,9 +31,12 @@ const RELEASE_PATIENCE: Duration = Duration::from_secs(2);
 /// HOLDFAST_LOCK has all names, separated by commas, HOLDFAST_TOKENS and HOLDFAST_FENCES all tokens in
 /// the same order, and HOLDFAST_TOKEN and HOLDFAST_FENCE those of the first.
 ///
-/// SIGTERM, SIGINT and SIGHUP are passed on to the command. If the lock is lost the command's whole
-/// process group gets SIGTERM and, after the grace, SIGKILL. If this program is killed, the command is
-/// killed too.
+/// SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to the command, unless they were
+/// ignored when this program started. If the lock is lost the command's whole process group gets SIGTERM
+/// and, after the grace, SIGKILL. If this program is killed, the command is killed too.
+///
+/// stdin, stdout and stderr belong to the command. While it waits this program shows its place in the
+/// queue, if stderr is a terminal; a program hears of it with --status-fd.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Exit codes: the command's own (128+N if signal N ended it, 126 or 127 if it \
@@ -48,7 +50,9 @@ Examples:
   holdfast lock db -- sh -c 'psql -v fence=\"$HOLDFAST_FENCE\" -f migrate.sql'
   holdfast lock catalog --shared -- ./export.sh     # together with other readers
   holdfast lock gpu --permits 4 -- ./train.sh       # at most four at a time
-  holdfast lock --all account/1,account/2 -- ./transfer.sh"
+  holdfast lock --all account/1,account/2 -- ./transfer.sh
+  holdfast lock deploy --wait 0s -E 0 -- ./deploy.sh   # busy is as good as done
+  holdfast lock deploy --status-fd 3 -- ./deploy.sh 3>deploy.status"
 )]
 pub(crate) struct LockArgs {
     /// The lock's name.
@@ -69,88 +73,91 @@ pub(crate) struct LockArgs {
     #[arg(long, value_name = "D", allow_hyphen_values = true,
           value_parser = duration::parse_above_zero)]
     max_hold: Option<Duration>,
-    /// How long the command may take to end after the lock is lost.
-    #[arg(long, value_name = "D", default_value = "5s", allow_hyphen_values = true,
-          value_parser = duration::parse)]
-    grace: Duration,
+    /// Which tier grants the lock.
+    #[arg(long, value_enum, value_name = "TIER", default_value_t = Tier::Correctness)]
+    tier: Tier,
+    /// The exit code if the lock is busy, in place of 75.
+    #[arg(short = 'E', long, value_name = "CODE")]
+    conflict_exit_code: Option<u8>,
     #[command(flatten)]
     terms: TermsArgs,
-    /// The command and its arguments, after `--`.
-    #[arg(last = true, required = true, value_name = "CMD")]
-    command: Vec<OsString>,
+    #[command(flatten)]
+    child: CommandArgs,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Tier {
+    /// The replicated lock table: nothing is granted without a quorum, tokens never go back.
+    Correctness,
+    /// Not there yet.
+    #[value(hide = true)]
+    Efficiency,
 }
 
 pub(crate) async fn run(args: LockArgs, global: &Global) -> Result<ExitCode, Problem> {
-    let connected = Client::builder()
-        .ttl(args.ttl)
-        .linger(LINGER)
-        .note(note_of(&args.command))
-        .connect(&global.endpoints)
-        .await;
-    let client = match connected {
-        Ok(client) => client,
-        Err(ConnectError::Unavailable(unavailable)) => {
-            return Err(cluster::why_unavailable(unavailable, global).await);
-        }
-        Err(error) => return Err(error.into()),
+    if args.tier == Tier::Efficiency {
+        let words = "there is no efficiency tier yet; leave --tier out, or say --tier correctness";
+        return Err(Problem::new(Code::Usage, words));
+    }
+    let mut signals = Signals::listen()?;
+    let builder = Client::builder().ttl(args.ttl).linger(LINGER).note(args.child.note());
+    let client = tokio::select! {
+        biased;
+        signal = signals.next() => return Ok(signals::exit_code(signal)),
+        connected = cluster::connect(builder, global) => connected?,
     };
-    let outcome = hold_and_run(&client, &args, global).await;
+    let outcome = hold_and_run(&client, &args, &mut signals, global).await;
     // Whatever is left of the session goes now and not when its linger time is over.
-    let _ = timeout(RELEASE_PATIENCE, client.close()).await;
+    let _ = timeout(CLOSE_PATIENCE, client.close()).await;
     outcome
 }
 
 async fn hold_and_run(
     client: &Client,
     args: &LockArgs,
+    signals: &mut Signals,
     global: &Global,
 ) -> Result<ExitCode, Problem> {
-    let held = match acquire(client, args).await {
-        Ok(held) => held,
+    let calls = one_shot::calls(global)?;
+    let story = args.child.story();
+    let acquired = tokio::select! {
+        biased;
+        // It was meant for the command, which will not begin.
+        signal = signals.next() => return Ok(signals::exit_code(signal)),
+        acquired = acquire(client, args) => acquired,
+        never = queue_display::show(args.names(), &calls, &story) => match never {},
+    };
+    let problem = match acquired {
+        Ok(held) => {
+            let why_lost =
+                |reason| format!("lost the lock {}: {}", args.words(), why(reason, args));
+            return supervise::run(&args.child, held, signals, why_lost).await;
+        }
         Err(AcquireError::Unavailable(unavailable)) => {
-            return Err(cluster::why_unavailable(unavailable, global).await);
+            cluster::why_unavailable(unavailable, global).await
         }
-        Err(error) => {
-            let calls = one_shot::calls(global)?;
-            return Err(obstacle::why_not(error, &calls, args.names(), args.wait).await);
+        Err(error) => obstacle::why_not(error, &calls, args.names(), args.wait).await,
+    };
+    story.not_held(&problem.words);
+    match args.conflict_exit_code {
+        Some(code) if problem.code == Code::Busy => {
+            output::say(&problem.words);
+            Ok(ExitCode::from(code))
         }
-    };
-    let lost = |lost: holdfast_client::Lost| {
-        let why = why_lost(lost.reason, args);
-        Problem::new(Code::LockLost, format!("lost the lock {}: {why}", args.words()))
-    };
-    let environment = held.environment().map_err(lost)?;
-    let mut running = Running::start(&args.command, &environment).map_err(cannot_start)?;
-    let outcome = supervise(&mut running, &held, args).await.map_err(cannot_start);
-    drop(running);
-    if held.is_lost() {
-        // What is left goes with the session, and perhaps there is nobody to hear it.
-        return outcome;
+        _ => Err(problem),
     }
-    match timeout(RELEASE_PATIENCE, held.release()).await {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => output::say(&error.to_string()),
-        Err(_) => output::say("the release was not answered; the lock ends with its session"),
-    }
-    outcome
 }
 
 async fn acquire(client: &Client, args: &LockArgs) -> Result<Held, AcquireError> {
-    let told = {
-        let words = args.words();
-        move |position| {
-            output::say_to_terminal(&format!("waiting for {words}, position {position}"))
-        }
-    };
     if let Some(name) = &args.name {
-        let mut request = args.terms.on_one(client.lock(name)).wait(args.wait).on_queued(told);
+        let mut request = args.terms.on_one(client.lock(name)).wait(args.wait);
         if let Some(max_hold) = args.max_hold {
             request = request.max_hold(max_hold);
         }
         return request.acquire().await.map(Held::One);
     }
     let members = args.all.iter().map(|name| args.terms.member(name));
-    let mut request = args.terms.on_all(client.lock_all(members)).wait(args.wait).on_queued(told);
+    let mut request = args.terms.on_all(client.lock_all(members)).wait(args.wait);
     if let Some(max_hold) = args.max_hold {
         request = request.max_hold(max_hold);
     }
@@ -170,50 +177,8 @@ impl LockArgs {
     }
 }
 
-/// Until the command ends, or the lock does.
-async fn supervise(
-    running: &mut Running,
-    held: &Held,
-    args: &LockArgs,
-) -> std::io::Result<ExitCode> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut hangup = signal(SignalKind::hangup())?;
-    loop {
-        tokio::select! {
-            ended = running.ended() => return ended.map(|ended| ExitCode::from(ended.exit_code())),
-            reason = held.lost() => {
-                end_after_loss(running, reason, args).await?;
-                return Ok(Code::LockLost.into());
-            }
-            _ = terminate.recv() => running.send(Signal::SIGTERM),
-            _ = interrupt.recv() => running.send(Signal::SIGINT),
-            _ = hangup.recv() => running.send(Signal::SIGHUP),
-        }
-    }
-}
-
-/// The command itself may end in good time; what it leaves behind in its group does not outlive it.
-async fn end_after_loss(
-    running: &mut Running,
-    reason: LossReason,
-    args: &LockArgs,
-) -> std::io::Result<Option<Ended>> {
-    let why = why_lost(reason, args);
-    output::say(&format!("lost the lock {}: {why}; ending the command", args.words()));
-    running.send(Signal::SIGTERM);
-    // One that was stopped could not even see the signal.
-    running.send(Signal::SIGCONT);
-    let ended = timeout(args.grace, running.ended()).await;
-    running.send(Signal::SIGKILL);
-    match ended {
-        Ok(ended) => ended.map(Some),
-        Err(_) => running.ended().await.map(Some),
-    }
-}
-
 /// In terms of the arguments, where it was one of them that ended the lock.
-fn why_lost(reason: LossReason, args: &LockArgs) -> String {
+fn why(reason: LossReason, args: &LockArgs) -> String {
     match (reason, args.max_hold) {
         // A maximum is the only time of its own that this hold can have.
         (LossReason::OwnTimeOver | LossReason::MaxHold, Some(max_hold)) => {
@@ -225,15 +190,4 @@ fn why_lost(reason: LossReason, args: &LockArgs) -> String {
         ),
         _ => reason.to_string(),
     }
-}
-
-fn cannot_start(error: std::io::Error) -> Problem {
-    Problem::new(Code::Unavailable, format!("cannot run the command: {error}"))
-}
-
-/// The program's name only: arguments may hold secrets, and listings are public.
-fn note_of(command: &[OsString]) -> String {
-    let program = command.first().map(|program| program.to_string_lossy()).unwrap_or_default();
-    // At most 4 bytes each, and the cluster takes 256.
-    program.chars().take(60).collect()
 }

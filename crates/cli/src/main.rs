@@ -7,8 +7,10 @@ mod acquire;
 mod break_lock;
 mod cli;
 mod cluster;
+mod completions;
 mod dev;
 mod duration;
+mod elect;
 mod exec_child;
 mod exit;
 mod freeze;
@@ -17,14 +19,18 @@ mod held;
 mod intervention;
 mod kill_group;
 mod kill_session;
+mod live;
 mod lock;
 mod log;
 mod ls;
+mod man;
 mod mode;
 mod new_cluster;
+mod observe;
 mod obstacle;
 mod one_shot;
 mod output;
+mod queue_display;
 mod recover;
 mod release;
 mod renew;
@@ -32,11 +38,15 @@ mod running;
 mod server;
 mod sessions;
 mod set_permits;
+mod signals;
 mod snapshot;
 mod status;
+mod status_fd;
 mod stop_signal;
+mod supervise;
 mod terms;
 mod thaw;
+mod top;
 mod transfer;
 mod watch;
 mod why;
@@ -71,15 +81,20 @@ fn run(cli: Cli) -> Result<ExitCode, Problem> {
         // These two become another program, or only wait for one: no runtime, no threads.
         Verb::ExecChild(args) => exec_child::run(args),
         Verb::KillGroup(args) => kill_group::run(args),
+        Verb::Completions(args) => completions::run(&args),
+        Verb::Man(args) => man::run(&args),
         Verb::Dev(args) => on_all_cores("warn", dev::run(args)),
         Verb::Server(args) => on_all_cores("info", server::run(args)),
         Verb::Lock(args) => on_one_thread(lock::run(args, &global)),
+        Verb::Elect(args) => on_one_thread(elect::run(args, &global)),
+        Verb::Observe(args) => on_one_thread(observe::run(args, &global)),
         Verb::Acquire(args) => on_one_thread(acquire::run(args, &global)),
         Verb::Release(args) => on_one_thread(release::run(args, &global)),
         Verb::Renew(args) => on_one_thread(renew::run(args, &global)),
         Verb::Status(args) => on_one_thread(status::run(args, &global)),
         Verb::Ls(args) => on_one_thread(ls::run(args, &global)),
         Verb::Watch(args) => on_one_thread(watch::run(args, &global)),
+        Verb::Top(args) => on_one_thread(top::run(args, &global)),
         Verb::Sessions => on_one_thread(sessions::run(&global)),
         Verb::Why(args) => on_one_thread(why::run(args, &global)),
         Verb::Break(args) => on_one_thread(break_lock::run(args, &global)),

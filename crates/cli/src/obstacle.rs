@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::duration::{as_written, in_words};
 use crate::exit::{Code, Problem};
 use crate::output::quoted;
-use crate::status::{Holder, OwnerInfo, on_one_line};
+use crate::status::{Holder, OwnerInfo};
 
 /// Whoever is told that a lock is busy does not wait long to hear who has it.
 const BUSY_PATIENCE: Duration = Duration::from_secs(1);
@@ -92,10 +92,7 @@ fn held(status: &v1::StatusResponse) -> Option<Obstacle> {
         _ => format!("is held by {by} under token {}", holder.token),
     };
     let since = format!(" for {}", in_words(holder.held_for_ms));
-    let because = match holder.metadata.as_str() {
-        "" => String::new(),
-        reason => format!(", because: {}", on_one_line(reason)),
-    };
+    let because = holder.because();
     Some(Obstacle {
         kind: "held",
         words: format!("{words}{since}{because}"),

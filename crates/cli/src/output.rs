@@ -1,6 +1,6 @@
 //! Where words go: data to stdout, as a table or as JSON; our own words to stderr.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use serde::Serialize;
@@ -35,16 +35,15 @@ pub(crate) fn data_to_stdout(text: &str) -> Result<(), Problem> {
     }
 }
 
+/// One of many lines, at once. False: whoever reads has gone, which is how an endless story usually ends.
+pub(crate) fn line_to_stdout(line: &str) -> bool {
+    let mut stdout = io::stdout().lock();
+    writeln!(stdout, "{line}").and_then(|()| stdout.flush()).is_ok()
+}
+
 /// To a person, on stderr. If that is closed there is nobody to tell.
 pub(crate) fn say(words: &str) {
     let _ = writeln!(io::stderr().lock(), "holdfast: {words}");
-}
-
-/// Progress, which only somebody who watches wants to see.
-pub(crate) fn say_to_terminal(words: &str) {
-    if io::stderr().is_terminal() {
-        say(words);
-    }
 }
 
 /// As one word for a shell, for commands that are told to people.

@@ -9,6 +9,7 @@ use std::io::{self, IsTerminal, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use nix::sys::signal::{SigSet, Signal, killpg};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
@@ -17,10 +18,13 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::output;
 
+const GROUP_LOOK_INTERVAL: Duration = Duration::from_millis(20);
+
 pub(crate) struct Running {
     group: Pid,
     companion: Option<Child>,
     has_terminal: bool,
+    ended: Option<Ended>,
     children_changed: tokio::signal::unix::Signal,
 }
 
@@ -42,24 +46,29 @@ impl Ended {
 }
 
 impl Running {
+    /// `not_inherited`: a file descriptor that is not the command's.
     pub(crate) fn start(
         command: &[OsString],
         environment: &[(&str, String)],
+        not_inherited: Option<i32>,
     ) -> io::Result<Running> {
         // Before the command starts, so that its end is not missed.
         let children_changed = signal(SignalKind::child())?;
         let this_program = this_program()?;
         let child = Command::new(&this_program)
             .arg0("holdfast")
-            .args(["exec-child", "--parent", &std::process::id().to_string(), "--"])
+            .args(["exec-child", "--parent", &std::process::id().to_string()])
+            .args(not_inherited.map(|number| format!("--close={number}")))
+            .arg("--")
             .args(command)
             .envs(environment.iter().map(|(key, value)| (key, value)))
             .process_group(0)
             .spawn()?;
         let group = Pid::from_raw(child.id().cast_signed());
-        let mut running = Running { group, companion: None, has_terminal: false, children_changed };
+        let mut running =
+            Running { group, companion: None, has_terminal: false, ended: None, children_changed };
         running.has_terminal = running.hand_over_terminal();
-        running.companion = start_companion(&this_program, group)
+        running.companion = start_companion(&this_program, group, not_inherited)
             .inspect_err(|error| output::say(&format!("no companion process: {error}")))
             .ok();
         Ok(running)
@@ -68,11 +77,26 @@ impl Running {
     /// Safe to drop and call again.
     pub(crate) async fn ended(&mut self) -> io::Result<Ended> {
         loop {
-            if let Some(ended) = self.look()? {
+            if self.ended.is_none() {
+                self.ended = self.look()?;
+            }
+            if let Some(ended) = self.ended {
                 return Ok(ended);
             }
             self.children_changed.recv().await;
         }
+    }
+
+    /// Waits until nobody of the group is left. To be called after the command itself has ended.
+    pub(crate) async fn group_is_gone(&self) {
+        while killpg(self.group, None).is_ok() {
+            // Nobody tells us about the end of processes that are not our children.
+            tokio::time::sleep(GROUP_LOOK_INTERVAL).await;
+        }
+    }
+
+    pub(crate) fn pid(&self) -> i32 {
+        self.group.as_raw()
     }
 
     /// To the whole group. It may have ended in the meantime.
@@ -136,10 +160,15 @@ impl Drop for Running {
     }
 }
 
-fn start_companion(this_program: &Path, group: Pid) -> io::Result<Child> {
+fn start_companion(
+    this_program: &Path,
+    group: Pid,
+    not_inherited: Option<i32>,
+) -> io::Result<Child> {
     Command::new(this_program)
         .arg0("holdfast")
         .args(["kill-group", "--group", &group.to_string()])
+        .args(not_inherited.map(|number| format!("--close={number}")))
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .stderr(Stdio::null())

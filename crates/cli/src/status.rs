@@ -68,7 +68,7 @@ pub(crate) struct Holder {
 #[derive(Debug, Serialize)]
 pub(crate) struct Waiter {
     session: String,
-    owner: OwnerInfo,
+    pub(crate) owner: OwnerInfo,
     actor: u64,
     mode: &'static str,
     permits: u32,
@@ -76,9 +76,11 @@ pub(crate) struct Waiter {
     also: Vec<String>,
     /// It holds the lock shared, and wants it exclusively.
     converts: bool,
-    position: u64,
-    waiting_for_ms: u64,
+    pub(crate) position: u64,
+    pub(crate) waiting_for_ms: u64,
     remaining_ms: u64,
+    /// What its hold will show.
+    metadata: String,
 }
 
 /// Who is behind a session, for all listings.
@@ -162,6 +164,7 @@ impl From<v1::Waiter> for Waiter {
             position: waiter.position,
             waiting_for_ms: waiter.waiting_for_ms,
             remaining_ms: waiter.remaining_ms,
+            metadata: String::from_utf8_lossy(&waiter.metadata).into_owned(),
         }
     }
 }
@@ -209,13 +212,23 @@ pub(crate) fn holder_table(holders: &[Holder]) -> String {
 
 pub(crate) fn waiter_table(waiters: &[Waiter]) -> String {
     let rows: Vec<Vec<String>> = waiters.iter().map(Waiter::to_row).collect();
-    table(&["PLACE", "WAITER", "OWNER", "MODE", "WAITS FOR", "GIVES UP IN", "ALSO NEEDS"], &rows)
+    let headers =
+        ["PLACE", "WAITER", "OWNER", "MODE", "WAITS FOR", "GIVES UP IN", "ALSO NEEDS", "REASON"];
+    table(&headers, &rows)
 }
 
 impl Holder {
     /// Unless it is renewed, or its session heard of.
     pub(crate) fn ends_in_ms(&self) -> u64 {
         self.remaining_ms.unwrap_or(u64::MAX).min(self.session_remaining_ms)
+    }
+
+    /// Its reason in words that follow others; nothing if it gave none.
+    pub(crate) fn because(&self) -> String {
+        match self.metadata.as_str() {
+            "" => String::new(),
+            reason => format!(", because: {}", on_one_line(reason)),
+        }
     }
 
     fn to_row(&self) -> Vec<String> {
@@ -249,6 +262,7 @@ impl Waiter {
             in_words(self.waiting_for_ms),
             in_words(self.remaining_ms),
             self.also.join(", "),
+            on_one_line(&self.metadata),
         ]
     }
 }

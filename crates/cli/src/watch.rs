@@ -1,26 +1,42 @@
-//! `holdfast watch`: what happens, line by line.
+//! `holdfast watch`: what is held and what happens. A table that moves on a terminal, JSON lines in a pipe.
 
-use std::io::Write;
+mod lines;
+mod picture;
+
+use std::io::IsTerminal;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Args;
-use holdfast_client::unary::Watched;
-use holdfast_proto::v1;
-use serde_json::json;
+use holdfast_client::unary::{CallError, Watch, Watched};
+use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use crate::cli::{Format, Global};
-use crate::exit::Problem;
+use crate::exit::{Code, Problem};
+use crate::live::drawing::Palette;
+use crate::live::screen::{Key, Screen};
 use crate::one_shot;
+use crate::output;
+use crate::stop_signal::StopSignal;
+use lines::Style;
+use picture::Picture;
+
+/// How often the table is drawn, at most.
+const FRAME_TIME: Duration = Duration::from_millis(200);
 
 /// Shows what is held under a prefix, and then everything that happens there.
+///
+/// On a terminal it is a table that moves, with the last events below it; q leaves. In a pipe, or with
+/// --output json, it is one JSON object a line; with --lines one line of words.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   holdfast watch
   holdfast watch billing/
-  holdfast watch --changes-only --output json | jq -c 'select(.event == \"broken\")'
+  holdfast watch --lines
+  holdfast watch --changes-only | jq -c 'select(.event == \"broken\")'
 
-One line each. It goes on over a change of leader without a gap; where it cannot, it says so on
-stderr and begins anew. It is for eyes and dashboards: do not decide by it who holds a lock.")]
+It goes on over a change of leader without a gap; where it cannot, it says so and begins anew. It is for eyes
+and dashboards: do not decide by it who holds a lock.")]
 pub(crate) struct WatchArgs {
     /// Only names that start with this; without it everything, sessions included.
     #[arg(default_value = "")]
@@ -28,6 +44,9 @@ pub(crate) struct WatchArgs {
     /// Only what happens from now on, not what is held already.
     #[arg(long)]
     changes_only: bool,
+    /// One line of words for each lock and each event, also on a terminal.
+    #[arg(long)]
+    lines: bool,
 }
 
 pub(crate) async fn run(args: WatchArgs, global: &Global) -> Result<ExitCode, Problem> {
@@ -35,99 +54,74 @@ pub(crate) async fn run(args: WatchArgs, global: &Global) -> Result<ExitCode, Pr
     if args.changes_only {
         watch = watch.without_snapshot();
     }
+    match (global.output, args.lines) {
+        (Format::Json, _) => in_lines(watch, Style::Json).await,
+        (_, true) => in_lines(watch, Style::Words).await,
+        _ if std::io::stdout().is_terminal() => on_screen(watch, &args.prefix).await,
+        _ => in_lines(watch, Style::Json).await,
+    }
+}
+
+async fn in_lines(mut watch: Watch, style: Style) -> Result<ExitCode, Problem> {
+    let mut told_something = false;
     loop {
-        let lines: Vec<String> = match watch.next().await? {
-            Watched::Snapshot { locks, .. } => {
-                locks.iter().map(|lock| held(lock, global.output)).collect()
+        let lines: Vec<String> = match next(&mut watch, told_something).await? {
+            Some(Watched::Snapshot { locks, .. }) => {
+                locks.iter().map(|lock| lines::held(lock, style)).collect()
             }
-            Watched::Events(events) => {
-                events.iter().map(|event| happened(event, global.output)).collect()
+            Some(Watched::Events(events)) => {
+                events.iter().map(|event| lines::happened(event, style)).collect()
             }
-            Watched::StartedAnew { why } => {
-                crate::output::say(&format!("the watch begins anew: {why}"));
+            Some(Watched::StartedAnew { why }) => {
+                output::say(&format!("the watch begins anew: {why}"));
                 continue;
             }
             _ => continue,
         };
-        let mut out = std::io::stdout().lock();
-        for line in lines {
-            // Whoever reads has gone: that is how a watch usually ends.
-            if writeln!(out, "{line}").is_err() {
-                return Ok(ExitCode::SUCCESS);
-            }
-        }
-        if out.flush().is_err() {
+        told_something = true;
+        if !lines.is_empty() && !output::line_to_stdout(&lines.join("\n")) {
             return Ok(ExitCode::SUCCESS);
         }
     }
 }
 
-fn held(lock: &v1::LockSummary, format: Format) -> String {
-    match format {
-        Format::Json => json!({
-            "event": "held",
-            "names": [lock.name],
-            "session": lock.public_session_id,
-            "token": lock.token,
-            "holder_count": lock.holder_count,
-            "waiter_count": lock.waiter_count,
-            "held_for_ms": lock.held_for_ms,
-        })
-        .to_string(),
-        Format::Table if lock.holder_count == 0 => {
-            format!("{:<14} {}  {} waiting", "free", lock.name, lock.waiter_count)
+/// None: the cluster was away for a while, and the watch goes on.
+async fn next(watch: &mut Watch, told_something: bool) -> Result<Option<Watched>, Problem> {
+    match watch.next().await {
+        Ok(watched) => Ok(Some(watched)),
+        Err(CallError::Unavailable(unavailable)) if told_something => {
+            output::say(&format!("{unavailable}; still trying"));
+            Ok(None)
         }
-        Format::Table => format!(
-            "{:<14} {}  session {}  token {}  {} waiting",
-            "held", lock.name, lock.public_session_id, lock.token, lock.waiter_count
-        ),
+        Err(error) => Err(error.into()),
     }
 }
 
-fn happened(event: &v1::WatchEvent, format: Format) -> String {
-    let kind = kind_name(event.kind());
-    match format {
-        Format::Json => {
-            let position = event.position.unwrap_or_default();
-            json!({
-                "event": kind,
-                "position": { "group": position.group, "index": position.index, "number": position.number },
-                "logical_time_ms": event.logical_time_ms,
-                "unix_ms": event.unix_ms,
-                "names": event.names,
-                "session": event.public_session_id,
-                "request_id": event.request_id,
-                "actor": event.actor,
-                "token": event.token,
-                "by": event.by,
-                "detail": event.detail,
-            })
-            .to_string()
-        }
-        Format::Table => {
-            let mut line = format!("{kind:<14} {}", event.names.join(" "));
-            let mut add = |label: &str, value: &str| {
-                if !value.is_empty() {
-                    line.push_str("  ");
-                    line.push_str(label);
-                    line.push_str(value);
-                }
-            };
-            add("session ", &event.public_session_id);
-            add("token ", &number(event.token));
-            add("by ", &event.by);
-            add("", &event.detail);
-            line
+async fn on_screen(mut watch: Watch, prefix: &str) -> Result<ExitCode, Problem> {
+    let start = Instant::now();
+    let now = || u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
+    let mut picture = Picture::new(prefix, Palette::of_environment());
+    // Before the screen is taken, so that what is wrong is said where it can be read.
+    picture.take(watch.next().await?, now());
+    let mut stop = StopSignal::listen()?;
+    let mut screen = Screen::open()?;
+    let mut frames = interval(FRAME_TIME);
+    frames.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    loop {
+        tokio::select! {
+            watched = watch.next() => match watched {
+                Ok(watched) => picture.take(watched, now()),
+                Err(CallError::Unavailable(unavailable)) => picture.trouble(&unavailable.to_string()),
+                Err(error) => return Err(error.into()),
+            },
+            _ = frames.tick() => {
+                let drawn = screen.draw(|frame| picture.draw(frame, now()));
+                drawn.map_err(|error| Problem::new(Code::Unavailable, error.to_string()))?;
+            }
+            key = screen.key() => if key == Key::Quit {
+                return Ok(ExitCode::SUCCESS);
+            },
+            () = stop.received() => return Ok(ExitCode::SUCCESS),
         }
     }
-}
-
-fn number(value: u64) -> String {
-    if value == 0 { String::new() } else { value.to_string() }
-}
-
-/// As in `EVENT_KIND_SESSION_OPENED`: `session_opened`.
-fn kind_name(kind: v1::EventKind) -> String {
-    let name = kind.as_str_name();
-    name.strip_prefix("EVENT_KIND_").unwrap_or(name).to_ascii_lowercase()
 }

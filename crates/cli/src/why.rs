@@ -1,30 +1,29 @@
-//! `holdfast why`: what is in the way of a lock, and what to do about it.
+//! `holdfast why`: what is in the way of a lock, how long that may take, and what to do about it.
 
 use std::process::ExitCode;
 
 use clap::Args;
-use holdfast_client::unary::Unary;
 use holdfast_proto::v1;
 use serde::Serialize;
 
 use crate::cli::Global;
+use crate::duration::in_words;
 use crate::exit::Problem;
 use crate::obstacle::{self, Obstacle};
 use crate::one_shot;
 use crate::output::{self, Show, quoted};
-use crate::status::{Holder, Waiter, holder_table, waiter_table};
+use crate::status::{Holder, OwnerInfo, Waiter, holder_table, waiter_table};
 
-/// Of the locks that an acquire-all needs besides, so many are looked at.
-const OTHERS_MAX: usize = 32;
-
-/// Tells what is in the way of a lock: who holds it and why, who waits, and what to do about it.
+/// Tells what is in the way of a lock: who holds it and why, who waits, how long it may take, and what to do.
 ///
-/// Also whether it is frozen and by whom, closed by a lock delay, or free but reserved for somebody who
-/// needs other locks at the same moment; then those are looked at as well.
+/// Also what those in the way wait for themselves, whether the lock is frozen and by whom, closed by a lock
+/// delay, or free but kept for somebody who needs other locks at the same moment. The estimate is made from
+/// holds of this lock that ended lately; without any it is unknown.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   holdfast why deploy
-  holdfast why deploy --output json | jq -r '.obstacles[].next_step'")]
+  holdfast why deploy --output json | jq -r '.obstacles[].next_step'
+  holdfast why deploy --output json | jq .estimated_wait_ms")]
 pub(crate) struct WhyArgs {
     /// The lock's name.
     name: String,
@@ -36,18 +35,96 @@ struct Why {
     /// Nothing is in the way: it would be granted now.
     available: bool,
     obstacles: Vec<Obstacle>,
+    /// At most 100 of them.
     holders: Vec<Holder>,
     holder_count: u64,
+    /// The first 100 at most.
     waiters: Vec<Waiter>,
     waiter_count: u64,
-    /// What the first in line must get besides, and what is in the way of that.
-    others: Vec<Other>,
+    /// What those in the way wait for themselves; the nearest first.
+    chain: Vec<Link>,
+    /// There was more of it.
+    chain_is_cut: bool,
+    /// Locks that are free and yet kept, for somebody who waits for this one at the same time.
+    reserved: Vec<Reserved>,
+    /// Null if no hold of it ended lately.
+    hold_times: Option<HoldTimes>,
+    /// For somebody who asks for it now; null if it is not known.
+    estimated_wait_ms: Option<u64>,
 }
 
 #[derive(Debug, Serialize)]
-struct Other {
+struct Link {
+    /// 1: in the way of this lock; 2: in the way of one of those; and so on.
+    depth: u32,
+    in_the_way_of: String,
+    waits_for: String,
+    waiter: Waiter,
+    /// Some of those who hold what it waits for.
+    holders: Vec<Holder>,
+    holder_count: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Reserved {
     name: String,
-    obstacles: Vec<Obstacle>,
+    session: String,
+    owner: OwnerInfo,
+}
+
+#[derive(Debug, Clone, Copy, Serialize)]
+struct HoldTimes {
+    holds: u32,
+    median_ms: u64,
+    longest_ms: u64,
+}
+
+impl From<v1::WhyResponse> for Why {
+    fn from(answer: v1::WhyResponse) -> Why {
+        let status = answer.status.unwrap_or_default();
+        let obstacles = obstacle::of(&status);
+        Why {
+            available: obstacles.is_empty(),
+            obstacles,
+            name: status.name,
+            holders: status.holders.into_iter().map(Holder::from).collect(),
+            holder_count: status.holder_count,
+            waiters: status.waiters.into_iter().map(Waiter::from).collect(),
+            waiter_count: status.waiter_count,
+            chain: answer.chain.into_iter().map(Link::from).collect(),
+            chain_is_cut: answer.chain_is_cut,
+            reserved: answer.reserved.into_iter().map(Reserved::from).collect(),
+            hold_times: answer.hold_times.map(|times| HoldTimes {
+                holds: times.holds,
+                median_ms: times.median_ms,
+                longest_ms: times.longest_ms,
+            }),
+            estimated_wait_ms: answer.estimated_wait_ms,
+        }
+    }
+}
+
+impl From<v1::WaitLink> for Link {
+    fn from(link: v1::WaitLink) -> Link {
+        Link {
+            depth: link.depth,
+            in_the_way_of: link.in_the_way_of,
+            waits_for: link.waits_for,
+            waiter: link.waiter.unwrap_or_default().into(),
+            holders: link.holders.into_iter().map(Holder::from).collect(),
+            holder_count: link.holder_count,
+        }
+    }
+}
+
+impl From<v1::ReservedLock> for Reserved {
+    fn from(reserved: v1::ReservedLock) -> Reserved {
+        Reserved {
+            name: reserved.name,
+            session: reserved.public_session_id,
+            owner: reserved.owner.into(),
+        }
+    }
 }
 
 impl Show for Why {
@@ -58,13 +135,20 @@ impl Show for Why {
             text += &format!("  next: holdfast lock {} -- CMD\n", quoted(&self.name));
         }
         for obstacle in &self.obstacles {
-            text += &in_lines(&self.name, obstacle, "");
+            text += &format!("{} {}\n  next: {}\n", self.name, obstacle.words, obstacle.next_step);
         }
-        for other in &self.others {
-            match other.obstacles.first() {
-                Some(obstacle) => text += &in_lines(&other.name, obstacle, "  "),
-                None => text += &format!("  {} is not in the way\n", other.name),
-            }
+        for link in &self.chain {
+            text += &format!("{}{}\n", "  ".repeat(link.depth as usize), link.in_words());
+        }
+        if self.chain_is_cut {
+            text += "  and so on\n";
+        }
+        for reserved in &self.reserved {
+            let (name, owner) = (&reserved.name, reserved.owner.in_words());
+            text += &format!("{name} is free too, but kept for {owner}, who waits for both\n");
+        }
+        if !self.available {
+            text += &format!("estimate: {}\n", self.estimate_in_words());
         }
         if !self.holders.is_empty() {
             text += &format!("\n{}", holder_table(&self.holders));
@@ -76,35 +160,51 @@ impl Show for Why {
     }
 }
 
-fn in_lines(name: &str, obstacle: &Obstacle, indent: &str) -> String {
-    format!("{indent}{name} {}\n{indent}  next: {}\n", obstacle.words, obstacle.next_step)
+impl Why {
+    fn estimate_in_words(&self) -> String {
+        let Some(times) = self.hold_times else {
+            return "unknown; no hold of it ended lately".to_owned();
+        };
+        let lately = match times.holds {
+            1 => format!("the last hold took {}", in_words(times.median_ms)),
+            holds => format!(
+                "half of the last {holds} holds took less than {}, the longest {}",
+                in_words(times.median_ms),
+                in_words(times.longest_ms)
+            ),
+        };
+        match self.estimated_wait_ms {
+            Some(0) => format!("any moment for who asks now; {lately}"),
+            Some(wait_ms) => format!("about {} for who asks now; {lately}", in_words(wait_ms)),
+            None => format!("unknown as long as it cannot be granted; {lately}"),
+        }
+    }
+}
+
+impl Link {
+    fn in_words(&self) -> String {
+        let Link { in_the_way_of, waits_for, waiter, .. } = self;
+        let who = waiter.owner.in_words();
+        let since = in_words(waiter.waiting_for_ms);
+        let place = waiter.position;
+        let by = match self.holders.first() {
+            None => format!("nobody holds it, see `holdfast why {}`", quoted(waits_for)),
+            Some(first) if self.holder_count > 1 => {
+                let others = self.holder_count - 1;
+                format!("held by {} and {others} more", first.owner.in_words())
+            }
+            Some(first) => {
+                let held_for = in_words(first.held_for_ms);
+                format!("held by {} for {held_for}{}", first.owner.in_words(), first.because())
+            }
+        };
+        format!(
+            "{who}, in the way of {in_the_way_of}, waits itself for {waits_for} since {since}, place {place}: {by}"
+        )
+    }
 }
 
 pub(crate) async fn run(args: WhyArgs, global: &Global) -> Result<ExitCode, Problem> {
-    let calls = one_shot::calls(global)?;
-    let status = calls.status(&args.name).await?;
-    let obstacles = obstacle::of(&status);
-    let is_reserved = obstacles.iter().any(|obstacle| obstacle.kind == "reserved");
-    let others = if is_reserved { others(&calls, &status).await? } else { Vec::new() };
-    let why = Why {
-        name: args.name,
-        available: obstacles.is_empty(),
-        obstacles,
-        holders: status.holders.into_iter().map(Holder::from).collect(),
-        holder_count: status.holder_count,
-        waiters: status.waiters.into_iter().map(Waiter::from).collect(),
-        waiter_count: status.waiter_count,
-        others,
-    };
-    output::show(global.output, &why)
-}
-
-async fn others(calls: &Unary, status: &v1::StatusResponse) -> Result<Vec<Other>, Problem> {
-    let Some(first) = status.waiters.first() else { return Ok(Vec::new()) };
-    let mut others = Vec::new();
-    for name in first.also.iter().take(OTHERS_MAX) {
-        let status = calls.status(name).await?;
-        others.push(Other { name: name.clone(), obstacles: obstacle::of(&status) });
-    }
-    Ok(others)
+    let answer = one_shot::calls(global)?.why(&args.name).await?;
+    output::show(global.output, &Why::from(answer))
 }

@@ -129,6 +129,12 @@ impl Unary {
         self.call(Duration::ZERO, async |mut node| node.status(request.clone()).await).await
     }
 
+    /// What stands between somebody and a lock.
+    pub async fn why(&self, name: &str) -> Result<v1::WhyResponse, CallError> {
+        let request = v1::WhyRequest { name: name.to_owned() };
+        self.call(Duration::ZERO, async |mut node| node.why(request.clone()).await).await
+    }
+
     /// All locks whose name starts with `prefix`, page by page: what changes meanwhile may be seen
     /// or missed.
     pub async fn list(&self, prefix: &str) -> Result<Vec<v1::LockSummary>, CallError> {

@@ -39,6 +39,7 @@ mod snapshot;
 pub(crate) mod wait;
 mod waiting;
 mod waits;
+pub(crate) mod why;
 
 pub use anew::{EndedByNewBeginning, NewBeginning};
 pub use snapshot::Digest;

@@ -108,6 +108,11 @@ impl EventRing {
         position >= self.lock().complete_after
     }
 
+    /// After what everything is still there.
+    pub(crate) fn oldest(&self) -> Position {
+        self.lock().complete_after
+    }
+
     /// Changes whenever there is more to read.
     pub(crate) fn news(&self) -> watch::Receiver<Position> {
         self.news.subscribe()

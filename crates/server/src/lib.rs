@@ -19,6 +19,7 @@ mod driver;
 mod durable_file;
 mod events;
 mod founders;
+mod hold_times;
 mod identity;
 mod known_peers;
 mod membership;

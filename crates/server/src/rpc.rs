@@ -37,6 +37,7 @@ mod stream;
 mod transfer;
 mod unary;
 mod watch;
+mod why;
 
 use std::sync::Arc;
 
@@ -47,7 +48,8 @@ use holdfast_proto::v1::{
     ConvertRequest, Failure, KeepAliveRequest, KeepAliveResponse, ListRequest, ListResponse,
     ListSessionsRequest, ListSessionsResponse, OpenSessionRequest, OpenSessionResponse,
     ProclaimRequest, ProclaimResponse, ReleaseRequest, ReleaseResponse, RenewRequest,
-    RenewResponse, StatusRequest, StatusResponse, TransferRequest, TransferResponse,
+    RenewResponse, StatusRequest, StatusResponse, TransferRequest, TransferResponse, WhyRequest,
+    WhyResponse,
 };
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::{Request, Response, Status, Streaming};
@@ -194,6 +196,10 @@ impl LockService for Rpc {
         &self,
         request: Request<StatusRequest>,
     ) -> Result<Response<StatusResponse>, Status> {
+        look::serve(self, request).await
+    }
+
+    async fn why(&self, request: Request<WhyRequest>) -> Result<Response<WhyResponse>, Status> {
         look::serve(self, request).await
     }
 

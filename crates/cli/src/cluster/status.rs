@@ -101,7 +101,7 @@ impl From<v1::NodeStatus> for Node {
     }
 }
 
-pub(super) fn role_text(role: v1::NodeRole) -> &'static str {
+pub(crate) fn role_text(role: v1::NodeRole) -> &'static str {
     match role {
         // Older nodes do not say, and know nothing but voters.
         v1::NodeRole::Voter | v1::NodeRole::Unspecified => "voter",

@@ -62,9 +62,11 @@ async fn nothing_is_held_in_part_while_it_waits_and_why_tells_what_for() {
     let why = data(&cluster, 0, &["why", "a"]).await;
     assert_eq!(why["available"], false, "{why}");
     assert_eq!(why["obstacles"][0]["kind"], "reserved", "{why}");
-    assert_eq!(why["others"][0]["name"], "b", "{why}");
-    let told = why["others"][0]["obstacles"][0]["words"].as_str().unwrap();
-    assert!(told.contains("month end"), "{told}");
+    let link = &why["chain"][0];
+    assert_eq!((&link["in_the_way_of"], &link["waits_for"]), (&"a".into(), &"b".into()), "{why}");
+    assert_eq!(link["holders"][0]["metadata"], "month end", "{why}");
+    let both = data(&cluster, 0, &["why", "b"]).await;
+    assert_eq!(both["reserved"][0]["name"], "a", "{both}");
     let table = text(&run(&cluster, &["why", "a"]).await.stdout);
     assert!(table.contains("reserved") && table.contains("holdfast why b"), "{table}");
     let late = words(&cluster, 75, &["acquire", "a", "--wait", "200ms"]).await;

@@ -3,7 +3,9 @@
 use std::process::Stdio;
 use std::time::Duration;
 
-use crate::support::{Cluster, eventually, holdfast, json, output, run, stage, text};
+use crate::support::{
+    Cluster, eventually, free_base_port, holdfast, json, output, run, stage, text,
+};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_exit_code_of_lock_is_the_child_s_own() {
@@ -113,13 +115,6 @@ async fn cluster_status_shows_who_leads_and_who_lags() {
     .await;
     let table = run(&cluster, &["cluster", "status"]).await;
     assert!(table.status.success() && text(&table.stdout).contains("leader"), "{table:?}");
-}
-
-/// One with room for all ports of three nodes, below those that the system gives to anybody who connects.
-fn free_base_port() -> u16 {
-    let first = 20_000 + u16::try_from(std::process::id() % 10_000).unwrap();
-    let is_free = |port: u16| std::net::TcpListener::bind(("127.0.0.1", port)).is_ok();
-    (first..first + 2_000).step_by(30).find(|base| (*base..base + 30).all(is_free)).unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]

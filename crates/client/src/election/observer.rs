@@ -36,6 +36,13 @@ pub struct Observer {
     epoch: u64,
 }
 
+impl Unary {
+    /// As [`Election::observe`](crate::Election::observe), for who has no session.
+    pub fn observe(&self, name: &str) -> Observer {
+        Observer::new(self.clone(), name.to_owned())
+    }
+}
+
 impl Observer {
     pub(crate) fn new(calls: Unary, name: String) -> Observer {
         Observer { told: Resuming::new(calls), name, position: None, epoch: 0 }

@@ -151,4 +151,5 @@ unary_calls_are_not_served! {
     list: ListRequest => ListResponse,
     list_sessions: ListSessionsRequest => ListSessionsResponse,
     cluster_status: ClusterStatusRequest => ClusterStatusResponse,
+    why: WhyRequest => WhyResponse,
 }

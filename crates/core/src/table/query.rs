@@ -176,7 +176,7 @@ impl LockTable {
             .collect()
     }
 
-    fn holder_info(&self, hold: &Hold) -> HolderInfo {
+    pub(super) fn holder_info(&self, hold: &Hold) -> HolderInfo {
         let (session, owner, session_deadline) = self.who(hold.session);
         HolderInfo {
             session,
@@ -193,7 +193,7 @@ impl LockTable {
         }
     }
 
-    fn waiter_info(&self, name: &str, waiter: &Waiter, position: u64) -> WaiterInfo {
+    pub(super) fn waiter_info(&self, name: &str, waiter: &Waiter, position: u64) -> WaiterInfo {
         let (session, owner, _) = self.who(waiter.session);
         let wait = self.sessions.get(&waiter.session);
         let wait = wait.and_then(|session| session.waits.get(waiter.request));

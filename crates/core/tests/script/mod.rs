@@ -48,6 +48,7 @@ fn run(world: &mut World, line: &str, output: &mut String) {
     let command = match words[0] {
         "limits" => return set_limits(world, &arguments, output),
         "status" => return status(world, words[1], output),
+        "why" => return why(world, words[1], output),
         "freezes" => return freezes(world, output),
         "list" => return list(world, words.get(1).unwrap_or(&""), &arguments, output),
         "sessions" => return sessions(world, &arguments, output),
@@ -274,6 +275,29 @@ fn status(world: &World, name: &str, output: &mut String) {
             write!(output, ", and for {other}").unwrap();
         }
         writeln!(output).unwrap();
+    }
+}
+
+fn why(world: &World, name: &str, output: &mut String) {
+    let why = world.table.why(&lock_name(name), 10);
+    status(world, name, output);
+    for link in why.chain {
+        let (depth, who) = (link.depth, link.waiter.owner.application);
+        let (in_the_way_of, waits_for) = (link.in_the_way_of, link.waits_for);
+        write!(output, "{depth}: {who}, in the way of {in_the_way_of}, waits for {waits_for}")
+            .unwrap();
+        write!(output, " in place {}", link.waiter.position).unwrap();
+        for holder in link.holders {
+            write!(output, ", held by {}", holder.owner.application).unwrap();
+        }
+        writeln!(output).unwrap();
+    }
+    if why.chain_is_cut {
+        writeln!(output, "and more").unwrap();
+    }
+    for reserved in why.reserved {
+        let (name, who) = (reserved.name, reserved.owner.application);
+        writeln!(output, "{name} is free, and kept for {who}").unwrap();
     }
 }
 

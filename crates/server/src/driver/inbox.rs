@@ -3,8 +3,8 @@
 //! Answers to a stream travel as one [`Delivery`] list per loop turn.
 
 use holdfast_core::{
-    Command, EndReason, FenceToken, FreezeInfo, LockName, LockStatus, LockSummary, LogicalTime,
-    Outcome, PublicSessionId, RequestId, SessionId, SessionSummary, StreamId,
+    Command, EndReason, FenceToken, FreezeInfo, LockName, LockStatus, LockSummary, LockWhy,
+    LogicalTime, Outcome, PublicSessionId, RequestId, SessionId, SessionSummary, StreamId,
 };
 use holdfast_replica::{
     ChangeRefusal, ClusterId, GroupId, HandOverRefusal, Member, MembershipChange, NodeId,
@@ -163,6 +163,10 @@ pub(crate) enum Query {
         after: Option<PublicSessionId>,
         limit: usize,
     },
+    Why {
+        name: LockName,
+        shown_max: usize,
+    },
     Freezes,
     /// All of it, as bytes.
     Snapshot,
@@ -178,6 +182,7 @@ pub(crate) struct ReadAnswer {
 #[derive(Debug)]
 pub(crate) enum ReadData {
     Status(LockStatus),
+    Why(LockWhy),
     List(Vec<LockSummary>),
     Sessions(Vec<SessionSummary>),
     Freezes(Vec<FreezeInfo>),

@@ -2,7 +2,9 @@
 //! never "may have happened".
 
 use holdfast_core::command::Owner;
-use holdfast_core::{FreezeInfo, HolderInfo, LockSummary, LogicalTime, SessionSummary, WaiterInfo};
+use holdfast_core::{
+    FreezeInfo, HolderInfo, LockStatus, LockSummary, LogicalTime, SessionSummary, WaiterInfo,
+};
 use holdfast_proto::v1;
 use holdfast_proto::v1::{
     Failure, Holder, ListFreezesRequest, ListFreezesResponse, ListRequest, ListResponse,
@@ -23,7 +25,7 @@ use super::unary::CALL_TIMEOUT;
 use crate::driver::{FIRST_GROUP, Query, ReadAnswer, ReadData};
 
 /// Holders, and waiters.
-const SHOWN_MAX: usize = 100;
+pub(super) const SHOWN_MAX: usize = 100;
 
 /// A request of the client API that becomes one query.
 pub(super) trait Look: Clone + Send + Sync + 'static {
@@ -33,6 +35,9 @@ pub(super) trait Look: Clone + Send + Sync + 'static {
 
     /// None if the answer is not one to this query.
     fn response(&self, answer: ReadAnswer) -> Option<Self::Response>;
+
+    /// What the node knows besides the lock table.
+    fn complete(&self, _response: &mut Self::Response, _rpc: &Rpc) {}
 
     fn forward(
         request: Request<Self>,
@@ -64,7 +69,10 @@ async fn look<L: Look>(
     match rpc.route(origin).await? {
         Route::Here => {
             let answer = rpc.read(query).await?;
-            request.response(answer).ok_or_else(|| bug("the driver read something else"))
+            let mut response =
+                request.response(answer).ok_or_else(|| bug("the driver read something else"))?;
+            request.complete(&mut response, rpc);
+            Ok(response)
         }
         Route::There(leader) => {
             let request = origin.forwarded(rpc.membership.me, request);
@@ -86,19 +94,7 @@ impl Look for StatusRequest {
 
     fn response(&self, answer: ReadAnswer) -> Option<StatusResponse> {
         let ReadData::Status(status) = answer.data else { return None };
-        Some(StatusResponse {
-            name: self.name.clone(),
-            holders: status.holders.into_iter().map(|info| holder(info, answer.at)).collect(),
-            waiters: status.waiters.into_iter().map(|info| waiter(info, answer.at)).collect(),
-            holder_count: status.holder_count as u64,
-            waiter_count: status.waiter_count as u64,
-            closed_for_ms: status.closed_until.map(|until| until.since(answer.at).as_ms()),
-            frozen: status.frozen.map(|freeze| frozen(freeze, answer.at)),
-            permits: status.permits.unwrap_or(0),
-            logical_time_ms: answer.at.as_ms(),
-            group: FIRST_GROUP.0,
-            applied_index: answer.applied_index,
-        })
+        Some(lock_status(&self.name, status, answer.at, answer.applied_index))
     }
 
     async fn forward(
@@ -191,7 +187,28 @@ impl Look for ListSessionsRequest {
     }
 }
 
-fn holder(info: HolderInfo, now: LogicalTime) -> Holder {
+pub(super) fn lock_status(
+    name: &str,
+    status: LockStatus,
+    now: LogicalTime,
+    applied_index: u64,
+) -> StatusResponse {
+    StatusResponse {
+        name: name.to_owned(),
+        holders: status.holders.into_iter().map(|info| holder(info, now)).collect(),
+        waiters: status.waiters.into_iter().map(|info| waiter(info, now)).collect(),
+        holder_count: status.holder_count as u64,
+        waiter_count: status.waiter_count as u64,
+        closed_for_ms: status.closed_until.map(|until| until.since(now).as_ms()),
+        frozen: status.frozen.map(|freeze| frozen(freeze, now)),
+        permits: status.permits.unwrap_or(0),
+        logical_time_ms: now.as_ms(),
+        group: FIRST_GROUP.0,
+        applied_index,
+    }
+}
+
+pub(super) fn holder(info: HolderInfo, now: LogicalTime) -> Holder {
     Holder {
         public_session_id: info.session.to_string(),
         owner: Some(owner(info.owner)),
@@ -208,7 +225,7 @@ fn holder(info: HolderInfo, now: LogicalTime) -> Holder {
     }
 }
 
-fn waiter(info: WaiterInfo, now: LogicalTime) -> Waiter {
+pub(super) fn waiter(info: WaiterInfo, now: LogicalTime) -> Waiter {
     Waiter {
         public_session_id: info.session.to_string(),
         owner: Some(owner(info.owner)),
@@ -266,6 +283,6 @@ fn session(info: SessionSummary, now: LogicalTime) -> SessionInfo {
     }
 }
 
-fn owner(owner: Owner) -> v1::Owner {
+pub(super) fn owner(owner: Owner) -> v1::Owner {
     v1::Owner { application: owner.application, host: owner.host, pid: owner.pid, note: owner.note }
 }

@@ -6,16 +6,18 @@ mod nodes;
 mod plain;
 mod proxy;
 mod raw;
+mod terminal;
 
 use std::future::Future;
 use std::time::{Duration, Instant};
 
-pub(crate) use command::{data, json, output, run, text, words};
+pub(crate) use command::{data, json, json_lines, output, run, text, words};
 pub(crate) use load::{Load, LoadReport};
-pub(crate) use nodes::{Cluster, ClusterOptions, holdfast, stage};
+pub(crate) use nodes::{Cluster, ClusterOptions, free_base_port, holdfast, stage};
 pub(crate) use plain::{PlainClient, PlainSession, hold, wait_in_line};
 pub(crate) use proxy::Proxy;
 pub(crate) use raw::call_with_bytes;
+pub(crate) use terminal::Terminal;
 
 /// Asks again and again until there is an answer; fails the test after `patience`.
 pub(crate) async fn eventually<T, F>(

@@ -320,3 +320,10 @@ fn free_ports(count: usize) -> Vec<u16> {
     let listeners: Vec<_> = (0..count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
     listeners.iter().map(|listener| listener.local_addr().unwrap().port()).collect()
 }
+
+/// One with room for all ports of three nodes, below those that the system gives to anybody who connects.
+pub(crate) fn free_base_port() -> u16 {
+    let first = 20_000 + u16::try_from(std::process::id() % 10_000).unwrap();
+    let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
+    (first..first + 2_000).step_by(30).find(|base| (*base..base + 30).all(is_free)).unwrap()
+}

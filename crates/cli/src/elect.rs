@@ -1,0 +1,123 @@
+//! `holdfast elect`: stand for election, and run a command while leading.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use holdfast_client::{AcquireError, CampaignError, Client, LossReason};
+use tokio::time::timeout;
+
+use crate::cli::Global;
+use crate::cluster;
+use crate::duration;
+use crate::exit::{Code, Problem};
+use crate::held::Held;
+use crate::lock::{CLOSE_PATIENCE, LINGER};
+use crate::obstacle;
+use crate::one_shot;
+use crate::output;
+use crate::queue_display;
+use crate::signals::{self, Signals};
+use crate::supervise::{self, CommandArgs};
+
+/// Stands for election, and runs a command while leading.
+///
+/// Candidates are elected in the order in which they came. An election is an exclusive lock: the command
+/// finds the same variables as under `holdfast lock`, and HOLDFAST_TOKEN is the epoch, which is higher than
+/// that of every leader before. When the command ends this program resigns, and the next candidate leads. If
+/// the leadership is lost the command's whole process group gets SIGTERM and, after the grace, SIGKILL.
+///
+/// `holdfast observe` tells who leads, with the value that was given here.
+#[derive(Debug, Args)]
+#[command(after_help = "Exit codes: as with `holdfast lock`; 75 not elected within --wait.
+
+Examples:
+  holdfast elect scheduler --value \"$HOSTNAME:8080\" -- ./scheduler.sh
+  holdfast elect scheduler --value standby --wait 10s -- ./scheduler.sh
+  holdfast elect scheduler -- sh -c 'echo \"epoch $HOLDFAST_TOKEN\"'")]
+pub(crate) struct ElectArgs {
+    /// The election's name; a lock of this name is what the leader holds.
+    name: String,
+    /// What observers are told about the leader, e.g. its address.
+    #[arg(long, value_name = "V", default_value = "")]
+    value: String,
+    /// How long to stand for election; without it, until elected.
+    #[arg(long, value_name = "D", allow_hyphen_values = true, value_parser = duration::parse)]
+    wait: Option<Duration>,
+    /// How long the leadership outlives the last sign of life of this program.
+    #[arg(long, value_name = "D", default_value = "30s", allow_hyphen_values = true,
+          value_parser = duration::parse_ttl)]
+    ttl: Duration,
+    /// The exit code if it is not elected within --wait, in place of 75.
+    #[arg(short = 'E', long, value_name = "CODE")]
+    conflict_exit_code: Option<u8>,
+    #[command(flatten)]
+    child: CommandArgs,
+}
+
+pub(crate) async fn run(args: ElectArgs, global: &Global) -> Result<ExitCode, Problem> {
+    let mut signals = Signals::listen()?;
+    let builder = Client::builder().ttl(args.ttl).linger(LINGER).note(args.child.note());
+    let client = tokio::select! {
+        biased;
+        signal = signals.next() => return Ok(signals::exit_code(signal)),
+        connected = cluster::connect(builder, global) => connected?,
+    };
+    let outcome = lead(&client, &args, &mut signals, global).await;
+    let _ = timeout(CLOSE_PATIENCE, client.close()).await;
+    outcome
+}
+
+async fn lead(
+    client: &Client,
+    args: &ElectArgs,
+    signals: &mut Signals,
+    global: &Global,
+) -> Result<ExitCode, Problem> {
+    let calls = one_shot::calls(global)?;
+    let story = args.child.story();
+    let mut election = client.election(&args.name);
+    if let Some(wait) = args.wait {
+        election = election.wait(wait);
+    }
+    let names = std::slice::from_ref(&args.name);
+    let elected = tokio::select! {
+        biased;
+        // It was meant for the command, which will not begin.
+        signal = signals.next() => return Ok(signals::exit_code(signal)),
+        elected = election.campaign(args.value.clone()) => elected,
+        never = queue_display::show(names, &calls, &story) => match never {},
+    };
+    let problem = match elected {
+        Ok(leadership) => {
+            let why_lost = |reason| format!("no longer leads {}: {}", args.name, why(reason, args));
+            return supervise::run(&args.child, Held::Leader(leadership), signals, why_lost).await;
+        }
+        Err(CampaignError::Unavailable(unavailable)) => {
+            cluster::why_unavailable(unavailable, global).await
+        }
+        Err(CampaignError::TimedOut) => {
+            let wait = args.wait.unwrap_or_default();
+            obstacle::why_not(AcquireError::TimedOut, &calls, names, wait).await
+        }
+        Err(error) => error.into(),
+    };
+    story.not_held(&problem.words);
+    match args.conflict_exit_code {
+        Some(code) if problem.code == Code::Busy => {
+            output::say(&problem.words);
+            Ok(ExitCode::from(code))
+        }
+        _ => Err(problem),
+    }
+}
+
+fn why(reason: LossReason, args: &ElectArgs) -> String {
+    match reason {
+        LossReason::Expired | LossReason::SessionExpired => format!(
+            "the cluster heard nothing from us, or we from it, for the --ttl of {}",
+            duration::as_written(args.ttl)
+        ),
+        _ => reason.to_string(),
+    }
+}

@@ -1,0 +1,81 @@
+//! `holdfast observe`: who leads, as it changes.
+
+use std::io::IsTerminal;
+use std::process::ExitCode;
+
+use clap::Args;
+use holdfast_client::{Observed, unary::CallError};
+use serde_json::json;
+
+use crate::cli::{Format, Global};
+use crate::exit::Problem;
+use crate::one_shot;
+use crate::output;
+use crate::status::on_one_line;
+
+/// Tells who leads an election: at once, and whenever that changes.
+///
+/// One line for each leader, each value that it proclaims, and each vacancy, in order; on a terminal in words,
+/// in a pipe as JSON. It goes on over broken connections and changes of the cluster's leader; if it could not
+/// do so without a gap, it says that leaders may have been missed.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  holdfast observe scheduler
+  holdfast observe scheduler --once
+  holdfast observe scheduler | jq -r 'select(.event == \"leader\").value'")]
+pub(crate) struct ObserveArgs {
+    /// The election's name.
+    name: String,
+    /// Only who leads now, or that nobody does.
+    #[arg(long)]
+    once: bool,
+}
+
+pub(crate) async fn run(args: ObserveArgs, global: &Global) -> Result<ExitCode, Problem> {
+    let as_json = global.output == Format::Json || !std::io::stdout().is_terminal();
+    let mut observer = one_shot::calls(global)?.observe(&args.name);
+    let mut told_something = false;
+    loop {
+        let observed = match observer.next().await {
+            Ok(observed) => observed,
+            // Who has observed for a while wants to go on when the cluster is back.
+            Err(CallError::Unavailable(unavailable)) if told_something => {
+                output::say(&format!("{unavailable}; still trying"));
+                continue;
+            }
+            Err(error) => return Err(error.into()),
+        };
+        told_something = true;
+        let line = if as_json { in_json(&observed) } else { in_words(&observed) };
+        if !output::line_to_stdout(&line) || args.once {
+            return Ok(ExitCode::SUCCESS);
+        }
+    }
+}
+
+fn in_json(observed: &Observed) -> String {
+    match observed {
+        Observed::Leader(leader) => json!({
+            "event": "leader",
+            "value": String::from_utf8_lossy(&leader.value),
+            "epoch": leader.epoch,
+            "session": leader.session.to_string(),
+        }),
+        Observed::Missed { why } => json!({ "event": "missed", "why": why }),
+        _ => json!({ "event": "vacant" }),
+    }
+    .to_string()
+}
+
+fn in_words(observed: &Observed) -> String {
+    match observed {
+        Observed::Leader(leader) => format!(
+            "leader  {}  epoch {}  session {}",
+            on_one_line(&String::from_utf8_lossy(&leader.value)),
+            leader.epoch,
+            leader.session
+        ),
+        Observed::Missed { why } => format!("missed  leaders may have come and gone: {why}"),
+        _ => "vacant  nobody leads".to_owned(),
+    }
+}

@@ -1,0 +1,166 @@
+//! What somebody sees who waits for a lock: a line that moves, with the place in the queue and who is in the
+//! way. On a terminal only; a program hears the place through `--status-fd`.
+
+use std::convert::Infallible;
+use std::io::{self, IsTerminal, Write};
+use std::time::Duration;
+
+use holdfast_client::unary::Unary;
+use holdfast_proto::v1;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+use crate::duration::in_words;
+use crate::obstacle;
+use crate::status::on_one_line;
+use crate::status_fd::Story;
+
+const FRAMES: [char; 10] = ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '⠧', '⠇', '⠏'];
+const FRAME_TIME: Duration = Duration::from_millis(100);
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// Of several names, so many are looked at.
+const NAMES_MAX: usize = 8;
+/// Somebody who gets the lock at once has nothing to read.
+const QUIET_TIME: Duration = Duration::from_millis(300);
+
+/// Shows it until it is dropped; never returns.
+pub(crate) async fn show(names: &[String], calls: &Unary, story: &Story) -> Infallible {
+    let on_terminal =
+        io::stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|kind| kind != "dumb");
+    if !on_terminal && !story.has_listener() {
+        return std::future::pending().await;
+    }
+    tokio::time::sleep(QUIET_TIME).await;
+    let since = Instant::now() - QUIET_TIME;
+    let mut line = on_terminal.then(Line::new);
+    let calls = calls.clone().timeout(LOOK_INTERVAL);
+    let mut frames = interval(FRAME_TIME);
+    frames.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    let mut seen = Seen::default();
+    loop {
+        let look = look(names, &calls);
+        tokio::pin!(look);
+        let next_look = Instant::now() + LOOK_INTERVAL;
+        let mut looked = false;
+        while Instant::now() < next_look || !looked {
+            tokio::select! {
+                now_seen = &mut look, if !looked => {
+                    looked = true;
+                    if let Some(position) = now_seen.position.filter(|_| now_seen.position != seen.position) {
+                        story.waiting(position);
+                    }
+                    // If nobody answered, what was seen before is better than nothing.
+                    if now_seen.position.is_some() {
+                        seen = now_seen;
+                    }
+                }
+                _ = frames.tick() => {
+                    if let Some(line) = &mut line {
+                        line.draw(&seen.words(names, since.elapsed()));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// What the last look has shown.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Seen {
+    /// In the longest queue of those in which we stand.
+    position: Option<u64>,
+    obstacle: String,
+}
+
+impl Seen {
+    fn words(&self, names: &[String], waited: Duration) -> String {
+        let waited = in_words(waited.as_secs().saturating_mul(1_000));
+        let place = self.position.map(|position| format!(", place {position} in line"));
+        format!(
+            "waiting for {} since {waited}{}{}",
+            names.join(","),
+            place.unwrap_or_default(),
+            self.obstacle
+        )
+    }
+}
+
+async fn look(names: &[String], calls: &Unary) -> Seen {
+    let mut seen = Seen::default();
+    for name in names.iter().take(NAMES_MAX) {
+        let Ok(status) = calls.status(name).await else { continue };
+        if let Some(position) = own_position(&status).filter(|own| Some(*own) > seen.position) {
+            let obstacle = obstacle::of(&status).into_iter().next();
+            seen.position = Some(position);
+            seen.obstacle = obstacle
+                .map(|obstacle| format!("; {name} {}", on_one_line(&obstacle.words)))
+                .unwrap_or_default();
+        }
+    }
+    seen
+}
+
+/// Only one `holdfast` runs under this host and process id, and it waits for one thing.
+fn own_position(status: &v1::StatusResponse) -> Option<u64> {
+    let host = holdfast_client::host_name();
+    let is_us = |owner: &v1::Owner| owner.host == host && owner.pid == std::process::id();
+    let ours = status.waiters.iter().find(|waiter| waiter.owner.as_ref().is_some_and(is_us));
+    ours.map(|waiter| waiter.position)
+}
+
+/// A line of the terminal that is written anew again and again, and gone at the end.
+struct Line {
+    frame: usize,
+}
+
+impl Line {
+    fn new() -> Line {
+        Line { frame: 0 }
+    }
+
+    fn draw(&mut self, words: &str) {
+        self.frame = (self.frame + 1) % FRAMES.len();
+        let width = crossterm::terminal::size().map_or(0, |(columns, _)| usize::from(columns));
+        let width = if width == 0 { 80 } else { width };
+        // One less than there are columns, so that the terminal does not begin another line.
+        let room = width.saturating_sub(3);
+        let words: String = words.chars().take(room).collect();
+        let _ = write!(io::stderr(), "\r{} {words}\x1b[K", FRAMES[self.frame]);
+        let _ = io::stderr().flush();
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        let _ = write!(io::stderr(), "\r\x1b[K");
+        let _ = io::stderr().flush();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn our_own_place_is_found_among_others() {
+        let waiter = |host: &str, pid, position| v1::Waiter {
+            owner: Some(v1::Owner { host: host.into(), pid, ..Default::default() }),
+            position,
+            ..Default::default()
+        };
+        let (host, pid) = (holdfast_client::host_name(), std::process::id());
+        let mut status = v1::StatusResponse {
+            waiters: vec![waiter(&host, pid + 1, 1), waiter("elsewhere", pid, 2)],
+            ..Default::default()
+        };
+        assert_eq!(own_position(&status), None);
+        status.waiters.push(waiter(&host, pid, 3));
+        assert_eq!(own_position(&status), Some(3));
+    }
+
+    #[test]
+    fn the_line_tells_place_and_time_and_who_is_in_the_way() {
+        let seen = Seen { position: Some(2), obstacle: "; a is held by x".into() };
+        let words = seen.words(&["a".to_owned()], Duration::from_secs(61));
+        assert_eq!(words, "waiting for a since 1m01s, place 2 in line; a is held by x");
+    }
+}

@@ -1,0 +1,95 @@
+//! `--status-fd`: what happens to the lock, for the program that started us. One JSON object a line, on a
+//! file descriptor of its own, because stdin, stdout and stderr belong to the command.
+
+use std::fs::File;
+use std::io::Write;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::held::Proof;
+
+/// Clones write to the same place.
+#[derive(Debug, Clone)]
+pub(crate) struct StatusFd {
+    number: i32,
+    file: Arc<File>,
+}
+
+/// To be called before anything else is opened: then the number can only be one that we were given.
+pub(crate) fn parse(text: &str) -> Result<StatusFd, String> {
+    let number: i32 = match text.parse() {
+        Ok(number @ 1..=1023) => number,
+        _ => return Err("must be the number of an open file descriptor, e.g. 3".to_owned()),
+    };
+    // Append: others may write to the same file.
+    let file = File::options().append(true).open(format!("/dev/fd/{number}"));
+    let file = file.map_err(|error| {
+        format!("cannot write to file descriptor {number}: {error}; open a pipe or a file for it, e.g. {number}>status")
+    })?;
+    Ok(StatusFd { number, file: Arc::new(file) })
+}
+
+impl StatusFd {
+    /// As the command would inherit it.
+    pub(crate) fn number(&self) -> i32 {
+        self.number
+    }
+
+    fn tell(&self, event: &Value) {
+        // In one write, so that lines of several writers do not mix. Nobody may be reading any more.
+        let _ = (&*self.file).write_all(format!("{event}\n").as_bytes());
+    }
+}
+
+/// Where the story of a lock is told, if anybody wants to hear it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Story(Option<StatusFd>);
+
+impl Story {
+    pub(crate) fn on(fd: Option<StatusFd>) -> Story {
+        Story(fd)
+    }
+
+    pub(crate) fn has_listener(&self) -> bool {
+        self.0.is_some()
+    }
+
+    fn tell(&self, event: &Value) {
+        if let Some(fd) = &self.0 {
+            fd.tell(event);
+        }
+    }
+
+    pub(crate) fn waiting(&self, position: u64) {
+        self.tell(&json!({ "event": "waiting", "position": position }));
+    }
+
+    pub(crate) fn held(&self, proof: &Proof) {
+        let locks: Vec<Value> = proof
+            .iter()
+            .map(|(name, token, fence)| json!({ "name": name, "token": token, "fence": fence }))
+            .collect();
+        self.tell(&json!({ "event": "held", "locks": locks }));
+    }
+
+    pub(crate) fn started(&self, pid: i32) {
+        self.tell(&json!({ "event": "started", "pid": pid }));
+    }
+
+    pub(crate) fn not_held(&self, why: &str) {
+        self.tell(&json!({ "event": "not_held", "reason": why }));
+    }
+
+    pub(crate) fn lost(&self, why: &str) {
+        self.tell(&json!({ "event": "lost", "reason": why }));
+    }
+
+    pub(crate) fn ended(&self, exit_code: u8) {
+        self.tell(&json!({ "event": "ended", "exit_code": exit_code }));
+    }
+
+    pub(crate) fn released(&self) {
+        self.tell(&json!({ "event": "released" }));
+    }
+}

@@ -1,0 +1,144 @@
+//! Runs a command for as long as something is held, and not longer: what `lock` and `elect` have in common.
+
+use std::ffi::OsString;
+use std::io;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use holdfast_client::LossReason;
+use nix::sys::signal::Signal;
+use tokio::time::timeout;
+
+use crate::duration;
+use crate::exit::{Code, Problem};
+use crate::held::Held;
+use crate::output;
+use crate::running::Running;
+use crate::signals::Signals;
+use crate::status_fd::{self, StatusFd, Story};
+
+const RELEASE_PATIENCE: Duration = Duration::from_secs(2);
+
+#[derive(Debug, Args)]
+pub(crate) struct CommandArgs {
+    /// How long the command may take to end after the lock is lost.
+    #[arg(long, value_name = "D", default_value = "5s", allow_hyphen_values = true,
+          value_parser = duration::parse)]
+    grace: Duration,
+    /// Tell what happens on this file descriptor, one JSON object a line. The command does not inherit it.
+    #[arg(long, value_name = "N", value_parser = status_fd::parse)]
+    pub(crate) status_fd: Option<StatusFd>,
+    /// The command and its arguments, after `--`.
+    #[arg(last = true, required = true, value_name = "CMD")]
+    pub(crate) command: Vec<OsString>,
+}
+
+impl CommandArgs {
+    pub(crate) fn story(&self) -> Story {
+        Story::on(self.status_fd.clone())
+    }
+
+    /// The program's name only, for listings: arguments may hold secrets, and listings are public.
+    pub(crate) fn note(&self) -> String {
+        let program = self.command.first().map(|program| program.to_string_lossy());
+        // At most 4 bytes each, and the cluster takes 256.
+        program.unwrap_or_default().chars().take(60).collect()
+    }
+}
+
+/// Runs the command under what is held, and releases that at the end. `why_lost` tells a loss in words.
+pub(crate) async fn run(
+    args: &CommandArgs,
+    held: Held,
+    signals: &mut Signals,
+    why_lost: impl Fn(LossReason) -> String,
+) -> Result<ExitCode, Problem> {
+    let story = args.story();
+    let proof = held.proof().map_err(|lost| {
+        let words = why_lost(lost.reason);
+        story.lost(&words);
+        Problem::new(Code::LockLost, words)
+    })?;
+    story.held(&proof);
+    let not_inherited = args.status_fd.as_ref().map(StatusFd::number);
+    let started = Running::start(&args.command, &proof.environment(), not_inherited);
+    let mut running = started.map_err(cannot_start)?;
+    story.started(running.pid());
+    let outcome = watch_over(&mut running, &held, signals, args.grace, &why_lost).await;
+    // It gives the terminal back, before anything is said.
+    drop(running);
+    let exit_code = match outcome.map_err(cannot_start)? {
+        Outcome::Ended(exit_code) => exit_code,
+        Outcome::Lost(words) => {
+            story.lost(&words);
+            story.ended(Code::LockLost as u8);
+            // What is left goes with the session, and perhaps there is nobody to hear it.
+            return Ok(Code::LockLost.into());
+        }
+    };
+    match timeout(RELEASE_PATIENCE, held.release()).await {
+        Ok(Ok(true)) => story.released(),
+        Ok(Ok(false)) => {
+            let words = "the lock had ended before the command did";
+            output::say(words);
+            story.lost(words);
+            story.ended(Code::LockLost as u8);
+            return Ok(Code::LockLost.into());
+        }
+        Ok(Err(error)) => output::say(&error.to_string()),
+        Err(_) => output::say("the release was not answered; the lock ends with its session"),
+    }
+    story.ended(exit_code);
+    Ok(ExitCode::from(exit_code))
+}
+
+enum Outcome {
+    Ended(u8),
+    Lost(String),
+}
+
+async fn watch_over(
+    running: &mut Running,
+    held: &Held,
+    signals: &mut Signals,
+    grace: Duration,
+    why_lost: &impl Fn(LossReason) -> String,
+) -> io::Result<Outcome> {
+    loop {
+        tokio::select! {
+            // The loss first: a command that ended after it did not run under the lock to its end.
+            biased;
+            reason = held.lost() => {
+                let words = why_lost(reason);
+                output::say(&format!("{words}; ending the command"));
+                end_after_loss(running, grace).await?;
+                return Ok(Outcome::Lost(words));
+            }
+            ended = running.ended() => return ended.map(|ended| Outcome::Ended(ended.exit_code())),
+            signal = signals.next() => running.send(signal),
+        }
+    }
+}
+
+/// All of the group has the grace to end; what is left of it then is killed.
+async fn end_after_loss(running: &mut Running, grace: Duration) -> io::Result<()> {
+    running.send(Signal::SIGTERM);
+    // One that was stopped could not even see the signal.
+    running.send(Signal::SIGCONT);
+    let ended = timeout(grace, async {
+        let ended = running.ended().await;
+        running.group_is_gone().await;
+        ended
+    })
+    .await;
+    if let Ok(ended) = ended {
+        return ended.map(drop);
+    }
+    running.send(Signal::SIGKILL);
+    running.ended().await.map(drop)
+}
+
+fn cannot_start(error: io::Error) -> Problem {
+    Problem::new(Code::Unavailable, format!("cannot run the command: {error}"))
+}

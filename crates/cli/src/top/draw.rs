@@ -1,0 +1,151 @@
+//! The screen of `holdfast top`.
+
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout};
+use ratatui::text::Line;
+use ratatui::widgets::Paragraph;
+
+use super::view::{
+    LOCK_HEADERS, LockLine, NODE_HEADERS, NodeLine, SESSION_HEADERS, SessionLine, View,
+};
+use crate::live::drawing::{self, Palette};
+
+pub(super) fn draw(frame: &mut Frame<'_>, view: &View, palette: Palette) {
+    let nodes_height = u16::try_from(view.nodes.len()).unwrap_or(u16::MAX).saturating_add(2).min(9);
+    let areas = Layout::vertical([
+        Constraint::Length(3),
+        Constraint::Length(nodes_height),
+        Constraint::Fill(1),
+        Constraint::Fill(1),
+        Constraint::Fill(1),
+    ]);
+    let [top, nodes, busiest, queues, sessions] = areas.areas(frame.area());
+    frame.render_widget(Paragraph::new(headlines(view, palette)), top);
+
+    let rows: Vec<_> =
+        view.nodes.iter().map(|node| (node.to_row(), style_of(node, palette))).collect();
+    drawing::table(frame, nodes, "nodes, and how fast they answer", &NODE_HEADERS, &rows, palette);
+    let rows: Vec<_> =
+        view.busiest.iter().map(|lock| (LockLine::to_row(lock), Palette::plain())).collect();
+    drawing::table(frame, busiest, "busiest locks", &LOCK_HEADERS, &rows, palette);
+    let rows: Vec<_> =
+        view.queues.iter().map(|lock| (LockLine::to_row(lock), Palette::plain())).collect();
+    drawing::table(frame, queues, "longest queues", &LOCK_HEADERS, &rows, palette);
+    let rows: Vec<_> = view
+        .busiest_sessions
+        .iter()
+        .map(|session| (SessionLine::to_row(session), Palette::plain()))
+        .collect();
+    drawing::table(frame, sessions, "sessions", &SESSION_HEADERS, &rows, palette);
+}
+
+fn headlines(view: &View, palette: Palette) -> Vec<Line<'_>> {
+    let [cluster, counts] = view.headlines();
+    let style = if view.leader.is_some() { palette.heading() } else { palette.alarm() };
+    let last = match &view.trouble {
+        Some(trouble) => Line::styled(trouble.as_str(), palette.alarm()),
+        None => Line::styled("q leaves", palette.faint()),
+    };
+    vec![Line::styled(cluster, style), Line::raw(counts), last]
+}
+
+fn style_of(node: &NodeLine, palette: Palette) -> ratatui::style::Style {
+    if node.answers { Palette::plain() } else { palette.alarm() }
+}
+
+#[cfg(test)]
+mod tests {
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+
+    use super::super::probe::Latency;
+    use super::*;
+    use crate::status::OwnerInfo;
+
+    fn view() -> View {
+        let latency = Latency { median_us: 240, p99_us: 1_900, longest_us: 130_000, samples: 9 };
+        let node = |id: u64, answers| NodeLine {
+            id,
+            client_address: format!("10.0.0.{id}:7420"),
+            role: if id == 1 { "leader" } else { "follower" }.to_owned(),
+            answers,
+            lag: Some(0),
+            latency: Some(latency),
+        };
+        let lock = |name: &str, waiter_count| LockLine {
+            name: name.to_owned(),
+            grants_per_second: 12.5,
+            holder_count: 1,
+            waiter_count,
+            held_by: Some("report@host:7".to_owned()),
+            held_for_ms: Some(61_000),
+        };
+        View {
+            cluster: "test".to_owned(),
+            leader: Some(1),
+            term: 4,
+            locks: 2,
+            sessions: 1,
+            waiting: 30,
+            grants_per_second: 25.0,
+            events_per_second: 80.25,
+            read_latency: Some(latency),
+            busiest: vec![lock("wallet:42", 0)],
+            queues: vec![lock("deploy", 30)],
+            busiest_sessions: vec![SessionLine {
+                session: "80dd20e63c846eac".to_owned(),
+                owner: OwnerInfo::default(),
+                hold_count: 2,
+                wait_count: 0,
+                age_ms: 3_000,
+                connected: true,
+            }],
+            nodes: vec![node(1, true), node(2, false)],
+            trouble: None,
+        }
+    }
+
+    #[test]
+    fn the_screen_shows_nodes_busy_locks_queues_and_sessions() {
+        let mut terminal = Terminal::new(TestBackend::new(80, 19)).unwrap();
+        let palette = Palette::of_environment();
+        terminal.draw(|frame| draw(frame, &view(), palette)).unwrap();
+        let expected = r#"
+"cluster test, node 1 leads in term 4; reads 240µs median, 1.9ms p99             "
+"2 locks, 30 waiting, 1 sessions; 25.0 grants/s, 80.2 events/s                   "
+"q leaves                                                                        "
+" nodes, and how fast they answer ───────────────────────────────────────────────"
+"NODE  CLIENTS        ROLE       LAG  MEDIAN  P99    LONGEST                     "
+"1     10.0.0.1:7420  leader     0    240µs   1.9ms  130ms                       "
+"2     10.0.0.2:7420  no answer  0    -       -      -                           "
+" busiest locks ─────────────────────────────────────────────────────────────────"
+"NAME       GRANTS/S  WAITING  HOLDERS  HELD BY        FOR                       "
+"wallet:42  12.5      0        1        report@host:7  1m01s                     "
+"                                                                                "
+" longest queues ────────────────────────────────────────────────────────────────"
+"NAME    GRANTS/S  WAITING  HOLDERS  HELD BY        FOR                          "
+"deploy  12.5      30       1        report@host:7  1m01s                        "
+"                                                                                "
+" sessions ──────────────────────────────────────────────────────────────────────"
+"OWNER  SESSION           HOLDS  WAITS  AGE   CONNECTED                          "
+"       80dd20e63c846eac  2      0      3.0s  yes                                "
+"                                                                                "
+"#;
+        let drawn = terminal.backend().to_string();
+        assert_eq!(drawn, expected.trim_start());
+    }
+
+    #[test]
+    fn a_small_terminal_is_no_reason_to_fail() {
+        for (width, height) in [(1, 1), (10, 3), (300, 4)] {
+            let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+            terminal.draw(|frame| draw(frame, &view(), Palette::of_environment())).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_cluster_without_a_leader_says_so_first() {
+        let alone = View { leader: None, trouble: Some("no quorum".to_owned()), ..view() };
+        assert!(alone.headlines()[0].contains("NO LEADER"));
+    }
+}

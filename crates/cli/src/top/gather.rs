@@ -1,0 +1,212 @@
+//! Where the numbers of `holdfast top` come from: events for what happens, a look every second for the rest.
+
+use std::collections::BTreeMap;
+
+use holdfast_client::unary::{CallError, Unary, Watched};
+use holdfast_proto::v1::{self, EventKind};
+
+use super::probe::{Probe, Round, Samples};
+use super::rates::Rates;
+use super::view::{LockLine, NodeLine, SessionLine, View};
+use crate::cluster::role_text;
+use crate::live::board::{Board, Lock, Millis};
+
+/// As many lines as a high terminal has.
+const LINES_MAX: usize = 50;
+/// More sessions than this are not looked at one by one.
+const SESSIONS_MAX: u64 = 20_000;
+
+#[derive(Debug, Default)]
+pub(super) struct Gathered {
+    board: Board,
+    grants: Rates,
+    events: Rates,
+    cluster: v1::ClusterStatusResponse,
+    sessions: Vec<v1::SessionInfo>,
+    answers: BTreeMap<String, Samples>,
+    /// Of the last round.
+    answered: BTreeMap<String, bool>,
+    reads: Samples,
+    trouble: Option<String>,
+    pub(super) probe: Probe,
+}
+
+/// What one look has shown.
+#[derive(Debug)]
+pub(super) struct Look {
+    cluster: Result<v1::ClusterStatusResponse, CallError>,
+    /// None: there are too many, or they could not be had.
+    sessions: Option<Vec<v1::SessionInfo>>,
+    round: Round,
+}
+
+/// Asks the cluster about itself.
+pub(super) async fn look(calls: Unary, probe: Probe, leader: Option<String>) -> Look {
+    let (cluster, round) = tokio::join!(calls.cluster_status(), probe.ask(leader));
+    let count: u64 = match &cluster {
+        Ok(status) => status.groups.iter().map(|group| group.sessions).sum(),
+        Err(_) => u64::MAX,
+    };
+    let sessions = if count <= SESSIONS_MAX { calls.sessions().await.ok() } else { None };
+    Look { cluster, sessions, round }
+}
+
+impl Gathered {
+    pub(super) fn take(&mut self, watched: Watched, now: Millis) {
+        match watched {
+            Watched::Snapshot { locks, .. } => {
+                locks.iter().for_each(|lock| self.board.put(lock, now));
+            }
+            Watched::Events(events) => {
+                for event in &events {
+                    self.board.apply(event, now);
+                    self.events.count("", now);
+                    if event.kind() == EventKind::Granted {
+                        event.names.iter().for_each(|name| self.grants.count(name, now));
+                    }
+                }
+            }
+            Watched::StartedAnew { .. } => self.board.clear(),
+            _ => {}
+        }
+    }
+
+    pub(super) fn trouble(&mut self, words: String) {
+        self.trouble = Some(words);
+    }
+
+    pub(super) fn see(&mut self, look: Look) {
+        self.trouble = None;
+        match look.cluster {
+            Ok(cluster) => self.cluster = cluster,
+            Err(error) => self.trouble = Some(error.to_string()),
+        }
+        self.sessions = look.sessions.unwrap_or_default();
+        self.answered.clear();
+        for (address, took) in look.round.nodes {
+            self.answered.insert(address.clone(), took.is_some());
+            if let Some(took) = took {
+                self.answers.entry(address).or_default().add(took);
+            }
+        }
+        if let Some(took) = look.round.read {
+            self.reads.add(took);
+        }
+        let addresses: Vec<String> =
+            self.cluster.nodes.iter().map(|node| node.client_address.clone()).collect();
+        self.answers.retain(|address, _| addresses.contains(address));
+        self.probe.connect_to(&addresses);
+    }
+
+    /// The client address of the leader.
+    pub(super) fn leader(&self) -> Option<String> {
+        let leader = self.cluster.groups.first()?.leader;
+        let node = self.cluster.nodes.iter().find(|node| node.id == leader)?;
+        Some(node.client_address.clone())
+    }
+
+    pub(super) fn view(&mut self, now: Millis) -> View {
+        let group = self.cluster.groups.first().cloned().unwrap_or_default();
+        let busiest = self.grants.busiest(now, LINES_MAX);
+        let rates: BTreeMap<String, f64> =
+            self.grants.busiest(now, usize::MAX).into_iter().collect();
+        let owners: BTreeMap<&str, String> = self
+            .sessions
+            .iter()
+            .map(|session| (&*session.public_id, owner_of(session).in_words()))
+            .collect();
+        let line =
+            |name: &str, rate: f64| lock_line(name, self.board.get(name), rate, &owners, now);
+        let mut queues: Vec<(&str, u64)> = self
+            .board
+            .iter()
+            .map(|(name, lock)| (name, lock.waiter_count()))
+            .filter(|(_, waiting)| *waiting > 0)
+            .collect();
+        let waiting = queues.iter().map(|(_, waiting)| waiting).sum();
+        queues.sort_by_key(|(_, waiting)| std::cmp::Reverse(*waiting));
+        queues.truncate(LINES_MAX);
+        let busiest = busiest.iter().map(|(name, rate)| line(name, *rate)).collect();
+        let queues = queues
+            .into_iter()
+            .map(|(name, _)| line(name, rates.get(name).copied().unwrap_or(0.0)))
+            .collect();
+        View {
+            cluster: self.cluster.cluster.clone(),
+            leader: (group.leader != 0).then_some(group.leader),
+            term: group.term,
+            locks: self.cluster.groups.iter().map(|group| group.locks).sum(),
+            sessions: self.cluster.groups.iter().map(|group| group.sessions).sum(),
+            waiting,
+            busiest,
+            queues,
+            busiest_sessions: self.busiest_sessions(),
+            nodes: self.nodes(&group),
+            read_latency: self.reads.latency(),
+            trouble: self.trouble.clone(),
+            grants_per_second: self.grants.per_second(now),
+            events_per_second: self.events.per_second(now),
+        }
+    }
+
+    fn busiest_sessions(&self) -> Vec<SessionLine> {
+        let mut sessions: Vec<&v1::SessionInfo> = self.sessions.iter().collect();
+        sessions.sort_by_key(|session| std::cmp::Reverse(session.hold_count + session.wait_count));
+        let told = sessions.into_iter().take(LINES_MAX).map(|session| SessionLine {
+            session: session.public_id.clone(),
+            owner: owner_of(session),
+            hold_count: session.hold_count,
+            wait_count: session.wait_count,
+            age_ms: session.age_ms,
+            connected: session.connected,
+        });
+        told.collect()
+    }
+
+    fn nodes(&self, group: &v1::GroupStatus) -> Vec<NodeLine> {
+        let line = |node: &v1::NodeStatus| {
+            let replica = group.replicas.iter().find(|replica| replica.node == node.id);
+            let role = match role_text(node.role()) {
+                _ if node.id == group.leader => "leader",
+                "voter" => "follower",
+                other => other,
+            };
+            NodeLine {
+                id: node.id,
+                client_address: node.client_address.clone(),
+                role: role.to_owned(),
+                answers: self.answered.get(&node.client_address).copied().unwrap_or(false),
+                lag: replica.map(|replica| replica.lag),
+                latency: self.answers.get(&node.client_address).and_then(Samples::latency),
+            }
+        };
+        self.cluster.nodes.iter().map(line).collect()
+    }
+}
+
+fn owner_of(session: &v1::SessionInfo) -> crate::status::OwnerInfo {
+    session.owner.clone().into()
+}
+
+fn lock_line(
+    name: &str,
+    lock: Option<&Lock>,
+    grants_per_second: f64,
+    owners: &BTreeMap<&str, String>,
+    now: Millis,
+) -> LockLine {
+    let first = lock.and_then(Lock::first_holder);
+    let held_by = first.map(|holder| match owners.get(&*holder.session) {
+        Some(owner) if !owner.is_empty() => owner.clone(),
+        _ if !holder.owner.is_empty() => holder.owner.clone(),
+        _ => format!("session {}", holder.session),
+    });
+    LockLine {
+        name: name.to_owned(),
+        grants_per_second,
+        holder_count: lock.map_or(0, Lock::holder_count),
+        waiter_count: lock.map_or(0, Lock::waiter_count),
+        held_by,
+        held_for_ms: first.map(|holder| holder.held_for_ms(now)),
+    }
+}

@@ -1,0 +1,136 @@
+//! `Why`: what stands between somebody and a lock. A linearizable read, with a guess at how long it will take
+//! from what this node has seen lately.
+
+use holdfast_core::{LogicalTime, ReservedLock, WaitLink};
+use holdfast_proto::v1::{self, Failure, WhyRequest, WhyResponse};
+use tonic::{Request, Response, Status};
+
+use super::Rpc;
+use super::decode::lock_name;
+use super::forward::Leader;
+use super::look::{Look, SHOWN_MAX, holder, lock_status, owner, waiter};
+use crate::driver::{Query, ReadAnswer, ReadData};
+use crate::hold_times::{self, HoldTimes};
+
+impl Look for WhyRequest {
+    type Response = WhyResponse;
+
+    fn query(&self) -> Result<Query, Failure> {
+        Ok(Query::Why { name: lock_name(&self.name)?, shown_max: SHOWN_MAX })
+    }
+
+    fn response(&self, answer: ReadAnswer) -> Option<WhyResponse> {
+        let ReadData::Why(why) = answer.data else { return None };
+        let now = answer.at;
+        Some(WhyResponse {
+            status: Some(lock_status(&self.name, why.status, now, answer.applied_index)),
+            chain: why.chain.into_iter().map(|told| link(told, now)).collect(),
+            chain_is_cut: why.chain_is_cut,
+            reserved: why.reserved.into_iter().map(reserved).collect(),
+            hold_times: None,
+            estimated_wait_ms: None,
+        })
+    }
+
+    fn complete(&self, response: &mut WhyResponse, rpc: &Rpc) {
+        let Some(times) = hold_times::of(&rpc.events, &self.name) else { return };
+        let status = response.status.as_ref();
+        response.estimated_wait_ms = status.and_then(|status| estimated_wait_ms(status, times));
+        response.hold_times = Some(v1::HoldTimes {
+            holds: times.holds,
+            median_ms: times.median_ms,
+            longest_ms: times.longest_ms,
+        });
+    }
+
+    async fn forward(
+        request: Request<Self>,
+        mut leader: Leader,
+    ) -> Result<Response<WhyResponse>, Status> {
+        leader.client.why(request).await
+    }
+}
+
+/// For one who asks now: what is left of the holds that are out, and the turns of all who wait.
+fn estimated_wait_ms(status: &v1::StatusResponse, times: HoldTimes) -> Option<u64> {
+    let kept = status.holders.is_empty() && status.waiter_count > 0;
+    if status.frozen.is_some() || status.closed_for_ms.is_some() || kept {
+        return None;
+    }
+    let Some(first) = status.holders.first() else { return Some(0) };
+    // So many are served at a time.
+    let at_a_time = match first.mode() {
+        v1::Mode::Permit if status.permits > 0 => u64::from(status.permits),
+        v1::Mode::Permit => u64::from(first.permits).max(1),
+        _ => 1,
+    };
+    if first.mode() == v1::Mode::Permit && status.holder_count + status.waiter_count < at_a_time {
+        return Some(0);
+    }
+    // The one that is out longest ends first; one that has lasted longer than usual may end any moment.
+    let out_for = status.holders.iter().map(|holder| holder.held_for_ms).max().unwrap_or(0);
+    let left_ms = times.median_ms.saturating_sub(out_for);
+    let turns = status.waiter_count / at_a_time;
+    Some(left_ms.saturating_add(turns.saturating_mul(times.median_ms)))
+}
+
+fn link(link: WaitLink, now: LogicalTime) -> v1::WaitLink {
+    v1::WaitLink {
+        depth: link.depth,
+        in_the_way_of: link.in_the_way_of.as_str().to_owned(),
+        waits_for: link.waits_for.as_str().to_owned(),
+        waiter: Some(waiter(link.waiter, now)),
+        holders: link.holders.into_iter().map(|info| holder(info, now)).collect(),
+        holder_count: link.holder_count as u64,
+    }
+}
+
+fn reserved(reserved: ReservedLock) -> v1::ReservedLock {
+    v1::ReservedLock {
+        name: reserved.name.as_str().to_owned(),
+        public_session_id: reserved.session.to_string(),
+        owner: Some(owner(reserved.owner)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LATELY: HoldTimes = HoldTimes { holds: 3, median_ms: 1_000, longest_ms: 5_000 };
+
+    fn held(mode: v1::Mode, permits: u32, for_ms: &[u64], waiter_count: u64) -> v1::StatusResponse {
+        let holder = |held_for_ms: &u64| v1::Holder {
+            mode: mode.into(),
+            permits,
+            held_for_ms: *held_for_ms,
+            ..Default::default()
+        };
+        v1::StatusResponse {
+            holders: for_ms.iter().map(holder).collect(),
+            holder_count: for_ms.len() as u64,
+            waiter_count,
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn the_wait_is_what_is_left_of_the_hold_and_a_turn_for_each_who_waits() {
+        let estimate = |status| estimated_wait_ms(&status, LATELY);
+        assert_eq!(estimate(v1::StatusResponse::default()), Some(0));
+        assert_eq!(estimate(held(v1::Mode::Exclusive, 0, &[400], 0)), Some(600));
+        assert_eq!(estimate(held(v1::Mode::Exclusive, 0, &[400], 2)), Some(2_600));
+        assert_eq!(estimate(held(v1::Mode::Exclusive, 0, &[9_000], 1)), Some(1_000));
+        assert_eq!(estimate(held(v1::Mode::Permit, 2, &[400], 0)), Some(0));
+        assert_eq!(estimate(held(v1::Mode::Permit, 2, &[400, 700], 4)), Some(2_300));
+    }
+
+    #[test]
+    fn nobody_can_say_how_long_a_door_stays_closed() {
+        let closed = v1::StatusResponse { closed_for_ms: Some(1), ..Default::default() };
+        let kept = v1::StatusResponse { waiter_count: 1, ..Default::default() };
+        for status in [closed, kept] {
+            assert_eq!(estimated_wait_ms(&status, LATELY), None);
+        }
+    }
+}
