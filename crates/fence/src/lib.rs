@@ -7,6 +7,9 @@
 //!
 //! - [`rule`]: the rule, in plain code. All checkers share it.
 //! - [`in_process`]: a map of high-water marks, for a resource that lives in one process.
+//! - `postgres` (feature `postgres`): a migration, and the check inside the transaction that writes.
+//! - `redis` (feature `redis`): one script that checks and writes.
+//! - `http` (feature `http`): a tower layer that takes the token from a header.
 //! - [`dynamodb`] and [`object_store`]: the conditions to send along with a write.
 //!
 //! It knows nothing of servers and clients of Holdfast: a resource needs no connection to them.
@@ -20,8 +23,14 @@
 //! those who mean well and are late.
 
 pub mod dynamodb;
+#[cfg(feature = "http")]
+pub mod http;
 pub mod in_process;
 pub mod object_store;
+#[cfg(feature = "postgres")]
+pub mod postgres;
+#[cfg(feature = "redis")]
+pub mod redis;
 pub mod rule;
 mod token;
 
