@@ -19,6 +19,8 @@ mod membership;
 mod modes;
 mod recovery;
 mod replacement;
+mod servers;
 mod strangers;
 mod support;
 mod survival;
+mod wallet;

@@ -11,7 +11,7 @@ use nix::unistd::{Pid, User, geteuid};
 use tempfile::TempDir;
 use tokio_postgres::{Client, NoTls};
 
-use super::{find_program, free_port, not_installed, until_it_answers};
+use super::start::{find_program, free_port, not_installed, until_it_answers};
 
 /// Another server may take the port between looking for it and using it.
 const START_ATTEMPTS_MAX: usize = 5;

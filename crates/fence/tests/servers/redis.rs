@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use redis::aio::MultiplexedConnection;
 use tempfile::TempDir;
 
-use super::{find_program, free_port, not_installed, until_it_answers};
+use super::start::{find_program, free_port, not_installed, until_it_answers};
 
 /// Another server may take the port between looking for it and using it.
 const START_ATTEMPTS_MAX: usize = 5;
