@@ -47,17 +47,22 @@ pub(crate) fn meetings(prefix: &str, count: usize, dice: &mut Dice) -> Vec<Meeti
 }
 
 /// The writes of all meetings, in an order in which those of one meeting are near each other, but not in a row.
+/// Of every third meeting one comes at the very end, when the store has been restarted.
 pub(crate) fn mixed(meetings: &[Meeting], dice: &mut Dice) -> Vec<(String, Write)> {
-    let mut writes = Vec::new();
+    let mut meetings: Vec<&Meeting> = meetings.iter().collect();
+    dice.shuffle(&mut meetings);
+    let (mut writes, mut late) = (Vec::new(), Vec::new());
     for together in meetings.chunks(4) {
         let start = writes.len();
         for meeting in together {
             writes.extend(meeting.writes.iter().map(|write| (meeting.resource.clone(), *write)));
+            if dice.roll(3) == 0 {
+                late.extend(writes.pop());
+            }
         }
-        for at in (start + 1..writes.len()).rev() {
-            writes.swap(at, start + dice.roll((at - start + 1) as u64) as usize);
-        }
+        dice.shuffle(&mut writes[start..]);
     }
+    writes.extend(late);
     writes
 }
 
@@ -128,6 +133,12 @@ impl Dice {
         self.0 =
             self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % sides
+    }
+
+    fn shuffle<T>(&mut self, items: &mut [T]) {
+        for at in (1..items.len()).rev() {
+            items.swap(at, self.roll(at as u64 + 1) as usize);
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use holdfast_fence::redis::{FencedKey, SCRIPT, WriteError};
 use holdfast_fence::{Refusal, TOKEN_LIMIT};
 use redis::aio::MultiplexedConnection;
 
-use crate::meeting::{Dice, MEETINGS, Work, Write, claim, judge, meetings, mixed};
+use crate::meeting::{Dice, MEETINGS, Meeting, Work, Write, claim, judge, meetings, mixed};
 use crate::servers::redis::{Durability, RedisServer};
 
 const WRITERS: usize = 24;
@@ -21,9 +21,16 @@ async fn write_once(
     let key = FencedKey::new(name).unwrap();
     let claim = claim(name, write.token);
     let text = format!("{} {}", write.token, write.value);
+    let push = redis::Cmd::rpush(name, &text);
     let done = if name.starts_with("list") {
-        let push = redis::Cmd::rpush(name, text);
         key.run::<_, u64>(connection, &claim, &push).await.map(drop)
+    } else if name.starts_with("naive") {
+        // What a fence must not do: check in one step, and write in another.
+        let nothing = redis::cmd("ECHO").arg("").to_owned();
+        match key.run::<_, String>(connection, &claim, &nothing).await {
+            Ok(_) => push.exec_async(connection).await.map_err(WriteError::from),
+            Err(error) => Err(error),
+        }
     } else {
         key.set(connection, &claim, text).await
     };
@@ -61,6 +68,50 @@ async fn start_workers(
     workers
 }
 
+async fn complaints_of_lists(
+    connection: &mut MultiplexedConnection,
+    lists: &[Meeting],
+    shared: &Work,
+) -> Vec<String> {
+    let mut complaints = Vec::new();
+    for lists in lists.chunks(1_000) {
+        let mut pipe = redis::pipe();
+        for list in lists {
+            pipe.lrange(&list.resource, 0, -1).get(FencedKey::new(&list.resource).unwrap().mark());
+        }
+        let answers: Vec<redis::Value> = pipe.query_async(connection).await.unwrap();
+        let mut answers = answers.into_iter();
+        for list in lists {
+            let name = &list.resource;
+            let items: Vec<String> = redis::from_redis_value(answers.next().unwrap()).unwrap();
+            let mark: Option<u64> = redis::from_redis_value(answers.next().unwrap()).unwrap();
+            let history: Vec<Write> = items.iter().map(|item| parse(item)).collect();
+            let last = history.last();
+            let mut judgement =
+                judge(&history, last.map(|write| write.value), &shared.acknowledged(name));
+            if mark != last.map(|write| write.token) {
+                judgement = Err(format!("the mark is {mark:?}, the last write {last:?}"));
+            }
+            complaints.extend(judgement.err().map(|error| format!("{name}: {error}")));
+        }
+    }
+    complaints
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn to_check_and_then_to_write_is_caught() {
+    let Some(server) = RedisServer::start(Durability::None).await else { return };
+    let mut dice = Dice(17);
+    let naive = meetings("naive", MEETINGS / 10, &mut dice);
+    let shared = Arc::new(Work::new(mixed(&naive, &mut dice)));
+    for worker in start_workers(&server, &shared).await {
+        assert!(worker.await.unwrap());
+    }
+    let mut connection = server.connect().await;
+    let complaints = complaints_of_lists(&mut connection, &naive, &shared).await;
+    assert!(!complaints.is_empty(), "the test cannot tell a fence from none");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn accepted_tokens_never_go_back_over_a_crash_of_the_server() {
     let Some(mut server) = RedisServer::start(Durability::Always).await else { return };
@@ -82,24 +133,7 @@ async fn accepted_tokens_never_go_back_over_a_crash_of_the_server() {
     }
 
     let mut connection = server.connect().await;
-    for lists in lists.chunks(1_000) {
-        let mut pipe = redis::pipe();
-        for list in lists {
-            pipe.lrange(&list.resource, 0, -1).get(FencedKey::new(&list.resource).unwrap().mark());
-        }
-        let answers: Vec<redis::Value> = pipe.query_async(&mut connection).await.unwrap();
-        let mut answers = answers.into_iter();
-        for list in lists {
-            let name = &list.resource;
-            let items: Vec<String> = redis::from_redis_value(answers.next().unwrap()).unwrap();
-            let mark: Option<u64> = redis::from_redis_value(answers.next().unwrap()).unwrap();
-            let history: Vec<Write> = items.iter().map(|item| parse(item)).collect();
-            let last = history.last();
-            judge(&history, last.map(|write| write.value), &shared.acknowledged(name))
-                .unwrap_or_else(|error| panic!("{name}: {error}"));
-            assert_eq!(mark, last.map(|write| write.token), "{name}: the mark is that of the data");
-        }
-    }
+    assert_eq!(complaints_of_lists(&mut connection, &lists, &shared).await, [""; 0]);
     for strings in strings.chunks(1_000) {
         let names: Vec<&str> = strings.iter().map(|string| string.resource.as_str()).collect();
         let stored: Vec<Option<String>> =
