@@ -56,6 +56,8 @@ LANGUAGE plpgsql SET search_path = pg_catalog AS $function$
 DECLARE
     parts text[];
     number numeric;
+    -- What is unknown is not allowed.
+    best_effort boolean := coalesce(accepts_best_effort, false);
 BEGIN
     IF fence IS NULL THEN
         RAISE EXCEPTION 'the write to "%" came without a fencing token', resource
@@ -76,16 +78,16 @@ BEGIN
         RAISE EXCEPTION 'the fencing token for "%" has the number 0, which is never granted', resource
             USING ERRCODE = 'ZF004', HINT = 'Send the token of a lock that is held.';
     END IF;
-    IF parts[2] <> encode(substring(sha256(convert_to(resource, 'UTF8')) FROM 1 FOR 8), 'hex') THEN
+    IF parts[2] IS DISTINCT FROM encode(substring(sha256(convert_to(resource, 'UTF8')) FROM 1 FOR 8), 'hex') THEN
         RAISE EXCEPTION 'the fencing token belongs to another resource than "%"', resource
             USING ERRCODE = 'ZF005',
             HINT = format('Take the lock "%s", by exactly this name, and send its token.', resource);
     END IF;
-    IF parts[1] = 'B' AND NOT accepts_best_effort THEN
+    IF parts[1] = 'B' AND NOT best_effort THEN
         RAISE EXCEPTION '"%" takes no best-effort token, since two holders of such a lock can overlap', resource
             USING ERRCODE = 'ZF006', HINT = 'Take the lock in the correctness tier.';
     END IF;
-    IF parts[1] = 'L' AND accepts_best_effort THEN
+    IF parts[1] = 'L' AND best_effort THEN
         RAISE EXCEPTION '"%" takes best-effort tokens only; the numbers of the two tiers cannot be compared', resource
             USING ERRCODE = 'ZF006', HINT = 'Take the lock in the efficiency tier.';
     END IF;
