@@ -1,9 +1,10 @@
 //! `cargo xtask test`: everything the tests need, then the tests.
 //!
 //! A test that needs a real `holdfast` process gets it from cargo, which builds the binary before
-//! the tests of its crate. What cargo cannot provide, such as a database server for a test to talk
-//! to, is started in [`run`] before the tests, made known to them through the environment of the
-//! `cargo test` command, and stopped after them whether they passed or not.
+//! the tests of its crate. A test that needs a database server starts one of its own; that there is
+//! one to start is seen to in [`run`].
+
+mod servers;
 
 use std::ffi::OsString;
 
@@ -31,6 +32,7 @@ impl Options {
 }
 
 pub(crate) fn run(options: Options) -> Result<(), Failure> {
+    servers::install_missing()?;
     let mut tests = process::cargo(["test", "--workspace", "--locked"]);
     tests.args(options.cargo_arguments);
 

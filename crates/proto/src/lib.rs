@@ -9,11 +9,10 @@
 
 pub mod codec;
 pub mod failure;
-mod fence;
 mod hex;
 mod session_id;
 
-pub use fence::{Fence, Guarantee, ParseFenceError, TOKEN_LIMIT, name_hash};
+pub use holdfast_fence::{Fence, Guarantee, ParseFenceError, TOKEN_LIMIT, name_hash};
 pub use session_id::{ParsePublicSessionIdError, ParseSessionIdError, PublicSessionId, SessionId};
 
 /// The client API, package `holdfast.v1`.

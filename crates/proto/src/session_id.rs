@@ -6,7 +6,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::fence::first_8_bytes_of_sha256;
+use sha2::{Digest, Sha256};
+
 use crate::hex;
 
 /// 16 random bytes, 32 lower-case hexadecimal digits on the wire. Never all zero.
@@ -57,7 +58,9 @@ impl SessionId {
     }
 
     pub fn public_id(self) -> PublicSessionId {
-        PublicSessionId(first_8_bytes_of_sha256(&self.0))
+        let mut start = [0; 8];
+        start.copy_from_slice(&Sha256::digest(self.0)[..8]);
+        PublicSessionId(start)
     }
 
     /// The public id as a number, big endian.

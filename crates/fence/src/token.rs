@@ -9,8 +9,6 @@ use std::str::FromStr;
 
 use sha2::{Digest, Sha256};
 
-use crate::hex;
-
 /// Every token's number is below this, so that it fits a signed 64-bit column.
 pub const TOKEN_LIMIT: u64 = 1 << 63;
 
@@ -50,11 +48,7 @@ pub enum ParseFenceError {
 
 /// The first 8 bytes of the SHA-256 of a resource's name.
 pub fn name_hash(name: &str) -> [u8; 8] {
-    first_8_bytes_of_sha256(name.as_bytes())
-}
-
-pub(crate) fn first_8_bytes_of_sha256(input: &[u8]) -> [u8; 8] {
-    let digest = Sha256::digest(input);
+    let digest = Sha256::digest(name.as_bytes());
     let mut start = [0; 8];
     start.copy_from_slice(&digest[..8]);
     start
@@ -90,9 +84,8 @@ impl fmt::Display for Fence {
             Guarantee::Linearizable => 'L',
             Guarantee::BestEffort => 'B',
         };
-        write!(f, "{VERSION}.{guarantee}.")?;
-        hex::write_hex(&self.name_hash, f)?;
-        write!(f, ".{}", self.number)
+        let hash = u64::from_be_bytes(self.name_hash);
+        write!(f, "{VERSION}.{guarantee}.{hash:016x}.{}", self.number)
     }
 }
 
@@ -115,10 +108,20 @@ impl FromStr for Fence {
             "B" => Guarantee::BestEffort,
             _ => return Err(ParseFenceError::UnknownGuarantee),
         };
-        let name_hash = hex::parse_hex(hash).ok_or(ParseFenceError::InvalidNameHash)?;
+        let name_hash = parse_hash(hash).ok_or(ParseFenceError::InvalidNameHash)?;
         let number = parse_number(number).ok_or(ParseFenceError::InvalidNumber)?;
         Ok(Fence { guarantee, name_hash, number })
     }
+}
+
+/// Exactly 16 lower-case digits: `u64::from_str_radix` alone would take capitals and a plus sign.
+fn parse_hash(text: &str) -> Option<[u8; 8]> {
+    let plain =
+        text.len() == 16 && text.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));
+    if !plain {
+        return None;
+    }
+    u64::from_str_radix(text, 16).ok().map(u64::to_be_bytes)
 }
 
 /// Refuses what `u64::from_str` would let pass: a plus sign and leading zeros.
@@ -163,6 +166,7 @@ mod tests {
             ("hf1.X.0123456789abcdef.1", UnknownGuarantee),
             ("hf1.L.0123456789ABCDEF.1", InvalidNameHash),
             ("hf1.L.0123456789abcde.1", InvalidNameHash),
+            ("hf1.L.+123456789abcdef.1", InvalidNameHash),
             ("hf1.L.0123456789abcdef.", InvalidNumber),
             ("hf1.L.0123456789abcdef.01", InvalidNumber),
             ("hf1.L.0123456789abcdef.+1", InvalidNumber),

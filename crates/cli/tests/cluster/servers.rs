@@ -1,0 +1,6 @@
+//! Servers of others, as the tests of the fence start them.
+
+#[path = "../../../fence/tests/servers/postgres.rs"]
+pub(crate) mod postgres;
+#[path = "../../../fence/tests/servers/start.rs"]
+mod start;

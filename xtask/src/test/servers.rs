@@ -1,0 +1,129 @@
+//! The servers of others that tests start: PostgreSQL and Redis.
+//!
+//! The tests find the programs by themselves, and start each on a free port and with a directory of its own; here
+//! it is only seen to that they are installed. On Debian, as root, they are installed by apt-get, without the
+//! system's own servers being started. Elsewhere it is said what to do; the tests in question are then
+//! skipped, and in CI they fail.
+
+use std::env;
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use crate::failure::Failure;
+use crate::process;
+
+struct Server {
+    name: &'static str,
+    program: &'static str,
+    debian_package: &'static str,
+}
+
+const SERVERS: [Server; 2] = [
+    Server { name: "PostgreSQL", program: "initdb", debian_package: "postgresql" },
+    Server { name: "Redis", program: "redis-server", debian_package: "redis-server" },
+];
+
+pub(crate) fn install_missing() -> Result<(), Failure> {
+    let missing = missing();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let packages: Vec<_> = missing.iter().map(|server| server.debian_package).collect();
+    if !(is_root() && find("apt-get").is_some()) {
+        let advice = format!("on Debian, `apt-get install {}` does it", packages.join(" "));
+        return not_installed(&missing, &advice);
+    }
+    eprintln!("xtask: the tests need {}: apt-get installs them", packages.join(" and "));
+    if let Err(failure) = install(&packages) {
+        return not_installed(&missing, &failure.to_string());
+    }
+    Ok(())
+}
+
+fn missing() -> Vec<&'static Server> {
+    SERVERS.iter().filter(|server| find(server.program).is_none()).collect()
+}
+
+/// A developer can go on without; CI cannot.
+fn not_installed(missing: &[&Server], advice: &str) -> Result<(), Failure> {
+    let names: Vec<_> = missing.iter().map(|server| server.name).collect();
+    let message = format!("{} not installed; {advice}", names.join(" and "));
+    if env::var_os("CI").is_some_and(|ci| ci == "true") {
+        return Err(Failure::Failed(message));
+    }
+    eprintln!("xtask: {message}. Tests that need them are SKIPPED.");
+    Ok(())
+}
+
+fn install(packages: &[&str]) -> Result<(), Failure> {
+    let _no_service_starts = NoServiceStarts::declare();
+    if apt_get("install", packages).is_ok() {
+        return Ok(());
+    }
+    // The lists of packages may be old, or not there at all.
+    apt_get("update", &[])?;
+    apt_get("install", packages)
+}
+
+fn apt_get(verb: &str, packages: &[&str]) -> Result<(), Failure> {
+    let mut command = process::program("apt-get");
+    command.args(["-qq", "-y", verb]).args(packages).env("DEBIAN_FRONTEND", "noninteractive");
+    if verb == "install" {
+        command.arg("--no-install-recommends");
+    }
+    process::read(&mut command).map(drop)
+}
+
+/// Debian's packages start the server that they bring, unless a policy forbids it.
+struct NoServiceStarts {
+    policy: Option<PathBuf>,
+}
+
+impl NoServiceStarts {
+    /// Where there is a policy already it is left alone.
+    fn declare() -> NoServiceStarts {
+        let policy = PathBuf::from("/usr/sbin/policy-rc.d");
+        let created = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o755)
+            .open(&policy)
+            .and_then(|mut file| file.write_all(b"#!/bin/sh\nexit 101\n"));
+        NoServiceStarts { policy: created.is_ok().then_some(policy) }
+    }
+}
+
+impl Drop for NoServiceStarts {
+    fn drop(&mut self) {
+        if let Some(policy) = &self.policy {
+            let _ = fs::remove_file(policy);
+        }
+    }
+}
+
+fn is_root() -> bool {
+    process::read(process::program("id").arg("-u")).is_ok_and(|user| user.trim() == "0")
+}
+
+/// In PATH, or where Debian keeps the programs of PostgreSQL's server.
+fn find(program: &str) -> Option<PathBuf> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    env::split_paths(&path)
+        .chain(versions.map(|version| version.path().join("bin")))
+        .map(|directory| directory.join(program))
+        .find(|program| Path::is_file(program))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_is_found_in_path_and_only_if_it_is_there() {
+        assert!(find("sh").is_some());
+        assert!(find("no-such-program-anywhere").is_none());
+    }
+}
