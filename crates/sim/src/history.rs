@@ -46,6 +46,17 @@ pub struct Beginning {
     pub closed_for: Span,
 }
 
+impl History {
+    /// From when on things are granted: at once, unless the cluster was restored from a backup.
+    pub(crate) fn granting_from(&self) -> RealTime {
+        let is_opening = |record: &&Replicated| matches!(&record.what, Happening::Event(Event::Thawed { prefix }) if prefix.is_empty());
+        match self.beginning {
+            None => RealTime(0),
+            Some(_) => self.replicated.iter().find(is_opening).map_or(self.end, |found| found.real),
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 pub struct SlowSpan {
     pub from: RealTime,

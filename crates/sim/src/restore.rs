@@ -55,6 +55,7 @@ impl World {
             node.ruined = true;
         }
         let index = self.furnish_node();
+        self.first_node = index;
         let node = self.nodes[index].id;
         let member = member(node);
         let directory = member.directory.map_or([0; 16], |directory| directory.0);
@@ -119,7 +120,8 @@ impl World {
             kept.push(Action::Freeze { prefix: "".into(), ttl: closed_for });
         }
         let (now, id, at) = (self.now, self.nodes[node].id, backup.at);
-        self.recorder.replicated(now, id, index, at, Happening::Restored);
+        let before = LogIndex(index.0 - 1);
+        self.recorder.replicated(now, id, before, at, Happening::Restored);
         for action in kept {
             let (by, reason) = ("operator".into(), "it was so before".into());
             let event = Event::Intervened(Intervention { by, reason, action });

@@ -47,6 +47,8 @@ pub(crate) struct World {
     pub(crate) operator: Operator,
     pub(crate) backup: Option<Backup>,
     pub(crate) disaster_announced: bool,
+    /// Of the present cluster; those before it are lost.
+    pub(crate) first_node: usize,
     /// No more faults.
     pub(crate) settling: bool,
     store: FencedStore,
@@ -134,6 +136,7 @@ impl World {
             operator: Operator::new(plan.settings.nodes),
             backup: None,
             disaster_announced: false,
+            first_node: 0,
             settling: false,
             store: FencedStore::default(),
             rng: root.fork(4),
@@ -337,6 +340,10 @@ impl World {
     }
 
     fn deliver(&mut self, from: Place, to: Place, message: Message) {
+        if matches!(from, Place::Node(node) if node < self.first_node) {
+            // What a cluster had said is lost with it; or else its answers would count as those of the next.
+            return;
+        }
         let passes = !self.network.is_cut(from, to);
         match (to, message) {
             (Place::Node(node), Message::Consensus { bytes, is_snapshot }) => {

@@ -256,10 +256,7 @@ impl Inode {
             return;
         }
         let end = offset + bytes.len();
-        if self.seen.len() < end {
-            self.seen.resize(end, 0);
-        }
-        self.seen[offset..end].copy_from_slice(bytes);
+        put(&mut self.seen, offset, bytes);
         let blocks = (offset / BLOCK_BYTES) as u64..=((end - 1) / BLOCK_BYTES) as u64;
         let is_in_order = self.dirty.last().is_none_or(|last| last < blocks.start());
         self.dirty.extend(blocks);
@@ -280,10 +277,18 @@ impl Inode {
 fn copy_blocks(from: &[u8], to: &mut Vec<u8>, first: u64, count: usize) {
     let start = (first as usize * BLOCK_BYTES).min(from.len());
     let end = (start + count * BLOCK_BYTES).min(from.len());
+    put(to, start, &from[start..end]);
+}
+
+fn put(to: &mut Vec<u8>, offset: usize, bytes: &[u8]) {
+    let end = offset + bytes.len();
+    if offset == to.len() {
+        return to.extend_from_slice(bytes);
+    }
     if to.len() < end {
         to.resize(end, 0);
     }
-    to[start..end].copy_from_slice(&from[start..end]);
+    to[offset..end].copy_from_slice(bytes);
 }
 
 impl State {
