@@ -31,8 +31,6 @@ pub enum Bug {
     JointStateSkipped,
     /// A node that restarts goes by the members in its file.
     MembersOfTheFile,
-    /// A leader that is not among the voters of after completes the change itself.
-    LeaverStaysInOffice,
     /// Nodes that are added are served the log from its beginning.
     BeginningIsServed,
     /// A cluster that begins anew goes on with the tokens of the backup.

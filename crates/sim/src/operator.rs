@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use holdfast_core::LogIndex;
-use holdfast_replica::{Member, Membership, MembershipChange, NodeId};
+use holdfast_replica::{Configuration, Member, Membership, MembershipChange, NodeId};
 
 use crate::fault::{FaultKind, Undo, between};
 use crate::history::RealTime;
@@ -20,7 +20,7 @@ use crate::world::{Due, World, index_of};
 const MEMBERS_MAX: usize = 7;
 const VOTERS_MIN: usize = 2;
 /// How often a change of voters meets a split.
-const SPLIT_PERCENT: u64 = 40;
+const SPLIT_PERCENT: u64 = 25;
 /// After this it asks again, wherever the leader is by then.
 const PATIENCE_US: (u64, u64) = (3_000_000, 6_000_000);
 
@@ -50,9 +50,9 @@ struct Task {
 impl Operator {
     pub(crate) fn new(founders: usize) -> Operator {
         let voters: BTreeSet<NodeId> = (1..=founders as u64).map(NodeId).collect();
-        let mut members = Membership::default();
-        members.members = voters.iter().map(|node| (*node, Member::default())).collect();
-        members.configuration.voters = voters;
+        let known = voters.iter().map(|node| (*node, Member::default())).collect();
+        let configuration = Configuration { voters, ..Configuration::default() };
+        let members = Membership { configuration, members: known, ..Membership::default() };
         Operator::of(members, LogIndex(0))
     }
 
@@ -194,7 +194,9 @@ impl World {
     pub(crate) fn remove_node(&mut self) -> Option<Undo> {
         let members: Vec<NodeId> = self.operator.members.members.keys().copied().collect();
         let stuck = self.operator.on_its_way().filter(|node| self.is_lost(*node));
-        let node = stuck.or_else(|| self.fault_rng.pick(&members).copied())?;
+        let lost = members.iter().copied().find(|node| self.is_lost(*node));
+        let lost = lost.filter(|_| self.fault_rng.percent(50));
+        let node = stuck.or(lost).or_else(|| self.fault_rng.pick(&members).copied())?;
         if !self.can_do_without(node, 0) {
             return None;
         }

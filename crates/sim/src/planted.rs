@@ -342,11 +342,6 @@ pub const ALL: &[Mutant] = &[
         Planted::Replica(replica::Bug::MembersOfTheFile),
     ),
     mutant(
-        "leaver-stays-in-office",
-        "replica/replica/members.rs",
-        Planted::Replica(replica::Bug::LeaverStaysInOffice),
-    ),
-    mutant(
         "beginning-is-served",
         "replica/consensus/members.rs",
         Planted::Replica(replica::Bug::BeginningIsServed),

@@ -92,10 +92,6 @@ impl Consensus {
         }
         self.raft.mut_store().members = state;
         // Whoever has no vote any more does not campaign, nor lead.
-        #[cfg(feature = "planted")]
-        if crate::planted::Bug::LeaverStaysInOffice.is_active() {
-            return Ok(Content::Change { configuration, context: change.context });
-        }
         let raft = &mut self.raft.raft;
         if !raft.promotable() && raft.state != StateRole::Follower {
             let term = raft.term;

@@ -257,10 +257,7 @@ impl Replica {
     /// What nobody has to ask for.
     fn go_on_with_change(&mut self) {
         if self.membership.configuration.is_joint() {
-            let stays = self.membership.configuration.voters.contains(&self.config.node);
-            #[cfg(feature = "planted")]
-            let stays = stays || crate::planted::Bug::LeaverStaysInOffice.is_active();
-            if stays {
+            if self.membership.configuration.voters.contains(&self.config.node) {
                 let _ = self.consensus.propose_change(&[], Vec::new());
             } else {
                 // The next leader completes the change that this one is not part of any more.

@@ -29,7 +29,11 @@ impl World {
         *self.faults.entry(kind).or_default() += 1;
         self.trace.number(kind as u64);
         self.trace.line(self.now, || format!("fault {number} {}: {undo:?}", kind.name()));
-        let length = self.fault_rng.between(SECOND_US, self.plan.fault_length_us);
+        let mut length = self.fault_rng.between(SECOND_US, self.plan.fault_length_us);
+        if matches!(kind, FaultKind::WipedDisk | FaultKind::Corruption) {
+            // Nothing mends these; somebody has to replace the node.
+            length += 60 * SECOND_US;
+        }
         if let Undo::StopFlapping { .. } | Undo::StopCrashing(_) | Undo::StopTransfers = undo {
             self.agenda.plan(RealTime(self.now.0 + SECOND_US), Due::Repeat(number));
         }
@@ -235,7 +239,7 @@ impl World {
         self.agenda.plan(RealTime(self.now.0 + after), Due::Restart(node));
     }
 
-    /// At most a minority is lost for ever, and that seldom. Not while the members change: the operator would
+    /// At most a minority is lost for ever, until others have taken their places. Not while the members change: the operator would
     /// have reckoned with this node.
     fn may_ruin(&mut self, node: usize, percent: u64) -> bool {
         let voters = &self.operator.members.configuration.voters;
@@ -246,7 +250,7 @@ impl World {
 
     /// The node comes back as another one or not at all. That its peers see to that is not simulated.
     fn wipe(&mut self, node: usize) -> Option<Undo> {
-        if !self.may_ruin(node, 40) {
+        if !self.may_ruin(node, 80) {
             return None;
         }
         self.up(node)?.wipe();
@@ -266,7 +270,7 @@ impl World {
                 self.recorder.violation("disk", what);
             }
         }
-        if !self.may_ruin(node, 20) {
+        if !self.may_ruin(node, 60) {
             return None;
         }
         let file = self.up(node)?.corrupt()?;
