@@ -96,13 +96,23 @@ pub fn begin_anew(file: &SnapshotFile, terms: Terms) -> Result<(SnapshotFile, Ac
     let index = index.ok_or(AnewError::IndexesRunOut)?;
     let usual = table.longest_ttl().unwrap_or(USUAL_TTL).max(USUAL_TTL);
     let closed_for = terms.closed_for.unwrap_or(usual);
-    let ended = table.begin_anew(holdfast_core::NewBeginning {
+    #[cfg_attr(not(feature = "planted"), expect(unused_mut, reason = "only a bug changes it"))]
+    let mut beginning = holdfast_core::NewBeginning {
         token_floor: last_token,
         index: LogIndex(index),
         closed_for,
         by: terms.by.into(),
         reason: terms.reason.into(),
-    });
+    };
+    #[cfg(feature = "planted")]
+    if crate::planted::Bug::RestoreKeepsTokens.is_active() {
+        beginning.token_floor = last_token_before;
+    }
+    #[cfg(feature = "planted")]
+    if crate::planted::Bug::RestoreOpensAtOnce.is_active() {
+        beginning.closed_for = Span::ZERO;
+    }
+    let ended = table.begin_anew(beginning);
     membership.cluster = Some(terms.cluster);
     membership.set_configuration(Configuration::of_voters(&[terms.node]));
     membership.members.insert(terms.node, terms.member);

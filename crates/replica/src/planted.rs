@@ -27,6 +27,16 @@ pub enum Bug {
     InstalledSnapshotIgnored,
     /// A deposed leader answers its callers with what others wrote at their index.
     AnswersOfAnotherTerm,
+    /// A change of voters counts at once, without a joint state.
+    JointStateSkipped,
+    /// A node that restarts goes by the members in its file.
+    MembersOfTheFile,
+    /// Nodes that are added are served the log from its beginning.
+    BeginningIsServed,
+    /// A cluster that begins anew goes on with the tokens of the backup.
+    RestoreKeepsTokens,
+    /// A cluster that begins anew grants at once.
+    RestoreOpensAtOnce,
 }
 
 const NONE: u8 = u8::MAX;

@@ -62,6 +62,11 @@ impl Reads {
             .flat_map(|(_, tickets)| tickets)
     }
 
+    /// Nobody waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiting.is_empty() && self.round.is_none() && self.confirmed.is_empty()
+    }
+
     /// Leadership is gone: all who wait.
     pub(crate) fn drain(&mut self) -> Vec<Ticket> {
         let mut all = std::mem::take(&mut self.waiting);

@@ -112,6 +112,10 @@ impl Replica {
             (membership, table) = snapshot_body::decode(&snapshot.data, config.limits.clone())
                 .map_err(|source| StartError::Snapshot { group, index: snapshot.index, source })?;
             (applied_index, applied_term) = (snapshot.index, snapshot.term);
+            #[cfg(feature = "planted")]
+            if crate::planted::Bug::MembersOfTheFile.is_active() && !config.voters.is_empty() {
+                membership = Membership::founded_by(&config.voters);
+            }
         }
         let mut log = LogStore::new(durable.hard_state, applied_index, applied_term);
         // The snapshot is committed, whether or not the last hard state on disk knew it.
@@ -360,6 +364,9 @@ impl Replica {
 
     /// Nothing of this was proposed, so nothing of it happened.
     fn refuse_waiting(&mut self) {
+        if self.queued.is_empty() && self.reads.is_empty() && self.care.is_asked_nothing() {
+            return;
+        }
         let reason = Unavailable::NotLeader { leader: self.consensus.leader() };
         let unproposed = self.queued.drain(..).filter_map(|(ticket, _)| ticket);
         let unread = self.reads.drain();

@@ -20,6 +20,7 @@ mod log;
 pub mod once;
 mod promises;
 pub mod replicas;
+pub mod restore;
 #[cfg(test)]
 mod story;
 pub mod together;

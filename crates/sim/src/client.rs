@@ -32,7 +32,8 @@ pub(crate) struct Client {
     index: usize,
     clock: LocalClock,
     rng: Rng,
-    nodes: usize,
+    /// Those that it was told of.
+    pub(crate) nodes: Vec<usize>,
     names: Names,
     /// What it last saw of each lock.
     seen: BTreeMap<LockName, Seen>,
@@ -102,7 +103,7 @@ impl Client {
         index: usize,
         clock: LocalClock,
         rng: Rng,
-        nodes: usize,
+        nodes: Vec<usize>,
         names: Names,
     ) -> Client {
         Client {
@@ -169,7 +170,7 @@ impl Client {
                 .get(&timer.request)
                 .is_some_and(|pending| pending.attempt == timer.attempt);
         if is_due {
-            self.leader = self.hint.take().unwrap_or_else(|| self.rng.index(self.nodes));
+            self.leader = self.hint.take().unwrap_or_else(|| self.any_node());
             self.send(&mut session, timer.request, now, outputs);
         }
         self.session = Some(session);
@@ -188,6 +189,16 @@ impl Client {
 
     pub(crate) fn leap_clock(&mut self, ahead_us: u64) {
         self.clock.leap(ahead_us);
+    }
+
+    /// Its operations have other numbers in the history from now on.
+    pub(crate) fn operations_moved(&mut self, moved: &BTreeMap<usize, usize>) {
+        let pending = self.session.iter_mut().flat_map(|session| session.pending.values_mut());
+        for pending in pending {
+            if let Some(now) = moved.get(&pending.operation) {
+                pending.operation = *now;
+            }
+        }
     }
 
     /// The process ends without a word.
@@ -268,6 +279,10 @@ impl Client {
         }
     }
 
+    fn any_node(&mut self) -> usize {
+        self.rng.pick(&self.nodes).copied().unwrap_or(self.leader)
+    }
+
     fn next_stream(&mut self) -> StreamId {
         self.streams_begun += 1;
         StreamId((self.index as u64 + 1) << 32 | self.streams_begun)
@@ -308,7 +323,7 @@ impl Client {
         let body = pending.ask.body(session.id, request, acked_through);
         // Whoever reads may come by a node that has not heard that it leads no more.
         let to = match body {
-            Body::Status(_) if self.rng.percent(50) => self.rng.index(self.nodes),
+            Body::Status(_) if self.rng.percent(50) => self.any_node(),
             _ => self.leader,
         };
         outputs.push(Output::Send { to, request: Box::new(Request { reply_to, body }) });

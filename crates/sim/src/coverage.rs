@@ -6,11 +6,18 @@ use crate::fault::{ActiveFault, FaultKind};
 use crate::workload::CommandKind;
 
 /// Counts, by fault and command.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Coverage {
     counts: [[u64; CommandKind::ALL.len()]; FaultKind::ALL.len()],
     /// With or without a fault.
     totals: [u64; CommandKind::ALL.len()],
+}
+
+impl Default for Coverage {
+    fn default() -> Coverage {
+        let none = [0; CommandKind::ALL.len()];
+        Coverage { counts: [none; FaultKind::ALL.len()], totals: none }
+    }
 }
 
 impl Coverage {

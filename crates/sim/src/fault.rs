@@ -3,6 +3,8 @@
 mod partition;
 mod strike;
 
+pub(crate) use partition::between;
+
 use crate::network::Cut;
 
 /// The kinds of faults, in the order of the table that `coverage` prints.
@@ -51,6 +53,15 @@ pub enum FaultKind {
     /// A client stops for ever; another takes its place.
     DeadClient,
     LeaderTransfer,
+    /// A node is added, as a learner at first, or a learner is made a voter.
+    AddedNode,
+    RemovedNode,
+    /// A node takes the place of another one, which may be lost already.
+    ReplacedNode,
+    /// Who knows of a change of voters and who does not cannot hear each other.
+    SplitOverChange,
+    /// All nodes are lost, and the cluster begins anew from a backup.
+    Restore,
     /// The clock of a node or of a client stands still, and then goes on from there.
     StoppedClock,
     /// The clock of a node or of a client is ahead all at once.
@@ -60,7 +71,7 @@ pub enum FaultKind {
 }
 
 impl FaultKind {
-    pub const ALL: [FaultKind; 29] = [
+    pub const ALL: [FaultKind; 34] = [
         FaultKind::IsolatedNode,
         FaultKind::Minority,
         FaultKind::Majority,
@@ -87,6 +98,11 @@ impl FaultKind {
         FaultKind::PausedClient,
         FaultKind::DeadClient,
         FaultKind::LeaderTransfer,
+        FaultKind::AddedNode,
+        FaultKind::RemovedNode,
+        FaultKind::ReplacedNode,
+        FaultKind::SplitOverChange,
+        FaultKind::Restore,
         FaultKind::StoppedClock,
         FaultKind::LeapingClock,
         FaultKind::WildClock,
@@ -120,6 +136,11 @@ impl FaultKind {
             FaultKind::PausedClient => "paused-client",
             FaultKind::DeadClient => "dead-client",
             FaultKind::LeaderTransfer => "leader-transfer",
+            FaultKind::AddedNode => "added-node",
+            FaultKind::RemovedNode => "removed-node",
+            FaultKind::ReplacedNode => "replaced-node",
+            FaultKind::SplitOverChange => "split-over-change",
+            FaultKind::Restore => "restore",
             FaultKind::StoppedClock => "stopped-clock",
             FaultKind::LeapingClock => "leaping-clock",
             FaultKind::WildClock => "wild-clock",

@@ -28,6 +28,8 @@ pub struct History {
     /// recorded.
     pub heard: BTreeMap<SessionId, Vec<RealTime>>,
     pub end: RealTime,
+    /// Set if it is that of a cluster that was restored from a backup.
+    pub beginning: Option<Beginning>,
     /// When the network was so slow that a commit took long although there was a leader.
     pub slow: Vec<SlowSpan>,
     /// What nodes' clocks did besides running.
@@ -35,6 +37,24 @@ pub struct History {
     /// Some clock ran faster or slower than is trusted. Then only the tokens protect: nothing is promised
     /// about when a session ends, nor about how long a client may believe in its lock.
     pub rates_broken: bool,
+}
+
+/// When a cluster was restored, and for how long it grants nothing from then on.
+#[derive(Clone, Copy, Debug)]
+pub struct Beginning {
+    pub at: RealTime,
+    pub closed_for: Span,
+}
+
+impl History {
+    /// From when on things are granted: at once, unless the cluster was restored from a backup.
+    pub(crate) fn granting_from(&self) -> RealTime {
+        let is_opening = |record: &&Replicated| matches!(&record.what, Happening::Event(Event::Thawed { prefix }) if prefix.is_empty());
+        match self.beginning {
+            None => RealTime(0),
+            Some(_) => self.replicated.iter().find(is_opening).map_or(self.end, |found| found.real),
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -27,10 +27,12 @@ pub mod model;
 mod names;
 mod network;
 mod node;
+mod operator;
 mod plan;
 #[cfg(feature = "planted")]
 pub mod planted;
 mod recorder;
+mod restore;
 mod rng;
 mod run;
 mod settle;

@@ -5,7 +5,7 @@ use holdfast_core::{
     Command, FenceToken, LockName, LogicalTime, Outcome, PublicSessionId, RequestId, SessionId,
     StreamId,
 };
-use holdfast_replica::NodeId;
+use holdfast_replica::{ChangeRefusal, NodeId};
 
 use crate::history::RealTime;
 use crate::rng::mix;
@@ -78,6 +78,9 @@ pub(crate) enum Told {
     Queued,
     Refused(Refusal),
 }
+
+/// What an operator is told; none if this node cannot say.
+pub(crate) type ChangeAnswer = Option<Result<(), ChangeRefusal>>;
 
 /// Not an answer of the lock table: the client asks again.
 #[derive(Clone, Copy, Debug)]

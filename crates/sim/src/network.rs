@@ -28,6 +28,9 @@ impl Quality {
     }
 }
 
+/// There are never more nodes in a run, those included that are gone.
+pub(crate) const NODES_MAX: usize = 32;
+
 /// A cut in one direction.
 pub(crate) type Cut = (Place, Place);
 
@@ -35,7 +38,6 @@ pub(crate) type Cut = (Place, Place);
 pub(crate) struct Network {
     rng: Rng,
     places: usize,
-    nodes: usize,
     /// How many faults cut this direction; by sender, then receiver.
     cuts: Vec<u32>,
     base: Quality,
@@ -44,10 +46,10 @@ pub(crate) struct Network {
 }
 
 impl Network {
-    pub(crate) fn new(rng: Rng, nodes: usize, clients: usize, base: Quality) -> Network {
-        let places = nodes + clients;
+    pub(crate) fn new(rng: Rng, clients: usize, base: Quality) -> Network {
+        let places = NODES_MAX + clients;
         let cuts = vec![0; places * places];
-        Network { rng, places, nodes, cuts, base, overlays: Vec::new(), now: base }
+        Network { rng, places, cuts, base, overlays: Vec::new(), now: base }
     }
 
     /// After how long the copies of a message arrive: none, one or two.
@@ -102,7 +104,7 @@ impl Network {
     fn number(&self, place: Place) -> usize {
         match place {
             Place::Node(index) => index,
-            Place::Client(index) => self.nodes + index,
+            Place::Client(index) => NODES_MAX + index,
         }
     }
 }

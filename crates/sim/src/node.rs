@@ -15,7 +15,8 @@ use std::time::Duration;
 
 use holdfast_core::{Event, Limits, LogIndex, LogicalTime, SessionId, Span};
 use holdfast_replica::{
-    Effect, Leadership, NodeId, Outgoing, Replica, ReplicaConfig, SnapshotFile,
+    DirectoryId, Effect, Leadership, Member, Membership, MembershipChange, NodeId, Outgoing,
+    Replica, ReplicaConfig, SnapshotFile,
 };
 use holdfast_wal::{Operation, SimDisk};
 
@@ -23,12 +24,13 @@ use self::callers::Callers;
 use self::log::{HalfTurn, Log};
 use crate::clock::LocalClock;
 use crate::history::RealTime;
-use crate::message::{Answer, BrokenStream, Notice, Request};
+use crate::message::{Answer, BrokenStream, ChangeAnswer, Notice, Request};
 use crate::rng::Rng;
 
 /// What all nodes of a run share.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
+    /// How many there are at first.
     pub(crate) nodes: usize,
     pub(crate) tick: Duration,
     pub(crate) heartbeat_ticks: usize,
@@ -49,7 +51,7 @@ pub(crate) struct Node {
     running: Option<Box<Running>>,
     /// How many processes there were, this one included.
     pub(crate) starts: u64,
-    /// It lost what it had promised to keep, and never comes back.
+    /// It lost what it had promised to keep, or was removed, and never comes back.
     pub(crate) ruined: bool,
     paused: u32,
     inbox: VecDeque<Incoming>,
@@ -63,6 +65,7 @@ pub(crate) struct Node {
 /// A process.
 #[derive(Debug)]
 struct Running {
+    id: NodeId,
     replica: Replica,
     log: Log,
     callers: Callers,
@@ -77,6 +80,10 @@ struct Running {
     /// Empty between turns; kept for its room.
     effects: Vec<Effect>,
     digested_at: u64,
+    /// Whom it has heard of, a bit for each.
+    met: u64,
+    /// This node is no member any more.
+    removed: bool,
     /// The process ended in the middle of its work.
     gone: bool,
 }
@@ -93,7 +100,10 @@ pub(crate) enum CrashPoint {
 /// One thing for the loop to take in.
 #[derive(Debug)]
 pub(crate) enum Incoming {
-    Consensus(Vec<u8>),
+    Consensus {
+        from: NodeId,
+        bytes: Vec<u8>,
+    },
     PeerUnreachable(NodeId),
     SnapshotSent {
         to: NodeId,
@@ -103,7 +113,17 @@ pub(crate) enum Incoming {
     /// The background work on a snapshot gets its turn.
     SnapshotDue(SnapshotFile),
     StreamBroke(BrokenStream),
-    TransferLeadership,
+    /// To this voter, or to the best one.
+    TransferLeadership(Option<NodeId>),
+    /// What an operator asks, and under which number.
+    Change {
+        number: u64,
+        change: MembershipChange,
+    },
+    /// Somebody wants a backup.
+    Backup,
+    /// A peer says that this node is no member any more.
+    Removed,
 }
 
 /// What a node wants done, or what it did.
@@ -143,6 +163,23 @@ pub(crate) enum Output {
     /// The leader proposed this entry.
     Proposed(bytes::Bytes),
     Leadership(Leadership),
+    /// Who the members are, with what is applied here.
+    Members {
+        index: LogIndex,
+        members: Box<Membership>,
+    },
+    ChangeEnded {
+        number: u64,
+        answer: ChangeAnswer,
+    },
+    Backup {
+        at: LogicalTime,
+        file: SnapshotFile,
+    },
+    /// A message came from a node that is no member any more.
+    FromRemoved(NodeId),
+    /// It learned that it is no member any more, and ended.
+    Removed,
     Stopped {
         why: String,
     },
@@ -191,7 +228,7 @@ impl Node {
         let config = ReplicaConfig {
             group: log::GROUP,
             node: self.id,
-            voters: (1..=self.settings.nodes as u64).map(NodeId).collect(),
+            voters: self.founders(),
             tick: self.settings.tick,
             heartbeat_ticks: self.settings.heartbeat_ticks,
             election_ticks: (election, election + 1),
@@ -204,13 +241,15 @@ impl Node {
             limits: Limits::default(),
         };
         let stall_max = config.stall_max();
-        let replica = Replica::new(config, durable)
+        let mut replica = Replica::new(config, durable)
             .map_err(|error| StartFailure::Replica(error.to_string()))?;
+        replica.introduce(self.id, member(self.id), true);
         let (index, at) = (LogIndex(replica.applied_index()), replica.table().now());
         outputs.push(Output::Restored { index, at });
         self.inbox.clear();
         self.starts += 1;
         self.running = Some(Box::new(Running {
+            id: self.id,
             replica,
             log,
             callers: Callers::default(),
@@ -221,9 +260,22 @@ impl Node {
             stall_max,
             effects: Vec::new(),
             digested_at: 0,
+            met: 0,
+            removed: false,
             gone: false,
         }));
         Ok(())
+    }
+
+    /// The first members, if it is one of them: whoever joins knows nobody.
+    fn founders(&self) -> Vec<NodeId> {
+        let founders = (1..=self.settings.nodes as u64).map(NodeId);
+        founders.filter(|_| self.id.0 <= self.settings.nodes as u64).collect()
+    }
+
+    /// Puts the state of a cluster that begins anew onto the disk.
+    pub(crate) fn furnish(&mut self, state: &SnapshotFile) -> Result<(), String> {
+        log::furnish(&self.disk, self.settings.segment_bytes, state)
     }
 
     /// The machine loses power: of what was not synced, chance decides what is left.
@@ -350,5 +402,15 @@ impl Node {
     /// When the loop turns at the latest, from now on.
     pub(crate) fn tick_us(&self) -> u64 {
         self.clock.real_us_of(self.settings.tick)
+    }
+}
+
+/// What a node says of itself. No directory comes back under another id, nor another one under this.
+pub(crate) fn member(node: NodeId) -> Member {
+    Member {
+        peer_address: format!("host-{node}:7421"),
+        client_address: format!("host-{node}:7420"),
+        directory: Some(DirectoryId(u128::from(node.0).to_be_bytes())),
+        ..Member::default()
     }
 }

@@ -78,6 +78,19 @@ const fn rare(
     Mutant { name, place, faults, bug }
 }
 
+/// New voters, and votes that are long under way between sides that cannot hear each other.
+const CHANGES_AND_SPLITS: &[FaultKind] = &[
+    FaultKind::ReplacedNode,
+    FaultKind::ReplacedNode,
+    FaultKind::AddedNode,
+    FaultKind::RemovedNode,
+    FaultKind::SplitOverChange,
+    FaultKind::Majority,
+    FaultKind::SplitClients,
+    FaultKind::Delay,
+    FaultKind::PausedNode,
+];
+
 /// Every bug that is planted.
 pub const ALL: &[Mutant] = &[
     mutant(
@@ -315,6 +328,38 @@ pub const ALL: &[Mutant] = &[
         "answers-of-another-term",
         "replica/pending.rs",
         Planted::Replica(replica::Bug::AnswersOfAnotherTerm),
+    ),
+    // One side goes by the voters of before and the other by those of after, and neither by both.
+    rare(
+        "joint-state-skipped",
+        "replica/consensus/members.rs",
+        Planted::Replica(replica::Bug::JointStateSkipped),
+        CHANGES_AND_SPLITS,
+    ),
+    mutant(
+        "members-of-the-file",
+        "replica/replica.rs",
+        Planted::Replica(replica::Bug::MembersOfTheFile),
+    ),
+    mutant(
+        "beginning-is-served",
+        "replica/consensus/members.rs",
+        Planted::Replica(replica::Bug::BeginningIsServed),
+    ),
+    mutant(
+        "restore-keeps-tokens",
+        "replica/anew.rs",
+        Planted::Replica(replica::Bug::RestoreKeepsTokens),
+    ),
+    mutant(
+        "restore-opens-at-once",
+        "replica/anew.rs",
+        Planted::Replica(replica::Bug::RestoreOpensAtOnce),
+    ),
+    mutant(
+        "restore-keeps-sessions",
+        "core/table/anew.rs",
+        Planted::Core(core::Bug::NewBeginningKeepsSessions),
     ),
     mutant("no-sync", "wal/wal.rs", Planted::Wal(wal::Bug::NoSync)),
     mutant("hard-state-not-written", "wal/wal.rs", Planted::Wal(wal::Bug::HardStateNotWritten)),

@@ -1,11 +1,13 @@
 //! Writes the history of a run.
 
-use holdfast_core::{Batch, Command, LogIndex, LogicalTime, RequestId, SessionId};
+use std::collections::BTreeMap;
+
+use holdfast_core::{Batch, Command, LogIndex, LogicalTime, RequestId, SessionId, Span};
 use holdfast_replica::NodeId;
 
 use crate::history::{
-    ClientOperation, Happening, History, Input, LeaderSpan, Output, RealTime, Replicated,
-    StoreWrite, Violation,
+    Beginning, ClientOperation, Happening, History, Input, LeaderSpan, Output, RealTime,
+    Replicated, StoreWrite, Violation,
 };
 
 /// A leader that has committed nothing for longer than this is not known to have been able to.
@@ -14,6 +16,8 @@ const QUIET_MAX_US: u64 = 1_500_000;
 #[derive(Debug, Default)]
 pub(crate) struct Recorder {
     pub(crate) history: History,
+    /// Those of clusters that are no more.
+    pub(crate) epochs: Vec<History>,
     /// What the simulation itself finds wrong.
     pub(crate) violations: Vec<Violation>,
     /// The span that goes on, per node and term.
@@ -97,6 +101,26 @@ impl Recorder {
 
     pub(crate) fn violation(&mut self, checker: &'static str, what: String) {
         self.violations.push(Violation { checker, what });
+    }
+
+    /// The cluster is lost and another one takes its place. What has no answer may get one from the new one;
+    /// gives where each of these operations was, and is now.
+    pub(crate) fn begin_anew(&mut self, at: RealTime, closed_for: Span) -> BTreeMap<usize, usize> {
+        self.finish(at);
+        let before = std::mem::take(&mut self.history);
+        let open = before.operations.iter().enumerate();
+        let open = open.filter(|(_, operation)| operation.returned.is_none());
+        let mut moved = BTreeMap::new();
+        for (was, operation) in open {
+            moved.insert(was, self.history.operations.len());
+            self.history.operations.push(operation.clone());
+        }
+        self.history.beginning = Some(Beginning { at, closed_for });
+        self.history.slow.clone_from(&before.slow);
+        self.history.clocks.clone_from(&before.clocks);
+        self.history.rates_broken = before.rates_broken;
+        self.epochs.push(before);
+        moved
     }
 
     pub(crate) fn finish(&mut self, at: RealTime) {

@@ -8,6 +8,7 @@ use crate::check::{self, ExpiryBound, Promises};
 use crate::coverage::Coverage;
 use crate::fault::FaultKind;
 use crate::history::{History, RealTime, Violation};
+use crate::recorder::Recorder;
 use crate::world::World;
 
 /// What to do with a seed.
@@ -67,11 +68,12 @@ pub fn run_with(seed: u64, options: Options) -> RunReport {
     }
     world.recorder.finish(world.now);
     let mut violations = std::mem::take(&mut world.recorder.violations);
-    violations.extend(check::check_with(&world.recorder.history, &promises(&world)));
+    let promises = promises(&world);
+    let operations = judge(&mut world.recorder, &promises, &mut violations);
     RunReport {
         seed,
         simulated: Duration::from_micros(world.now.0),
-        operations: world.recorder.history.operations.len() as u64,
+        operations,
         faults: world.faults,
         trace_digest: world.trace.digest(),
         violations,
@@ -79,6 +81,26 @@ pub fn run_with(seed: u64, options: Options) -> RunReport {
         coverage: world.coverage,
         history: world.recorder.history,
     }
+}
+
+/// Runs the checkers over each cluster that there was. Gives the number of operations.
+fn judge(recorder: &mut Recorder, promises: &Promises, violations: &mut Vec<Violation>) -> u64 {
+    let mut count = 0;
+    let mut leftovers = Vec::new();
+    for epoch in recorder.epochs.iter_mut().chain([&mut recorder.history]) {
+        count += epoch.operations.iter().filter(|operation| operation.returned.is_some()).count();
+        if epoch.beginning.is_some() {
+            leftovers.push(check::restore::set_apart(epoch));
+        }
+        violations.extend(check::check_with(epoch, promises));
+    }
+    let unanswered = recorder.history.operations.iter();
+    count += unanswered.filter(|operation| operation.returned.is_none()).count();
+    let after = recorder.epochs.iter().skip(1).chain([&recorder.history]);
+    for ((before, after), leftovers) in recorder.epochs.iter().zip(after).zip(&leftovers) {
+        violations.extend(check::restore::check(before, after, leftovers));
+    }
+    count as u64
 }
 
 /// What this cluster promises, with its settings.

@@ -2,6 +2,7 @@
 //! end has to be done. Whatever waits, ends; the replicas agree; the cluster serves.
 
 use crate::history::RealTime;
+use crate::node::Node;
 use crate::world::World;
 
 const SECOND_US: u64 = 1_000_000;
@@ -24,8 +25,10 @@ impl World {
         }
         self.run_while(DRAINING_US, |world| !world.is_at_rest());
         self.check_that_nobody_waits();
-        self.run_while(AGREEING_US, |world| world.disagreement().is_some());
-        if let Some(what) = self.disagreement() {
+        self.run_while(AGREEING_US, |world| {
+            world.unfinished_change().is_some() || world.disagreement().is_some()
+        });
+        for what in self.unfinished_change().into_iter().chain(self.disagreement()) {
             self.recorder.violation("liveness", what);
         }
     }
@@ -51,8 +54,14 @@ impl World {
         }
     }
 
+    /// The nodes that are to agree.
+    fn members(&self) -> impl Iterator<Item = &Node> {
+        let members = &self.operator.members;
+        self.nodes.iter().filter(|node| !node.ruined && members.is_member(node.id))
+    }
+
     fn is_at_rest(&self) -> bool {
-        let waiting = self.nodes.iter().filter_map(|node| node.replica());
+        let waiting = self.members().filter_map(|node| node.replica());
         self.clients.iter().all(|client| client.is_at_rest())
             && waiting.map(|replica| replica.table().waiter_count()).all(|count| count == 0)
     }
@@ -64,22 +73,24 @@ impl World {
                 self.recorder.violation("liveness", what);
             }
         }
-        for node in &self.nodes {
-            let waiters = node.replica().map_or(0, |replica| replica.table().waiter_count());
-            if waiters > 0 {
-                let what = format!("node {} still has {waiters} waiters in its table", node.id);
-                self.recorder.violation("liveness", what);
-            }
+        let waiters = |node: &Node| node.replica().map_or(0, |at| at.table().waiter_count());
+        let waiters: Vec<_> = self.members().map(|node| (node.id, waiters(node))).collect();
+        for (node, waiters) in waiters.into_iter().filter(|(_, waiters)| *waiters > 0) {
+            let what = format!("node {node} still has {waiters} waiters in its table");
+            self.recorder.violation("liveness", what);
         }
     }
 
-    /// In what the replicas differ.
+    /// In what the replicas of members differ.
     fn disagreement(&self) -> Option<String> {
         let mut first = None;
-        for node in self.nodes.iter().filter(|node| !node.ruined) {
+        for node in self.members() {
             let Some(replica) = node.replica() else {
                 return Some(format!("node {} is down although nothing is wrong", node.id));
             };
+            if *replica.membership() != self.operator.members {
+                return Some(format!("node {} has other members", node.id));
+            }
             let here = (replica.applied_index(), replica.table().digest().0);
             let (there, expected) = *first.get_or_insert((node.id, here));
             if here != expected {

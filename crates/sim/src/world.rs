@@ -15,8 +15,10 @@ use crate::message::{Body, Message, Place, Request};
 use crate::names::Names;
 use crate::network::Network;
 use crate::node::{self, Incoming, Node, StartFailure};
+use crate::operator::Operator;
 use crate::plan::Plan;
 use crate::recorder::Recorder;
+use crate::restore::Backup;
 use crate::rng::Rng;
 use crate::run::Options;
 use crate::store::FencedStore;
@@ -24,7 +26,7 @@ use crate::trace::Trace;
 use crate::workload::CommandKind;
 
 /// A loop turn takes this long; what arrives meanwhile is taken in by the next one.
-const TURN_US: u64 = 8_000;
+const TURN_US: u64 = 10_000;
 
 #[derive(Debug)]
 pub(crate) struct World {
@@ -42,9 +44,15 @@ pub(crate) struct World {
     pub(crate) faults_begun: u64,
     pub(crate) faults: BTreeMap<FaultKind, u64>,
     pub(crate) active: Vec<ActiveFault>,
+    pub(crate) operator: Operator,
+    pub(crate) backup: Option<Backup>,
+    pub(crate) disaster_announced: bool,
+    /// Of the present cluster; those before it are lost.
+    pub(crate) first_node: usize,
     /// No more faults.
     pub(crate) settling: bool,
     store: FencedStore,
+    root: Rng,
     rng: Rng,
     /// When each node's loop turns next, and when it last did.
     wakes: Vec<Option<RealTime>>,
@@ -76,6 +84,13 @@ pub(crate) enum Due {
     Fault,
     FaultOver(u64),
     Repeat(u64),
+    Disaster,
+    Grow,
+    /// The operator asks for a change, for the so-manieth time.
+    Ask {
+        change: u64,
+        attempt: u64,
+    },
 }
 
 impl World {
@@ -97,9 +112,10 @@ impl World {
             let clock = LocalClock::new(rng.below(1 << 40), Plan::drift_ppm(&mut rng));
             let [plain, mixed, semaphores] = plan.names;
             let names = Names::new(index, plain, mixed, semaphores);
-            clients.push(Client::new(index, clock, rng, plan.settings.nodes, names));
+            let nodes = (0..plan.settings.nodes).collect();
+            clients.push(Client::new(index, clock, rng, nodes, names));
         }
-        let network = Network::new(root.fork(2), nodes.len(), clients.len(), plan.quality);
+        let network = Network::new(root.fork(2), clients.len(), plan.quality);
         let mut world = World {
             now: RealTime(0),
             agenda: Agenda::new(),
@@ -117,15 +133,31 @@ impl World {
             faults_begun: 0,
             faults: BTreeMap::new(),
             active: Vec::new(),
+            operator: Operator::new(plan.settings.nodes),
+            backup: None,
+            disaster_announced: false,
+            first_node: 0,
             settling: false,
             store: FencedStore::default(),
             rng: root.fork(4),
+            root,
             node_outputs: Vec::new(),
             client_outputs: Vec::new(),
             plan,
         };
         world.begin();
         world
+    }
+
+    /// A machine more, with nothing on its disk.
+    pub(crate) fn furnish_node(&mut self) -> usize {
+        let index = self.nodes.len();
+        let mut rng = self.root.fork(100 + index as u64);
+        let clock = LocalClock::new(rng.below(1 << 40), Plan::drift_ppm(&mut rng));
+        self.nodes.push(Node::new(index, self.plan.settings.clone(), clock, rng));
+        self.wakes.push(None);
+        self.turned.push(self.now);
+        index
     }
 
     fn begin(&mut self) {
@@ -209,6 +241,9 @@ impl World {
             Due::Fault => self.strike(),
             Due::FaultOver(number) => self.end_fault(number),
             Due::Repeat(number) => self.repeat(number),
+            Due::Disaster => self.disaster(),
+            Due::Grow => self.grow(),
+            Due::Ask { change, attempt } => self.ask_for_change(change, attempt),
         }
     }
 
@@ -305,9 +340,14 @@ impl World {
     }
 
     fn deliver(&mut self, from: Place, to: Place, message: Message) {
+        if matches!(from, Place::Node(node) if node < self.first_node) {
+            // What a cluster had said is lost with it; or else its answers would count as those of the next.
+            return;
+        }
         let passes = !self.network.is_cut(from, to);
         match (to, message) {
             (Place::Node(node), Message::Consensus { bytes, is_snapshot }) => {
+                let Place::Node(sender) = from else { return };
                 let arrives = passes && self.nodes[node].is_up();
                 self.trace.number(self.now.0 ^ (node as u64) << 56);
                 self.trace.bytes(&bytes);
@@ -315,11 +355,10 @@ impl World {
                     self.snapshot_sent(from, to, arrives);
                 }
                 if arrives {
-                    self.nodes[node].receive(Incoming::Consensus(bytes));
+                    let from = self.nodes[sender].id;
+                    self.nodes[node].receive(Incoming::Consensus { from, bytes });
                     self.wake(node, self.now);
-                } else if self.rng.percent(5)
-                    && let Place::Node(sender) = from
-                {
+                } else if self.rng.percent(5) {
                     let unreachable = Incoming::PeerUnreachable(self.nodes[node].id);
                     self.tell(sender, unreachable, 1_000);
                 }
@@ -462,6 +501,17 @@ impl World {
             node::Output::Leadership(leadership) => {
                 self.trace.line(now, || format!("node {id}: {leadership:?}"));
             }
+            node::Output::Members { index, members } => self.note_members(node, index, *members),
+            node::Output::Backup { at, file } => self.backup = Some(Backup { at, file }),
+            node::Output::ChangeEnded { number, answer } => self.change_ended(number, answer),
+            node::Output::FromRemoved(removed) => {
+                self.tell(index_of(removed), Incoming::Removed, 1_000);
+            }
+            node::Output::Removed => {
+                self.trace.line(now, || format!("node {id} was removed"));
+                self.nodes[node].stop();
+                self.nodes[node].ruined = true;
+            }
             node::Output::Stopped { why } => {
                 self.trace.line(now, || format!("node {id} stops: {why}"));
                 self.power_off_or_not(node);
@@ -520,5 +570,9 @@ impl World {
 }
 
 fn place_of(node: NodeId) -> Place {
-    Place::Node(node.0 as usize - 1)
+    Place::Node(index_of(node))
+}
+
+pub(crate) fn index_of(node: NodeId) -> usize {
+    node.0 as usize - 1
 }

@@ -45,7 +45,12 @@ impl LockTable {
     pub fn begin_anew(&mut self, beginning: NewBeginning) -> EndedByNewBeginning {
         let NewBeginning { token_floor, index, closed_for, by, reason } = beginning;
         let mut ended = EndedByNewBeginning { waits: self.waiter_count, ..Default::default() };
-        let sessions: Vec<SessionId> = self.sessions.keys().copied().collect();
+        #[cfg_attr(not(feature = "planted"), expect(unused_mut, reason = "only a bug changes it"))]
+        let mut sessions: Vec<SessionId> = self.sessions.keys().copied().collect();
+        #[cfg(feature = "planted")]
+        if crate::planted::Bug::NewBeginningKeepsSessions.is_active() {
+            sessions.clear();
+        }
         let mut events = Vec::new();
         for id in sessions {
             ended.sessions += 1;

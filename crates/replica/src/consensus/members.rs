@@ -80,7 +80,11 @@ impl Consensus {
     }
 
     fn apply_change(&mut self, bytes: &[u8]) -> Result<Content, String> {
-        let change = ConfChangeV2::parse_from_bytes(bytes).map_err(|error| error.to_string())?;
+        #[cfg_attr(not(feature = "planted"), expect(unused_mut, reason = "only a bug changes it"))]
+        let mut change =
+            ConfChangeV2::parse_from_bytes(bytes).map_err(|error| error.to_string())?;
+        #[cfg(feature = "planted")]
+        self.apply_without_joint_state(&mut change)?;
         let state = self.raft.apply_conf_change(&change).map_err(|error| error.to_string())?;
         let configuration = from_conf_state(&state);
         if !state.learners_next.is_empty() || !configuration.is_sound() {
@@ -96,9 +100,28 @@ impl Consensus {
         Ok(Content::Change { configuration, context: change.context })
     }
 
+    /// All steps but the last, one after the other; the last is left in the change.
+    #[cfg(feature = "planted")]
+    fn apply_without_joint_state(&mut self, change: &mut ConfChangeV2) -> Result<(), String> {
+        if !crate::planted::Bug::JointStateSkipped.is_active() || change.changes.is_empty() {
+            return Ok(());
+        }
+        change.set_transition(ConfChangeTransition::Auto);
+        while change.changes.len() > 1 {
+            let mut first = ConfChangeV2::default();
+            first.mut_changes().push(change.mut_changes().remove(0));
+            self.raft.apply_conf_change(&first).map_err(|error| error.to_string())?;
+        }
+        Ok(())
+    }
+
     /// Nobody is caught up from the first entry on any more: the log does not say who the first members
     /// were, a snapshot does.
     pub(crate) fn forget_the_beginning(&mut self) {
+        #[cfg(feature = "planted")]
+        if crate::planted::Bug::BeginningIsServed.is_active() {
+            return;
+        }
         self.raft.mut_store().log.compact(1);
     }
 }

@@ -25,6 +25,8 @@ const LAG_MAX: u64 = 1_000;
 #[derive(Debug, Default)]
 pub(super) struct Care {
     introduced: BTreeMap<NodeId, Introduction>,
+    /// All of that is in the log; so it need not be looked through in every turn.
+    is_written_down: bool,
     /// What consensus has counted, and when each node was last heard of in it.
     ticks: u64,
     heard_at: BTreeMap<NodeId, u64>,
@@ -45,6 +47,13 @@ struct Introduction {
 struct PendingChange {
     ticket: Ticket,
     index: u64,
+}
+
+impl Care {
+    /// No change waits for its turn.
+    pub(super) fn is_asked_nothing(&self) -> bool {
+        self.queued.is_empty()
+    }
 }
 
 /// Why leadership is not handed over.
@@ -77,6 +86,7 @@ impl Replica {
     /// What is known of a node from elsewhere: a file, or (`in_its_own_words`) the node itself. A leader
     /// writes down what the log does not say yet.
     pub fn introduce(&mut self, node: NodeId, member: Member, in_its_own_words: bool) {
+        self.care.is_written_down = false;
         let introduced = &mut self.care.introduced;
         if introduced.contains_key(&node) || introduced.len() < INTRODUCED_MAX {
             let known = introduced.entry(node).or_insert_with(|| Introduction {
@@ -134,7 +144,7 @@ impl Replica {
         if !self.consensus.leads_surely() || self.consensus.is_handing_over() {
             return;
         }
-        if self.care.noting.is_none() {
+        if self.care.noting.is_none() && !self.care.is_written_down {
             self.write_down();
         }
         // What is known is written down before anything is changed.
@@ -158,6 +168,7 @@ impl Replica {
         };
         let members: Vec<_> = self.membership.members.iter().filter_map(news).collect();
         if cluster.is_none() && members.is_empty() {
+            self.care.is_written_down = true;
             return;
         }
         let note = Note { cluster, members };
@@ -305,6 +316,7 @@ impl Replica {
     }
 
     pub(super) fn membership_changed(&mut self) {
+        self.care.is_written_down = false;
         self.care.heard_at.retain(|node, _| self.membership.is_member(*node));
         self.effects.push(Effect::MembershipChanged(self.membership.clone()));
     }

@@ -16,11 +16,11 @@ use holdfast_core::{EndReason, Event, FenceToken, LockName, Outcome, RequestId, 
 
 use super::evidence::Evidence;
 use super::words::{At, Findings, Who};
-use crate::history::{History, Output, RealTime, Violation};
+use crate::history::{History, Output, RealTime, StoreWrite, Violation};
 
 pub fn check(history: &Evidence<'_>) -> Vec<Violation> {
     let mut findings = Findings::of("fence");
-    check_store(history, &mut findings);
+    check_store(&history.writes, &mut findings);
     if !history.replicated.is_empty() {
         check_leases(history, &mut findings);
     }
@@ -28,9 +28,12 @@ pub fn check(history: &Evidence<'_>) -> Vec<Violation> {
 }
 
 /// The store compares with the highest token that it has seen: does its record say the same?
-fn check_store(history: &History, findings: &mut Findings) {
+pub(super) fn check_store<'a>(
+    writes: impl IntoIterator<Item = &'a StoreWrite>,
+    findings: &mut Findings,
+) {
     let mut highest: BTreeMap<&LockName, FenceToken> = BTreeMap::new();
-    for write in &history.writes {
+    for write in writes {
         let seen = highest.entry(&write.name).or_insert(FenceToken(0));
         let must_accept = write.token >= *seen;
         if write.accepted != must_accept {

@@ -50,10 +50,10 @@ impl Client {
                 let wait = Span::from_ms(self.rng.between(1_000, 30_000));
                 Choice::AcquireAndCancel(self.acquire(session, wait))
             }
-            78..86 => Choice::Ask(Ask::Status { name: self.names.any(&mut self.rng) }),
-            86..90 => self.convert(session),
-            90..91 => self.proclaim(session),
-            91..93 => self.transfer(session),
+            78..84 => Choice::Ask(Ask::Status { name: self.names.any(&mut self.rng) }),
+            84..88 => self.convert(session),
+            88..90 => self.proclaim(session),
+            90..93 => self.transfer(session),
             93..96 => self.intervene(),
             96..97 => Choice::Ask(Ask::Close),
             // Its process was started anew and knows nothing of it.

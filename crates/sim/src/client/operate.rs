@@ -46,7 +46,7 @@ impl Client {
                 Action::Freeze { prefix: Names::any_prefix(rng).into(), ttl }
             }
             60..75 => Action::Thaw { prefix: Names::any_prefix(rng).into() },
-            75..92 => {
+            75..88 => {
                 let Some(name) = rng.pick(&self.names.semaphores).cloned() else {
                     return Choice::Nothing;
                 };

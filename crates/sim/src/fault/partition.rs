@@ -5,27 +5,29 @@ use crate::network::Cut;
 use crate::rng::Rng;
 
 /// Both directions between every one of these and every one of those.
-pub(super) fn between(these: &[Place], those: &[Place]) -> Vec<Cut> {
+pub(crate) fn between(these: &[Place], those: &[Place]) -> Vec<Cut> {
     let pairs = these.iter().flat_map(|a| those.iter().map(|b| (*a, *b)));
     pairs.flat_map(|(a, b)| [(a, b), (b, a)]).collect()
 }
 
-fn nodes(count: usize) -> Vec<Place> {
-    (0..count).map(Place::Node).collect()
+fn places(nodes: &[usize]) -> Vec<Place> {
+    nodes.iter().copied().map(Place::Node).collect()
 }
 
-pub(super) fn isolated(node: usize, count: usize) -> Vec<Cut> {
-    let others: Vec<Place> =
-        nodes(count).into_iter().filter(|place| *place != Place::Node(node)).collect();
-    between(&[Place::Node(node)], &others)
+fn all_but(node: usize, nodes: &[usize]) -> Vec<Place> {
+    let others = nodes.iter().copied().filter(|other| *other != node);
+    others.map(Place::Node).collect()
+}
+
+pub(super) fn isolated(node: usize, nodes: &[usize]) -> Vec<Cut> {
+    between(&[Place::Node(node)], &all_but(node, nodes))
 }
 
 /// A minority on one side; `member` belongs to it, or is sure not to.
-pub(super) fn minority(member: usize, inside: bool, count: usize, rng: &mut Rng) -> Vec<Cut> {
-    let mut others: Vec<Place> =
-        nodes(count).into_iter().filter(|place| *place != Place::Node(member)).collect();
+pub(super) fn minority(member: usize, inside: bool, nodes: &[usize], rng: &mut Rng) -> Vec<Cut> {
+    let mut others = all_but(member, nodes);
     rng.shuffle(&mut others);
-    let mut small = others.split_off(others.len() - (count - 1) / 2);
+    let mut small = others.split_off(others.len() - others.len() / 2);
     if inside {
         others.extend(small.pop());
         small.push(Place::Node(member));
@@ -37,11 +39,15 @@ pub(super) fn minority(member: usize, inside: bool, count: usize, rng: &mut Rng)
 
 /// A minority with the member in it, and a few clients that reach nobody else; the rest of the clients
 /// reach only the rest of the nodes.
-pub(super) fn with_clients(member: usize, count: usize, clients: usize, rng: &mut Rng) -> Vec<Cut> {
-    let mut those = nodes(count);
-    those.swap_remove(member);
+pub(super) fn with_clients(
+    member: usize,
+    nodes: &[usize],
+    clients: usize,
+    rng: &mut Rng,
+) -> Vec<Cut> {
+    let mut those = all_but(member, nodes);
     rng.shuffle(&mut those);
-    let mut these = those.split_off(those.len() + 1 - (count - 1) / 2);
+    let mut these = those.split_off(those.len() + 1 - (those.len() / 2).max(1));
     these.push(Place::Node(member));
     let mut with_those: Vec<Place> = (0..clients).map(Place::Client).collect();
     rng.shuffle(&mut with_those);
@@ -52,12 +58,14 @@ pub(super) fn with_clients(member: usize, count: usize, clients: usize, rng: &mu
     cuts
 }
 
-/// Each node hears only the two beside it. With three nodes all would, so there one link is cut.
-pub(super) fn ring(count: usize, rng: &mut Rng) -> Vec<Cut> {
-    let mut order = nodes(count);
+/// Each node hears only the two beside it. With three nodes or fewer all would, so there one link is cut.
+pub(super) fn ring(nodes: &[usize], rng: &mut Rng) -> Vec<Cut> {
+    let mut order = places(nodes);
+    let count = order.len();
     rng.shuffle(&mut order);
-    if count == 3 {
-        return between(&order[..1], &order[1..2]);
+    if count <= 3 {
+        let (first, others) = order.split_at(count.min(1));
+        return between(first, &others[..others.len().min(1)]);
     }
     let mut cuts = Vec::new();
     for a in 0..count {
@@ -71,27 +79,28 @@ pub(super) fn ring(count: usize, rng: &mut Rng) -> Vec<Cut> {
 }
 
 /// Two halves that only one node can hear both of.
-pub(super) fn bridge(count: usize, rng: &mut Rng) -> Vec<Cut> {
-    let mut order = nodes(count);
+pub(super) fn bridge(nodes: &[usize], rng: &mut Rng) -> Vec<Cut> {
+    let mut order = places(nodes);
     rng.shuffle(&mut order);
-    let (left, right) = order[1..].split_at((count - 1) / 2);
+    order.pop();
+    let (left, right) = order.split_at(order.len() / 2);
     between(left, right)
 }
 
 /// The node is not heard, or hears nothing.
-pub(super) fn one_way(node: usize, count: usize, hears: bool) -> Vec<Cut> {
-    let node_place = Place::Node(node);
-    let others = nodes(count).into_iter().filter(|place| *place != node_place);
-    others.map(|other| if hears { (node_place, other) } else { (other, node_place) }).collect()
+pub(super) fn one_way(node: usize, nodes: &[usize], hears: bool) -> Vec<Cut> {
+    let here = Place::Node(node);
+    let others = all_but(node, nodes).into_iter();
+    others.map(|other| if hears { (here, other) } else { (other, here) }).collect()
 }
 
-pub(super) fn clients(count: usize, clients: usize, rng: &mut Rng) -> Vec<Cut> {
+pub(super) fn clients(nodes: &[usize], clients: usize, rng: &mut Rng) -> Vec<Cut> {
     let mut these: Vec<Place> = (0..clients).map(Place::Client).collect();
     rng.shuffle(&mut these);
     these.truncate(1 + rng.index(clients));
-    let mut those = nodes(count);
+    let mut those = places(nodes);
     rng.shuffle(&mut those);
-    those.truncate(1 + rng.index(count));
+    those.truncate(1 + rng.index(nodes.len()));
     between(&these, &those)
 }
 
@@ -105,16 +114,18 @@ mod tests {
             let mut rng = Rng::new(seed);
             for (count, small) in [(3, 1), (5, 2)] {
                 let cut_off = |inside| {
-                    let cuts = minority(0, inside, count, &mut Rng::new(seed));
+                    let nodes: Vec<usize> = (0..count).collect();
+                    let cuts = minority(0, inside, &nodes, &mut Rng::new(seed));
                     cuts.iter().filter(|(from, _)| *from == Place::Node(0)).count()
                 };
                 assert_eq!(cut_off(true), count - small);
                 assert_eq!(cut_off(false), small);
             }
             // 2 x 3 links between nodes, 2 x 4 and 3 x 4 to clients; each in both directions.
-            assert_eq!(with_clients(3, 5, 8, &mut rng).len(), 2 * (6 + 8 + 12));
-            assert_eq!(ring(5, &mut rng).len(), 10);
-            assert_eq!(bridge(5, &mut rng).len(), 8);
+            let five = [0, 1, 2, 3, 4];
+            assert_eq!(with_clients(3, &five, 8, &mut rng).len(), 2 * (6 + 8 + 12));
+            assert_eq!(ring(&five, &mut rng).len(), 10);
+            assert_eq!(bridge(&five, &mut rng).len(), 8);
         }
     }
 }

@@ -1,5 +1,7 @@
 //! How each fault is done and undone.
 
+use holdfast_replica::NodeId;
+
 use super::{ActiveFault, FaultKind, Undo, partition};
 use crate::history::{RealTime, SlowSpan};
 use crate::network::{Cut, Quality};
@@ -20,14 +22,18 @@ impl World {
         self.agenda.plan(RealTime(self.now.0 + pause), Due::Fault);
     }
 
-    fn begin_fault(&mut self, kind: FaultKind) {
+    pub(crate) fn begin_fault(&mut self, kind: FaultKind) {
         let number = self.faults_begun + 1;
         let Some(undo) = self.do_fault(kind, number) else { return };
         self.faults_begun = number;
         *self.faults.entry(kind).or_default() += 1;
         self.trace.number(kind as u64);
         self.trace.line(self.now, || format!("fault {number} {}: {undo:?}", kind.name()));
-        let length = self.fault_rng.between(SECOND_US, self.plan.fault_length_us);
+        let mut length = self.fault_rng.between(SECOND_US, self.plan.fault_length_us);
+        if matches!(kind, FaultKind::WipedDisk | FaultKind::Corruption) {
+            // Nothing mends these; somebody has to replace the node.
+            length += 60 * SECOND_US;
+        }
         if let Undo::StopFlapping { .. } | Undo::StopCrashing(_) | Undo::StopTransfers = undo {
             self.agenda.plan(RealTime(self.now.0 + SECOND_US), Due::Repeat(number));
         }
@@ -37,45 +43,45 @@ impl World {
 
     /// None if it cannot be done now.
     fn do_fault(&mut self, kind: FaultKind, number: u64) -> Option<Undo> {
-        let count = self.nodes.len();
+        let nodes = &self.present()[..];
         let node = self.any_node();
         let client = self.fault_rng.index(self.clients.len());
         let rng = &mut self.fault_rng;
         Some(match kind {
-            FaultKind::IsolatedNode => self.cut(partition::isolated(node, count)),
+            FaultKind::IsolatedNode => self.cut(partition::isolated(node, nodes)),
             FaultKind::Minority => {
-                let cuts = partition::minority(node, false, count, rng);
+                let cuts = partition::minority(node, false, nodes, rng);
                 self.cut(cuts)
             }
             FaultKind::Majority => {
-                let cuts = partition::minority(node, true, count, rng);
+                let cuts = partition::minority(node, true, nodes, rng);
                 self.cut(cuts)
             }
             FaultKind::SplitClients => {
                 let clients = self.clients.len();
                 let leader = self.leader().unwrap_or(node);
-                let cuts = partition::with_clients(leader, count, clients, &mut self.fault_rng);
+                let cuts = partition::with_clients(leader, nodes, clients, &mut self.fault_rng);
                 self.cut(cuts)
             }
             FaultKind::Ring => {
-                let cuts = partition::ring(count, rng);
+                let cuts = partition::ring(nodes, rng);
                 self.cut(cuts)
             }
             FaultKind::Bridge => {
-                let cuts = partition::bridge(count, rng);
+                let cuts = partition::bridge(nodes, rng);
                 self.cut(cuts)
             }
             FaultKind::OneWay => {
                 let hears = rng.percent(50);
-                self.cut(partition::one_way(node, count, hears))
+                self.cut(partition::one_way(node, nodes, hears))
             }
             FaultKind::Flapping => {
-                let cuts = partition::isolated(node, count);
+                let cuts = partition::isolated(node, nodes);
                 self.network.cut(&cuts);
                 Undo::StopFlapping { cuts, is_cut: true }
             }
             FaultKind::ClientsCutOff => {
-                let cuts = partition::clients(count, self.clients.len(), rng);
+                let cuts = partition::clients(nodes, self.clients.len(), rng);
                 self.cut(cuts)
             }
             FaultKind::Loss | FaultKind::Delay | FaultKind::Duplication => {
@@ -87,7 +93,8 @@ impl World {
                 Undo::Restart(vec![node])
             }
             FaultKind::PowerCut => {
-                let up: Vec<usize> = (0..count).filter(|node| self.nodes[*node].is_up()).collect();
+                let is_up = |node: &usize| self.nodes[*node].is_up();
+                let up: Vec<usize> = (0..self.nodes.len()).filter(is_up).collect();
                 for node in &up {
                     self.crash(*node)?;
                     // They come back one by one, while the fault still counts as going on.
@@ -146,10 +153,17 @@ impl World {
                 Undo::ReplaceClient(client)
             }
             FaultKind::LeaderTransfer => {
-                let leader = self.leader()?;
-                self.tell(leader, Incoming::TransferLeadership, 0);
+                self.transfer_leadership()?;
                 if self.fault_rng.percent(50) { Undo::Nothing } else { Undo::StopTransfers }
             }
+            FaultKind::AddedNode => self.add_or_promote()?,
+            FaultKind::RemovedNode => self.remove_node()?,
+            FaultKind::ReplacedNode => self.replace_node()?,
+            FaultKind::SplitOverChange => {
+                let cuts = self.around_news()?;
+                self.cut(cuts)
+            }
+            FaultKind::Restore => self.announce_disaster()?,
             FaultKind::StoppedClock if rng.percent(30) => {
                 self.clients[client].stop_clock(self.now);
                 Undo::StartClientClock(client)
@@ -177,8 +191,20 @@ impl World {
 
     /// The leader more often than chance would have it.
     fn any_node(&mut self) -> usize {
-        let any = self.fault_rng.index(self.nodes.len());
+        let present = self.present();
+        let any = present[self.fault_rng.index(present.len())];
         if self.fault_rng.percent(40) { self.leader().unwrap_or(any) } else { any }
+    }
+
+    /// To somebody, or to whoever is the best.
+    fn transfer_leadership(&mut self) -> Option<()> {
+        let leader = self.leader()?;
+        let voters: Vec<NodeId> =
+            self.operator.members.configuration.voters.iter().copied().collect();
+        let to = self.fault_rng.pick(&voters).copied();
+        let to = if self.fault_rng.percent(50) { to } else { None };
+        self.tell(leader, Incoming::TransferLeadership(to), 0);
+        Some(())
     }
 
     fn up(&mut self, node: usize) -> Option<&mut crate::node::Node> {
@@ -213,15 +239,18 @@ impl World {
         self.agenda.plan(RealTime(self.now.0 + after), Due::Restart(node));
     }
 
-    /// At most a minority is lost for ever, and that seldom.
-    fn may_ruin(&mut self, percent: u64) -> bool {
-        let ruined = self.nodes.iter().filter(|node| node.ruined).count();
-        ruined < (self.nodes.len() - 1) / 2 && self.fault_rng.percent(percent)
+    /// At most a minority is lost for ever, until others have taken their places. Not while the members change: the operator would
+    /// have reckoned with this node.
+    fn may_ruin(&mut self, node: usize, percent: u64) -> bool {
+        let voters = &self.operator.members.configuration.voters;
+        let lost = voters.iter().filter(|voter| self.is_lost(**voter)).count();
+        let is_spare = !voters.contains(&self.nodes[node].id) || lost < (voters.len() - 1) / 2;
+        is_spare && self.members_are_settled() && self.fault_rng.percent(percent)
     }
 
     /// The node comes back as another one or not at all. That its peers see to that is not simulated.
     fn wipe(&mut self, node: usize) -> Option<Undo> {
-        if !self.may_ruin(40) {
+        if !self.may_ruin(node, 80) {
             return None;
         }
         self.up(node)?.wipe();
@@ -241,7 +270,7 @@ impl World {
                 self.recorder.violation("disk", what);
             }
         }
-        if !self.may_ruin(20) {
+        if !self.may_ruin(node, 60) {
             return None;
         }
         let file = self.up(node)?.corrupt()?;
@@ -357,9 +386,7 @@ impl World {
                 self.fault_rng.between(50_000, 2 * SECOND_US)
             }
             Undo::StopTransfers => {
-                if let Some(leader) = self.leader() {
-                    self.tell(leader, Incoming::TransferLeadership, 0);
-                }
+                self.transfer_leadership();
                 self.fault_rng.between(200_000, 2 * SECOND_US)
             }
             _ => return,

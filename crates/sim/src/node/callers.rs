@@ -19,8 +19,25 @@ pub(super) struct Callers {
 
 #[derive(Debug)]
 enum Caller {
-    Call { reply_to: ReplyTo, wait: Option<Wait> },
-    Read { reply_to: ReplyTo, name: LockName },
+    Call {
+        reply_to: ReplyTo,
+        wait: Option<Wait>,
+    },
+    Read {
+        reply_to: ReplyTo,
+        name: LockName,
+    },
+    /// An operator's, under this number.
+    Change(u64),
+    /// Somebody who wants a backup.
+    Backup,
+}
+
+/// Who is told that this node cannot say.
+#[derive(Debug)]
+pub(super) enum Failed {
+    Call(Box<Answer>),
+    Change(u64),
 }
 
 impl Callers {
@@ -36,6 +53,18 @@ impl Callers {
 
     pub(super) fn read(&mut self, reply_to: ReplyTo, name: LockName) -> Ticket {
         self.ticket(Caller::Read { reply_to, name })
+    }
+
+    pub(super) fn change(&mut self, number: u64) -> Ticket {
+        self.ticket(Caller::Change(number))
+    }
+
+    pub(super) fn backup(&mut self) -> Ticket {
+        self.ticket(Caller::Backup)
+    }
+
+    pub(super) fn is_backup(&self, ticket: Ticket) -> bool {
+        matches!(self.under_way.get(&ticket), Some(Caller::Backup))
     }
 
     fn ticket(&mut self, caller: Caller) -> Ticket {
@@ -77,17 +106,30 @@ impl Callers {
         Some(Box::new(Answer { reply_to, what: Told::Outcome { at, outcome } }))
     }
 
-    pub(super) fn fail(&mut self, ticket: Ticket, refusal: Refusal) -> Option<Box<Answer>> {
-        let (Caller::Call { reply_to, .. } | Caller::Read { reply_to, .. }) =
-            self.under_way.remove(&ticket)?;
-        Some(Box::new(Answer { reply_to, what: Told::Refused(refusal) }))
+    pub(super) fn fail(&mut self, ticket: Ticket, refusal: Refusal) -> Option<Failed> {
+        Some(match self.under_way.remove(&ticket)? {
+            Caller::Call { reply_to, .. } | Caller::Read { reply_to, .. } => {
+                let what = Told::Refused(refusal);
+                Failed::Call(Box::new(Answer { reply_to, what }))
+            }
+            Caller::Change(number) => Failed::Change(number),
+            Caller::Backup => return None,
+        })
+    }
+
+    /// The number of a change that has ended.
+    pub(super) fn take_change(&mut self, ticket: Ticket) -> Option<u64> {
+        match self.under_way.remove(&ticket)? {
+            Caller::Change(number) => Some(number),
+            Caller::Call { .. } | Caller::Read { .. } | Caller::Backup => None,
+        }
     }
 
     /// The table may be looked at for this read.
     pub(super) fn take_read(&mut self, ticket: Ticket) -> Option<(ReplyTo, LockName)> {
         match self.under_way.remove(&ticket)? {
             Caller::Read { reply_to, name } => Some((reply_to, name)),
-            Caller::Call { .. } => None,
+            Caller::Call { .. } | Caller::Change(_) | Caller::Backup => None,
         }
     }
 

@@ -97,6 +97,20 @@ impl Log {
     }
 }
 
+/// What `snapshot restore` writes.
+pub(super) fn furnish(
+    disk: &SimDisk,
+    segment_bytes: u64,
+    state: &SnapshotFile,
+) -> Result<(), String> {
+    let (mut wal, _) =
+        Wal::open(disk.clone(), Options { segment_bytes }).map_err(|error| error.to_string())?;
+    wal.install_snapshot(GROUP.0, &to_wal_snapshot(state)).map_err(|error| error.to_string())?;
+    let (term, commit) = (state.term, state.index);
+    wal.set_hard_state(GROUP.0, holdfast_wal::HardState { term, vote: 0, commit });
+    wal.commit().map_err(|error| error.to_string())
+}
+
 impl From<WriteError> for PersistError {
     fn from(error: WriteError) -> PersistError {
         match error {

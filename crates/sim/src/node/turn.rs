@@ -11,10 +11,11 @@
 use std::collections::VecDeque;
 
 use holdfast_core::{Command, Event, LogIndex};
-use holdfast_replica::{Effect, Ticket, Turn, Unavailable};
+use holdfast_replica::{Effect, NodeId, Ticket, Turn, Unavailable};
 
+use super::callers::Failed;
 use super::log::{HalfTurn, PersistError};
-use super::{CrashPoint, Incoming, Node, Output, Running};
+use super::{CrashPoint, Incoming, Node, Output, Running, member};
 use crate::history::RealTime;
 use crate::message::{Answer, Body, Notice, Refusal, Request, Told, session_of};
 
@@ -46,9 +47,14 @@ impl Node {
         } else if running.out_of_space {
             self.refuse_for_want_of_space(&mut running, outputs);
         }
-        if !running.gone && self.go_on(&mut running, half, now, outputs) {
-            self.running = Some(running);
+        if running.gone || !self.go_on(&mut running, half, now, outputs) {
+            return;
         }
+        if running.removed && running.half.is_none() {
+            outputs.push(Output::Removed);
+            return;
+        }
+        self.running = Some(running);
     }
 
     /// Both halves, again and again until there is nothing left to do. False if the process is gone.
@@ -138,13 +144,7 @@ impl Node {
     fn take_input(&mut self, running: &mut Running, outputs: &mut Vec<Output>) {
         while let Some(incoming) = self.inbox.pop_front() {
             match incoming {
-                Incoming::Consensus(bytes) => {
-                    if let Err(error) = running.replica.handle_message(&bytes) {
-                        // Honest members send nothing that a replica has to refuse, however late it comes.
-                        let what = format!("refuses a message of a peer: {error}");
-                        outputs.push(Output::Broken { what });
-                    }
-                }
+                Incoming::Consensus { from, bytes } => running.hear(from, &bytes, outputs),
                 Incoming::PeerUnreachable(node) => running.replica.handle_peer_unreachable(node),
                 Incoming::SnapshotSent { to, delivered } => {
                     running.replica.handle_snapshot_sent(to, delivered);
@@ -177,7 +177,20 @@ impl Node {
                     let command = Command::DetachStream { session, stream };
                     running.replica.handle_call(None, command);
                 }
-                Incoming::TransferLeadership => running.replica.transfer_leadership(),
+                Incoming::TransferLeadership(to) => {
+                    // It says why not, and whoever wants it asks again.
+                    let _ = running.replica.hand_over(to);
+                }
+                Incoming::Change { number, change } => {
+                    let ticket = running.callers.change(number);
+                    running.replica.propose_membership(ticket, change);
+                }
+                Incoming::Backup => running.replica.handle_read(running.callers.backup()),
+                Incoming::Removed => {
+                    outputs.push(Output::Removed);
+                    running.gone = true;
+                    return;
+                }
             }
         }
     }
@@ -224,11 +237,15 @@ impl Node {
                     outputs.push(Output::Answer(Box::new(Answer { reply_to, what })));
                 }
                 Incoming::SnapshotDue(_) => running.replica.handle_snapshot_failed(),
-                Incoming::Consensus(_) => {}
+                Incoming::Consensus { .. } | Incoming::Backup => {}
+                Incoming::Change { number, .. } => {
+                    outputs.push(Output::ChangeEnded { number, answer: None });
+                }
                 Incoming::SnapshotSent { .. }
                 | Incoming::PeerUnreachable(_)
                 | Incoming::StreamBroke(_)
-                | Incoming::TransferLeadership => deferred.push_back(incoming),
+                | Incoming::Removed
+                | Incoming::TransferLeadership(_) => deferred.push_back(incoming),
             }
         }
         self.inbox = deferred;
@@ -236,6 +253,25 @@ impl Node {
 }
 
 impl Running {
+    fn hear(&mut self, from: NodeId, bytes: &[u8], outputs: &mut Vec<Output>) {
+        let bit = 1 << (from.0 % u64::from(u64::BITS));
+        if self.met & bit == 0 {
+            self.met |= bit;
+            self.replica.introduce(from, member(from), true);
+        }
+        match self.replica.handle_message(bytes) {
+            Ok(()) => {}
+            Err(_) if self.replica.membership().was_removed(from) => {
+                outputs.push(Output::FromRemoved(from));
+            }
+            // Honest members send nothing that a replica has to refuse, however late it comes.
+            Err(error) => {
+                let what = format!("refuses a message of a peer: {error}");
+                outputs.push(Output::Broken { what });
+            }
+        }
+    }
+
     fn begin_turn(&mut self, outputs: &mut Vec<Output>) -> Option<HalfTurn> {
         let mut turn: Turn = self.replica.begin_turn()?;
         outputs.extend(std::mem::take(&mut turn.messages).into_iter().map(Output::Send));
@@ -290,7 +326,12 @@ impl Running {
                 outputs.extend(self.callers.answer(ticket, at, outcome).map(Output::Answer));
             }
             Effect::Failed { ticket, reason } => {
-                outputs.extend(self.callers.fail(ticket, refusal(reason)).map(Output::Answer));
+                outputs.extend(self.callers.fail(ticket, refusal(reason)).map(
+                    |failed| match failed {
+                        Failed::Call(answer) => Output::Answer(answer),
+                        Failed::Change(number) => Output::ChangeEnded { number, answer: None },
+                    },
+                ));
             }
             Effect::Read { ticket } => self.serve_read(ticket, outputs),
             Effect::Happened { index, at, event } => {
@@ -308,15 +349,26 @@ impl Running {
                 }
                 outputs.push(Output::Leadership(leadership));
             }
-            // Nobody asks for one here.
-            Effect::BackupMade { .. } => {}
+            Effect::BackupMade { at, file, .. } => outputs.push(Output::Backup { at, file }),
             Effect::SaveSnapshot(file) => outputs.push(Output::SnapshotToSave(file)),
-            // The simulated clusters keep their members.
-            Effect::ChangeEnded { .. } | Effect::MembershipChanged(_) => {}
+            Effect::ChangeEnded { ticket, result } => {
+                let number = self.callers.take_change(ticket);
+                outputs.extend(
+                    number.map(|number| Output::ChangeEnded { number, answer: Some(result) }),
+                );
+            }
+            Effect::MembershipChanged(members) => {
+                self.removed |= members.was_removed(self.id);
+                let index = LogIndex(self.replica.applied_index());
+                outputs.push(Output::Members { index, members: Box::new(members) });
+            }
         }
     }
 
     fn serve_read(&mut self, ticket: Ticket, outputs: &mut Vec<Output>) {
+        if self.callers.is_backup(ticket) {
+            return self.replica.handle_backup(ticket);
+        }
         let Some((reply_to, name)) = self.callers.take_read(ticket) else { return };
         let status = self.replica.table().status(&name, WAITERS_TOLD);
         let holder =

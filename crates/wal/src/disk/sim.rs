@@ -93,7 +93,8 @@ struct Inode {
     name: String,
     seen: Vec<u8>,
     durable: Vec<u8>,
-    dirty: BTreeSet<u64>,
+    /// Blocks, in order and each once.
+    dirty: Vec<u64>,
 }
 
 #[derive(Clone, Debug)]
@@ -245,14 +246,9 @@ impl Inode {
             if !keep(&Unsynced::Block { file: self.name.clone(), number: *number }) {
                 continue;
             }
-            copy_block(&self.seen, &mut content, *number);
+            copy_blocks(&self.seen, &mut content, *number, 1);
         }
-        Inode {
-            name: String::new(),
-            seen: content.clone(),
-            durable: content,
-            dirty: BTreeSet::new(),
-        }
+        Inode { name: String::new(), seen: content.clone(), durable: content, dirty: Vec::new() }
     }
 
     fn write(&mut self, offset: usize, bytes: &[u8]) {
@@ -260,33 +256,39 @@ impl Inode {
             return;
         }
         let end = offset + bytes.len();
-        if self.seen.len() < end {
-            self.seen.resize(end, 0);
-        }
-        self.seen[offset..end].copy_from_slice(bytes);
+        put(&mut self.seen, offset, bytes);
         let blocks = (offset / BLOCK_BYTES) as u64..=((end - 1) / BLOCK_BYTES) as u64;
-        if self.dirty.is_empty() {
-            // Much faster for a whole segment of zeros than block by block.
-            self.dirty = blocks.collect();
-        } else {
-            self.dirty.extend(blocks);
+        let is_in_order = self.dirty.last().is_none_or(|last| last < blocks.start());
+        self.dirty.extend(blocks);
+        if !is_in_order {
+            self.dirty.sort_unstable();
+            self.dirty.dedup();
         }
     }
 
     fn sync(&mut self) {
-        for number in std::mem::take(&mut self.dirty) {
-            copy_block(&self.seen, &mut self.durable, number);
+        for run in self.dirty.chunk_by(|number, next| number + 1 == *next) {
+            copy_blocks(&self.seen, &mut self.durable, run[0], run.len());
         }
+        self.dirty.clear();
     }
 }
 
-fn copy_block(from: &[u8], to: &mut Vec<u8>, number: u64) {
-    let start = (number as usize * BLOCK_BYTES).min(from.len());
-    let end = (start + BLOCK_BYTES).min(from.len());
+fn copy_blocks(from: &[u8], to: &mut Vec<u8>, first: u64, count: usize) {
+    let start = (first as usize * BLOCK_BYTES).min(from.len());
+    let end = (start + count * BLOCK_BYTES).min(from.len());
+    put(to, start, &from[start..end]);
+}
+
+fn put(to: &mut Vec<u8>, offset: usize, bytes: &[u8]) {
+    let end = offset + bytes.len();
+    if offset == to.len() {
+        return to.extend_from_slice(bytes);
+    }
     if to.len() < end {
         to.resize(end, 0);
     }
-    to[start..end].copy_from_slice(&from[start..end]);
+    to[offset..end].copy_from_slice(bytes);
 }
 
 impl State {

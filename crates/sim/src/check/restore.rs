@@ -1,0 +1,222 @@
+//! What holds over the gap between a cluster that was lost and the one that was restored from its backup:
+//! * every token of the new one is higher than all of the old one, those that no backup knew included;
+//! * no session lives on;
+//! * nothing is granted anew while a client of before may believe to hold it, as long as its TTL is covered by
+//!   the time for which everything is closed (the backup's longest, and half a minute at least);
+//! * the protected resource goes on to refuse what is older than what it has seen.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use holdfast_core::{Event, FenceToken, LockName, Outcome, SessionId};
+
+use super::fence;
+use super::words::{At, Findings, Which, Who};
+use crate::history::{ClientOperation, Happening, History, Input, Output, RealTime, StoreWrite};
+use crate::history::{Replicated, Violation};
+
+/// What the sessions of before still did in the new cluster; the rest of its history knows nothing of them.
+#[derive(Debug, Default)]
+pub struct Leftovers {
+    operations: Vec<ClientOperation>,
+    writes: Vec<StoreWrite>,
+}
+
+/// Takes out of a history that begins with a restore what belongs to sessions of before.
+pub fn set_apart(after: &mut History) -> Leftovers {
+    let opened: BTreeSet<SessionId> = events(after)
+        .filter_map(|(_, event)| match event {
+            Event::SessionOpened { session, .. } => Some(*session),
+            _ => None,
+        })
+        .collect();
+    let is_new = |operation: &ClientOperation| {
+        let of_nobody = matches!(operation.input, Input::Intervene(_) | Input::Status { .. });
+        let opens = matches!(operation.input, Input::OpenSession { .. });
+        of_nobody || opens || opened.contains(&operation.session)
+    };
+    let (kept, operations) = std::mem::take(&mut after.operations).into_iter().partition(is_new);
+    let (written, writes) = std::mem::take(&mut after.writes)
+        .into_iter()
+        .partition(|write: &StoreWrite| opened.contains(&write.session));
+    (after.operations, after.writes) = (kept, written);
+    Leftovers { operations, writes }
+}
+
+pub fn check(before: &History, after: &History, leftovers: &Leftovers) -> Vec<Violation> {
+    let mut findings = Findings::of("restore");
+    check_tokens(before, after, &mut findings);
+    check_sessions(leftovers, &mut findings);
+    check_belief(before, after, leftovers, &mut findings);
+    let mut writes: Vec<&StoreWrite> =
+        before.writes.iter().chain(&after.writes).chain(&leftovers.writes).collect();
+    writes.sort_by_key(|write| write.at);
+    fence::check_store(writes, &mut findings);
+    findings.into_violations()
+}
+
+fn check_tokens(before: &History, after: &History, findings: &mut Findings) {
+    let highest = grants_in(before).map(|(_, _, token)| token).max().unwrap_or(FenceToken(0));
+    let back = grants_in(after).find(|(_, _, token)| *token <= highest);
+    if let Some((record, name, token)) = back {
+        findings.add(format!(
+            "{name} was granted under {token} at index {} of the restored cluster; the one before had \
+             granted {highest}",
+            record.index.0
+        ));
+    }
+}
+
+fn check_sessions(leftovers: &Leftovers, findings: &mut Findings) {
+    for operation in &leftovers.operations {
+        if let Some((at, Output::Outcome(outcome))) = &operation.returned
+            && is_of_a_live_session(outcome)
+        {
+            findings.add(format!(
+                "{} was answered {outcome:?} at {} by the restored cluster, though its session was of the \
+                 one before",
+                Which(operation.session, operation.request),
+                At(*at)
+            ));
+        }
+    }
+}
+
+fn is_of_a_live_session(outcome: &Outcome) -> bool {
+    matches!(
+        outcome,
+        Outcome::SessionOpen { .. }
+            | Outcome::Touched { .. }
+            | Outcome::Granted(_)
+            | Outcome::GrantedAll(_)
+            | Outcome::Busy
+            | Outcome::Renewed { .. }
+            | Outcome::Proclaimed
+            | Outcome::Transferred { .. }
+    )
+}
+
+fn check_belief(before: &History, after: &History, leftovers: &Leftovers, findings: &mut Findings) {
+    let Some(beginning) = after.beginning else { return };
+    if after.rates_broken {
+        return;
+    }
+    let mut anew: BTreeMap<&LockName, RealTime> = BTreeMap::new();
+    for (record, name, _) in grants_in(after) {
+        anew.entry(name).or_insert(record.real);
+    }
+    let covered: BTreeSet<SessionId> = before
+        .operations
+        .iter()
+        .filter_map(|operation| match &operation.returned {
+            Some((_, Output::Outcome(Outcome::SessionOpen { ttl, .. })))
+                if *ttl <= beginning.closed_for =>
+            {
+                Some(operation.session)
+            }
+            _ => None,
+        })
+        .collect();
+    for write in leftovers.writes.iter().filter(|write| covered.contains(&write.session)) {
+        let Some(granted) = anew.get(&write.name) else { continue };
+        let leapt_us = after.clocks.leapt_us(beginning.at, *granted);
+        if !write.clock_stood_still && write.believed.0 > granted.0 + leapt_us {
+            findings.add(format!(
+                "{} believed in its lease of {} at {}; the restored cluster had granted it at {}",
+                Who(write.session),
+                write.name,
+                At(write.believed),
+                At(*granted)
+            ));
+        }
+    }
+}
+
+fn events(history: &History) -> impl Iterator<Item = (&Replicated, &Event)> {
+    history.replicated.iter().filter_map(|record| match &record.what {
+        Happening::Event(event) => Some((record, event)),
+        _ => None,
+    })
+}
+
+fn grants_in(history: &History) -> impl Iterator<Item = (&Replicated, &LockName, FenceToken)> {
+    events(history).filter_map(|(record, event)| match event {
+        Event::Granted { name, token, .. } | Event::Converted { name, token, .. } => {
+            Some((record, name, *token))
+        }
+        _ => None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::story::*;
+    use crate::history::Beginning;
+    use holdfast_core::Span;
+
+    /// Session 1 holds `a` until all is lost at 100 ms; everything is closed for a second.
+    fn stories() -> (Story, Story) {
+        let mut before = Story::default();
+        before.open(1, 1_000, 1_000, 0);
+        before.log(10, [granted("a", 1, 1, 7)]);
+        let mut after = Story::default();
+        let closed_for = Span::from_ms(1_000);
+        after.history.beginning = Some(Beginning { at: ms(100), closed_for });
+        (before, after)
+    }
+
+    fn found(before: &Story, mut after: Story) -> usize {
+        let leftovers = set_apart(&mut after.history);
+        check(&before.history, &after.history, &leftovers).len()
+    }
+
+    #[test]
+    fn higher_tokens_after_the_old_leases_are_fine() {
+        let (before, mut after) = stories();
+        after.write("a", 1, 7, 900, true);
+        after.log(1_200, [opened(2), granted("a", 2, 1, 8)]);
+        after.write("a", 2, 8, 1_300, true);
+        assert_eq!(found(&before, after), 0);
+    }
+
+    #[test]
+    fn a_token_that_was_granted_before_is_found() {
+        let (before, mut after) = stories();
+        after.log(1_200, [opened(2), granted("b", 2, 1, 7)]);
+        assert_eq!(found(&before, after), 1);
+    }
+
+    #[test]
+    fn a_grant_while_somebody_of_before_believes_is_found() {
+        let (before, mut after) = stories();
+        after.log(300, [opened(2), granted("a", 2, 1, 8)]);
+        after.write("a", 1, 7, 400, true);
+        assert_eq!(found(&before, after), 1);
+    }
+
+    #[test]
+    fn a_ttl_longer_than_everything_is_closed_has_only_its_token() {
+        let (mut before, mut after) = stories();
+        before.history.operations.clear();
+        before.open(1, 5_000, 5_000, 0);
+        after.log(1_200, [opened(2), granted("a", 2, 1, 8)]);
+        after.write("a", 1, 7, 1_300, true);
+        assert_eq!(found(&before, after), 0);
+    }
+
+    #[test]
+    fn a_store_that_forgets_what_it_saw_before_is_found() {
+        let (mut before, mut after) = stories();
+        before.write("a", 1, 7, 50, true);
+        after.log(1_200, [opened(2), granted("a", 2, 1, 8)]);
+        after.write("a", 2, 8, 1_300, false);
+        assert_eq!(found(&before, after), 1);
+    }
+
+    #[test]
+    fn a_session_that_lives_on_is_found() {
+        let (before, mut after) = stories();
+        after.acquire("a", 1, 2).from(1_400).until(1_500, grants("a", 8));
+        assert_eq!(found(&before, after), 1);
+    }
+}
