@@ -126,12 +126,12 @@ impl LockTable {
         {
             self.touch(session);
         }
-        if let Err(rejection) = command.check(&self.limits) {
-            return Outcome::Rejected(rejection);
-        }
         let in_tick = command == Command::Tick;
         self.endings_left = self.limits.expiries_per_tick_max;
-        let outcome = self.carry_out(command, events);
+        let outcome = match command.check(&self.limits) {
+            Ok(()) => self.carry_out(command, events),
+            Err(rejection) => Outcome::Rejected(rejection),
+        };
         self.promote_freed(in_tick, events);
         outcome
     }
@@ -210,6 +210,7 @@ impl LockTable {
     /// The session was heard of. One that has ended stays so.
     pub(crate) fn touch(&mut self, id: SessionId) {
         let Some(session) = self.sessions.get_mut(&id) else { return };
+        let was_due = session.deadline <= self.now;
         let deadline = self.now.after(session.ttl);
         #[cfg(feature = "planted")]
         if crate::planted::Bug::TouchNotIndexed.is_active() {
@@ -219,6 +220,9 @@ impl LockTable {
         session.deadline = deadline;
         session.graced = false;
         session.lingering = false;
+        if was_due {
+            self.resume_lines_of(id);
+        }
     }
 
     /// The hold that the sender of a request means.

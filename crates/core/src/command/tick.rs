@@ -74,9 +74,13 @@ impl LockTable {
             session.graced = false;
         }
         if !session.graced {
+            let was_due = session.deadline <= self.now;
             self.deadlines.replace(session.deadline, until, Due::Session(id));
             session.deadline = until;
             session.graced = true;
+            if was_due {
+                self.resume_lines_of(id);
+            }
         }
     }
 

@@ -36,13 +36,21 @@ impl LockTable {
     /// rather than granted a lock that the next tick would take away; what it held is freed as well.
     ///
     /// One command passes over a bounded number of those who are due. A line with more of them at its head
-    /// stops there: their deadlines are due, so the ticks that follow end them, and go on with the line.
+    /// stops there: their deadlines are due, so the ticks that follow end them, and go on with the line. If one
+    /// of them turns out to live, that goes on with it; see [`resume_lines_of`](LockTable::resume_lines_of).
     pub(crate) fn promote_freed(&mut self, in_tick: bool, events: &mut Vec<Event>) {
         while !self.freed.is_empty() {
             for name in core::mem::take(&mut self.freed) {
                 self.promote(&name, in_tick, events);
             }
         }
+    }
+
+    /// A session that was due lives after all. It may be first in lines that a tick has left for that.
+    pub(crate) fn resume_lines_of(&mut self, id: SessionId) {
+        let Some(session) = self.sessions.get(&id) else { return };
+        let places = session.waits.iter().flat_map(|(_, wait)| wait.places.as_slice());
+        self.freed.extend(places.map(|place| place.name.clone()));
     }
 
     fn promote(&mut self, name: &LockName, in_tick: bool, events: &mut Vec<Event>) {
