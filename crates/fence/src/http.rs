@@ -90,8 +90,9 @@ pub struct FenceLayer<S, B> {
 }
 
 impl<S: Store, B> FenceLayer<S, B> {
-    /// `resource` tells which lock protects what a request touches; the name may come from its path, never
-    /// from something else that the sender of the token chose. None: it passes without a token.
+    /// `resource` tells which lock protects what a request touches, from what decides what it touches: its
+    /// path, say, never a header that names the lock. None: it touches nothing that is fenced, and
+    /// passes without a token.
     pub fn new(
         store: S,
         resource: impl Fn(&Request<B>) -> Option<String> + Send + Sync + 'static,

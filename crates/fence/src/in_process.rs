@@ -58,8 +58,8 @@ impl HighWaterMarks {
         Ok(marks)
     }
 
-    /// Runs `write` if the claim passes, and lets nobody else at the resource meanwhile. It is told
-    /// nothing of another resource; do not call `write` for the same resource from within.
+    /// Runs `write` if the claim passes, and lets nobody else at the resource meanwhile. It must not
+    /// call this for the same resource again: it would wait for itself.
     ///
     /// The mark is raised before `write` runs, and stays raised if it fails.
     pub fn write<T>(&self, claim: &Claim, write: impl FnOnce() -> T) -> Result<T, CheckError> {

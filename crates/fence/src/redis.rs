@@ -5,7 +5,7 @@
 //! depends on what it reads.
 //!
 //! The mark has a key of its own beside the data's, in the same hash slot, so that it works in a cluster.
-//! A resource whose data lies under several keys names one of them as its [`FencedKey`], and all
+//! A resource whose data lies under several keys has one of them as its [`FencedKey`], always the same, and all
 //! must share a hash tag (`{wallet:42}:cents`, `{wallet:42}:currency`).
 //!
 //! Caveats, and they are Redis's:

@@ -89,8 +89,8 @@ impl Row<'_> {
             Some(Ok(last_token)) => last_token,
             Some(Err(error)) => return WriteError::Postgres(error),
         };
-        let mark = HighWaterMark::from_token(u64::try_from(last_token).unwrap_or(0));
-        match mark.clone().raise(claim) {
+        let mut mark = HighWaterMark::from_token(u64::try_from(last_token).unwrap_or(0));
+        match mark.raise(claim) {
             Err(refusal) => WriteError::Refused(refusal),
             // It came into being after the update had looked for it.
             Ok(()) => WriteError::Missing { table: table.to_owned() },
