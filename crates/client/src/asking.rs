@@ -46,7 +46,7 @@ async fn granted(
     on_queued: Option<Box<dyn FnOnce(u64) + Send>>,
     was_sent: Arc<AtomicBool>,
 ) -> Result<Vec<Guard>, AcquireError> {
-    let _place = handle.admit().await.map_err(AcquireError::Unavailable)?;
+    let _place = handle.admit_wait().await.map_err(AcquireError::Unavailable)?;
     let (reply, answer) = oneshot::channel();
     let abandon = AbandonOnDrop::new(handle);
     handle.send(Command::Acquire(AcquireCall {

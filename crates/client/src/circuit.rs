@@ -76,8 +76,7 @@ impl Breaker {
     /// The node was of no use.
     pub(crate) fn handle_failure(&mut self, now: LocalTime) {
         let failing_for = self.failing_since.map(|since| now.saturating_since(since));
-        let is_tried_out = *self.state.borrow() != CircuitState::Closed;
-        if is_tried_out || failing_for.is_some_and(|span| span >= OPEN_AFTER) {
+        if !self.is_closed() || failing_for.is_some_and(|span| span >= OPEN_AFTER) {
             self.change_to(CircuitState::Open);
         }
     }
@@ -86,6 +85,10 @@ impl Breaker {
     pub(crate) fn handle_success(&mut self) {
         self.failing_since = None;
         self.change_to(CircuitState::Closed);
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        *self.state.borrow() == CircuitState::Closed
     }
 
     fn change_to(&mut self, state: CircuitState) {

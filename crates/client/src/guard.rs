@@ -151,7 +151,7 @@ impl Guard {
         policy: Policy,
     ) -> Result<(), ConvertError> {
         self.hold.check()?;
-        let _place = self.session.admit().await.map_err(ConvertError::Unavailable)?;
+        let _place = self.session.admit_wait().await.map_err(ConvertError::Unavailable)?;
         let (reply, answer) = oneshot::channel();
         let was_sent = Arc::new(AtomicBool::new(false));
         let abandon = AbandonOnDrop::new(&self.session);
@@ -215,7 +215,7 @@ impl Guard {
         let session = &self.session;
         let was_sent = AtomicBool::new(false);
         let answer = async {
-            let _place = session.admit().await.map_err(NoAnswer::Unavailable)?;
+            let _place = session.admit_holder().await.map_err(NoAnswer::Unavailable)?;
             let (reply, answer) = oneshot::channel();
             session.send(command(Arc::clone(&self.hold), reply));
             was_sent.store(true, Ordering::Relaxed);

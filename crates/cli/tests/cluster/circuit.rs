@@ -95,3 +95,23 @@ async fn a_session_that_was_lost_while_the_circuit_was_open_does_not_keep_it_ope
         "{outcome:?}"
     );
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_circuit_that_opened_without_a_session_closes_though_nobody_asks() {
+    let cluster = Cluster::start(1).await;
+    let proxy = Proxy::to(cluster.client_address(1)).await;
+    let builder = Client::builder().request_timeout(Duration::from_secs(5)).without_discovery();
+    let client = builder.connect(proxy.address()).await.unwrap();
+    let held = client.lock("a").acquire().await.unwrap();
+    let session = cluster.client().status("a").await.holders[0].public_session_id.clone();
+    data(&cluster, 0, &["kill-session", &session, "--reason", "a test"]).await;
+    assert_eq!(timeout(LONG, held.lost()).await.unwrap(), LossReason::SessionKilled);
+    proxy.cut();
+    // It asks for a new session, in vain, and then nobody asks for anything any more.
+    let refused = client.lock("a").acquire().await.unwrap_err();
+    assert!(matches!(refused, AcquireError::Unavailable(_)), "{refused:?}");
+    assert_ne!(client.circuit().state(), CircuitState::Closed);
+    proxy.heal();
+    timeout(LONG, client.circuit().closed()).await.expect("it closes");
+    client.lock("a").wait(LONG).acquire().await.unwrap();
+}

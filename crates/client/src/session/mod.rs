@@ -107,11 +107,24 @@ pub(crate) struct Handle {
     tickets: Arc<AtomicU64>,
     nodes: KnownNodes,
     circuit: Circuit,
-    calls: Arc<Semaphore>,
+    places: Arc<Places>,
 }
 
-/// Calls that are under way at a time; more wait for their turn. No session may stand in more queues.
+/// Calls of a kind that are under way at a time; more wait for their turn. No session may stand in more queues.
 const CALLS_MAX: usize = 100_000;
+
+/// Those who wait for locks do not keep those who hold them from what has to be done with them.
+#[derive(Debug)]
+struct Places {
+    for_waits: Semaphore,
+    for_holders: Semaphore,
+}
+
+impl Places {
+    fn new() -> Places {
+        Places { for_waits: Semaphore::new(CALLS_MAX), for_holders: Semaphore::new(CALLS_MAX) }
+    }
+}
 
 /// Why there is no answer, for the words of a timeout.
 #[derive(Debug, Clone, Default)]
@@ -135,7 +148,7 @@ impl Handle {
             tickets: Arc::default(),
             nodes,
             circuit: task.circuit(),
-            calls: Arc::new(Semaphore::new(CALLS_MAX)),
+            places: Arc::new(Places::new()),
         };
         tokio::spawn(task.run());
         match tokio::time::timeout(request_timeout, when_opened).await {
@@ -148,11 +161,20 @@ impl Handle {
         }
     }
 
-    /// A place among the calls under way. Fails at once while the circuit is open.
-    pub(crate) async fn admit(&self) -> Result<SemaphorePermit<'_>, Unavailable> {
+    /// A place among the calls that may stand in a queue. Fails at once while the circuit is open.
+    pub(crate) async fn admit_wait(&self) -> Result<SemaphorePermit<'_>, Unavailable> {
+        self.admit(&self.places.for_waits).await
+    }
+
+    /// A place among the other calls.
+    pub(crate) async fn admit_holder(&self) -> Result<SemaphorePermit<'_>, Unavailable> {
+        self.admit(&self.places.for_holders).await
+    }
+
+    async fn admit<'a>(&self, places: &'a Semaphore) -> Result<SemaphorePermit<'a>, Unavailable> {
         self.check_circuit()?;
         // Nobody closes the semaphore.
-        self.calls.acquire().await.map_err(|_| self.unavailable(false))
+        places.acquire().await.map_err(|_| self.unavailable(false))
     }
 
     pub(crate) fn check_circuit(&self) -> Result<(), Unavailable> {

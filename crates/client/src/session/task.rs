@@ -117,10 +117,14 @@ impl Task {
         }
     }
 
-    /// After a session was lost there is none until somebody asks for something.
+    /// After a session was lost there is none until somebody asks for something. While the circuit is open
+    /// nobody can, so it has to be closed first.
     async fn wait_until_needed(&mut self) -> Result<(), Finished> {
         let is_needed = |task: &Task| {
-            task.session.is_open() || task.opened.is_some() || task.session.requests.has_staged()
+            task.session.is_open()
+                || task.opened.is_some()
+                || task.session.requests.has_staged()
+                || !task.breaker.is_closed()
         };
         while !is_needed(self) {
             match self.inbox.recv().await {

@@ -4,13 +4,13 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use holdfast_proto::v1::{AcquireResponse, CancelResponse, Cancelled, Grant, HoldEnded};
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 
 use super::*;
 use crate::circuit::Breaker;
 use crate::endpoints::KnownNodes;
 use crate::guard::Guard;
-use crate::session::{Command, Handle, Ticket, Trouble, Wanted};
+use crate::session::{Command, Handle, Places, Ticket, Trouble, Wanted};
 
 mod holds;
 
@@ -38,7 +38,7 @@ impl Bench {
             tickets: Arc::default(),
             nodes: KnownNodes::new("127.0.0.1:1".parse().unwrap()),
             circuit: Breaker::new().observe(),
-            calls: Arc::new(Semaphore::new(1)),
+            places: Arc::new(Places::new()),
         };
         Bench { session, backoff: Backoff::new(), handle, inbox }
     }
