@@ -1,7 +1,7 @@
 //! What nodes say on the wire, in the words of the lock table.
 
 use holdfast_core::command::Mode;
-use holdfast_core::{FenceToken, LockName, LogicalTime, PublicSessionId, Span};
+use holdfast_core::{FenceToken, LockName, LogicalTime, PublicSessionId, RequestId, Span};
 use holdfast_core::{Grant, Outcome, Rejection, ReleaseAnswer};
 use holdfast_proto::v1::{self, Reason, acquire_response, cancel_response};
 
@@ -70,6 +70,7 @@ pub(crate) fn renewed(answer: &v1::RenewResponse) -> Known {
 fn granted(grant: v1::Grant) -> Option<Grant> {
     Some(Grant {
         name: LockName::new(&grant.name).ok()?,
+        acquire: RequestId(grant.acquire_request_id),
         token: FenceToken(grant.token),
         mode: Mode::Exclusive,
         deadline: grant.deadline_ms.map(LogicalTime::from_ms),

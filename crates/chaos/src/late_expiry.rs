@@ -146,6 +146,7 @@ mod tests {
         let name = LockName::new("left:1").unwrap();
         let grant = Grant {
             name: name.clone(),
+            acquire: RequestId(1),
             token: FenceToken(1),
             mode: Mode::Exclusive,
             deadline: None,

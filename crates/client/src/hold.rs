@@ -21,7 +21,6 @@ pub(crate) struct Hold {
     /// Which of the client's sessions it belongs to; a lost session is replaced by the next one.
     pub(crate) session_number: u64,
     pub(crate) name: String,
-    pub(crate) actor: u64,
     pub(crate) since: Option<Since>,
     held_as: Mutex<HeldAs>,
     leases: Arc<Mutex<Leases>>,
@@ -62,7 +61,6 @@ pub(crate) struct Place {
     pub(crate) key: HoldKey,
     pub(crate) lease: HoldId,
     pub(crate) session_number: u64,
-    pub(crate) actor: u64,
     pub(crate) since: Option<Since>,
 }
 
@@ -72,7 +70,6 @@ impl Hold {
             key: place.key,
             lease: place.lease,
             session_number: place.session_number,
-            actor: place.actor,
             since: place.since,
             held_as: Mutex::new(HeldAs::of(&grant)),
             name: grant.name,

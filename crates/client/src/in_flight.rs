@@ -168,10 +168,6 @@ impl<T> InFlight<T> {
         self.requests.get_mut(&id).map(|request| &mut request.content)
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
-        self.requests.values().map(|request| &request.content)
-    }
-
     pub(crate) fn was_sent(&self, id: u64) -> bool {
         self.requests.get(&id).is_some_and(|request| request.first_sent_at.is_some())
     }

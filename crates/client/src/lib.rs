@@ -54,12 +54,24 @@
 //! }
 //! ```
 //!
+//! Who leads, and work that ends when it no longer does; see [`Election`]:
+//!
+//! ```no_run
+//! # async fn example(client: holdfast_client::Client) -> Result<(), Box<dyn std::error::Error>> {
+//! # async fn lead(_: u64) {}
+//! let leadership = client.election("reports").campaign("worker-7:8080").await?;
+//! leadership.run_while_held(lead(leadership.epoch()?)).await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! What the library takes care of:
 //! - it keeps the session alive, follows the leader, and sends what was not answered again under the
 //!   same request id, so that every operation takes effect once;
 //! - a [`Guard`] reads a clock that also runs while the machine sleeps each time it is asked for its
 //!   token, and gives none once the lock may have ended, whether or not a message has told so;
-//! - a dropped guard is released, and a dropped `acquire` leaves no waiter behind.
+//! - a dropped guard is released, and a dropped `acquire` leaves no waiter behind;
+//! - while no node is of use, calls fail at once; [`Client::circuit`] tells when.
 //!
 //! Caveats:
 //! - a session whose linger is shorter than its TTL can be ended by the servers before
@@ -73,7 +85,10 @@
 //! - the work of releasing is done by a task: before the process ends, `release().await` the guards
 //!   or [`Client::close`] the client, or else the locks are freed only by linger or TTL.
 //!
-//! [`lease`] is pure and can be simulated; [`unary`] is the thin wrapper for single calls.
+//! [`blocking`] is for programs without tokio; [`unary`] is the thin wrapper for single calls; [`lease`] is pure and
+//! can be simulated.
+//!
+//! Spans (of the crate `tracing`): `connect`, `acquire`, and `hold` for what is done with one.
 
 mod asking;
 mod backoff;

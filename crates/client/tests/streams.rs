@@ -145,19 +145,18 @@ async fn ten_thousand_locks_are_kept_alive_by_one_heartbeat_in_a_third_of_the_tt
     while let Some(guard) = asking.join_next().await {
         guards.push(guard.unwrap().unwrap());
     }
-    let begun = std::time::Instant::now();
-    let mut heartbeats = 0;
-    while heartbeats < 6 {
+    let mut received = Vec::new();
+    while received.len() < 7 {
         let frame = stream.next_frame().await.expect("a frame");
         let [operation] = &frame.operations[..] else { panic!("{frame:?}") };
         let Some(Kind::KeepAlive(heartbeat)) = &operation.kind else { panic!("{operation:?}") };
-        heartbeats += 1;
+        received.push(std::time::Instant::now());
         let answers = vec![kept_alive(heartbeat.request_id)];
         stream.send(ServerFrame { answers, notices: Vec::new() }).await;
     }
-    // The first was due at some time since the last grant, the others a third of the TTL after each other.
-    let thirds = Duration::from_millis(5 * TTL_MS / 3);
-    assert!(begun.elapsed() >= thirds, "six heartbeats in {:?}", begun.elapsed());
+    // The first may have waited for the grants to be taken in, and the second is counted from its sending.
+    let took = received[6] - received[1];
+    assert!(took >= Duration::from_millis(5 * TTL_MS / 3).mul_f64(0.9), "{took:?}");
     assert!(guards.iter().all(|guard| guard.token().is_ok()));
 }
 

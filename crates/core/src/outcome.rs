@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use core::fmt;
 
 use crate::command::Mode;
-use crate::id::{ActorId, FenceToken, PublicSessionId};
+use crate::id::{ActorId, FenceToken, PublicSessionId, RequestId};
 use crate::name::LockName;
 use crate::time::{LogicalTime, Span};
 
@@ -77,6 +77,8 @@ pub enum Outcome {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
     pub name: LockName,
+    /// By which the hold is known: for one that was entered again or converted, the first.
+    pub acquire: RequestId,
     /// Of a permit, it only names the hold: permits are not fenceable.
     pub token: FenceToken,
     pub mode: Mode,

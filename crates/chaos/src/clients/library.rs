@@ -127,6 +127,7 @@ impl Worker {
                 let Ok(token) = guard.token() else { return Err(Over) };
                 let grant = Grant {
                     name: name.clone(),
+                    acquire: RequestId(0),
                     token: FenceToken(token),
                     mode: Mode::Exclusive,
                     deadline: None,

@@ -3,12 +3,12 @@
 use std::time::{Duration, Instant};
 
 use holdfast_client::{
-    AcquireError, CircuitState, Client, ConnectError, ReleaseError, UnavailableCause,
+    AcquireError, CircuitState, Client, ConnectError, LossReason, ReleaseError, UnavailableCause,
 };
 use tokio::net::TcpListener;
 use tokio::time::timeout;
 
-use crate::support::{Cluster, words};
+use crate::support::{Cluster, Proxy, data, words};
 
 const LONG: Duration = Duration::from_secs(30);
 
@@ -69,4 +69,29 @@ async fn a_cluster_that_is_not_there_at_all_is_told_after_a_second_and_a_silent_
     let refused = patient.connect(&format!("{address},{nobody}")).await.unwrap_err();
     assert!(matches!(refused, ConnectError::Unavailable(_)), "{refused:?}");
     assert!(asked.elapsed() >= Duration::from_secs(4), "{:?}", asked.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_that_was_lost_while_the_circuit_was_open_does_not_keep_it_open() {
+    let cluster = Cluster::start(1).await;
+    let proxy = Proxy::to(cluster.client_address(1)).await;
+    let builder = Client::builder().ttl(Duration::from_secs(60)).without_discovery();
+    let client = builder.connect(proxy.address()).await.unwrap();
+    let held = client.lock("a").acquire().await.unwrap();
+    let session = cluster.client().status("a").await.holders[0].public_session_id.clone();
+    proxy.cut();
+    // Somebody has to ask for something, or nothing is missed before the next heartbeat.
+    let asking = tokio::spawn(client.lock("b").acquire());
+    assert_eq!(timeout(LONG, client.circuit().changed()).await.unwrap(), CircuitState::Open);
+    data(&cluster, 0, &["kill-session", &session, "--reason", "a test"]).await;
+    proxy.heal();
+    assert_eq!(timeout(LONG, held.lost()).await.unwrap(), LossReason::SessionExpired);
+    timeout(LONG, client.circuit().closed()).await.expect("it closes");
+    client.lock("a").wait(LONG).acquire().await.unwrap();
+    // It had been sent, or would have been granted by the next session.
+    let outcome = timeout(LONG, asking).await.unwrap().unwrap();
+    assert!(
+        outcome.is_ok() || outcome.as_ref().is_err_and(AcquireError::is_retryable),
+        "{outcome:?}"
+    );
 }

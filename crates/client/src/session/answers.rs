@@ -298,15 +298,15 @@ impl Session {
         match &request {
             // The hold is the guard's, whether it was converted or not.
             Request::Convert(call) => grants.iter().for_each(|grant| call.hold.convert(grant)),
-            Request::Acquire(call) => self.release_unwanted(target, call, grants),
+            Request::Acquire(_) => self.release_unwanted(target, grants),
             _ => {}
         }
         self.note_settled(&request);
     }
 
-    fn release_unwanted(&mut self, id: u64, call: &AcquireCall, grants: Vec<v1::Grant>) {
+    fn release_unwanted(&mut self, id: u64, grants: Vec<v1::Grant>) {
         for grant in grants {
-            let acquire = self.acquire_of(id, call, &grant);
+            let acquire = acquire_of(id, &grant);
             let meant = HoldRef { name: grant.name, token: grant.token, acquire };
             self.requests.stage(Request::Release { meant, reply: None });
         }
@@ -345,6 +345,15 @@ impl Session {
         {
             leases.answered(sent_at, time);
         }
+    }
+}
+
+/// By which acquire the cluster knows what was granted to this request. A node that does not say so is an
+/// older one.
+fn acquire_of(id: u64, grant: &v1::Grant) -> u64 {
+    match grant.acquire_request_id {
+        0 => id,
+        acquire => acquire,
     }
 }
 

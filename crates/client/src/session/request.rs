@@ -103,22 +103,11 @@ impl Wanted {
         }
     }
 
-    pub(crate) fn actor(&self) -> u64 {
-        match self {
-            Wanted::One(request) => request.actor,
-            Wanted::All(request) => request.actor,
-        }
-    }
-
     pub(crate) fn since_ms(&self) -> Option<u64> {
         match self {
             Wanted::One(request) => request.since_ms,
             Wanted::All(request) => request.since_ms,
         }
-    }
-
-    pub(crate) fn is_reentrant(&self) -> bool {
-        matches!(self, Wanted::One(request) if request.reentrant)
     }
 }
 

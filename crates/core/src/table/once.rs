@@ -205,6 +205,7 @@ impl LockTable {
         let hold = self.resources.get(name)?.hold((id, acquire))?;
         Some(Grant {
             name: name.clone(),
+            acquire,
             token: hold.token,
             mode: hold.mode,
             deadline: hold.deadline(),

@@ -235,7 +235,7 @@ impl LockTable {
             token,
             metadata: terms.metadata.clone(),
         });
-        Some(Grant { name, token, mode, deadline, session_deadline })
+        Some(Grant { name, acquire: request, token, mode, deadline, session_deadline })
     }
 
     /// A reader that is alone becomes the writer, under a new token.
@@ -275,7 +275,8 @@ impl LockTable {
         let mode = Mode::Exclusive;
         let (session, request) = key;
         events.push(Event::Converted { name: name.clone(), session, request, mode, token });
-        Outcome::Granted(Grant { name: name.clone(), token, mode, deadline, session_deadline })
+        let (name, acquire) = (name.clone(), request);
+        Outcome::Granted(Grant { name, acquire, token, mode, deadline, session_deadline })
     }
 
     /// The token of the next grant. There are enough for a million grants a second over thousands of

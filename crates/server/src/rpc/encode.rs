@@ -168,6 +168,7 @@ fn of_grant(grant: &Grant) -> v1::Grant {
         deadline_ms: grant.deadline.map(LogicalTime::as_ms),
         session_deadline_ms: grant.session_deadline.as_ms(),
         mode: mode(grant.mode).into(),
+        acquire_request_id: grant.acquire.0,
     }
 }
 

@@ -150,6 +150,7 @@ pub(super) fn take(locks: &[&str]) -> Input {
 pub(super) fn grants(lock: &str, token: u64) -> Outcome {
     Outcome::Granted(Grant {
         name: name(lock),
+        acquire: RequestId(1),
         token: FenceToken(token),
         mode: Mode::Exclusive,
         deadline: None,

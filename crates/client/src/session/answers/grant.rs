@@ -5,7 +5,7 @@ use std::sync::Arc;
 use holdfast_proto::v1;
 use tokio::sync::watch;
 
-use super::{AcquireCall, Request, Session};
+use super::{AcquireCall, Session, acquire_of};
 use crate::error::{AcquireError, LossReason, Lost, Since};
 use crate::guard::Guard;
 use crate::hold::{Hold, HoldKey, Loss, Place};
@@ -22,13 +22,13 @@ impl Session {
         at: LogicalTime,
     ) -> Result<Vec<Guard>, AcquireError> {
         let Some(handle) = &call.handle else {
-            self.release_unwanted(id, call, grants);
+            self.release_unwanted(id, grants);
             return Err(AcquireError::Closed);
         };
         if let Wanted::All(request) = &call.wanted {
             // A retry is told what is still held, and some may have ended in the meantime.
             if grants.len() != request.members.len() {
-                self.release_unwanted(id, call, grants);
+                self.release_unwanted(id, grants);
                 return Err(Lost { reason: LossReason::Ended }.into());
             }
             let place = |grant: &v1::Grant| {
@@ -59,7 +59,7 @@ impl Session {
         // The first of several has the number of the request; the others have none of their own.
         let is_first = self.holds_of(id).next().is_none();
         let entry = if is_first { id } else { self.requests.reserve_id() };
-        let acquire = self.acquire_of(id, call, &grant);
+        let acquire = acquire_of(id, &grant);
         // A hold that is entered again keeps its lease, with the renewals that are under way.
         let entered = self.holds_of(acquire).find(|hold| hold.name == grant.name);
         let lease = entered.map_or(HoldId(entry), |hold| hold.lease);
@@ -73,36 +73,10 @@ impl Session {
             key,
             lease,
             session_number: self.number,
-            actor: call.wanted.actor(),
             since: call.wanted.since_ms().map(|since_ms| Since(since_ms.min(at.0))),
         };
         let hold = Arc::new(Hold::new(place, grant, leases, Arc::clone(loss)));
         self.holds.insert(key, Arc::clone(&hold));
         Ok(hold)
-    }
-
-    /// By which acquire the cluster knows what was granted to this one: an earlier one of the same actor
-    /// if it was entered again.
-    pub(super) fn acquire_of(&self, id: u64, call: &AcquireCall, grant: &v1::Grant) -> u64 {
-        if !call.wanted.is_reentrant() {
-            return id;
-        }
-        let actor = call.wanted.actor();
-        let held = self.holds.values().find(|hold| {
-            hold.name == grant.name && hold.token() == grant.token && hold.actor == actor
-        });
-        if let Some(held) = held {
-            return held.key.acquire;
-        }
-        // The earlier guard may just be released, which left it entered once less.
-        let released = self.requests.iter().find_map(|request| match request {
-            Request::Release { meant, .. }
-                if meant.name == grant.name && meant.token == grant.token =>
-            {
-                Some(meant.acquire)
-            }
-            _ => None,
-        });
-        released.unwrap_or(id)
     }
 }

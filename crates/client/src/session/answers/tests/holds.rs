@@ -200,8 +200,9 @@ fn a_lock_that_is_entered_again_is_known_by_its_first_acquire_and_lost_by_all_gu
     let (first, mut first_answer) = bench.want(reentrant());
     bench.answer(first, granted());
     let outer = only(&mut first_answer);
+    let entered_again = || granted_as(Grant { acquire_request_id: first, ..grant() });
     let (second, mut second_answer) = bench.want(reentrant());
-    bench.answer(second, granted());
+    bench.answer(second, entered_again());
     let inner = only(&mut second_answer);
 
     // The lease is there as long as one of them is.
@@ -210,10 +211,17 @@ fn a_lock_that_is_entered_again_is_known_by_its_first_acquire_and_lost_by_all_gu
     assert_eq!(bench.releases(), [("a".to_owned(), 5, first)]);
     assert_eq!(inner.token(), Ok(5));
 
-    // Entered once more while the first release is on its way.
+    // Entered once more when nothing is left here of the first.
+    drop(inner);
+    bench.take_in_commands();
+    assert_eq!(bench.releases(), [("a".to_owned(), 5, first)]);
+    assert!(bench.session.holds.is_empty());
     let (third, mut third_answer) = bench.want(reentrant());
-    bench.answer(third, granted());
-    let last = only(&mut third_answer);
+    bench.answer(third, entered_again());
+    let inner = only(&mut third_answer);
+    let (fourth, mut fourth_answer) = bench.want(reentrant());
+    bench.answer(fourth, entered_again());
+    let last = only(&mut fourth_answer);
     bench.session.on_notice(ended(first, "a"));
     for guard in [&inner, &last] {
         assert_eq!(guard.token(), Err(Lost { reason: LossReason::Broken }));
