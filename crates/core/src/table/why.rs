@@ -20,6 +20,8 @@ const HOLDERS_MAX: usize = 16;
 /// Of those, so many are told with each link.
 const HOLDERS_TOLD_MAX: usize = 3;
 const RESERVED_MAX: usize = 32;
+/// Of the places in other queues, so many are looked at: an acquire-all stands in up to 256.
+const PLACES_MAX: usize = 1_024;
 
 /// What there is to say to somebody who waits for a lock, or would.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -141,23 +143,26 @@ impl LockTable {
 
     fn reserved_with(&self, name: &LockName, waiters_max: usize) -> Vec<ReservedLock> {
         let Some(resource) = self.resources.get(name) else { return Vec::new() };
-        let mut reserved: Vec<ReservedLock> = Vec::new();
-        for (_, waiter) in resource.queue().iter().take(waiters_max) {
-            let Some(session) = self.sessions.get(&waiter.session) else { continue };
-            let Some(wait) = session.waits.get(waiter.request) else { continue };
-            for place in wait.places.as_slice() {
-                if reserved.len() == RESERVED_MAX {
-                    return reserved;
-                }
-                if place.name != *name
-                    && self.is_kept_for(&place.name, waiter.session, waiter.request)
-                {
-                    let (session, owner) = (session.public, session.owner.clone());
-                    reserved.push(ReservedLock { name: place.name.clone(), session, owner });
-                }
-            }
-        }
-        reserved
+        let waits = resource.queue().iter().take(waiters_max).filter_map(|(_, waiter)| {
+            let session = self.sessions.get(&waiter.session)?;
+            Some((session, waiter, session.waits.get(waiter.request)?))
+        });
+        let places = waits.flat_map(|(session, waiter, wait)| {
+            wait.places.as_slice().iter().map(move |place| (session, waiter, place))
+        });
+        places
+            .take(PLACES_MAX)
+            .filter(|(_, _, place)| place.name != *name)
+            .filter(|(_, waiter, place)| {
+                self.is_kept_for(&place.name, waiter.session, waiter.request)
+            })
+            .take(RESERVED_MAX)
+            .map(|(session, _, place)| ReservedLock {
+                name: place.name.clone(),
+                session: session.public,
+                owner: session.owner.clone(),
+            })
+            .collect()
     }
 
     /// Nothing but the order of the queue keeps others from it.
