@@ -19,6 +19,8 @@ use crate::world::{Due, World, index_of};
 /// More nodes cost time and show nothing new.
 const MEMBERS_MAX: usize = 7;
 const VOTERS_MIN: usize = 2;
+/// The attempt that is planned when the first one is answered.
+const FIRST_ANSWERED: u64 = 2;
 /// How often a change of voters meets a split.
 const SPLIT_PERCENT: u64 = 25;
 /// After this it asks again, wherever the leader is by then.
@@ -276,6 +278,12 @@ impl World {
                 MembershipChange::Promote { .. } => {}
                 MembershipChange::Remove { node } => drop(self.operator.done.insert(node, false)),
             },
+            // An earlier leader may have written it down and not said so: then it may yet come about.
+            Some(Err(_)) if task.attempt > FIRST_ANSWERED => {
+                if let MembershipChange::Remove { node } = task.change {
+                    self.operator.done.remove(&node);
+                }
+            }
             // Nothing is in the log, and a node that was not taken in is not needed.
             Some(Err(_)) => {
                 if let MembershipChange::Add { node, .. } = task.change {
