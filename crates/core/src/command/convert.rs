@@ -100,9 +100,7 @@ impl LockTable {
             && self.admits(name, resource, Mode::Exclusive, Counts::NONE, Some(key))
         {
             let outcome = self.upgrade(name, key, call.request, events);
-            // Readers that wait for another lock as well wait for this writer now; it may wait for one of them.
-            let mut steps = self.limits.deadlock_walk_max;
-            self.end_waits_in_cycles((holder.session, holder.actor), &mut steps, events);
+            self.end_other_waits_in_cycles(holder, events);
             return outcome;
         }
         let refused = match () {
@@ -119,7 +117,16 @@ impl LockTable {
             return self.refuse(call, question, Names::One(name.clone()), reply, events);
         }
         let wanted = [(name, Mode::Exclusive)].into_iter();
-        self.enter_queues(holder, wanted, terms, question, Some(converts), events)
+        let outcome = self.enter_queues(holder, wanted, terms, question, Some(converts), events);
+        self.end_other_waits_in_cycles(holder, events);
+        outcome
+    }
+
+    /// Readers that wait for another lock as well wait for this writer now, whether it writes yet or stands
+    /// before them; and it may wait for one of them by another request.
+    fn end_other_waits_in_cycles(&mut self, holder: Holder, events: &mut Vec<Event>) {
+        let mut steps = self.limits.deadlock_walk_max;
+        self.end_waits_in_cycles((holder.session, holder.actor), &mut steps, events);
     }
 
     /// Two that convert one resource wait for each other, whatever they wish; other cycles are looked
