@@ -96,6 +96,11 @@ macro_rules! setters_of_terms {
             self
         }
 
+        /// Why it is wanted, for people who look at the lock: its metadata, in words.
+        pub fn reason(self, reason: impl Into<String>) -> Self {
+            self.metadata(reason.into())
+        }
+
         /// On whose behalf the lock is asked for, within this session. By default it is the tokio task
         /// that awaits the request, so that two tasks of one process are two, and one task that takes
         /// two locks in a row is one; outside of any task it is 0, the session itself. Who does the work

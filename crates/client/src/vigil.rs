@@ -56,7 +56,8 @@ pub(crate) async fn at_risk(held: &impl Held) {
     }
 }
 
-/// A loss that is there already, or comes at the same moment, goes before the work.
+/// A loss that is there already, or comes at the same moment, goes before the work; so does one that came while
+/// the work let nobody else look.
 pub(crate) async fn run_while_held<F: Future>(
     held: &impl Held,
     work: F,
@@ -64,7 +65,7 @@ pub(crate) async fn run_while_held<F: Future>(
     tokio::select! {
         biased;
         reason = lost(held) => Err(Lost { reason }),
-        done = work => Ok(done),
+        done = work => held.check().map(|()| done),
     }
 }
 

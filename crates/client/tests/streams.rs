@@ -164,3 +164,24 @@ fn kept_alive(request_id: u64) -> Answer {
     let answer = KeepAliveResponse { ttl_ms: 1_500, ..Default::default() };
     Answer { request_id, result: Some(AnswerResult::KeepAlive(answer)) }
 }
+
+#[tokio::test]
+async fn a_node_that_takes_nothing_more_is_left_before_the_session_ends_for_want_of_heartbeats() {
+    const TTL: Duration = Duration::from_secs(4);
+    let mut node = FakeNode::start().await;
+    let address = node.address.clone();
+    let connecting =
+        tokio::spawn(async move { Client::builder().ttl(TTL).connect(&address).await });
+    let deaf = node.welcome_for(4_000).await;
+    let client = connecting.await.unwrap().unwrap();
+    // More than the connection takes ahead, and none of it has to be answered soon.
+    let waiting: Vec<_> = (0..8_000)
+        .map(|number| {
+            let request = client.lock(format!("lock-{number}")).wait(Duration::from_secs(3_600));
+            tokio::spawn(request.metadata(vec![0; 4_096]).acquire())
+        })
+        .collect();
+    tokio::time::timeout(TTL, node.next_stream()).await.expect("it looks for another stream");
+    drop(deaf);
+    waiting.iter().for_each(JoinHandle::abort);
+}

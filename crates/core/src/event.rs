@@ -62,6 +62,7 @@ pub enum Event {
         request: RequestId,
         mode: Mode,
         token: FenceToken,
+        metadata: Box<[u8]>,
     },
     /// A hold has other metadata.
     Proclaimed {

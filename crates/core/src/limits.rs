@@ -72,7 +72,7 @@ impl Default for Limits {
             linger_max: DAY,
             lock_delay_max: DAY,
             freeze_max: Span::from_secs(30 * 24 * 60 * 60),
-            expiries_per_tick_max: 250,
+            expiries_per_tick_max: 1_000,
         }
     }
 }

@@ -341,7 +341,7 @@ impl Judge {
                     }
                 }
             }
-            Event::Converted { name, session, request, mode, token } => {
+            Event::Converted { name, session, request, mode, token, .. } => {
                 let holders = self.holders.get_mut(name).expect("holders");
                 let alone = holders.len() == 1;
                 let its =

@@ -136,15 +136,14 @@ impl Ring {
 /// About how much memory an event takes. Names are shared with the table, mostly; that does not count.
 fn weight(event: &Event) -> usize {
     let texts = match event {
-        Event::Granted { name, metadata, .. } | Event::Proclaimed { name, metadata, .. } => {
-            name.len() + metadata.len()
-        }
+        Event::Granted { name, metadata, .. }
+        | Event::Converted { name, metadata, .. }
+        | Event::Proclaimed { name, metadata, .. } => name.len() + metadata.len(),
         Event::Refused { names, .. } | Event::WaitEnded { names, .. } => {
             names.iter().map(|name| name.len() + 64).sum()
         }
         Event::Intervened(intervention) => intervention.by.len() + intervention.reason.len(),
         Event::Queued { name, .. }
-        | Event::Converted { name, .. }
         | Event::Released { name, .. }
         | Event::HoldEnded { name, .. }
         | Event::Reopened { name } => name.len(),

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
@@ -43,13 +44,16 @@ impl Background {
     pub(super) fn block_on<F: Future>(&self, future: F) -> F::Output {
         // For the timers of the future.
         let _entered = self.runtime.as_ref().map(Runtime::enter);
-        let waker = Waker::from(Arc::new(Unpark(thread::current())));
+        let alarm = Arc::new(Alarm { sleeper: thread::current(), rang: AtomicBool::new(false) });
+        let waker = Waker::from(Arc::clone(&alarm));
         let mut context = Context::from_waker(&waker);
-        let mut future = pin!(future);
+        // In a task of another runtime this would count as that task's work, and once the task has had its
+        // share nothing would ever be ready: it is asked to give way, and cannot.
+        let mut future = pin!(tokio::task::unconstrained(future));
         loop {
             match future.as_mut().poll(&mut context) {
                 Poll::Ready(output) => return output,
-                Poll::Pending => thread::park(),
+                Poll::Pending => alarm.sleep(),
             }
         }
     }
@@ -73,11 +77,24 @@ impl Drop for Background {
     }
 }
 
-struct Unpark(Thread);
+struct Alarm {
+    sleeper: Thread,
+    /// Others may wake the thread for reasons of their own, and may use up what was meant for this one.
+    rang: AtomicBool,
+}
 
-impl Wake for Unpark {
-    fn wake(self: Arc<Unpark>) {
-        self.0.unpark();
+impl Alarm {
+    fn sleep(&self) {
+        while !self.rang.swap(false, Ordering::Acquire) {
+            thread::park();
+        }
+    }
+}
+
+impl Wake for Alarm {
+    fn wake(self: Arc<Alarm>) {
+        self.rang.store(true, Ordering::Release);
+        self.sleeper.unpark();
     }
 }
 
@@ -100,5 +117,27 @@ mod tests {
         let background = Background::start().unwrap();
         assert_eq!(background.block_on(async { 7 }), 7);
         drop(background);
+    }
+
+    /// A task that never gives way has its share of work used up soon.
+    #[tokio::test]
+    async fn in_a_task_of_another_runtime_it_goes_on_for_as_long_as_there_is_work() {
+        let background = Background::start().unwrap();
+        for round in 0..1_000 {
+            let answered = async move {
+                let (answer, answered) = tokio::sync::oneshot::channel();
+                tokio::spawn(async move { answer.send(round) });
+                tokio::time::timeout(Duration::from_secs(10), answered).await
+            };
+            assert_eq!(background.block_on(answered).unwrap(), Ok(round));
+        }
+    }
+
+    #[test]
+    fn a_wake_up_that_somebody_else_used_up_still_counts() {
+        let alarm = Arc::new(Alarm { sleeper: thread::current(), rang: AtomicBool::new(false) });
+        Arc::clone(&alarm).wake();
+        thread::park();
+        alarm.sleep();
     }
 }

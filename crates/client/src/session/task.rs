@@ -54,6 +54,8 @@ pub(crate) struct Task {
     opened: Option<oneshot::Sender<Result<(), NotOpened>>>,
     /// When the first try began, as long as all that the nodes ever did was to refuse the connection.
     refused_since: Option<Instant>,
+    /// Since when the stream has no room for what is to be sent.
+    held_up_since: Option<Instant>,
     /// Set once nobody needs the session any more.
     closing_until: Option<Instant>,
 }
@@ -92,6 +94,7 @@ impl Task {
             breaker: Breaker::new(),
             opened: Some(opened),
             refused_since: Some(Instant::now()),
+            held_up_since: None,
             closing_until: None,
         })
     }
@@ -248,6 +251,7 @@ impl Task {
     }
 
     async fn converse(&mut self, mut stream: Stream) -> Result<(), Finished> {
+        self.held_up_since = None;
         let first_frame = std::mem::take(&mut stream.first_frame);
         let mut verdict = self.on_frame(first_frame);
         while verdict == Verdict::GoOn {
@@ -335,11 +339,14 @@ impl Task {
     }
 
     /// A node that is silent about a request for too long is left, even if the connection stands: it
-    /// may be cut off from its quorum.
+    /// may be cut off from its quorum. So is one that takes nothing more: a heartbeat that cannot be sent is
+    /// as good as one without an answer.
     fn check_patience(&self) -> Verdict {
         let now = Instant::now();
-        match self.session.requests.earliest_answer_due() {
-            Some(due) if due <= now => broken("the node does not answer"),
+        let patience = self.session.answer_patience;
+        match (self.session.requests.earliest_answer_due(), self.held_up_since) {
+            (Some(due), _) if due <= now => broken("the node does not answer"),
+            (_, Some(since)) if since + patience <= now => broken("the node takes nothing more"),
             _ => Verdict::GoOn,
         }
     }
@@ -350,7 +357,10 @@ impl Task {
         while session.requests.has_staged() {
             let room = match outbound.try_reserve() {
                 Ok(room) => room,
-                Err(TrySendError::Full(())) => break,
+                Err(TrySendError::Full(())) => {
+                    self.held_up_since.get_or_insert_with(Instant::now);
+                    return Ok(());
+                }
                 Err(TrySendError::Closed(())) => return Err(broken("the stream ended")),
             };
             let ids = session.requests.take_staged(NAMES_PER_FRAME_MAX, Request::name_count);
@@ -370,6 +380,7 @@ impl Task {
             }
             let acked_through = session.requests.acked_through();
             room.send(ClientFrame { acked_through, operations });
+            self.held_up_since = None;
         }
         Ok(())
     }

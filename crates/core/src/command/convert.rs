@@ -75,8 +75,9 @@ impl LockTable {
         if let Some(hold) = hold {
             hold.mode = Mode::Shared;
             let ((session, request), token, mode) = (key, hold.token, hold.mode);
-            events.push(Event::Converted { name: name.clone(), session, request, mode, token });
+            let (name, metadata) = (name.clone(), Box::from(hold.metadata()));
             self.freed.insert(name.clone());
+            events.push(Event::Converted { name, session, request, mode, token, metadata });
         }
         self.answer(call, question, Reply::Converted { acquire: key.1 })
     }

@@ -5,6 +5,7 @@
 //! or the run of readers at the head. A waiter that cannot be granted any more (its deadline has passed,
 //! its session is due) is passed over and leaves the queue, so the dead never stall it.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::LockTable;
@@ -276,7 +277,7 @@ impl LockTable {
         let before = core::mem::replace(&mut hold.token, token);
         hold.mode = Mode::Exclusive;
         let converted_before = hold.note_conversion(convert);
-        let deadline = hold.deadline();
+        let (deadline, metadata) = (hold.deadline(), Box::from(hold.metadata()));
         if let Some(deadline) = deadline {
             self.deadlines.remove(deadline, Due::Hold(key.0, key.1, before));
             #[cfg(feature = "planted")]
@@ -295,8 +296,16 @@ impl LockTable {
         }
         let mode = Mode::Exclusive;
         let (session, request) = key;
-        events.push(Event::Converted { name: name.clone(), session, request, mode, token });
-        let (name, acquire) = (name.clone(), request);
+        let name = name.clone();
+        let acquire = request;
+        events.push(Event::Converted {
+            name: name.clone(),
+            session,
+            request,
+            mode,
+            token,
+            metadata,
+        });
         Outcome::Granted(Grant { name, acquire, token, mode, deadline, session_deadline })
     }
 

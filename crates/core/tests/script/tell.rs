@@ -115,7 +115,7 @@ pub(super) fn event_text(world: &World, event: &Event) -> String {
             names_text(names),
             outcome_text(outcome)
         ),
-        Event::Converted { name, session, request, mode, token } => format!(
+        Event::Converted { name, session, request, mode, token, .. } => format!(
             "{} #{} now holds {name}{}: token {token}",
             world.name_of(*session),
             request.0,

@@ -50,17 +50,18 @@ where
             Err(refusal) => return Box::pin(async move { Ok(answer(&refusal.into())) }),
         };
         let store = self.fence.store.clone();
-        let handling = async move {
+        Box::pin(async move {
+            // Who hangs up while it waits here leaves nothing behind.
             let permit = match store.enter(&claim).await {
                 Ok(permit) => permit,
                 Err(error) => return Ok(answer(&error)),
             };
-            request.extensions_mut().insert(claim);
-            let response = inner.call(request).await;
-            drop(permit);
-            response
-        };
-        Box::pin(async move {
+            let handling = async move {
+                request.extensions_mut().insert(claim);
+                let response = inner.call(request).await;
+                drop(permit);
+                response
+            };
             match tokio::spawn(handling).await {
                 Ok(response) => response,
                 Err(ended) if ended.is_panic() => resume_unwind(ended.into_panic()),

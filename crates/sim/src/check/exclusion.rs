@@ -32,7 +32,7 @@ pub fn check(history: &Evidence<'_>) -> Vec<Violation> {
                         ));
                     }
                 }
-                Event::Converted { name, session, request, mode, token } => {
+                Event::Converted { name, session, request, mode, token, .. } => {
                     if holders.find(name, *session, *request).is_none() {
                         findings.add(format!(
                             "{} converted {name} at index {index} without holding it",

@@ -46,7 +46,7 @@ impl<'a> Holders<'a> {
                     token: *token,
                 });
             }
-            Event::Converted { name, session, request, mode, token } => {
+            Event::Converted { name, session, request, mode, token, .. } => {
                 let holders = self.by_name.entry(name).or_default();
                 for holder in holders {
                     if (holder.session, holder.request) == (*session, *request) {

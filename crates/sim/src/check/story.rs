@@ -182,6 +182,7 @@ pub(super) fn converted(lock: &str, session: u128, request: u64, token: u64, mod
         request: RequestId(request),
         mode,
         token: FenceToken(token),
+        metadata: [].into(),
     }
 }
 

@@ -46,7 +46,7 @@ fn check_log(history: &Evidence<'_>, findings: &mut Findings) {
                     }
                     highest = highest.max(*token);
                 }
-                Event::Converted { name, session, request, mode, token } => {
+                Event::Converted { name, session, request, mode, token, .. } => {
                     let before = holders.find(name, *session, *request).map(|hold| hold.token);
                     let fits = match mode {
                         Mode::Exclusive => *token > highest,

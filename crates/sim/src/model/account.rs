@@ -160,7 +160,7 @@ impl Account {
                 let holder = Holder { session, request, token: token.0, mode: *mode };
                 self.holders[name].push(holder);
             }
-            Event::Converted { name, session, request, mode, token } => {
+            Event::Converted { name, session, request, mode, token, .. } => {
                 let (name, who) = (place(name)?, waiter(*session, *request));
                 let alone = self.holders[name].len() == 1;
                 let held = self.held(name, who);

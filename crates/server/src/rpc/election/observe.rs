@@ -149,7 +149,6 @@ impl Observation {
     /// The leader that there is after this, if it tells something new.
     fn begins_with(&self, event: WatchEvent) -> Option<Leader> {
         let is_news = match event.kind() {
-            // One that was converted has no value before it proclaims one.
             EventKind::Granted | EventKind::Converted => event.mode() == Mode::Exclusive,
             EventKind::Proclaimed => event.token == self.epoch,
             _ => false,

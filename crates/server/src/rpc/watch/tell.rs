@@ -80,8 +80,9 @@ pub(super) fn event(recorded: &Recorded) -> WatchEvent {
             detail: outcome_words(outcome),
             ..of_kind(EventKind::WaitEnded)
         },
-        Event::Converted { name, session, request, mode, token } => WatchEvent {
+        Event::Converted { name, session, request, mode, token, metadata } => WatchEvent {
             request_id: request.0,
+            metadata: metadata.to_vec(),
             mode: wire_mode(*mode).into(),
             ..of_hold(EventKind::Converted, name, *session, *token)
         },
