@@ -175,10 +175,10 @@ async fn a_node_that_takes_nothing_more_is_left_before_the_session_ends_for_want
     let deaf = node.welcome_for(4_000).await;
     let client = connecting.await.unwrap().unwrap();
     // More than the connection takes ahead, and none of it has to be answered soon.
-    let waiting: Vec<_> = (0..8_000)
+    let waiting: Vec<_> = (0..20_000)
         .map(|number| {
             let request = client.lock(format!("lock-{number}")).wait(Duration::from_secs(3_600));
-            tokio::spawn(request.metadata(vec![0; 4_096]).acquire())
+            tokio::spawn(request.metadata(vec![0; 1_000]).acquire())
         })
         .collect();
     tokio::time::timeout(TTL, node.next_stream()).await.expect("it looks for another stream");
