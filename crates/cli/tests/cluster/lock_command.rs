@@ -184,9 +184,9 @@ async fn under_nohup_a_hangup_ends_neither_the_wait_nor_the_command() {
     let waited = finished(waiting).await;
     assert!(waited.status.success() && scene.path("ran").exists(), "{waited:?}");
 
-    // Without nohup the command hears of it.
-    let plain = scene.holdfast(&["lock", "a", "--", "sh", "-c", "echo $$ > pid2; exec sleep 60"]);
-    let plain = { plain }.spawn().unwrap();
+    // Without nohup the command hears of it; the tests themselves may run under it.
+    let script = "exec env --default-signal=HUP $HF lock a -- sh -c 'echo $$ > pid2; exec sleep 60'";
+    let plain = scene.shell(script).spawn().unwrap();
     scene.number_in("pid2").await;
     signal(&plain, Signal::HUP);
     assert_eq!(finished(plain).await.status.code(), Some(128 + 1));
