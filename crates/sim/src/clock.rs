@@ -48,6 +48,10 @@ impl LocalClock {
         self.stopped.is_some()
     }
 
+    pub(crate) fn stopped_since(&self) -> Option<RealTime> {
+        self.stopped.map(|(since, _)| since)
+    }
+
     pub(crate) fn at(&self, real: RealTime) -> Duration {
         let ran_until = self.stopped.map_or(real, |(since, _)| since.min(real));
         let ran_us = ran_until.0.saturating_sub(self.stood_us) as i128;

@@ -110,6 +110,10 @@ impl World {
         node: usize,
         closed_for: Span,
     ) {
+        // A stop is written down when it is over, which is too late for the history that ends here.
+        let stopped = self.nodes.iter().filter_map(|node| node.clock.stopped_since());
+        let stops = stopped.map(|since| (since, self.now)).collect::<Vec<_>>();
+        self.recorder.history.clocks.stops.extend(stops);
         let moved = self.recorder.begin_anew(self.now, closed_for);
         for client in &mut self.clients {
             client.operations_moved(&moved);
