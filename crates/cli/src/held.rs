@@ -41,11 +41,14 @@ impl Held {
         }
     }
 
-    /// Tells whether there was something left to release.
+    /// Tells whether all of it was held until then.
     pub(crate) async fn release(self) -> Result<bool, ReleaseError> {
         match self {
             Held::One(guard) => Ok(guard.release().await? == ReleaseOutcome::Released),
-            Held::All(guard) => guard.release().await.map(|()| true),
+            Held::All(guard) => {
+                let outcomes = guard.release().await?;
+                Ok(outcomes.iter().all(|(_, outcome)| *outcome == ReleaseOutcome::Released))
+            }
             Held::Leader(leadership) => Ok(leadership.resign().await? == ReleaseOutcome::Released),
         }
     }
