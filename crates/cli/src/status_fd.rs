@@ -19,7 +19,13 @@ pub(crate) struct StatusFd {
 /// To be called before anything else is opened: then the number can only be one that we were given.
 pub(crate) fn parse(text: &str) -> Result<StatusFd, String> {
     let number: i32 = match text.parse() {
-        Ok(number @ 1..=1023) => number,
+        Ok(number @ 3..=1023) => number,
+        // Closed in the command, their numbers would go to the next files that it opens.
+        Ok(0..=2) => {
+            let words = "stdin, stdout and stderr are the command's; take a number from 3 on, e.g. --status-fd 3 \
+                         with 3>status or 3>&1";
+            return Err(words.to_owned());
+        }
         _ => return Err("must be the number of an open file descriptor, e.g. 3".to_owned()),
     };
     // Append: others may write to the same file.

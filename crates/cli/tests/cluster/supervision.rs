@@ -3,7 +3,7 @@
 
 use rustix::process::Signal;
 
-use crate::support::{PATIENCE, Scene, ends, eventually, finished, signal};
+use crate::support::{PATIENCE, Scene, ends, eventually, finished, run, signal, text};
 
 /// The first letter of what the kernel tells about the process: `T` is stopped.
 fn state(pid: i32) -> Option<char> {
@@ -16,6 +16,17 @@ async fn is_stopped(pid: i32) {
         std::future::ready((state(pid) == Some('T')).then_some(()))
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_story_is_not_told_on_a_descriptor_that_is_the_commands() {
+    let scene = Scene::set().await;
+    for number in ["0", "1", "2"] {
+        let refused =
+            run(&scene.cluster, &["lock", "a", "--status-fd", number, "--", "true"]).await;
+        assert_eq!(refused.status.code(), Some(64), "{refused:?}");
+        assert!(text(&refused.stderr).contains("the command's"), "{refused:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
