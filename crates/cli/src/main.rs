@@ -48,6 +48,7 @@ mod terms;
 mod thaw;
 mod top;
 mod transfer;
+mod voice;
 mod watch;
 mod why;
 

@@ -17,6 +17,7 @@ use nix::unistd::{Pid, getpgrp, tcgetpgrp, tcsetpgrp};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::output;
+use crate::voice::Voice;
 
 const GROUP_LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
@@ -26,6 +27,7 @@ pub(crate) struct Running {
     has_terminal: bool,
     ended: Option<Ended>,
     children_changed: tokio::signal::unix::Signal,
+    stderr: Voice,
 }
 
 /// How the command ended.
@@ -51,6 +53,7 @@ impl Running {
         command: &[OsString],
         environment: &[(&str, String)],
         not_inherited: Option<i32>,
+        stderr: Voice,
     ) -> io::Result<Running> {
         // Before the command starts, so that its end is not missed.
         let children_changed = signal(SignalKind::child())?;
@@ -65,11 +68,17 @@ impl Running {
             .process_group(0)
             .spawn()?;
         let group = Pid::from_raw(child.id().cast_signed());
-        let mut running =
-            Running { group, companion: None, has_terminal: false, ended: None, children_changed };
+        let mut running = Running {
+            group,
+            companion: None,
+            has_terminal: false,
+            ended: None,
+            children_changed,
+            stderr,
+        };
         running.has_terminal = running.hand_over_terminal();
         running.companion = start_companion(&this_program, group, not_inherited)
-            .inspect_err(|error| output::say(&format!("no companion process: {error}")))
+            .inspect_err(|error| running.say(&format!("no companion process: {error}")))
             .ok();
         Ok(running)
     }
@@ -104,6 +113,10 @@ impl Running {
         let _ = killpg(self.group, signal);
     }
 
+    fn say(&self, words: &str) {
+        self.stderr.say(output::as_said(words));
+    }
+
     fn look(&self) -> io::Result<Option<Ended>> {
         match waitpid(self.group, Some(WaitPidFlag::WNOHANG | WaitPidFlag::WUNTRACED))? {
             WaitStatus::Exited(_, code) => {
@@ -116,7 +129,7 @@ impl Running {
             WaitStatus::Stopped(_, Signal::SIGTSTP | Signal::SIGTTIN | Signal::SIGTTOU)
                 if self.has_terminal =>
             {
-                output::say("a command that holds a lock is not suspended");
+                self.say("a command that holds a lock is not suspended");
                 self.send(Signal::SIGCONT);
                 Ok(None)
             }

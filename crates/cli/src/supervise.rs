@@ -17,6 +17,7 @@ use crate::output;
 use crate::running::Running;
 use crate::signals::Signals;
 use crate::status_fd::{self, StatusFd, Story};
+use crate::voice::Voice;
 
 const RELEASE_PATIENCE: Duration = Duration::from_secs(2);
 
@@ -55,6 +56,8 @@ pub(crate) async fn run(
     why_lost: impl Fn(LossReason) -> String,
 ) -> Result<ExitCode, Problem> {
     let story = args.story();
+    let stderr = Voice::on(io::stderr()).map_err(cannot_start)?;
+    let say = |words: &str| stderr.say(output::as_said(words));
     let proof = held.proof().map_err(|lost| {
         let words = why_lost(lost.reason);
         story.lost(&words);
@@ -62,10 +65,11 @@ pub(crate) async fn run(
     })?;
     story.held(&proof);
     let not_inherited = args.status_fd.as_ref().map(StatusFd::number);
-    let started = Running::start(&args.command, &proof.environment(), not_inherited);
+    let started =
+        Running::start(&args.command, &proof.environment(), not_inherited, stderr.clone());
     let mut running = started.map_err(cannot_start)?;
     story.started(running.pid());
-    let outcome = watch_over(&mut running, &held, signals, args.grace, &why_lost).await;
+    let outcome = watch_over(&mut running, &held, signals, args.grace, &why_lost, &say).await;
     // It gives the terminal back, before anything is said.
     drop(running);
     let exit_code = match outcome.map_err(cannot_start)? {
@@ -81,13 +85,13 @@ pub(crate) async fn run(
         Ok(Ok(true)) => story.released(),
         Ok(Ok(false)) => {
             let words = "the lock had ended before the command did";
-            output::say(words);
+            say(words);
             story.lost(words);
             story.ended(Code::LockLost as u8);
             return Ok(Code::LockLost.into());
         }
-        Ok(Err(error)) => output::say(&error.to_string()),
-        Err(_) => output::say("the release was not answered; the lock ends with its session"),
+        Ok(Err(error)) => say(&error.to_string()),
+        Err(_) => say("the release was not answered; the lock ends with its session"),
     }
     story.ended(exit_code);
     Ok(ExitCode::from(exit_code))
@@ -104,15 +108,18 @@ async fn watch_over(
     signals: &mut Signals,
     grace: Duration,
     why_lost: &impl Fn(LossReason) -> String,
+    say: &impl Fn(&str),
 ) -> io::Result<Outcome> {
     loop {
         tokio::select! {
             // The loss first: a command that ended after it did not run under the lock to its end.
             biased;
             reason = held.lost() => {
+                // First the deed, then the word.
+                ask_to_end(running);
                 let words = why_lost(reason);
-                output::say(&format!("{words}; ending the command"));
-                end_after_loss(running, grace).await?;
+                say(&format!("{words}; ending the command"));
+                end_within(grace, running).await?;
                 return Ok(Outcome::Lost(words));
             }
             ended = running.ended() => return ended.map(|ended| Outcome::Ended(ended.exit_code())),
@@ -121,11 +128,14 @@ async fn watch_over(
     }
 }
 
-/// All of the group has the grace to end; what is left of it then is killed.
-async fn end_after_loss(running: &mut Running, grace: Duration) -> io::Result<()> {
+fn ask_to_end(running: &Running) {
     running.send(Signal::SIGTERM);
     // One that was stopped could not even see the signal.
     running.send(Signal::SIGCONT);
+}
+
+/// All of the group has the grace to end; what is left of it then is killed.
+async fn end_within(grace: Duration, running: &mut Running) -> io::Result<()> {
     let ended = timeout(grace, async {
         let ended = running.ended().await;
         running.group_is_gone().await;
