@@ -44,6 +44,7 @@ mod status;
 mod status_fd;
 mod stop_signal;
 mod supervise;
+mod suspension;
 mod terms;
 mod thaw;
 mod top;

@@ -15,17 +15,23 @@ use nix::sys::signal::{SigSet, Signal, killpg};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, getpgrp, tcgetpgrp, tcsetpgrp};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::timeout;
 
 use crate::output;
 use crate::voice::Voice;
 
 const GROUP_LOOK_INTERVAL: Duration = Duration::from_millis(20);
+/// How long a command may take to stop by itself.
+const SUSPEND_PATIENCE: Duration = Duration::from_millis(250);
+
+const NOT_SUSPENDED: &str = "a command that holds a lock is not suspended";
 
 pub(crate) struct Running {
     group: Pid,
     companion: Option<Child>,
     has_terminal: bool,
     ended: Option<Ended>,
+    is_stopped: bool,
     children_changed: tokio::signal::unix::Signal,
     stderr: Voice,
 }
@@ -73,6 +79,7 @@ impl Running {
             companion: None,
             has_terminal: false,
             ended: None,
+            is_stopped: false,
             children_changed,
             stderr,
         };
@@ -96,6 +103,31 @@ impl Running {
         }
     }
 
+    /// Stops the whole group. False: it goes on, because it has the terminal, and the shell that would continue
+    /// it does not know its group.
+    pub(crate) async fn suspend(&mut self) -> bool {
+        if self.has_terminal {
+            self.say(NOT_SUSPENDED);
+            return false;
+        }
+        self.is_stopped = false;
+        // Another `holdfast lock` in the group has a command of its own to stop, so it must hear of it.
+        self.send(Signal::SIGTSTP);
+        let _ = timeout(SUSPEND_PATIENCE, self.stopped()).await;
+        self.send(Signal::SIGSTOP);
+        true
+    }
+
+    async fn stopped(&mut self) -> io::Result<()> {
+        while self.ended.is_none() && !self.is_stopped {
+            self.ended = self.look()?;
+            if self.ended.is_none() && !self.is_stopped {
+                self.children_changed.recv().await;
+            }
+        }
+        Ok(())
+    }
+
     /// Waits until nobody of the group is left. To be called after the command itself has ended.
     pub(crate) async fn group_is_gone(&self) {
         while killpg(self.group, None).is_ok() {
@@ -117,7 +149,7 @@ impl Running {
         self.stderr.say(output::as_said(words));
     }
 
-    fn look(&self) -> io::Result<Option<Ended>> {
+    fn look(&mut self) -> io::Result<Option<Ended>> {
         match waitpid(self.group, Some(WaitPidFlag::WNOHANG | WaitPidFlag::WUNTRACED))? {
             WaitStatus::Exited(_, code) => {
                 Ok(Some(Ended::Exited(u8::try_from(code).unwrap_or(u8::MAX))))
@@ -129,8 +161,12 @@ impl Running {
             WaitStatus::Stopped(_, Signal::SIGTSTP | Signal::SIGTTIN | Signal::SIGTTOU)
                 if self.has_terminal =>
             {
-                self.say("a command that holds a lock is not suspended");
+                self.say(NOT_SUSPENDED);
                 self.send(Signal::SIGCONT);
+                Ok(None)
+            }
+            WaitStatus::Stopped(..) => {
+                self.is_stopped = true;
                 Ok(None)
             }
             _ => Ok(None),

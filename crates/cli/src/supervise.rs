@@ -17,6 +17,7 @@ use crate::output;
 use crate::running::Running;
 use crate::signals::Signals;
 use crate::status_fd::{self, StatusFd, Story};
+use crate::suspension::Suspensions;
 use crate::voice::Voice;
 
 const RELEASE_PATIENCE: Duration = Duration::from_secs(2);
@@ -64,12 +65,19 @@ pub(crate) async fn run(
         Problem::new(Code::LockLost, words)
     })?;
     story.held(&proof);
+    let mut suspensions = Suspensions::listen().map_err(cannot_start)?;
     let not_inherited = args.status_fd.as_ref().map(StatusFd::number);
     let started =
         Running::start(&args.command, &proof.environment(), not_inherited, stderr.clone());
     let mut running = started.map_err(cannot_start)?;
     story.started(running.pid());
-    let outcome = watch_over(&mut running, &held, signals, args.grace, &why_lost, &say).await;
+    let tell_loss = |reason| {
+        let words = why_lost(reason);
+        say(&format!("{words}; ending the command"));
+        words
+    };
+    let outcome =
+        watch_over(&mut running, &held, signals, &mut suspensions, args.grace, tell_loss).await;
     // It gives the terminal back, before anything is said.
     drop(running);
     let exit_code = match outcome.map_err(cannot_start)? {
@@ -106,9 +114,9 @@ async fn watch_over(
     running: &mut Running,
     held: &Held,
     signals: &mut Signals,
+    suspensions: &mut Suspensions,
     grace: Duration,
-    why_lost: &impl Fn(LossReason) -> String,
-    say: &impl Fn(&str),
+    tell_loss: impl Fn(LossReason) -> String,
 ) -> io::Result<Outcome> {
     loop {
         tokio::select! {
@@ -117,13 +125,19 @@ async fn watch_over(
             reason = held.lost() => {
                 // First the deed, then the word.
                 ask_to_end(running);
-                let words = why_lost(reason);
-                say(&format!("{words}; ending the command"));
+                let words = tell_loss(reason);
                 end_within(grace, running).await?;
                 return Ok(Outcome::Lost(words));
             }
             ended = running.ended() => return ended.map(|ended| Outcome::Ended(ended.exit_code())),
             signal = signals.next() => running.send(signal),
+            () = suspensions.asked() => if running.suspend().await {
+                suspensions.stop_ourselves().await;
+                // If it was lost in the meantime the command is not continued but ended.
+                if held.proof().is_ok() {
+                    running.send(Signal::SIGCONT);
+                }
+            },
         }
     }
 }

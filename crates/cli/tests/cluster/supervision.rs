@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 
 use crate::support::{
-    PATIENCE, Scene, ends, eventually, finished, json_lines, output, run, signal, text,
+    PATIENCE, Scene, data, ends, eventually, finished, is_gone, json_lines, output, run, signal,
+    text,
 };
 
 const GRACE: Duration = Duration::from_secs(3);
@@ -80,6 +81,81 @@ async fn a_slow_reader_still_hears_all_of_the_story() {
     let told = output(scene.shell(script)).await;
     let kinds: Vec<_> = json_lines(&told.stdout).iter().map(|line| line["event"].clone()).collect();
     assert_eq!(kinds, ["held", "started", "released", "ended"], "{told:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn suspended_it_takes_the_command_along_and_never_wakes_it_under_a_lost_lock() {
+    let scene = Scene::set().await;
+    let args = ["lock", "a", "--ttl", "1s", "--", "sh", "-c", ALIVE];
+    let process = scene.holdfast(&args).spawn().unwrap();
+    scene.appears("alive").await;
+    let child = scene.number_in("pid").await;
+    signal(&process, Signal::TSTP);
+    is_stopped(process.id().cast_signed()).await;
+    assert_eq!(state(child), Some('T'), "the command goes on without us");
+
+    scene.becomes_free("a").await;
+    let other = scene.cluster.library().await.lock("a").acquire().await.unwrap();
+    let before = std::fs::read(scene.path("alive")).unwrap();
+    signal(&process, Signal::CONT);
+    let ended = finished(process).await;
+    assert_eq!(ended.status.code(), Some(79), "{ended:?}");
+    assert!(is_gone(child));
+    let after = std::fs::read(scene.path("alive")).unwrap();
+    assert_eq!(text(&before), text(&after), "the command ran while another held the lock");
+    other.token().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn suspended_for_a_moment_both_go_on() {
+    let scene = Scene::set().await;
+    for how in [Signal::TSTP, Signal::TTIN, Signal::TTOU] {
+        let _ = std::fs::remove_file(scene.path("pid"));
+        let script = "echo $$ > pid; while [ ! -e go ]; do sleep 0.02; done; exit 7";
+        let process = scene.holdfast(&["lock", "a", "--", "sh", "-c", script]).spawn().unwrap();
+        let child = scene.number_in("pid").await;
+        signal(&process, how);
+        is_stopped(process.id().cast_signed()).await;
+        is_stopped(child).await;
+        std::fs::write(scene.path("go"), "").unwrap();
+        signal(&process, Signal::CONT);
+        assert_eq!(finished(process).await.status.code(), Some(7));
+        std::fs::remove_file(scene.path("go")).unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn suspended_the_outer_of_two_stops_the_command_of_the_inner() {
+    let scene = Scene::set().await;
+    let script = "exec $HF lock outer -- $HF lock inner -- sh -c \"$ALIVE\"";
+    let process = scene.shell(script).env("ALIVE", ALIVE).spawn().unwrap();
+    scene.appears("alive").await;
+    let child = scene.number_in("pid").await;
+    signal(&process, Signal::TSTP);
+    is_stopped(process.id().cast_signed()).await;
+    assert_eq!(state(child), Some('T'), "the command goes on without us");
+    signal(&process, Signal::CONT);
+    eventually("it goes on", PATIENCE, || {
+        std::future::ready((state(child) != Some('T')).then_some(()))
+    })
+    .await;
+    signal(&process, Signal::TERM);
+    assert_eq!(finished(process).await.status.code(), Some(128 + 15));
+    assert!(is_gone(child));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn suspended_while_it_waits_it_stops_as_any_program() {
+    let scene = Scene::set().await;
+    data(&scene.cluster, 0, &["acquire", "a", "--ttl", "60s"]).await;
+    let process = scene.holdfast(&["lock", "a", "--", "touch", "ran"]).spawn().unwrap();
+    scene.has_waiter("a").await;
+    signal(&process, Signal::TSTP);
+    is_stopped(process.id().cast_signed()).await;
+    signal(&process, Signal::CONT);
+    scene.break_lock("a").await;
+    let ended = finished(process).await;
+    assert!(ended.status.success() && scene.path("ran").exists(), "{ended:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
