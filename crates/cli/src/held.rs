@@ -1,5 +1,7 @@
 //! What a command runs under: one lock, several together, or a leadership.
 
+use std::time::Duration;
+
 use holdfast_client::{
     Guard, GuardAll, Leadership, LossReason, Lost, ReleaseError, ReleaseOutcome,
 };
@@ -38,6 +40,15 @@ impl Held {
             Held::One(guard) => guard.lost().await,
             Held::All(guard) => guard.lost().await,
             Held::Leader(leadership) => leadership.lost().await,
+        }
+    }
+
+    /// How long all of it is certainly held, as far as is known now; zero once it is lost.
+    pub(crate) fn valid_for(&self) -> Duration {
+        match self {
+            Held::One(guard) => guard.valid_for(),
+            Held::All(guard) => guard.valid_for(),
+            Held::Leader(leadership) => leadership.guard().valid_for(),
         }
     }
 

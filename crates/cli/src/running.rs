@@ -2,13 +2,13 @@
 //!
 //! - The command gets the terminal if we had it: a background group could not read from it.
 //! - If we are killed, the command is killed by the kernel ([`crate::exec_child`]), and the rest of
-//!   its group by a companion ([`crate::kill_group`]).
+//!   its group by a companion ([`crate::kill_group`]), which also ends the group if we stand still.
 
 use std::ffi::OsString;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::PathBuf;
+use std::process::Command;
 use std::time::Duration;
 
 use nix::sys::signal::{SigSet, Signal, killpg};
@@ -17,6 +17,7 @@ use nix::unistd::{Pid, getpgrp, tcgetpgrp, tcsetpgrp};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::timeout;
 
+use crate::companion::Companion;
 use crate::output;
 use crate::voice::Voice;
 
@@ -28,7 +29,7 @@ const NOT_SUSPENDED: &str = "a command that holds a lock is not suspended";
 
 pub(crate) struct Running {
     group: Pid,
-    companion: Option<Child>,
+    companion: Option<Companion>,
     has_terminal: bool,
     ended: Option<Ended>,
     is_stopped: bool,
@@ -59,6 +60,7 @@ impl Running {
         command: &[OsString],
         environment: &[(&str, String)],
         not_inherited: Option<i32>,
+        grace: Duration,
         stderr: Voice,
     ) -> io::Result<Running> {
         // Before the command starts, so that its end is not missed.
@@ -84,7 +86,7 @@ impl Running {
             stderr,
         };
         running.has_terminal = running.hand_over_terminal();
-        running.companion = start_companion(&this_program, group, not_inherited)
+        running.companion = Companion::start(&this_program, group, grace, not_inherited)
             .inspect_err(|error| running.say(&format!("no companion process: {error}")))
             .ok();
         Ok(running)
@@ -110,6 +112,7 @@ impl Running {
             self.say(NOT_SUSPENDED);
             return false;
         }
+        self.need_not_end_in_time();
         self.is_stopped = false;
         // Another `holdfast lock` in the group has a command of its own to stop, so it must hear of it.
         self.send(Signal::SIGTSTP);
@@ -126,6 +129,20 @@ impl Running {
             }
         }
         Ok(())
+    }
+
+    /// Unless this is told again in time, the companion ends the group.
+    pub(crate) fn may_run_for(&self, span: Duration) {
+        if let Some(companion) = &self.companion {
+            companion.held_for(span);
+        }
+    }
+
+    /// A group that is stopped may outlive the lease: it does nothing.
+    fn need_not_end_in_time(&self) {
+        if let Some(companion) = &self.companion {
+            companion.held_without_end();
+        }
     }
 
     /// Waits until nobody of the group is left. To be called after the command itself has ended.
@@ -200,29 +217,7 @@ impl Drop for Running {
         if self.has_terminal {
             self.take_back_terminal();
         }
-        if let Some(mut companion) = self.companion.take() {
-            if let Some(mut stdin) = companion.stdin.take() {
-                let _ = stdin.write_all(b".");
-            }
-            let _ = companion.wait();
-        }
     }
-}
-
-fn start_companion(
-    this_program: &Path,
-    group: Pid,
-    not_inherited: Option<i32>,
-) -> io::Result<Child> {
-    Command::new(this_program)
-        .arg0("holdfast")
-        .args(["kill-group", "--group", &group.to_string()])
-        .args(not_inherited.map(|number| format!("--close={number}")))
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .process_group(0)
-        .spawn()
 }
 
 /// By way of /proc it is found even if the file was replaced while we run.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::Args;
 use holdfast_client::LossReason;
 use nix::sys::signal::Signal;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::duration;
 use crate::exit::{Code, Problem};
@@ -21,6 +21,10 @@ use crate::suspension::Suspensions;
 use crate::voice::Voice;
 
 const RELEASE_PATIENCE: Duration = Duration::from_secs(2);
+/// How long after the grace the companion believes that we kill the command.
+const KILL_PATIENCE: Duration = Duration::from_secs(1);
+/// How often the companion hears from us at most.
+const WORD_INTERVAL_MIN: Duration = Duration::from_millis(10);
 
 #[derive(Debug, Args)]
 pub(crate) struct CommandArgs {
@@ -67,8 +71,13 @@ pub(crate) async fn run(
     story.held(&proof);
     let mut suspensions = Suspensions::listen().map_err(cannot_start)?;
     let not_inherited = args.status_fd.as_ref().map(StatusFd::number);
-    let started =
-        Running::start(&args.command, &proof.environment(), not_inherited, stderr.clone());
+    let started = Running::start(
+        &args.command,
+        &proof.environment(),
+        not_inherited,
+        args.grace,
+        stderr.clone(),
+    );
     let mut running = started.map_err(cannot_start)?;
     story.started(running.pid());
     let tell_loss = |reason| {
@@ -119,12 +128,15 @@ async fn watch_over(
     tell_loss: impl Fn(LossReason) -> String,
 ) -> io::Result<Outcome> {
     loop {
+        running.may_run_for(held.valid_for());
+        // Long before that span is over.
+        let next_word = sleep((held.valid_for() / 4).max(WORD_INTERVAL_MIN));
         tokio::select! {
             // The loss first: a command that ended after it did not run under the lock to its end.
             biased;
             reason = held.lost() => {
                 // First the deed, then the word.
-                ask_to_end(running);
+                ask_to_end(running, grace);
                 let words = tell_loss(reason);
                 end_within(grace, running).await?;
                 return Ok(Outcome::Lost(words));
@@ -135,14 +147,18 @@ async fn watch_over(
                 suspensions.stop_ourselves().await;
                 // If it was lost in the meantime the command is not continued but ended.
                 if held.proof().is_ok() {
+                    running.may_run_for(held.valid_for());
                     running.send(Signal::SIGCONT);
                 }
             },
+            () = next_word => {}
         }
     }
 }
 
-fn ask_to_end(running: &Running) {
+fn ask_to_end(running: &Running, grace: Duration) {
+    // We see to it, unless we stand still in the meantime.
+    running.may_run_for(grace.saturating_add(KILL_PATIENCE));
     running.send(Signal::SIGTERM);
     // One that was stopped could not even see the signal.
     running.send(Signal::SIGCONT);

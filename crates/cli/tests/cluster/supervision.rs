@@ -159,6 +159,27 @@ async fn suspended_while_it_waits_it_stops_as_any_program() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn stopped_for_good_it_leaves_no_command_behind_that_outlives_the_lock() {
+    let scene = Scene::set().await;
+    let script = "trap 'touch asked' TERM; echo $$ > pid; while :; do sleep 0.02; done";
+    let args = ["lock", "a", "--ttl", "1s", "--grace", "300ms", "--", "sh", "-c", script];
+    let process = scene.holdfast(&args).spawn().unwrap();
+    let child = scene.number_in("pid").await;
+    signal(&process, Signal::STOP);
+    is_stopped(process.id().cast_signed()).await;
+    scene.appears("asked").await;
+    ends(child).await;
+    assert_eq!(state(process.id().cast_signed()), Some('T'));
+    signal(&process, Signal::CONT);
+    let ended = finished(process).await;
+    assert_eq!(ended.status.code(), Some(79), "{ended:?}");
+
+    // While it is awake the command may take as many TTLs as it likes.
+    let kept = run(&scene.cluster, &["lock", "a", "--ttl", "300ms", "--", "sleep", "2"]).await;
+    assert_eq!(kept.status.code(), Some(0), "{kept:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn of_several_locks_one_that_had_ended_is_told_though_the_command_was_done() {
     let scene = Scene::set().await;
     let script = "echo $$ > pid; while [ ! -e go ]; do sleep 0.02; done; exit 0";
