@@ -1,5 +1,7 @@
 //! What a command runs under: one lock, several together, or a leadership.
 
+use std::time::Duration;
+
 use holdfast_client::{
     Guard, GuardAll, Leadership, LossReason, Lost, ReleaseError, ReleaseOutcome,
 };
@@ -41,11 +43,23 @@ impl Held {
         }
     }
 
-    /// Tells whether there was something left to release.
+    /// How long all of it is certainly held, as far as is known now; zero once it is lost.
+    pub(crate) fn valid_for(&self) -> Duration {
+        match self {
+            Held::One(guard) => guard.valid_for(),
+            Held::All(guard) => guard.valid_for(),
+            Held::Leader(leadership) => leadership.guard().valid_for(),
+        }
+    }
+
+    /// Tells whether all of it was held until then.
     pub(crate) async fn release(self) -> Result<bool, ReleaseError> {
         match self {
             Held::One(guard) => Ok(guard.release().await? == ReleaseOutcome::Released),
-            Held::All(guard) => guard.release().await.map(|()| true),
+            Held::All(guard) => {
+                let outcomes = guard.release().await?;
+                Ok(outcomes.iter().all(|(_, outcome)| *outcome == ReleaseOutcome::Released))
+            }
             Held::Leader(leadership) => Ok(leadership.resign().await? == ReleaseOutcome::Released),
         }
     }

@@ -33,7 +33,8 @@ pub(crate) const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
 ///
 /// SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to the command, unless they were
 /// ignored when this program started. If the lock is lost the command's whole process group gets SIGTERM
-/// and, after the grace, SIGKILL. If this program is killed, the command is killed too.
+/// and, after the grace, SIGKILL. If this program is killed, the command is killed too; if it is suspended
+/// (SIGTSTP), so is the command, and it is continued only if the lock is still held.
 ///
 /// stdin, stdout and stderr belong to the command. While it waits this program shows its place in the
 /// queue, if stderr is a terminal; a program hears of it with --status-fd.

@@ -7,6 +7,7 @@ mod acquire;
 mod break_lock;
 mod cli;
 mod cluster;
+mod companion;
 mod completions;
 mod dev;
 mod duration;
@@ -44,10 +45,12 @@ mod status;
 mod status_fd;
 mod stop_signal;
 mod supervise;
+mod suspension;
 mod terms;
 mod thaw;
 mod top;
 mod transfer;
+mod voice;
 mod watch;
 mod why;
 
@@ -78,7 +81,7 @@ fn main() -> ExitCode {
 fn run(cli: Cli) -> Result<ExitCode, Problem> {
     let global = cli.global;
     match cli.verb {
-        // These two become another program, or only wait for one: no runtime, no threads.
+        // These two become another program, or only wait for one: no runtime.
         Verb::ExecChild(args) => exec_child::run(args),
         Verb::KillGroup(args) => kill_group::run(args),
         Verb::Completions(args) => completions::run(&args),

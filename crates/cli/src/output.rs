@@ -43,7 +43,12 @@ pub(crate) fn line_to_stdout(line: &str) -> bool {
 
 /// To a person, on stderr. If that is closed there is nobody to tell.
 pub(crate) fn say(words: &str) {
-    let _ = writeln!(io::stderr().lock(), "holdfast: {words}");
+    let _ = io::stderr().lock().write_all(as_said(words).as_bytes());
+}
+
+/// A line of stderr that is ours.
+pub(crate) fn as_said(words: &str) -> String {
+    format!("holdfast: {words}\n")
 }
 
 /// As one word for a shell, for commands that are told to people.

@@ -2,30 +2,39 @@
 //!
 //! - The command gets the terminal if we had it: a background group could not read from it.
 //! - If we are killed, the command is killed by the kernel ([`crate::exec_child`]), and the rest of
-//!   its group by a companion ([`crate::kill_group`]).
+//!   its group by a companion ([`crate::kill_group`]), which also ends the group if we stand still.
 
 use std::ffi::OsString;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::PathBuf;
+use std::process::Command;
 use std::time::Duration;
 
 use nix::sys::signal::{SigSet, Signal, killpg};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, getpgrp, tcgetpgrp, tcsetpgrp};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::timeout;
 
+use crate::companion::Companion;
 use crate::output;
+use crate::voice::Voice;
 
 const GROUP_LOOK_INTERVAL: Duration = Duration::from_millis(20);
+/// How long a command may take to stop by itself.
+const SUSPEND_PATIENCE: Duration = Duration::from_millis(250);
+
+const NOT_SUSPENDED: &str = "a command that holds a lock is not suspended";
 
 pub(crate) struct Running {
     group: Pid,
-    companion: Option<Child>,
+    companion: Option<Companion>,
     has_terminal: bool,
     ended: Option<Ended>,
+    is_stopped: bool,
     children_changed: tokio::signal::unix::Signal,
+    stderr: Voice,
 }
 
 /// How the command ended.
@@ -51,6 +60,8 @@ impl Running {
         command: &[OsString],
         environment: &[(&str, String)],
         not_inherited: Option<i32>,
+        grace: Duration,
+        stderr: Voice,
     ) -> io::Result<Running> {
         // Before the command starts, so that its end is not missed.
         let children_changed = signal(SignalKind::child())?;
@@ -65,11 +76,18 @@ impl Running {
             .process_group(0)
             .spawn()?;
         let group = Pid::from_raw(child.id().cast_signed());
-        let mut running =
-            Running { group, companion: None, has_terminal: false, ended: None, children_changed };
+        let mut running = Running {
+            group,
+            companion: None,
+            has_terminal: false,
+            ended: None,
+            is_stopped: false,
+            children_changed,
+            stderr,
+        };
         running.has_terminal = running.hand_over_terminal();
-        running.companion = start_companion(&this_program, group, not_inherited)
-            .inspect_err(|error| output::say(&format!("no companion process: {error}")))
+        running.companion = Companion::start(&this_program, group, grace, not_inherited)
+            .inspect_err(|error| running.say(&format!("no companion process: {error}")))
             .ok();
         Ok(running)
     }
@@ -84,6 +102,46 @@ impl Running {
                 return Ok(ended);
             }
             self.children_changed.recv().await;
+        }
+    }
+
+    /// Stops the whole group. False: it goes on, because it has the terminal, and the shell that would continue
+    /// it does not know its group.
+    pub(crate) async fn suspend(&mut self) -> bool {
+        if self.has_terminal {
+            self.say(NOT_SUSPENDED);
+            return false;
+        }
+        self.need_not_end_in_time();
+        self.is_stopped = false;
+        // Another `holdfast lock` in the group has a command of its own to stop, so it must hear of it.
+        self.send(Signal::SIGTSTP);
+        let _ = timeout(SUSPEND_PATIENCE, self.stopped()).await;
+        self.send(Signal::SIGSTOP);
+        true
+    }
+
+    async fn stopped(&mut self) -> io::Result<()> {
+        while self.ended.is_none() && !self.is_stopped {
+            self.ended = self.look()?;
+            if self.ended.is_none() && !self.is_stopped {
+                self.children_changed.recv().await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Unless this is told again in time, the companion ends the group.
+    pub(crate) fn may_run_for(&self, span: Duration) {
+        if let Some(companion) = &self.companion {
+            companion.held_for(span);
+        }
+    }
+
+    /// A group that is stopped may outlive the lease: it does nothing.
+    fn need_not_end_in_time(&self) {
+        if let Some(companion) = &self.companion {
+            companion.held_without_end();
         }
     }
 
@@ -104,7 +162,11 @@ impl Running {
         let _ = killpg(self.group, signal);
     }
 
-    fn look(&self) -> io::Result<Option<Ended>> {
+    fn say(&self, words: &str) {
+        self.stderr.say(output::as_said(words));
+    }
+
+    fn look(&mut self) -> io::Result<Option<Ended>> {
         match waitpid(self.group, Some(WaitPidFlag::WNOHANG | WaitPidFlag::WUNTRACED))? {
             WaitStatus::Exited(_, code) => {
                 Ok(Some(Ended::Exited(u8::try_from(code).unwrap_or(u8::MAX))))
@@ -116,8 +178,12 @@ impl Running {
             WaitStatus::Stopped(_, Signal::SIGTSTP | Signal::SIGTTIN | Signal::SIGTTOU)
                 if self.has_terminal =>
             {
-                output::say("a command that holds a lock is not suspended");
+                self.say(NOT_SUSPENDED);
                 self.send(Signal::SIGCONT);
+                Ok(None)
+            }
+            WaitStatus::Stopped(..) => {
+                self.is_stopped = true;
                 Ok(None)
             }
             _ => Ok(None),
@@ -151,29 +217,7 @@ impl Drop for Running {
         if self.has_terminal {
             self.take_back_terminal();
         }
-        if let Some(mut companion) = self.companion.take() {
-            if let Some(mut stdin) = companion.stdin.take() {
-                let _ = stdin.write_all(b".");
-            }
-            let _ = companion.wait();
-        }
     }
-}
-
-fn start_companion(
-    this_program: &Path,
-    group: Pid,
-    not_inherited: Option<i32>,
-) -> io::Result<Child> {
-    Command::new(this_program)
-        .arg0("holdfast")
-        .args(["kill-group", "--group", &group.to_string()])
-        .args(not_inherited.map(|number| format!("--close={number}")))
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .process_group(0)
-        .spawn()
 }
 
 /// By way of /proc it is found even if the file was replaced while we run.

@@ -30,14 +30,14 @@ pub(crate) struct Signals {
 impl Signals {
     /// From here on none of them ends this process by itself.
     pub(crate) fn listen() -> Result<Signals, Problem> {
-        Signals::listen_all().map_err(|error| {
+        Signals::listen_for(&PASSED_ON).map_err(|error| {
             Problem::new(Code::Unavailable, format!("cannot listen for signals: {error}"))
         })
     }
 
-    fn listen_all() -> io::Result<Signals> {
+    pub(crate) fn listen_for(signals: &[Signal]) -> io::Result<Signals> {
         let ignored = ignored_signals();
-        let wanted = PASSED_ON.into_iter().filter(|signal| !is_in(ignored, *signal));
+        let wanted = signals.iter().copied().filter(|signal| !is_in(ignored, *signal));
         let heard = wanted.map(|signal| {
             let kind = unix::SignalKind::from_raw(signal as i32);
             Ok((signal, unix::signal(kind)?))

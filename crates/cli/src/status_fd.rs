@@ -2,24 +2,29 @@
 //! file descriptor of its own, because stdin, stdout and stderr belong to the command.
 
 use std::fs::File;
-use std::io::Write;
-use std::sync::Arc;
 
 use serde_json::{Value, json};
 
 use crate::held::Proof;
+use crate::voice::Voice;
 
 /// Clones write to the same place.
 #[derive(Debug, Clone)]
 pub(crate) struct StatusFd {
     number: i32,
-    file: Arc<File>,
+    voice: Voice,
 }
 
 /// To be called before anything else is opened: then the number can only be one that we were given.
 pub(crate) fn parse(text: &str) -> Result<StatusFd, String> {
     let number: i32 = match text.parse() {
-        Ok(number @ 1..=1023) => number,
+        Ok(number @ 3..=1023) => number,
+        // Closed in the command, their numbers would go to the next files that it opens.
+        Ok(0..=2) => {
+            let words = "stdin, stdout and stderr are the command's; take a number from 3 on, e.g. --status-fd 3 \
+                         with 3>status or 3>&1";
+            return Err(words.to_owned());
+        }
         _ => return Err("must be the number of an open file descriptor, e.g. 3".to_owned()),
     };
     // Append: others may write to the same file.
@@ -27,7 +32,8 @@ pub(crate) fn parse(text: &str) -> Result<StatusFd, String> {
     let file = file.map_err(|error| {
         format!("cannot write to file descriptor {number}: {error}; open a pipe or a file for it, e.g. {number}>status")
     })?;
-    Ok(StatusFd { number, file: Arc::new(file) })
+    let voice = Voice::on(file).map_err(|error| format!("cannot start a thread: {error}"))?;
+    Ok(StatusFd { number, voice })
 }
 
 impl StatusFd {
@@ -37,8 +43,7 @@ impl StatusFd {
     }
 
     fn tell(&self, event: &Value) {
-        // In one write, so that lines of several writers do not mix. Nobody may be reading any more.
-        let _ = (&*self.file).write_all(format!("{event}\n").as_bytes());
+        self.voice.say(format!("{event}\n"));
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::Args;
 use holdfast_client::LossReason;
 use nix::sys::signal::Signal;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::duration;
 use crate::exit::{Code, Problem};
@@ -17,8 +17,14 @@ use crate::output;
 use crate::running::Running;
 use crate::signals::Signals;
 use crate::status_fd::{self, StatusFd, Story};
+use crate::suspension::Suspensions;
+use crate::voice::Voice;
 
 const RELEASE_PATIENCE: Duration = Duration::from_secs(2);
+/// How long after the grace the companion believes that we kill the command.
+const KILL_PATIENCE: Duration = Duration::from_secs(1);
+/// How often the companion hears from us at most.
+const WORD_INTERVAL_MIN: Duration = Duration::from_millis(10);
 
 #[derive(Debug, Args)]
 pub(crate) struct CommandArgs {
@@ -55,17 +61,32 @@ pub(crate) async fn run(
     why_lost: impl Fn(LossReason) -> String,
 ) -> Result<ExitCode, Problem> {
     let story = args.story();
+    let stderr = Voice::on(io::stderr()).map_err(cannot_start)?;
+    let say = |words: &str| stderr.say(output::as_said(words));
     let proof = held.proof().map_err(|lost| {
         let words = why_lost(lost.reason);
         story.lost(&words);
         Problem::new(Code::LockLost, words)
     })?;
     story.held(&proof);
+    let mut suspensions = Suspensions::listen().map_err(cannot_start)?;
     let not_inherited = args.status_fd.as_ref().map(StatusFd::number);
-    let started = Running::start(&args.command, &proof.environment(), not_inherited);
+    let started = Running::start(
+        &args.command,
+        &proof.environment(),
+        not_inherited,
+        args.grace,
+        stderr.clone(),
+    );
     let mut running = started.map_err(cannot_start)?;
     story.started(running.pid());
-    let outcome = watch_over(&mut running, &held, signals, args.grace, &why_lost).await;
+    let tell_loss = |reason| {
+        let words = why_lost(reason);
+        say(&format!("{words}; ending the command"));
+        words
+    };
+    let outcome =
+        watch_over(&mut running, &held, signals, &mut suspensions, args.grace, tell_loss).await;
     // It gives the terminal back, before anything is said.
     drop(running);
     let exit_code = match outcome.map_err(cannot_start)? {
@@ -81,13 +102,13 @@ pub(crate) async fn run(
         Ok(Ok(true)) => story.released(),
         Ok(Ok(false)) => {
             let words = "the lock had ended before the command did";
-            output::say(words);
+            say(words);
             story.lost(words);
             story.ended(Code::LockLost as u8);
             return Ok(Code::LockLost.into());
         }
-        Ok(Err(error)) => output::say(&error.to_string()),
-        Err(_) => output::say("the release was not answered; the lock ends with its session"),
+        Ok(Err(error)) => say(&error.to_string()),
+        Err(_) => say("the release was not answered; the lock ends with its session"),
     }
     story.ended(exit_code);
     Ok(ExitCode::from(exit_code))
@@ -102,30 +123,49 @@ async fn watch_over(
     running: &mut Running,
     held: &Held,
     signals: &mut Signals,
+    suspensions: &mut Suspensions,
     grace: Duration,
-    why_lost: &impl Fn(LossReason) -> String,
+    tell_loss: impl Fn(LossReason) -> String,
 ) -> io::Result<Outcome> {
     loop {
+        running.may_run_for(held.valid_for());
+        // Long before that span is over.
+        let next_word = sleep((held.valid_for() / 4).max(WORD_INTERVAL_MIN));
         tokio::select! {
             // The loss first: a command that ended after it did not run under the lock to its end.
             biased;
             reason = held.lost() => {
-                let words = why_lost(reason);
-                output::say(&format!("{words}; ending the command"));
-                end_after_loss(running, grace).await?;
+                // First the deed, then the word.
+                ask_to_end(running, grace);
+                let words = tell_loss(reason);
+                end_within(grace, running).await?;
                 return Ok(Outcome::Lost(words));
             }
             ended = running.ended() => return ended.map(|ended| Outcome::Ended(ended.exit_code())),
             signal = signals.next() => running.send(signal),
+            () = suspensions.asked() => if running.suspend().await {
+                suspensions.stop_ourselves().await;
+                // If it was lost in the meantime the command is not continued but ended.
+                if held.proof().is_ok() {
+                    running.may_run_for(held.valid_for());
+                    running.send(Signal::SIGCONT);
+                }
+            },
+            () = next_word => {}
         }
     }
 }
 
-/// All of the group has the grace to end; what is left of it then is killed.
-async fn end_after_loss(running: &mut Running, grace: Duration) -> io::Result<()> {
+fn ask_to_end(running: &Running, grace: Duration) {
+    // We see to it, unless we stand still in the meantime.
+    running.may_run_for(grace.saturating_add(KILL_PATIENCE));
     running.send(Signal::SIGTERM);
     // One that was stopped could not even see the signal.
     running.send(Signal::SIGCONT);
+}
+
+/// All of the group has the grace to end; what is left of it then is killed.
+async fn end_within(grace: Duration, running: &mut Running) -> io::Result<()> {
     let ended = timeout(grace, async {
         let ended = running.ended().await;
         running.group_is_gone().await;

@@ -22,16 +22,18 @@ impl GuardAll {
         GuardAll { guards }
     }
 
-    /// Returns once all are given back; the first that could not be is told. The rest is released all
-    /// the same.
-    pub async fn release(self) -> Result<(), ReleaseError> {
+    /// Returns once all are given back, with what became of each, in the order in which they were asked for:
+    /// one that is not [`ReleaseOutcome::Released`] had ended before. The first that could not be given back
+    /// is the error; the rest is released all the same.
+    pub async fn release(self) -> Result<Vec<(String, ReleaseOutcome)>, ReleaseError> {
+        let names: Vec<String> = self.names().map(str::to_owned).collect();
         // All go out together, in one frame.
         let releases: Vec<_> = self.guards.into_iter().map(Guard::start_release).collect();
-        let mut outcome = Ok(());
-        for release in releases {
-            outcome = outcome.and(release.await.map(|_: ReleaseOutcome| ()));
+        let mut answers = Vec::with_capacity(releases.len());
+        for (name, release) in names.into_iter().zip(releases) {
+            answers.push(release.await.map(|outcome| (name, outcome)));
         }
-        outcome
+        answers.into_iter().collect()
     }
 
     /// As [`Guard::renew`], for each of them.

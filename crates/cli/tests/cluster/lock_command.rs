@@ -2,129 +2,14 @@
 //! children that do not want to end.
 
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process, test_kill_process};
-use tempfile::TempDir;
+use rustix::process::Signal;
 
 use crate::support::{
-    Cluster, Terminal, data, eventually, holdfast, json_lines, output, run, text, words,
+    PATIENCE, Scene, Terminal, data, ends, eventually, finished, is_gone, is_running, json_lines,
+    output, run, signal, text, words,
 };
-
-const PATIENCE: Duration = Duration::from_secs(20);
-
-/// A cluster, a place for files, and the program as other programs start it.
-struct Scene {
-    cluster: Cluster,
-    dir: TempDir,
-}
-
-impl Scene {
-    async fn set() -> Scene {
-        Scene { cluster: Cluster::start(1).await, dir: tempfile::tempdir().unwrap() }
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
-    }
-
-    /// `$HF` is the program under test.
-    fn shell(&self, script: &str) -> Command {
-        let mut shell = Command::new("bash");
-        shell.args(["-c", script]);
-        self.furnish(&mut shell);
-        shell
-    }
-
-    fn holdfast(&self, args: &[&str]) -> Command {
-        let mut command = holdfast();
-        command.args(args);
-        self.furnish(&mut command);
-        command
-    }
-
-    fn furnish(&self, command: &mut Command) {
-        command
-            .env("HF", env!("CARGO_BIN_EXE_holdfast"))
-            .env("HOLDFAST_ENDPOINTS", self.cluster.endpoints())
-            .current_dir(self.dir.path())
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-    }
-
-    async fn is_free(&self, name: &str) -> bool {
-        let status = self.cluster.client().status(name).await;
-        status.holder_count == 0 && status.waiter_count == 0
-    }
-
-    async fn becomes_free(&self, name: &str) {
-        eventually("the lock becomes free", PATIENCE, || async {
-            self.is_free(name).await.then_some(())
-        })
-        .await;
-    }
-
-    async fn has_waiter(&self, name: &str) {
-        eventually("somebody waits", PATIENCE, || async {
-            (self.cluster.client().status(name).await.waiter_count > 0).then_some(())
-        })
-        .await;
-    }
-
-    /// The number that the command wrote to a file once it was ready.
-    async fn number_in(&self, file: &str) -> i32 {
-        let path = self.path(file);
-        eventually(&format!("a number is in {file}"), PATIENCE, || {
-            std::future::ready(read_number(&path))
-        })
-        .await
-    }
-
-    async fn appears(&self, file: &str) {
-        let path = self.path(file);
-        eventually(&format!("{file} appears"), PATIENCE, || {
-            std::future::ready(path.exists().then_some(()))
-        })
-        .await;
-    }
-
-    async fn break_lock(&self, name: &str) {
-        data(&self.cluster, 0, &["break", name, "--reason", "test"]).await;
-    }
-}
-
-fn read_number(path: &Path) -> Option<i32> {
-    let text = std::fs::read_to_string(path).ok()?;
-    text.strip_suffix('\n')?.parse().ok()
-}
-
-/// A process that has ended and is not yet collected by its parent counts as gone.
-fn is_gone(pid: i32) -> bool {
-    let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return true };
-    stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('Z'))
-}
-
-async fn ends(pid: i32) {
-    eventually(&format!("process {pid} ends"), PATIENCE, || {
-        std::future::ready(is_gone(pid).then_some(()))
-    })
-    .await;
-}
-
-fn signal(process: &Child, signal: Signal) {
-    kill_process(Pid::from_child(process), signal).unwrap();
-}
-
-fn is_running(process: &Child) -> bool {
-    test_kill_process(Pid::from_child(process)).is_ok() && !is_gone(process.id().cast_signed())
-}
-
-async fn finished(process: Child) -> Output {
-    tokio::task::spawn_blocking(move || process.wait_with_output()).await.unwrap().unwrap()
-}
 
 /// Writes its process id to `pid` when it is ready, and does not mind SIGTERM.
 const STUBBORN: &str = "trap '' TERM; echo $$ > pid; while :; do sleep 0.05; done";
@@ -323,8 +208,9 @@ async fn variables_that_were_inherited_never_show_through() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_command_that_ended_after_the_loss_does_not_count_as_done() {
     let scene = Scene::set().await;
-    let script = "echo $$ > pid; while [ ! -e go ]; do sleep 0.02; done; exit 0";
-    let args = ["lock", "a", "--ttl", "500ms", "--", "sh", "-c", script];
+    // Our companion asks it to end, as we stand still; it takes its grace.
+    let script = "trap '' TERM; echo $$ > pid; while [ ! -e go ]; do sleep 0.02; done; exit 0";
+    let args = ["lock", "a", "--ttl", "500ms", "--grace", "60s", "--", "sh", "-c", script];
     let process = scene.holdfast(&args).spawn().unwrap();
     let child = scene.number_in("pid").await;
     signal(&process, Signal::STOP);

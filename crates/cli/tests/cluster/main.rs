@@ -32,6 +32,7 @@ mod replacement;
 mod servers;
 mod storm;
 mod strangers;
+mod supervision;
 mod support;
 mod survival;
 mod wallet;

@@ -114,7 +114,7 @@ impl GuardAll {
     }
 
     /// As [`crate::GuardAll::release`].
-    pub fn release(self) -> Result<(), ReleaseError> {
+    pub fn release(self) -> Result<Vec<(String, ReleaseOutcome)>, ReleaseError> {
         self.background.block_on(self.guards.release())
     }
 

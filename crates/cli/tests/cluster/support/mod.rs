@@ -6,6 +6,7 @@ mod nodes;
 mod plain;
 mod proxy;
 mod raw;
+mod scene;
 mod terminal;
 
 use std::future::Future;
@@ -17,6 +18,7 @@ pub(crate) use nodes::{Cluster, ClusterOptions, free_base_port, holdfast, stage}
 pub(crate) use plain::{PlainClient, PlainSession, hold, wait_in_line};
 pub(crate) use proxy::Proxy;
 pub(crate) use raw::call_with_bytes;
+pub(crate) use scene::{PATIENCE, Scene, ends, finished, is_gone, is_running, signal};
 pub(crate) use terminal::Terminal;
 
 /// Asks again and again until there is an answer; fails the test after `patience`.
