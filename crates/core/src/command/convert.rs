@@ -127,7 +127,8 @@ impl LockTable {
     /// before them; and it may wait for one of them by another request.
     fn end_other_waits_in_cycles(&mut self, holder: Holder, events: &mut Vec<Event>) {
         let mut steps = self.limits.deadlock_walk_max;
-        self.end_waits_in_cycles((holder.session, holder.actor), &mut steps, events);
+        let actor = (holder.session, holder.actor);
+        self.end_waits_in_cycles(actor, Some(holder.request), &mut steps, events);
     }
 
     /// Two that convert one resource wait for each other, whatever they wish; other cycles are looked

@@ -153,7 +153,7 @@ impl LockTable {
             .collect();
         let mut steps = self.limits.deadlock_walk_max;
         for waiter in waiters {
-            self.end_waits_in_cycles(waiter, &mut steps, events);
+            self.end_waits_in_cycles(waiter, None, &mut steps, events);
         }
         self.freed.insert(name);
         Ok(Intervened::PermitsSet)

@@ -128,17 +128,19 @@ impl LockTable {
         self.told(actor, &graph.way_back(actor, &own)?)
     }
 
-    /// Something has changed that may have closed a cycle through these waits: they are refused now.
+    /// Something has changed that may have closed a cycle through these waits: they are refused now, but for one
+    /// that was looked at itself.
     pub(crate) fn end_waits_in_cycles(
         &mut self,
         actor: Actor,
+        but: Option<RequestId>,
         steps: &mut usize,
         events: &mut Vec<Event>,
     ) {
         let nothing_ended = Wounds::new();
         let in_cycles: Vec<(RequestId, Box<[CycleLink]>)> = self
             .waits_of(actor)
-            .filter(|(_, wait)| wait.terms.policy != Policy::Wait)
+            .filter(|(request, wait)| Some(*request) != but && wait.terms.policy != Policy::Wait)
             .filter_map(|(request, wait)| {
                 let wants: Vec<Want<'_>> =
                     wait.places.as_slice().iter().map(|place| wait.want(actor.0, place)).collect();
