@@ -70,7 +70,8 @@ async fn under_nohup_a_hangup_ends_neither_the_wait_nor_the_command() {
     assert!(waited.status.success() && scene.path("ran").exists(), "{waited:?}");
 
     // Without nohup the command hears of it; the tests themselves may run under it.
-    let script = "exec env --default-signal=HUP $HF lock a -- sh -c 'echo $$ > pid2; exec sleep 60'";
+    let script =
+        "exec env --default-signal=HUP $HF lock a -- sh -c 'echo $$ > pid2; exec sleep 60'";
     let plain = scene.shell(script).spawn().unwrap();
     scene.number_in("pid2").await;
     signal(&plain, Signal::HUP);
