@@ -43,6 +43,8 @@ pub enum Kind {
     ExclusiveEssentials,
     /// Readers, acquire-alls, conversions, re-entry, ages, lock delays, and operators who step in.
     Modes,
+    /// Permits of one semaphore, alone and together with another lock, while operators set how many there are.
+    Permits,
 }
 
 pub const SESSIONS_MAX: usize = 3;
@@ -58,6 +60,9 @@ impl Scope {
     /// Two clients at two locks, in all modes.
     pub const MODES: Scope =
         Scope { sessions: 2, names: 2, depth: 4, kind: Kind::Modes, states_max: 1_000_000 };
+    /// Three clients at a semaphore and a lock.
+    pub const PERMITS: Scope =
+        Scope { sessions: 3, names: 2, depth: 5, kind: Kind::Permits, states_max: 1_000_000 };
     /// Three clients in one queue, for longest.
     pub const QUEUE: Scope = Scope {
         sessions: 3,
@@ -91,6 +96,11 @@ mod tests {
     #[test]
     fn everything_that_two_clients_can_do_in_all_modes_keeps_the_promises() {
         assert_reaches(&Scope { depth: 3, ..Scope::MODES }, 5_000);
+    }
+
+    #[test]
+    fn everything_that_three_clients_can_do_at_a_semaphore_keeps_the_promises() {
+        assert_reaches(&Scope { depth: 3, ..Scope::PERMITS }, 5_000);
     }
 
     #[test]

@@ -24,18 +24,22 @@ struct Arguments {
     /// Of two clients at two locks in all modes.
     #[arg(long, default_value_t = Scope::MODES.depth)]
     modes_depth: u32,
+    /// Of three clients at a semaphore and a lock.
+    #[arg(long, default_value_t = Scope::PERMITS.depth)]
+    permits_depth: u32,
     /// Of three clients in one queue.
     #[arg(long, default_value_t = Scope::QUEUE.depth)]
     queue_depth: u32,
 }
 
 fn main() -> ExitCode {
-    let Arguments { states_max, wide_depth, deep_depth, modes_depth, queue_depth } =
+    let Arguments { states_max, wide_depth, deep_depth, modes_depth, permits_depth, queue_depth } =
         Arguments::parse();
     let scopes = [
         Scope { states_max, depth: wide_depth, ..Scope::WIDE },
         Scope { states_max, depth: deep_depth, ..Scope::DEEP },
         Scope { states_max, depth: modes_depth, ..Scope::MODES },
+        Scope { states_max, depth: permits_depth, ..Scope::PERMITS },
         Scope { states_max, depth: queue_depth, ..Scope::QUEUE },
     ];
     for scope in scopes {

@@ -6,7 +6,7 @@ use holdfast_core::{
     Command, EndReason, Event, FenceToken, LockTable, Outcome, RequestId, SessionId,
 };
 
-use super::moves::{LINGER_MS, Names, TTL_MS, session_number};
+use super::moves::{LINGER_MS, Names, PERMITS, TTL_MS, session_number};
 use super::{NAMES_MAX, SESSIONS_MAX};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +37,8 @@ pub(super) struct Account {
     queues: [Vec<Waiter>; NAMES_MAX],
     /// An operator has frozen the first name.
     frozen: bool,
+    /// How many permits an operator has set for the first name.
+    permits: Option<u32>,
     /// A lock delay keeps it closed.
     closed: [bool; NAMES_MAX],
     /// Acquires with a lock delay.
@@ -151,11 +153,20 @@ impl Account {
                 let run = self.holders[name].first();
                 let joins = *mode == Mode::Shared
                     && run.is_some_and(|run| (run.mode, run.token) == (Mode::Shared, token.0));
-                ensure!(run.is_none() || joins, "a grant ({mode:?}) beside {run:?}");
+                let fits = is_permit(*mode) && self.permits_left(name) > 0;
+                ensure!(run.is_none() || joins || fits, "a grant ({mode:?}) beside {run:?}");
                 self.takes_token(*token, joins)?;
-                let mut ahead = self.queues[name].iter().take_while(|waiter| waiter.who != who);
-                let passed = ahead.any(|other| (other.mode, *mode) != (Mode::Shared, Mode::Shared));
-                ensure!(!passed || hands_over(cause), "somebody was overtaken");
+                let ahead = self.queues[name].iter().take_while(|waiter| waiter.who != who);
+                let ahead: Vec<Mode> = ahead.map(|waiter| waiter.mode).collect();
+                let left_to_those_ahead = match mode {
+                    Mode::Exclusive => ahead.is_empty(),
+                    Mode::Shared => ahead.iter().all(|other| *other == Mode::Shared),
+                    Mode::Permit { .. } => {
+                        ahead.iter().all(|other| is_permit(*other))
+                            && ahead.len() < self.permits_left(name)
+                    }
+                };
+                ensure!(left_to_those_ahead || hands_over(cause), "somebody was overtaken");
                 let (session, request) = who;
                 let holder = Holder { session, request, token: token.0, mode: *mode };
                 self.holders[name].push(holder);
@@ -222,11 +233,11 @@ impl Account {
                 let was_closed = std::mem::take(&mut self.closed[place(name)?]);
                 ensure!(was_closed, "{name} was opened, and it was not closed");
             }
-            Event::Intervened(intervention) => {
-                if let Action::Freeze { .. } = intervention.action {
-                    self.frozen = true;
-                }
-            }
+            Event::Intervened(intervention) => match intervention.action {
+                Action::Freeze { .. } => self.frozen = true,
+                Action::SetPermits { limit, .. } => self.permits = limit,
+                _ => {}
+            },
             Event::Thawed { .. } => {
                 ensure!(std::mem::take(&mut self.frozen), "it thawed, and was not frozen");
             }
@@ -249,6 +260,14 @@ impl Account {
 
     fn is_shut(&self, name: usize) -> bool {
         self.closed[name] || (self.frozen && name == 0)
+    }
+
+    /// How many more could be held; nothing beside somebody who wants it all.
+    fn permits_left(&self, name: usize) -> usize {
+        let limit = self.permits.filter(|_| name == 0).unwrap_or(PERMITS) as usize;
+        let holders = &self.holders[name];
+        let all_are_permits = holders.iter().all(|holder| is_permit(holder.mode));
+        if all_are_permits { limit.saturating_sub(holders.len()) } else { 0 }
     }
 
     fn takes_token(&mut self, token: FenceToken, joins: bool) -> Result<(), String> {
@@ -278,11 +297,18 @@ impl Account {
                 let elsewhere = self.queues.iter().flatten().filter(|it| it.who == first.who);
                 elsewhere.count() > 1
             });
-            let fine = !holders.is_empty() || queue.is_empty() || reserved || self.is_shut(number);
+            let could_be_taken = holders.is_empty()
+                || (queue.first().is_some_and(|first| is_permit(first.mode))
+                    && self.permits_left(number) > 0);
+            let fine = !could_be_taken || queue.is_empty() || reserved || self.is_shut(number);
             ensure!(fine, "{name} is free, and {queue:?} wait");
         }
         Ok(())
     }
+}
+
+fn is_permit(mode: Mode) -> bool {
+    matches!(mode, Mode::Permit { .. })
 }
 
 /// A lock goes to a chosen one, past those who came before.

@@ -95,7 +95,7 @@ impl Explorer<'_> {
             account: Account::default(),
         };
         let opened = match self.scope.kind {
-            Kind::Modes => self.scope.sessions,
+            Kind::Modes | Kind::Permits => self.scope.sessions,
             _ => self.scope.sessions.saturating_sub(1),
         };
         for session in 0..opened {

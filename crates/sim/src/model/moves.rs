@@ -20,6 +20,8 @@ const DELAY_MS: u64 = 200;
 const FREEZE_MS: u64 = 200;
 const GRACE_MS: u64 = 200;
 const STREAM: StreamId = StreamId(1);
+/// As everybody says who does not leave it to an operator.
+pub(super) const PERMITS: u32 = 2;
 
 /// Clients and locks by number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -82,7 +84,7 @@ pub enum Ask {
         manner: Manner,
     },
     TakeBoth {
-        first_shared: bool,
+        first: Manner,
     },
     Convert {
         name: u8,
@@ -107,6 +109,10 @@ pub enum Manner {
     WoundWait,
     /// With a short TTL of its own and a lock delay.
     Delayed,
+    /// One of [`PERMITS`].
+    Permit,
+    /// One of as many as an operator has set.
+    PermitAsSet,
 }
 
 /// All at the first lock.
@@ -117,6 +123,7 @@ pub enum Operation {
     Freeze,
     Thaw,
     Kill { session: u8 },
+    SetPermits { limit: Option<u8> },
 }
 
 /// What a hold has beside its session's TTL.
@@ -156,8 +163,10 @@ impl Names {
 }
 
 pub(super) fn moves(scope: &Scope, clients: &Clients, account: &Account) -> Vec<Move> {
-    if scope.kind == Kind::Modes {
-        return moves_in_all_modes(scope, clients, account);
+    match scope.kind {
+        Kind::Modes => return moves_in_all_modes(scope, clients, account),
+        Kind::Permits => return moves_at_a_semaphore(scope, clients, account),
+        Kind::Exclusive | Kind::ExclusiveEssentials => {}
     }
     let mut moves = all_moves(scope, clients, account);
     if scope.kind == Kind::ExclusiveEssentials {
@@ -203,8 +212,8 @@ fn moves_in_all_modes(scope: &Scope, clients: &Clients, account: &Account) -> Ve
         for manner in [Exclusive, Shared] {
             ask(Ask::Take { name: 1, manner });
         }
-        ask(Ask::TakeBoth { first_shared: false });
-        ask(Ask::TakeBoth { first_shared: true });
+        ask(Ask::TakeBoth { first: Exclusive });
+        ask(Ask::TakeBoth { first: Shared });
         if client.last_request > 0 {
             ask(Ask::Cancel { target: client.last_request });
         }
@@ -219,6 +228,34 @@ fn moves_in_all_modes(scope: &Scope, clients: &Clients, account: &Account) -> Ve
         if let Some(holder) = account.holder(0) {
             let (token, to) = (holder.token, session);
             moves.push(Move::Operate(Operation::Move { token, to }));
+        }
+    }
+    moves
+}
+
+fn moves_at_a_semaphore(scope: &Scope, clients: &Clients, account: &Account) -> Vec<Move> {
+    let mut moves = vec![Move::Tick { after_ms: 100 }];
+    let set = [None, Some(1), Some(3)].map(|limit| Operation::SetPermits { limit });
+    moves.extend(set.map(Move::Operate));
+    for (session, client) in (0_u8..).zip(clients).take(scope.sessions) {
+        moves.push(Move::Close { session });
+        if client.last_ask.is_some() {
+            moves.push(Move::Repeat { session });
+        }
+        let mut ask = |ask| moves.push(Move::Ask { session, ask });
+        for manner in [Manner::Permit, Manner::PermitAsSet, Manner::Exclusive] {
+            ask(Ask::Take { name: 0, manner });
+        }
+        ask(Ask::Take { name: 1, manner: Manner::Exclusive });
+        ask(Ask::TakeBoth { first: Manner::Permit });
+        if client.last_request > 0 {
+            ask(Ask::Cancel { target: client.last_request });
+        }
+        for name in 0..2 {
+            let own = |holder: &&Holder| holder.session == session;
+            if let Some(holder) = account.holders(name.into()).iter().find(own) {
+                ask(Ask::Release { name, token: holder.token });
+            }
         }
     }
     moves
@@ -383,16 +420,15 @@ impl Ask {
                 call,
                 actor: ActorId(0),
                 name: names.get(name.into()).clone(),
-                mode: if manner == Manner::Shared { Mode::Shared } else { Mode::Exclusive },
+                mode: manner.mode(),
                 terms: manner.terms(),
             }),
-            Ask::TakeBoth { first_shared } => {
-                let first = if first_shared { Mode::Shared } else { Mode::Exclusive };
+            Ask::TakeBoth { first } => {
                 let member = |name, mode| Member { name: names.get(name).clone(), mode };
                 Command::AcquireAll(AcquireAll {
                     call,
                     actor: ActorId(0),
-                    members: Box::new([member(0, first), member(1, Mode::Exclusive)]),
+                    members: Box::new([member(0, first.mode()), member(1, Mode::Exclusive)]),
                     terms: Manner::Exclusive.terms(),
                 })
             }
@@ -413,6 +449,15 @@ impl Ask {
 }
 
 impl Manner {
+    fn mode(self) -> Mode {
+        match self {
+            Manner::Shared => Mode::Shared,
+            Manner::Permit => Mode::Permit { limit: PERMITS },
+            Manner::PermitAsSet => Mode::Permit { limit: 0 },
+            _ => Mode::Exclusive,
+        }
+    }
+
     fn terms(self) -> Terms {
         let policy = match self {
             Manner::WaitDie => Policy::WaitDie,
@@ -447,6 +492,9 @@ impl Operation {
             Operation::Thaw => Action::Thaw { prefix: (&*name).into() },
             Operation::Kill { session } => {
                 Action::KillSession { session: PublicSessionId(u64::from(session) + 1) }
+            }
+            Operation::SetPermits { limit } => {
+                Action::SetPermits { name, limit: limit.map(u32::from) }
             }
         };
         Command::Intervene(Intervention { by: "operator".into(), reason: "why not".into(), action })
