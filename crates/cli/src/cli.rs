@@ -40,7 +40,13 @@ const HIDDEN: [(&str, &[&str]); 6] = [
 
 /// Locks that hold, fast: a distributed lock service.
 #[derive(Debug, Parser)]
-#[command(name = "holdfast", version, color = ColorChoice::Never, after_help = EXIT_CODES)]
+#[command(
+    name = "holdfast",
+    version,
+    color = ColorChoice::Never,
+    after_help = EXIT_CODES,
+    arg_required_else_help = true
+)]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) global: Global,

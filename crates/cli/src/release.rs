@@ -71,8 +71,8 @@ pub(crate) async fn run(args: ReleaseArgs, global: &Global) -> Result<ExitCode, 
         }
         Ok(_) => {
             output::say(&format!(
-                "{name} had ended before, because its time was over; somebody else may have held \
-                 it since"
+                "{name} was lost before: its time was over, or somebody took it away (`holdfast watch` \
+                 tells of such); somebody else may have held it since"
             ));
             ("expired", Code::LockLost.into())
         }

@@ -2,6 +2,8 @@
 //! file descriptor of its own, because stdin, stdout and stderr belong to the command.
 
 use std::fs::File;
+use std::io;
+use std::os::fd::BorrowedFd;
 
 use serde_json::{Value, json};
 
@@ -27,13 +29,19 @@ pub(crate) fn parse(text: &str) -> Result<StatusFd, String> {
         }
         _ => return Err("must be the number of an open file descriptor, e.g. 3".to_owned()),
     };
-    // Append: others may write to the same file.
-    let file = File::options().append(true).open(format!("/dev/fd/{number}"));
-    let file = file.map_err(|error| {
+    let file = duplicate(number).map_err(|error| {
         format!("cannot write to file descriptor {number}: {error}; open a pipe or a file for it, e.g. {number}>status")
     })?;
     let voice = Voice::on(file).map_err(|error| format!("cannot start a thread: {error}"))?;
     Ok(StatusFd { number, voice })
+}
+
+/// The same open file, with the same offset: who wrote to it before us and writes to it after us loses nothing.
+#[expect(unsafe_code, reason = "a descriptor that is known by its number alone")]
+fn duplicate(number: i32) -> io::Result<File> {
+    // SAFETY: it is used for this one call, which fails if no file is open under the number.
+    let given = unsafe { BorrowedFd::borrow_raw(number) };
+    given.try_clone_to_owned().map(File::from)
 }
 
 impl StatusFd {

@@ -14,7 +14,7 @@ pub(super) enum Style {
 pub(super) fn held(lock: &v1::LockSummary, style: Style) -> String {
     match style {
         Style::Json => json!({
-            "event": "held",
+            "event": if lock.holder_count == 0 { "free" } else { "held" },
             "names": [lock.name],
             "session": lock.public_session_id,
             "token": lock.token,

@@ -270,6 +270,14 @@ async fn a_program_hears_on_its_own_descriptor_what_becomes_of_the_lock() {
     assert!(locks[0]["token"].as_u64() > Some(0) && locks[1]["fence"].is_string(), "{locks}");
     assert_eq!(story[3].1["exit_code"], 7);
 
+    // What others write to the same file stays, before us and after us.
+    let script =
+        "exec 3>shared; echo one >&3; $HF lock a --status-fd 3 -- true; echo two >&3; cat shared";
+    let shared = text(&output(scene.shell(script)).await.stdout);
+    let lines: Vec<&str> = shared.lines().collect();
+    assert_eq!((lines.len(), lines[0], lines[5]), (6, "one", "two"), "{shared}");
+    assert!(lines[1].contains("held") && lines[4].contains("ended"), "{shared}");
+
     // Behind somebody: its place is told; then that it got it, and lost it.
     let first = scene.holdfast(&["lock", "a", "--", "sleep", "60"]).spawn().unwrap();
     eventually("it holds", PATIENCE, || async { (!scene.is_free("a").await).then_some(()) }).await;
