@@ -2,6 +2,7 @@
 //! suspended, or one of its locks ends while it cannot look.
 
 use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -148,7 +149,9 @@ async fn suspended_the_outer_of_two_stops_the_command_of_the_inner() {
 async fn suspended_while_it_waits_it_stops_as_any_program() {
     let scene = Scene::set().await;
     data(&scene.cluster, 0, &["acquire", "a", "--ttl", "60s"]).await;
-    let process = scene.holdfast(&["lock", "a", "--", "touch", "ran"]).spawn().unwrap();
+    // In a group of its own: in one that nobody could continue, which the tests' may be, nobody is stopped either.
+    let mut lock = scene.holdfast(&["lock", "a", "--", "touch", "ran"]);
+    let process = lock.process_group(0).spawn().unwrap();
     scene.has_waiter("a").await;
     signal(&process, Signal::TSTP);
     is_stopped(process.id().cast_signed()).await;
