@@ -287,8 +287,15 @@ impl World {
     fn worsen_network(&mut self, kind: FaultKind, number: u64) {
         let quality = self.bad_quality(kind);
         self.network.worsen(number, quality);
-        if kind == FaultKind::Delay {
-            let (from, delay_us) = (self.now, quality.delay_us.1);
+        // What is lost is said again with the next heartbeat, and where half of everything is lost that takes
+        // seconds: nobody leads whom nobody hears.
+        let delay_us = match kind {
+            FaultKind::Delay => quality.delay_us.1,
+            FaultKind::Loss => quality.loss_permille * SECOND_US / 500,
+            _ => 0,
+        };
+        if delay_us > 0 {
+            let from = self.now;
             // It ends with the fault, or with what is under way by then.
             let to = RealTime(from.0 + self.plan.fault_length_us + delay_us);
             self.recorder.history.slow.push(SlowSpan { from, to, delay_us: 4 * delay_us });
