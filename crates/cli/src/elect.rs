@@ -5,17 +5,14 @@ use std::time::Duration;
 
 use clap::Args;
 use holdfast_client::{AcquireError, CampaignError, Client, LossReason};
-use tokio::time::timeout;
 
 use crate::cli::Global;
 use crate::cluster;
 use crate::duration;
-use crate::exit::{Code, Problem};
+use crate::exit::Problem;
 use crate::held::Held;
-use crate::lock::{CLOSE_PATIENCE, LINGER};
 use crate::obstacle;
 use crate::one_shot;
-use crate::output;
 use crate::queue_display;
 use crate::signals::{self, Signals};
 use crate::supervise::{self, CommandArgs};
@@ -48,24 +45,14 @@ pub(crate) struct ElectArgs {
     #[arg(long, value_name = "D", default_value = "30s", allow_hyphen_values = true,
           value_parser = duration::parse_ttl)]
     ttl: Duration,
-    /// The exit code if it is not elected within --wait, in place of 75.
-    #[arg(short = 'E', long, value_name = "CODE")]
-    conflict_exit_code: Option<u8>,
     #[command(flatten)]
     child: CommandArgs,
 }
 
 pub(crate) async fn run(args: ElectArgs, global: &Global) -> Result<ExitCode, Problem> {
-    let mut signals = Signals::listen()?;
-    let builder = Client::builder().ttl(args.ttl).linger(LINGER).note(args.child.note());
-    let client = tokio::select! {
-        biased;
-        signal = signals.next() => return Ok(signals::exit_code(signal)),
-        connected = cluster::connect(builder, global) => connected?,
-    };
-    let outcome = lead(&client, &args, &mut signals, global).await;
-    let _ = timeout(CLOSE_PATIENCE, client.close()).await;
-    outcome
+    let work =
+        async |client: &Client, signals: &mut Signals| lead(client, &args, signals, global).await;
+    supervise::with_session(&args.child, args.ttl, global, work).await
 }
 
 async fn lead(
@@ -102,14 +89,7 @@ async fn lead(
         }
         Err(error) => error.into(),
     };
-    story.not_held(&problem.words);
-    match args.conflict_exit_code {
-        Some(code) if problem.code == Code::Busy => {
-            output::say(&problem.words);
-            Ok(ExitCode::from(code))
-        }
-        _ => Err(problem),
-    }
+    supervise::not_held(&args.child, problem)
 }
 
 fn why(reason: LossReason, args: &ElectArgs) -> String {

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use holdfast_client::{AcquireError, Client, LossReason};
-use tokio::time::timeout;
 
 use crate::cli::Global;
 use crate::cluster;
@@ -14,15 +13,10 @@ use crate::exit::{Code, Problem};
 use crate::held::Held;
 use crate::obstacle;
 use crate::one_shot;
-use crate::output;
 use crate::queue_display;
 use crate::signals::{self, Signals};
 use crate::supervise::{self, CommandArgs};
 use crate::terms::TermsArgs;
-
-/// A session whose program was killed should not hold others up for its TTL.
-pub(crate) const LINGER: Duration = Duration::from_millis(500);
-pub(crate) const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Runs a command while holding a lock.
 ///
@@ -77,9 +71,6 @@ pub(crate) struct LockArgs {
     /// Which tier grants the lock.
     #[arg(long, value_enum, value_name = "TIER", default_value_t = Tier::Correctness)]
     tier: Tier,
-    /// The exit code if the lock is busy, in place of 75.
-    #[arg(short = 'E', long, value_name = "CODE")]
-    conflict_exit_code: Option<u8>,
     #[command(flatten)]
     terms: TermsArgs,
     #[command(flatten)]
@@ -100,17 +91,10 @@ pub(crate) async fn run(args: LockArgs, global: &Global) -> Result<ExitCode, Pro
         let words = "there is no efficiency tier yet; leave --tier out, or say --tier correctness";
         return Err(Problem::new(Code::Usage, words));
     }
-    let mut signals = Signals::listen()?;
-    let builder = Client::builder().ttl(args.ttl).linger(LINGER).note(args.child.note());
-    let client = tokio::select! {
-        biased;
-        signal = signals.next() => return Ok(signals::exit_code(signal)),
-        connected = cluster::connect(builder, global) => connected?,
+    let work = async |client: &Client, signals: &mut Signals| {
+        hold_and_run(client, &args, signals, global).await
     };
-    let outcome = hold_and_run(&client, &args, &mut signals, global).await;
-    // Whatever is left of the session goes now and not when its linger time is over.
-    let _ = timeout(CLOSE_PATIENCE, client.close()).await;
-    outcome
+    supervise::with_session(&args.child, args.ttl, global, work).await
 }
 
 async fn hold_and_run(
@@ -139,14 +123,7 @@ async fn hold_and_run(
         }
         Err(error) => obstacle::why_not(error, &calls, args.names(), args.wait).await,
     };
-    story.not_held(&problem.words);
-    match args.conflict_exit_code {
-        Some(code) if problem.code == Code::Busy => {
-            output::say(&problem.words);
-            Ok(ExitCode::from(code))
-        }
-        _ => Err(problem),
-    }
+    supervise::not_held(&args.child, problem)
 }
 
 async fn acquire(client: &Client, args: &LockArgs) -> Result<Held, AcquireError> {

@@ -6,20 +6,25 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use holdfast_client::LossReason;
+use holdfast_client::{Client, LossReason};
 use nix::sys::signal::Signal;
 use tokio::time::{sleep, timeout};
 
+use crate::cli::Global;
+use crate::cluster;
 use crate::duration;
 use crate::exit::{Code, Problem};
 use crate::held::Held;
 use crate::output;
 use crate::running::Running;
-use crate::signals::Signals;
+use crate::signals::{self, Signals};
 use crate::status_fd::{self, StatusFd, Story};
 use crate::suspension::Suspensions;
 use crate::voice::Voice;
 
+/// A session whose program was killed should not hold others up for its TTL.
+const LINGER: Duration = Duration::from_millis(500);
+const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
 const RELEASE_PATIENCE: Duration = Duration::from_secs(2);
 /// How long after the grace the companion believes that we kill the command.
 const KILL_PATIENCE: Duration = Duration::from_secs(1);
@@ -35,6 +40,9 @@ pub(crate) struct CommandArgs {
     /// Tell what happens on this file descriptor, one JSON object a line. The command does not inherit it.
     #[arg(long, value_name = "N", value_parser = status_fd::parse)]
     pub(crate) status_fd: Option<StatusFd>,
+    /// The exit code in place of 75: if the lock is busy, or nobody was elected in time.
+    #[arg(short = 'E', long, value_name = "CODE")]
+    conflict_exit_code: Option<u8>,
     /// The command and its arguments, after `--`.
     #[arg(last = true, required = true, value_name = "CMD")]
     pub(crate) command: Vec<OsString>,
@@ -50,6 +58,39 @@ impl CommandArgs {
         let program = self.command.first().map(|program| program.to_string_lossy());
         // At most 4 bytes each, and the cluster takes 256.
         program.unwrap_or_default().chars().take(60).collect()
+    }
+}
+
+/// Connects, does the work, and closes the session. A signal before that was meant for the command, which will
+/// not begin.
+pub(crate) async fn with_session(
+    args: &CommandArgs,
+    ttl: Duration,
+    global: &Global,
+    work: impl AsyncFnOnce(&Client, &mut Signals) -> Result<ExitCode, Problem>,
+) -> Result<ExitCode, Problem> {
+    let mut signals = Signals::listen()?;
+    let builder = Client::builder().ttl(ttl).linger(LINGER).note(args.note());
+    let client = tokio::select! {
+        biased;
+        signal = signals.next() => return Ok(signals::exit_code(signal)),
+        connected = cluster::connect(builder, global) => connected?,
+    };
+    let outcome = work(&client, &mut signals).await;
+    // Whatever is left of the session goes now and not when its linger time is over.
+    let _ = timeout(CLOSE_PATIENCE, client.close()).await;
+    outcome
+}
+
+/// The command does not begin.
+pub(crate) fn not_held(args: &CommandArgs, problem: Problem) -> Result<ExitCode, Problem> {
+    args.story().not_held(&problem.words);
+    match args.conflict_exit_code {
+        Some(code) if problem.code == Code::Busy => {
+            output::say(&problem.words);
+            Ok(ExitCode::from(code))
+        }
+        _ => Err(problem),
     }
 }
 

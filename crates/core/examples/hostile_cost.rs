@@ -5,38 +5,34 @@
 
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "it is a program for people")]
 
+mod world;
+
 use std::time::{Duration, Instant};
 
 use holdfast_core::command::{
-    Acquire, AcquireAll, Action, Call, HoldRef, Intervention, Member, Mode, OpenSession, Owner,
-    Policy, Terms,
+    Acquire, AcquireAll, Action, Call, HoldRef, Intervention, Member, Mode, Policy, Terms,
 };
 use holdfast_core::{
     ActorId, Command, Limits, LockName, LockTable, LogIndex, LogicalTime, Outcome, PublicSessionId,
     RequestId, SessionId, Span,
 };
+use world::opening;
 
-struct World {
+struct Stage {
     table: LockTable,
     index: u64,
     next: u64,
 }
 
-impl World {
-    fn new(sessions: u128) -> World {
+impl Stage {
+    fn new(sessions: u128) -> Stage {
         let table = LockTable::new(Limits::default());
-        let mut world = World { table, index: 0, next: 0 };
+        let mut stage = Stage { table, index: 0, next: 0 };
         for id in 1..=sessions {
-            world.apply(Command::OpenSession(OpenSession {
-                session: SessionId(id),
-                public: PublicSessionId(id as u64),
-                stream: None,
-                ttl: Span::from_secs(3_600),
-                linger: Span::from_secs(3_600),
-                owner: Owner::default(),
-            }));
+            let (session, public) = (SessionId(id), PublicSessionId(id as u64));
+            stage.apply(opening(session, public, Span::from_secs(3_600)));
         }
-        world
+        stage
     }
 
     fn apply(&mut self, command: Command) -> Outcome {
@@ -74,7 +70,7 @@ impl World {
             actor: ActorId(actor),
             name: name_of(name),
             mode,
-            terms: World::terms(wait, Policy::Detect),
+            terms: Stage::terms(wait, Policy::Detect),
         })
     }
 
@@ -84,7 +80,7 @@ impl World {
             call: self.call(session),
             actor: ActorId(actor),
             members: members.collect(),
-            terms: World::terms(600, Policy::Wait),
+            terms: Stage::terms(600, Policy::Wait),
         })
     }
 }
@@ -96,25 +92,25 @@ fn name_of(name: &str) -> LockName {
 /// Session 2 waits for many locks as one actor. Session 3 holds something and asks for what session 2
 /// holds: the search comes to session 2 and looks, for each of its places, at all of its places.
 fn a_bystander_who_waits_for_much(waits: u64) -> Duration {
-    let mut world = World::new(3);
+    let mut stage = Stage::new(3);
     for number in 0..waits {
-        let held = world.acquiring(1, number + 1, &format!("h{number}"), Mode::Exclusive, 0);
-        world.apply(held);
+        let held = stage.acquiring(1, number + 1, &format!("h{number}"), Mode::Exclusive, 0);
+        stage.apply(held);
     }
-    let own = world.acquiring(2, 0, "own", Mode::Exclusive, 0);
-    world.apply(own);
+    let own = stage.acquiring(2, 0, "own", Mode::Exclusive, 0);
+    stage.apply(own);
     for number in 0..waits {
         // By `Wait`, so that to queue them is quick; what is measured is somebody else's request.
-        let mut wait = world.acquiring(2, 0, &format!("h{number}"), Mode::Exclusive, 600);
+        let mut wait = stage.acquiring(2, 0, &format!("h{number}"), Mode::Exclusive, 600);
         if let Command::Acquire(acquire) = &mut wait {
             acquire.terms.policy = Policy::Wait;
         }
-        world.apply(wait);
+        stage.apply(wait);
     }
-    let other = world.acquiring(3, 0, "other", Mode::Exclusive, 0);
-    world.apply(other);
-    let asks = world.acquiring(3, 0, "own", Mode::Exclusive, 600);
-    let (outcome, took) = world.timed(asks);
+    let other = stage.acquiring(3, 0, "other", Mode::Exclusive, 0);
+    stage.apply(other);
+    let asks = stage.acquiring(3, 0, "own", Mode::Exclusive, 600);
+    let (outcome, took) = stage.timed(asks);
     assert!(matches!(outcome, Outcome::Queued { .. }), "{outcome:?}");
     took
 }
@@ -122,58 +118,58 @@ fn a_bystander_who_waits_for_much(waits: u64) -> Duration {
 /// Many readers want both a and b; b is taken. Each release of a reader of a walks along all of them,
 /// and for each along the queue of b.
 fn a_release_before_readers_of_two(waits: u64) -> Duration {
-    let mut world = World::new(3);
-    let taken = world.acquiring(1, 0, "b", Mode::Exclusive, 0);
-    world.apply(taken);
-    let read = world.acquiring(3, 0, "a", Mode::Shared, 0);
-    let Outcome::Granted(grant) = world.apply(read) else { unreachable!() };
+    let mut stage = Stage::new(3);
+    let taken = stage.acquiring(1, 0, "b", Mode::Exclusive, 0);
+    stage.apply(taken);
+    let read = stage.acquiring(3, 0, "a", Mode::Shared, 0);
+    let Outcome::Granted(grant) = stage.apply(read) else { unreachable!() };
     for number in 0..waits {
         let both = [("a", Mode::Shared), ("b", Mode::Shared)];
-        let wait = world.acquiring_all(2, number, &both);
-        let outcome = world.apply(wait);
+        let wait = stage.acquiring_all(2, number, &both);
+        let outcome = stage.apply(wait);
         assert!(matches!(outcome, Outcome::Queued { .. }), "{outcome:?}");
     }
-    let call = world.call(3);
+    let call = stage.call(3);
     let hold = HoldRef { name: name_of("a"), token: grant.token, acquire: RequestId(0) };
-    world.timed(Command::Release { call, hold }).1
+    stage.timed(Command::Release { call, hold }).1
 }
 
 /// As before, and a session that has many more places behind them is ended: the same queue is looked at
 /// once for each place that became free.
 fn the_end_of_a_session_behind_readers_of_two(waits: u64) -> Duration {
-    let mut world = World::new(4);
-    let taken = world.acquiring(1, 0, "b", Mode::Exclusive, 0);
-    world.apply(taken);
-    let read = world.acquiring(3, 0, "a", Mode::Shared, 0);
-    world.apply(read);
+    let mut stage = Stage::new(4);
+    let taken = stage.acquiring(1, 0, "b", Mode::Exclusive, 0);
+    stage.apply(taken);
+    let read = stage.acquiring(3, 0, "a", Mode::Shared, 0);
+    stage.apply(read);
     for session in [2, 4] {
         for number in 0..waits {
             let wait =
-                world.acquiring_all(session, number, &[("a", Mode::Shared), ("b", Mode::Shared)]);
-            world.apply(wait);
+                stage.acquiring_all(session, number, &[("a", Mode::Shared), ("b", Mode::Shared)]);
+            stage.apply(wait);
         }
     }
-    world.timed(Command::CloseSession { session: SessionId(4) }).1
+    stage.timed(Command::CloseSession { session: SessionId(4) }).1
 }
 
 /// A transfer to one who waits for many other locks as the same actor.
 fn a_transfer_to_one_who_waits_for_much(waits: u64) -> Duration {
-    let mut world = World::new(3);
+    let mut stage = Stage::new(3);
     for number in 0..waits {
-        let held = world.acquiring(1, number + 1, &format!("h{number}"), Mode::Exclusive, 0);
-        world.apply(held);
+        let held = stage.acquiring(1, number + 1, &format!("h{number}"), Mode::Exclusive, 0);
+        stage.apply(held);
     }
-    let held = world.acquiring(3, 0, "own", Mode::Exclusive, 0);
-    let Outcome::Granted(grant) = world.apply(held) else { unreachable!() };
+    let held = stage.acquiring(3, 0, "own", Mode::Exclusive, 0);
+    let Outcome::Granted(grant) = stage.apply(held) else { unreachable!() };
     for number in 0..waits {
-        let wait = world.acquiring(2, 0, &format!("h{number}"), Mode::Exclusive, 600);
-        world.apply(wait);
+        let wait = stage.acquiring(2, 0, &format!("h{number}"), Mode::Exclusive, 600);
+        stage.apply(wait);
     }
-    let wait = world.acquiring(2, 0, "own", Mode::Exclusive, 600);
-    world.apply(wait);
-    let call = world.call(3);
+    let wait = stage.acquiring(2, 0, "own", Mode::Exclusive, 600);
+    stage.apply(wait);
+    let call = stage.call(3);
     let hold = HoldRef { name: name_of("own"), token: grant.token, acquire: RequestId(0) };
-    let (outcome, took) = world.timed(Command::Transfer { call, hold, to: PublicSessionId(2) });
+    let (outcome, took) = stage.timed(Command::Transfer { call, hold, to: PublicSessionId(2) });
     assert!(matches!(outcome, Outcome::Transferred { .. }), "{outcome:?}");
     took
 }
@@ -181,53 +177,53 @@ fn a_transfer_to_one_who_waits_for_much(waits: u64) -> Duration {
 /// The permits of a semaphore are set for which many actors wait who wait elsewhere as well: a search for
 /// each of up to a thousand.
 fn permits_set_for_many_who_wait_elsewhere(waits: u64) -> Duration {
-    let mut world = World::new(2);
-    let held = world.acquiring(1, 0, "sem", Mode::Permit { limit: 1 }, 0);
-    world.apply(held);
-    let held = world.acquiring(1, 0, "x", Mode::Exclusive, 0);
-    world.apply(held);
+    let mut stage = Stage::new(2);
+    let held = stage.acquiring(1, 0, "sem", Mode::Permit { limit: 1 }, 0);
+    stage.apply(held);
+    let held = stage.acquiring(1, 0, "x", Mode::Exclusive, 0);
+    stage.apply(held);
     for number in 0..waits {
         for (name, mode) in [("sem", Mode::Permit { limit: 1 }), ("x", Mode::Exclusive)] {
-            let wait = world.acquiring(2, number, name, mode, 600);
-            let outcome = world.apply(wait);
+            let wait = stage.acquiring(2, number, name, mode, 600);
+            let outcome = stage.apply(wait);
             assert!(matches!(outcome, Outcome::Queued { .. }), "{outcome:?}");
         }
     }
     let action = Action::SetPermits { name: name_of("sem"), limit: Some(1) };
     let intervention = Intervention { by: "o".into(), reason: "r".into(), action };
-    world.timed(Command::Intervene(intervention)).1
+    stage.timed(Command::Intervene(intervention)).1
 }
 
 /// Many readers wait for two locks, and somebody who holds something asks for one of them.
 fn an_acquire_behind_readers_of_two(waits: u64) -> Duration {
-    let mut world = World::new(3);
+    let mut stage = Stage::new(3);
     for name in ["a", "b"] {
-        let held = world.acquiring(1, 0, name, Mode::Exclusive, 0);
-        world.apply(held);
+        let held = stage.acquiring(1, 0, name, Mode::Exclusive, 0);
+        stage.apply(held);
     }
     for number in 0..waits {
-        let wait = world.acquiring_all(2, number, &[("a", Mode::Shared), ("b", Mode::Shared)]);
-        world.apply(wait);
+        let wait = stage.acquiring_all(2, number, &[("a", Mode::Shared), ("b", Mode::Shared)]);
+        stage.apply(wait);
     }
-    let other = world.acquiring(3, 0, "other", Mode::Exclusive, 0);
-    world.apply(other);
-    let asks = world.acquiring(3, 0, "a", Mode::Exclusive, 600);
-    world.timed(asks).1
+    let other = stage.acquiring(3, 0, "other", Mode::Exclusive, 0);
+    stage.apply(other);
+    let asks = stage.acquiring(3, 0, "a", Mode::Exclusive, 600);
+    stage.timed(asks).1
 }
 
 /// A snapshot with one actor who waits for much is read back.
 fn reading_a_snapshot(waits: u64) -> Duration {
-    let mut world = World::new(2);
+    let mut stage = Stage::new(2);
     for number in 0..waits {
-        let held = world.acquiring(1, number + 1, &format!("h{number}"), Mode::Exclusive, 0);
-        world.apply(held);
-        let mut wait = world.acquiring(2, 0, &format!("h{number}"), Mode::Exclusive, 600);
+        let held = stage.acquiring(1, number + 1, &format!("h{number}"), Mode::Exclusive, 0);
+        stage.apply(held);
+        let mut wait = stage.acquiring(2, 0, &format!("h{number}"), Mode::Exclusive, 600);
         if let Command::Acquire(acquire) = &mut wait {
             acquire.terms.policy = Policy::Wait;
         }
-        world.apply(wait);
+        stage.apply(wait);
     }
-    let bytes = world.table.encode();
+    let bytes = stage.table.encode();
     let start = Instant::now();
     LockTable::decode(&bytes, Limits::default()).unwrap();
     start.elapsed()
@@ -235,20 +231,20 @@ fn reading_a_snapshot(waits: u64) -> Duration {
 
 /// One more wait of an actor that waits for much already.
 fn one_more_wait(waits: u64) -> Duration {
-    let mut world = World::new(2);
+    let mut stage = Stage::new(2);
     for number in 0..=waits {
-        let held = world.acquiring(1, number + 1, &format!("h{number}"), Mode::Exclusive, 0);
-        world.apply(held);
+        let held = stage.acquiring(1, number + 1, &format!("h{number}"), Mode::Exclusive, 0);
+        stage.apply(held);
     }
     for number in 0..waits {
-        let mut wait = world.acquiring(2, 0, &format!("h{number}"), Mode::Exclusive, 600);
+        let mut wait = stage.acquiring(2, 0, &format!("h{number}"), Mode::Exclusive, 600);
         if let Command::Acquire(acquire) = &mut wait {
             acquire.terms.policy = Policy::Wait;
         }
-        world.apply(wait);
+        stage.apply(wait);
     }
-    let more = world.acquiring(2, 0, &format!("h{waits}"), Mode::Exclusive, 600);
-    world.timed(more).1
+    let more = stage.acquiring(2, 0, &format!("h{waits}"), Mode::Exclusive, 600);
+    stage.timed(more).1
 }
 
 fn main() {

@@ -8,13 +8,14 @@
 
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "it is a program for people")]
 
+mod world;
+
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use holdfast_core::command::{Acquire, Call, HoldRef, Mode, OpenSession, Owner, Policy, Terms};
-use holdfast_core::{
-    ActorId, Command, Limits, LockName, LockTable, LogIndex, LogicalTime, Outcome, PublicSessionId,
-    RequestId, SessionId, Span,
-};
+use holdfast_core::command::{Acquire, Mode, Policy, Terms};
+use holdfast_core::{ActorId, Command, FenceToken, LockName, Outcome, Span};
+use world::World;
 
 const SHORT: u64 = 64;
 const LONG: u64 = 100_000;
@@ -23,102 +24,65 @@ const ROUNDS: usize = 7;
 /// Each holds something and waits with many actors, so that there is something to search.
 const SESSIONS: u64 = 100;
 
-struct World {
-    table: LockTable,
-    index: u64,
-    next_request: Vec<u64>,
-    /// Who waits, in order: session and actor are all that a waiter is here.
-    queue: std::collections::VecDeque<u64>,
+struct Line {
+    world: World,
+    /// Who waits, in order.
+    queue: VecDeque<u64>,
+    joined: u64,
     name: LockName,
-    holder: (u64, u64),
+    holder: (u64, FenceToken),
 }
 
-impl World {
-    fn with_queue(length: u64) -> World {
-        let mut world = World {
-            table: LockTable::new(Limits::default()),
-            index: 0,
-            next_request: vec![0; SESSIONS as usize],
-            queue: Default::default(),
-            name: LockName::new("hot").unwrap(),
-            holder: (0, 0),
-        };
-        for session in 0..SESSIONS {
-            world.apply(Command::OpenSession(OpenSession {
-                session: SessionId(u128::from(session) + 1),
-                public: PublicSessionId(session),
-                stream: None,
-                ttl: Span::from_secs(3_600),
-                linger: Span::from_secs(3_600),
-                owner: Owner::default(),
-            }));
-            world.acquire(session, &format!("own-{session}"), 0);
-        }
-        let Outcome::Granted(grant) = world.acquire(0, "hot", 0) else { unreachable!() };
-        world.holder = (0, grant.token.0);
-        for _ in 0..length {
-            world.join();
-        }
-        world
-    }
-
-    fn apply(&mut self, command: Command) -> Outcome {
-        self.index += 1;
-        let mut events = Vec::new();
+impl Line {
+    fn of(length: u64) -> Line {
         // A millisecond passes between two commands.
-        let at = LogicalTime::from_ms(self.index);
-        self.table.apply(LogIndex(self.index), at, command, &mut events)
+        let mut world = World::new(SESSIONS, 1);
+        for session in 0..SESSIONS {
+            world.acquire(session, LockName::new(&format!("own-{session}")).unwrap());
+        }
+        let name = LockName::new("hot").unwrap();
+        let holder = (0, world.acquire(0, name.clone()));
+        let mut line = Line { world, queue: VecDeque::new(), joined: 0, name, holder };
+        for _ in 0..length {
+            line.join();
+        }
+        line
     }
 
-    fn call(&mut self, session: u64) -> Call {
-        let next = &mut self.next_request[session as usize];
-        *next += 1;
-        let (session, request) = (SessionId(u128::from(session) + 1), RequestId(*next));
-        Call { session, request, acked_through: RequestId(*next - 1) }
-    }
-
-    fn acquire(&mut self, session: u64, name: &str, wait_s: u64) -> Outcome {
-        let call = self.call(session);
-        self.apply(Command::Acquire(Acquire {
+    /// Each time as another actor.
+    fn join(&mut self) {
+        let session = self.joined % SESSIONS;
+        self.joined += 1;
+        let call = self.world.call(session);
+        let wait = Span::from_secs(3_600);
+        let outcome = self.world.apply(Command::Acquire(Acquire {
             call,
             actor: ActorId(call.request.0),
-            name: LockName::new(name).unwrap(),
+            name: self.name.clone(),
             mode: Mode::Exclusive,
-            terms: Terms {
-                wait: Span::from_secs(wait_s),
-                policy: Policy::Detect,
-                ..Terms::default()
-            },
-        }))
-    }
-
-    fn join(&mut self) {
-        let session = self.index % SESSIONS;
-        let outcome = self.acquire(session, "hot", 3_600);
+            terms: Terms { wait, policy: Policy::Detect, ..Terms::default() },
+        }));
         assert!(matches!(outcome, Outcome::Queued { .. }), "{outcome:?}");
         self.queue.push_back(session);
     }
 
     fn hand_over(&mut self) {
         let (session, token) = self.holder;
-        let call = self.call(session);
-        let token_before = self.table.last_token();
-        let (name, token) = (self.name.clone(), holdfast_core::FenceToken(token));
-        let hold = HoldRef { name, token, acquire: RequestId(0) };
-        self.apply(Command::Release { call, hold });
-        assert_eq!(self.table.last_token(), token_before + 1, "nobody got the lock");
-        self.holder = (self.queue.pop_front().unwrap(), token_before + 1);
+        let next = FenceToken(self.world.table.last_token() + 1);
+        self.world.release(session, self.name.clone(), token);
+        assert_eq!(self.world.table.last_token(), next.0, "nobody got the lock");
+        self.holder = (self.queue.pop_front().unwrap(), next);
     }
 }
 
 /// One that joins and one hand-over, so that the queue keeps its length.
-fn measure(world: &mut World) -> (Duration, Duration) {
+fn measure(line: &mut Line) -> (Duration, Duration) {
     let (mut joining, mut handing_over) = (Duration::ZERO, Duration::ZERO);
     for _ in 0..OPERATIONS {
         let start = Instant::now();
-        world.join();
+        line.join();
         let joined = Instant::now();
-        world.hand_over();
+        line.hand_over();
         joining += joined - start;
         handing_over += joined.elapsed();
     }
@@ -131,7 +95,7 @@ fn median(mut values: Vec<f64>) -> f64 {
 }
 
 fn main() {
-    let (mut short, mut long) = (World::with_queue(SHORT), World::with_queue(LONG));
+    let (mut short, mut long) = (Line::of(SHORT), Line::of(LONG));
     let (mut joins, mut hand_overs) = (Vec::new(), Vec::new());
     for round in 0..=ROUNDS {
         let (short_join, short_hand) = measure(&mut short);

@@ -9,14 +9,12 @@
     reason = "it is a program for people"
 )]
 
+mod world;
+
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicIsize, Ordering};
 
-use holdfast_core::command::{Acquire, Call, HoldRef, Mode, OpenSession, Owner, Terms};
-use holdfast_core::{
-    ActorId, Command, FenceToken, Limits, LockName, LockTable, LogIndex, LogicalTime, Outcome,
-    PublicSessionId, RequestId, SessionId, Span,
-};
+use world::{World, name};
 
 /// Counts the bytes that live.
 struct Counting;
@@ -45,74 +43,13 @@ const LOCKS: u64 = 500_000;
 const SESSIONS: u64 = 100;
 const PAIRS: u64 = 1_000_000;
 
-struct World {
-    table: LockTable,
-    index: u64,
-    requests: Vec<u64>,
-}
-
-impl World {
-    fn new() -> World {
-        let mut world = World {
-            table: LockTable::new(Limits::default()),
-            index: 0,
-            requests: vec![0; SESSIONS as usize],
-        };
-        for session in 0..SESSIONS {
-            world.apply(Command::OpenSession(OpenSession {
-                session: SessionId(u128::from(session) + 1),
-                public: PublicSessionId(session),
-                stream: None,
-                ttl: Span::from_secs(3_600),
-                linger: Span::from_secs(3_600),
-                owner: Owner::default(),
-            }));
-        }
-        world
-    }
-
-    fn apply(&mut self, command: Command) -> Outcome {
-        self.index += 1;
-        let mut events = Vec::new();
-        self.table.apply(LogIndex(self.index), LogicalTime::from_ms(1), command, &mut events)
-    }
-
-    /// The client has the answers to everything before.
-    fn call(&mut self, session: u64) -> Call {
-        let next = &mut self.requests[session as usize];
-        *next += 1;
-        let (session, request) = (SessionId(u128::from(session) + 1), RequestId(*next));
-        Call { session, request, acked_through: RequestId(*next - 1) }
-    }
-
-    fn acquire(&mut self, session: u64, name: LockName) -> FenceToken {
-        let call = self.call(session);
-        let mode = Mode::Exclusive;
-        let acquire = Acquire { call, actor: ActorId(0), name, mode, terms: Terms::default() };
-        match self.apply(Command::Acquire(acquire)) {
-            Outcome::Granted(grant) => grant.token,
-            other => unreachable!("{other:?}"),
-        }
-    }
-
-    fn release(&mut self, session: u64, name: LockName, token: FenceToken) {
-        let call = self.call(session);
-        let hold = HoldRef { name, token, acquire: RequestId(0) };
-        self.apply(Command::Release { call, hold });
-    }
-}
-
-fn name(number: u64) -> LockName {
-    LockName::new(&format!("wallet:user_{number:08}")).unwrap()
-}
-
 fn live() -> isize {
     LIVE.load(Ordering::Relaxed)
 }
 
 fn main() {
     assert_eq!(name(0).len(), 20);
-    let mut world = World::new();
+    let mut world = World::new(SESSIONS, 1_000);
     // Everybody has been here once, so that what a session keeps for ever does not count as left behind.
     for session in 0..SESSIONS {
         let token = world.acquire(session, name(session));

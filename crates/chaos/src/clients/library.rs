@@ -141,7 +141,9 @@ impl Worker {
                 Ok(None)
             }
             Err(AcquireError::TimedOut) => {
-                self.finish(begun, sent, Outcome::TimedOut);
+                if nothing_was_granted(ttl) {
+                    self.finish(begun, sent, Outcome::TimedOut);
+                }
                 Ok(None)
             }
             Err(_) => Err(Over),
@@ -220,4 +222,10 @@ impl Worker {
         self.requests += 1;
         RequestId(self.requests)
     }
+}
+
+/// Whether "timed out" tells that nothing was granted. While its stream was broken the library can miss both a
+/// grant and the end of it, if the hold has a TTL of its own; any other hold it would find when it is back.
+fn nothing_was_granted(own_ttl: Option<Duration>) -> bool {
+    own_ttl.is_none()
 }

@@ -1,33 +1,13 @@
 //! The examples of the client library are programs that run.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
-use crate::support::{Cluster, output, text};
-
-/// Where cargo puts the examples that belong to this test.
-fn directory() -> PathBuf {
-    let this = std::env::current_exe().unwrap();
-    this.ancestors().nth(2).unwrap().join("examples")
-}
-
-/// Builds them into the directory to which this test was built, if they are not there yet.
-fn build(directory: &Path) {
-    let mut command = Command::new(env!("CARGO"));
-    command.args(["build", "--quiet", "-p", "holdfast-client", "--examples", "--target-dir"]);
-    command.arg(directory.ancestors().nth(2).unwrap());
-    if directory.ancestors().nth(1).is_some_and(|profile| profile.ends_with("release")) {
-        command.arg("--release");
-    }
-    command.current_dir(env!("CARGO_MANIFEST_DIR"));
-    let built = command.output().unwrap();
-    assert!(built.status.success(), "{}", text(&built.stderr));
-}
+use crate::support::{Cluster, build_examples, output, text};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_example_of_the_library_runs_and_says_what_it_should() {
-    let directory = directory();
-    build(&directory);
+    let directory = build_examples("holdfast-client");
     let cluster = Cluster::start(3).await;
     for (name, expected) in [
         ("critical_section", &["8 deposits of 100: the balance is 800", "is older than"][..]),

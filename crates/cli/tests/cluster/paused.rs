@@ -3,47 +3,15 @@
 use std::process::Stdio;
 use std::time::Duration;
 
-use holdfast_client::Client;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::time::timeout;
 
-use crate::support::Cluster;
+use crate::support::{Cluster, build_examples};
 
 const LONG: Duration = Duration::from_secs(30);
 const TTL: Duration = Duration::from_secs(3);
-const ENDPOINTS: &str = "HOLDFAST_TEST_HOLDER_ENDPOINTS";
-const MARK: &str = "holder: ";
-
-/// Not a test: the holder itself, as a process of its own. It answers the words on its stdin.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "the other process of the test below"]
-async fn holder_process() {
-    let Ok(endpoints) = std::env::var(ENDPOINTS) else { return };
-    let client = Client::builder().ttl(TTL).connect(&endpoints).await.unwrap();
-    let mut guard = Some(client.lock("a").acquire().await.unwrap());
-    println!("{MARK}held {}", guard.as_ref().unwrap().token().unwrap());
-    // Blocks a thread of the runtime; the session has others.
-    for word in std::io::stdin().lines() {
-        let word = word.unwrap();
-        let answer = match (word.as_str(), &guard) {
-            ("token", Some(guard)) => match (guard.token(), guard.fence()) {
-                (Err(lost), Err(_)) => format!("none: {}", lost.reason),
-                given => format!("{given:?}"),
-            },
-            ("lost", Some(guard)) => format!("lost: {}", guard.lost().await),
-            ("proclaim", Some(guard)) => format!("{}", guard.proclaim("me").await.unwrap_err()),
-            ("release", _) => match guard.take() {
-                Some(guard) => format!("{:?}", guard.release().await.unwrap()),
-                None => "nothing to release".to_owned(),
-            },
-            ("try", _) => format!("{}", client.lock("a").acquire().await.unwrap_err()),
-            (other, _) => panic!("{other}"),
-        };
-        println!("{MARK}{answer}");
-    }
-}
 
 struct Holder {
     process: Child,
@@ -53,9 +21,8 @@ struct Holder {
 
 impl Holder {
     fn start(cluster: &Cluster) -> Holder {
-        let mut process = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "paused::holder_process", "--ignored", "--nocapture"])
-            .env(ENDPOINTS, cluster.endpoints())
+        let mut process = Command::new(build_examples("holdfast").join("holder"))
+            .args([cluster.endpoints(), TTL.as_millis().to_string()])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .kill_on_drop(true)
@@ -76,13 +43,8 @@ impl Holder {
     }
 
     async fn answer(&mut self) -> String {
-        loop {
-            let line = timeout(LONG, self.stdout.next_line()).await.unwrap().unwrap();
-            // The test harness of the process has words of its own.
-            if let Some((_, answer)) = line.expect("the holder has ended").split_once(MARK) {
-                return answer.to_owned();
-            }
-        }
+        let line = timeout(LONG, self.stdout.next_line()).await.unwrap().unwrap();
+        line.expect("the holder has ended")
     }
 }
 

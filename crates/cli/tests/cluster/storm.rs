@@ -118,7 +118,12 @@ async fn short_cuts_cost_no_session_and_no_lock_and_a_long_one_is_told() {
         // One request has to get through, or two cuts would be one.
         let token = stormy.lock("through").wait(LONG).acquire().await.unwrap().token().unwrap();
         assert!(token > kept_token);
-        sleep(Duration::from_millis(random.below(1_000))).await;
+        // And some work is done between them, more or less of it.
+        let enough = load.done.load(Ordering::Relaxed) + random.below(100);
+        eventually("the workers go on", LONG, || async {
+            (load.done.load(Ordering::Relaxed) >= enough).then_some(())
+        })
+        .await;
     }
     load.stop.store(true, Ordering::Relaxed);
     for worker in workers {

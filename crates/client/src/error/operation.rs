@@ -24,6 +24,8 @@ pub enum ConnectError {
 pub enum AcquireError {
     #[error("the lock is held by somebody else")]
     Busy,
+    /// Nothing is held. If the connection broke during the wait and the lock was asked for with a TTL of its own,
+    /// it may have been granted and have run out meanwhile, unseen.
     #[error("the lock did not become free within the wait")]
     TimedOut,
     /// To wait would have closed a cycle of waits. Release what you hold, and begin anew.

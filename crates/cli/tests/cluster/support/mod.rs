@@ -1,6 +1,7 @@
 //! Real nodes as real processes on loopback, and small clients to load and to question them.
 
 mod command;
+mod example;
 mod load;
 mod nodes;
 mod plain;
@@ -13,6 +14,7 @@ use std::future::Future;
 use std::time::{Duration, Instant};
 
 pub(crate) use command::{data, json, json_lines, output, run, text, words};
+pub(crate) use example::build_examples;
 pub(crate) use load::{Load, LoadReport};
 pub(crate) use nodes::{Cluster, ClusterOptions, free_base_port, holdfast, stage};
 pub(crate) use plain::{PlainClient, PlainSession, hold, wait_in_line};

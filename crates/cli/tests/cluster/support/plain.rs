@@ -2,7 +2,7 @@
 //! and a retry only where the test wants one.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use holdfast_proto::v1::lock_service_client::LockServiceClient;
 use holdfast_proto::v1::operator_service_client::OperatorServiceClient;
@@ -14,6 +14,8 @@ use holdfast_proto::v1::{
 use tokio::task::JoinHandle;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
+
+use super::eventually;
 
 /// Knows some endpoints and tries them in turn.
 #[derive(Clone, Debug)]
@@ -51,29 +53,34 @@ impl PlainClient {
     where
         F: Future<Output = Result<tonic::Response<T>, Status>>,
     {
-        let give_up = Instant::now() + Duration::from_secs(20);
         let mut next = 0;
-        loop {
+        eventually("somebody answers", Duration::from_secs(20), || {
             let stub = LockServiceClient::new(self.channels[next % self.channels.len()].clone());
             next += 1;
             // A frozen node takes connections and says nothing.
-            let patience = Duration::from_secs(10);
-            let status = match tokio::time::timeout(patience, call(stub)).await {
-                Ok(Ok(response)) => return Ok(response.into_inner()),
-                Ok(Err(status)) => status,
-                Err(_) => Status::unavailable("no answer"),
-            };
-            let again = matches!(
-                status.code(),
-                Code::Unavailable | Code::Unknown | Code::Cancelled | Code::ResourceExhausted
-            );
-            if !again {
-                return Err(status);
+            let answer = tokio::time::timeout(Duration::from_secs(10), call(stub));
+            async {
+                let again = |status: &Status| {
+                    matches!(
+                        status.code(),
+                        Code::Unavailable
+                            | Code::Unknown
+                            | Code::Cancelled
+                            | Code::ResourceExhausted
+                    )
+                };
+                match answer.await {
+                    Ok(Ok(response)) => Some(Ok(response.into_inner())),
+                    Ok(Err(status)) if !again(&status) => Some(Err(status)),
+                    // Shown if nobody answers in time.
+                    other => {
+                        println!("asked again: {:?}", other.map(|refused| refused.err()));
+                        None
+                    }
+                }
             }
-            assert!(Instant::now() < give_up, "nobody answers: {status}");
-            // The interval of asking again, not a guess at how long an election takes.
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        })
+        .await
     }
 
     pub(crate) async fn open(&self, ttl: Duration) -> PlainSession {

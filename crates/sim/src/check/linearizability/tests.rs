@@ -193,6 +193,29 @@ fn a_hold_with_a_ttl_of_its_own_may_expire_sooner_unless_it_is_renewed() {
     }
 }
 
+/// From a run with real processes: a client whose stream was broken when it was granted the lock, and still was when the
+/// hold's own TTL ended, was told that its wait had timed out. So that answer must not be taken for a denial.
+#[test]
+fn a_grant_that_ran_out_unseen_explains_what_others_saw_only_if_the_wait_is_left_open() {
+    let ends = [(None, 0), (Some(Outcome::TimedOut), 1)];
+    for (end, violations) in ends {
+        let mut story = three_sessions();
+        let input = Input::Acquire {
+            name: name("a"),
+            wait_ms: 2_000,
+            ttl_ms: Some(1_000),
+            max_hold_ms: None,
+        };
+        let asked = story.ask(1, 1, input).from(1);
+        if let Some(outcome) = end {
+            asked.until(4_000, outcome);
+        }
+        status(&mut story).from(100).saw(200, Some((1, 1)));
+        story.acquire("a", 2, 1).from(1_500).until(1_600, grants("a", 2));
+        assert_eq!(found(&story), violations);
+    }
+}
+
 #[test]
 fn closing_a_session_frees_its_lock_and_ends_its_grants() {
     let mut story = three_sessions();
