@@ -164,6 +164,7 @@ fn code_of(rejection: &Rejection) -> Code {
         | Reason::InvalidFrame
         | Reason::InvalidPermits
         | Reason::InvalidPolicy
+        | Reason::InvalidTier
         | Reason::InvalidLockDelay
         | Reason::InvalidFreeze
         | Reason::InvalidIntervention

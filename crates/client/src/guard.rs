@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use holdfast_proto::PublicSessionId;
 use holdfast_proto::v1;
 use holdfast_proto::v1::Mode;
+use holdfast_proto::{Guarantee, PublicSessionId};
 use tokio::sync::{oneshot, watch};
 use tokio::time::timeout;
 use tracing::Instrument;
@@ -235,8 +235,14 @@ impl Guard {
         self.hold.check().map(|()| self.hold.token())
     }
 
-    /// The token in full form, which fence checkers take: `hf1.L.<name hash>.<number>`. Empty for a
-    /// permit, which is not fenceable.
+    /// How much the lock can be trusted: what it was granted with, which follows from the
+    /// [`Tier`](crate::Tier) that was asked for.
+    pub fn guarantee(&self) -> Guarantee {
+        self.hold.guarantee
+    }
+
+    /// The token in full form, which fence checkers take: `hf1.L.<name hash>.<number>`, with a `B` instead of
+    /// the `L` if the lock is [best effort](Guarantee::BestEffort). Empty for a permit, which is not fenceable.
     pub fn fence(&self) -> Result<String, Lost> {
         self.hold.check().map(|()| self.hold.fence())
     }

@@ -3,12 +3,14 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use holdfast_proto::Guarantee;
 use holdfast_proto::v1::{Grant, Mode};
 use tokio::sync::watch;
 
 use crate::clock;
 use crate::error::{LossReason, Lost, Since};
 use crate::lease::{HoldId, Leases, LocalTime};
+use crate::tier::{Tier, guarantee_of};
 
 /// The first reason for which a hold, or one of several that are held together, was lost.
 pub(crate) type Loss = Arc<watch::Sender<Option<LossReason>>>;
@@ -22,6 +24,7 @@ pub(crate) struct Hold {
     pub(crate) session_number: u64,
     pub(crate) name: String,
     pub(crate) since: Option<Since>,
+    pub(crate) guarantee: Guarantee,
     held_as: Mutex<HeldAs>,
     leases: Arc<Mutex<Leases>>,
     loss: Loss,
@@ -54,6 +57,7 @@ pub(crate) struct HoldRef {
     pub(crate) token: u64,
     /// 0: whichever this session has under the token.
     pub(crate) acquire: u64,
+    pub(crate) tier: Tier,
 }
 
 /// Where a new hold belongs.
@@ -71,6 +75,7 @@ impl Hold {
             lease: place.lease,
             session_number: place.session_number,
             since: place.since,
+            guarantee: guarantee_of(&grant),
             held_as: Mutex::new(HeldAs::of(&grant)),
             name: grant.name,
             leases,
@@ -131,7 +136,17 @@ impl Hold {
     }
 
     pub(crate) fn meant(&self) -> HoldRef {
-        HoldRef { name: self.name.clone(), token: self.token(), acquire: self.key.acquire }
+        HoldRef {
+            name: self.name.clone(),
+            token: self.token(),
+            acquire: self.key.acquire,
+            tier: self.tier(),
+        }
+    }
+
+    /// Where the cluster keeps it.
+    pub(crate) fn tier(&self) -> Tier {
+        Tier::of(self.guarantee)
     }
 
     pub(crate) fn check(&self) -> Result<(), Lost> {

@@ -77,6 +77,7 @@ impl LockRequest {
             preemptible: terms.preemptible,
             reentrant,
             lock_delay_ms: terms.lock_delay.map(whole_ms),
+            tier: terms.tier.to_wire().into(),
             ..Default::default()
         };
         let mut guards = ask(&handle, Wanted::One(request), terms.wait, on_queued).await?;

@@ -86,6 +86,7 @@ impl LockAllRequest {
             since_ms: terms.since.map(|since| since.0),
             preemptible: terms.preemptible,
             lock_delay_ms: terms.lock_delay.map(whole_ms),
+            tier: terms.tier.to_wire().into(),
             ..Default::default()
         };
         let guards = ask(&handle, Wanted::All(request), terms.wait, on_queued).await?;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use holdfast_proto::v1;
 
 use crate::error::Since;
+use crate::tier::Tier;
 
 /// What to do when somebody else is in the way.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
@@ -46,6 +47,7 @@ pub(crate) struct Terms {
     pub(crate) policy: Policy,
     pub(crate) since: Option<Since>,
     pub(crate) preemptible: bool,
+    pub(crate) tier: Tier,
 }
 
 impl Terms {
@@ -142,6 +144,13 @@ macro_rules! setters_of_terms {
         /// An older actor that asks with `wound_wait` may take the hold away.
         pub fn preemptible(mut self) -> Self {
             self.terms.preemptible = true;
+            self
+        }
+
+        /// Which kind of lock is asked for: [`Tier::Correctness`]($crate::Tier::Correctness) unless it is said
+        /// here.
+        pub fn tier(mut self, tier: $crate::Tier) -> Self {
+            self.terms.tier = tier;
             self
         }
 

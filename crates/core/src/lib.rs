@@ -51,7 +51,7 @@ pub use limits::{Limits, NAME_BYTES_MAX};
 pub use name::{LockName, NameError, Names};
 pub use outcome::{CycleLink, Grant, Intervened, Outcome, Rejection, ReleaseAnswer};
 pub use table::query::{
-    FreezeInfo, HolderInfo, LockStatus, LockSummary, SessionSummary, WaiterInfo,
+    FreezeInfo, HolderInfo, LockStatus, LockSummary, SessionSummary, TokenStanding, WaiterInfo,
 };
 pub use table::why::{LockWhy, ReservedLock, WaitLink};
 pub use table::{Digest, EndedByNewBeginning, LockTable, NewBeginning};

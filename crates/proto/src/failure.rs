@@ -43,6 +43,7 @@ impl Reason {
             | Reason::InvalidFrame
             | Reason::InvalidPermits
             | Reason::InvalidPolicy
+            | Reason::InvalidTier
             | Reason::InvalidLockDelay
             | Reason::TooManyNames
             | Reason::DuplicateName

@@ -16,6 +16,7 @@ mod acquire;
 mod acquire_all;
 mod authorise;
 mod cancel;
+mod check_token;
 mod cluster;
 mod convert;
 mod decode;
@@ -43,13 +44,13 @@ use std::sync::Arc;
 
 use holdfast_proto::v1::lock_service_server::LockService;
 use holdfast_proto::v1::{
-    AcquireAllRequest, AcquireRequest, AcquireResponse, CancelRequest, CancelResponse, ClientFrame,
-    CloseSessionRequest, CloseSessionResponse, ClusterStatusRequest, ClusterStatusResponse,
-    ConvertRequest, Failure, KeepAliveRequest, KeepAliveResponse, ListRequest, ListResponse,
-    ListSessionsRequest, ListSessionsResponse, OpenSessionRequest, OpenSessionResponse,
-    ProclaimRequest, ProclaimResponse, ReleaseRequest, ReleaseResponse, RenewRequest,
-    RenewResponse, StatusRequest, StatusResponse, TransferRequest, TransferResponse, WhyRequest,
-    WhyResponse,
+    AcquireAllRequest, AcquireRequest, AcquireResponse, CancelRequest, CancelResponse,
+    CheckTokenRequest, CheckTokenResponse, ClientFrame, CloseSessionRequest, CloseSessionResponse,
+    ClusterStatusRequest, ClusterStatusResponse, ConvertRequest, Failure, KeepAliveRequest,
+    KeepAliveResponse, ListRequest, ListResponse, ListSessionsRequest, ListSessionsResponse,
+    OpenSessionRequest, OpenSessionResponse, ProclaimRequest, ProclaimResponse, ReleaseRequest,
+    ReleaseResponse, RenewRequest, RenewResponse, StatusRequest, StatusResponse, TransferRequest,
+    TransferResponse, WhyRequest, WhyResponse,
 };
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::{Request, Response, Status, Streaming};
@@ -200,6 +201,13 @@ impl LockService for Rpc {
     }
 
     async fn why(&self, request: Request<WhyRequest>) -> Result<Response<WhyResponse>, Status> {
+        look::serve(self, request).await
+    }
+
+    async fn check_token(
+        &self,
+        request: Request<CheckTokenRequest>,
+    ) -> Result<Response<CheckTokenResponse>, Status> {
         look::serve(self, request).await
     }
 

@@ -200,6 +200,7 @@ impl Session {
             request_id: cancel.request_id,
             acked_through: cancel.acked_through,
             target,
+            ..Default::default()
         };
         let cancelling = self.calls.insist(Duration::ZERO, |mut node| {
             let request = request.clone();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_proto::PublicSessionId;
+use holdfast_proto::{Guarantee, PublicSessionId};
 
 use super::block_on::Background;
 use crate::error::{
@@ -74,6 +74,11 @@ impl Guard {
     /// As [`crate::Guard::fence`].
     pub fn fence(&self) -> Result<String, Lost> {
         self.guard.fence()
+    }
+
+    /// As [`crate::Guard::guarantee`].
+    pub fn guarantee(&self) -> Guarantee {
+        self.guard.guarantee()
     }
 
     /// As [`crate::Guard::since`].

@@ -8,6 +8,7 @@ use super::block_on::Background;
 use super::guard::{Guard, GuardAll};
 use crate::error::{AcquireError, Since};
 use crate::terms::Policy;
+use crate::tier::Tier;
 
 /// A lock that is about to be asked for; see [`crate::LockRequest`].
 #[derive(Debug)]
@@ -41,6 +42,7 @@ macro_rules! setters_of_the_request {
             no_detection(),
             since(since: impl Into<Option<Since>>),
             preemptible(),
+            tier(tier: Tier),
             on_queued(told: impl FnOnce(u64) + Send + 'static),
         }
     };

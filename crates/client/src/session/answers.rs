@@ -18,6 +18,7 @@ use crate::error::{AcquireError, Cycle, LossReason, Lost, Rejection, Since, Tran
 use crate::guard::ReleaseOutcome;
 use crate::hold::HoldRef;
 use crate::lease::{LocalTime, LogicalTime, RenewalId, safe_end};
+use crate::tier::{Tier, guarantee_of};
 
 mod grant;
 
@@ -224,7 +225,7 @@ impl Session {
             (Request::Convert(call), AnswerResult::Acquire(response)) => {
                 self.on_converted(call, response);
             }
-            (Request::Cancel { target }, AnswerResult::Cancel(response)) => {
+            (Request::Cancel { target, .. }, AnswerResult::Cancel(response)) => {
                 self.on_cancelled(target, response);
             }
             (Request::Release { reply, .. }, AnswerResult::Release(response)) => {
@@ -307,7 +308,8 @@ impl Session {
     fn release_unwanted(&mut self, id: u64, grants: Vec<v1::Grant>) {
         for grant in grants {
             let acquire = acquire_of(id, &grant);
-            let meant = HoldRef { name: grant.name, token: grant.token, acquire };
+            let tier = Tier::of(guarantee_of(&grant));
+            let meant = HoldRef { name: grant.name, token: grant.token, acquire, tier };
             self.requests.stage(Request::Release { meant, reply: None });
         }
     }

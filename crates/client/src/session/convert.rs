@@ -43,6 +43,7 @@ impl ConvertCall {
             mode: self.mode.into(),
             wait_ms: self.wait_ms,
             policy: self.policy.to_wire().into(),
+            tier: self.hold.tier().to_wire().into(),
             ..Default::default()
         }
     }

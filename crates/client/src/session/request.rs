@@ -18,6 +18,7 @@ use crate::error::{
 use crate::guard::{Guard, ReleaseOutcome};
 use crate::hold::{Hold, HoldRef};
 use crate::limits::{check_metadata, check_name, check_names};
+use crate::tier::Tier;
 
 #[derive(Debug)]
 pub(crate) enum Request {
@@ -26,6 +27,7 @@ pub(crate) enum Request {
     /// Of an acquire or a convert whose caller is gone.
     Cancel {
         target: u64,
+        tier: Tier,
     },
     Release {
         meant: HoldRef,
@@ -103,6 +105,14 @@ impl Wanted {
         }
     }
 
+    fn tier(&self) -> Tier {
+        let efficiency = match self {
+            Wanted::One(request) => request.tier() == v1::Tier::Efficiency,
+            Wanted::All(request) => request.tier() == v1::Tier::Efficiency,
+        };
+        if efficiency { Tier::Efficiency } else { Tier::Correctness }
+    }
+
     pub(crate) fn since_ms(&self) -> Option<u64> {
         match self {
             Wanted::One(request) => request.since_ms,
@@ -136,9 +146,10 @@ impl Request {
         let kind = match self {
             Request::Acquire(call) => call.wanted.to_kind(request_id),
             Request::Convert(call) => Kind::Convert(call.to_wire(request_id)),
-            Request::Cancel { target } => Kind::Cancel(v1::CancelRequest {
+            Request::Cancel { target, tier } => Kind::Cancel(v1::CancelRequest {
                 request_id,
                 target: *target,
+                tier: tier.to_wire().into(),
                 ..Default::default()
             }),
             Request::Release { meant, .. } => Kind::Release(v1::ReleaseRequest {
@@ -146,6 +157,7 @@ impl Request {
                 name: meant.name.clone(),
                 token: meant.token,
                 acquire_request_id: meant.acquire,
+                tier: meant.tier.to_wire().into(),
                 ..Default::default()
             }),
             Request::Renew { hold, ttl, .. } => Kind::Renew(v1::RenewRequest {
@@ -154,6 +166,7 @@ impl Request {
                 token: hold.token(),
                 acquire_request_id: hold.key.acquire,
                 ttl_ms: ttl.map(whole_ms),
+                tier: hold.tier().to_wire().into(),
                 ..Default::default()
             }),
             Request::Proclaim { hold, metadata, .. } => Kind::Proclaim(v1::ProclaimRequest {
@@ -162,6 +175,7 @@ impl Request {
                 token: hold.token(),
                 acquire_request_id: hold.key.acquire,
                 metadata: metadata.clone(),
+                tier: hold.tier().to_wire().into(),
                 ..Default::default()
             }),
             Request::Transfer { hold, to, .. } => Kind::Transfer(v1::TransferRequest {
@@ -169,6 +183,7 @@ impl Request {
                 name: hold.name.clone(),
                 token: hold.token(),
                 to_public_session_id: to.clone(),
+                tier: hold.tier().to_wire().into(),
                 ..Default::default()
             }),
             Request::KeepAlive => {
@@ -179,6 +194,20 @@ impl Request {
             }
         };
         v1::Operation { kind: Some(kind) }
+    }
+
+    /// Which tier answers it. What is about the session alone belongs to the replicated lock table.
+    pub(crate) fn tier(&self) -> Tier {
+        match self {
+            Request::Acquire(call) => call.wanted.tier(),
+            Request::Convert(call) => call.hold.tier(),
+            Request::Cancel { tier, .. } => *tier,
+            Request::Release { meant, .. } => meant.tier,
+            Request::Renew { hold, .. }
+            | Request::Proclaim { hold, .. }
+            | Request::Transfer { hold, .. } => hold.tier(),
+            Request::KeepAlive | Request::Close { .. } => Tier::Correctness,
+        }
     }
 
     /// How many names it carries: by these the size of a frame is bounded.

@@ -103,7 +103,34 @@ pub struct SessionSummary {
     pub connected: bool,
 }
 
+/// What the table knows about the tokens of one resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TokenStanding {
+    /// It is held under the token that was asked about.
+    pub is_held: bool,
+    /// The highest under which it is held now.
+    pub current: Option<FenceToken>,
+    /// The highest that was given for any resource; 0 before the first.
+    pub last_given: u64,
+}
+
 impl LockTable {
+    /// Whether a resource is held under this token.
+    pub fn token_standing(&self, name: &str, token: FenceToken) -> TokenStanding {
+        let tokens = || {
+            self.resources
+                .get(name)
+                .into_iter()
+                .flat_map(|resource| resource.holds())
+                .map(|hold| hold.token)
+        };
+        TokenStanding {
+            is_held: tokens().any(|held| held == token),
+            current: tokens().max(),
+            last_given: self.last_token,
+        }
+    }
+
     /// Who holds a resource, and who waits for it: at most so many of each.
     pub fn status(&self, name: &str, shown_max: usize) -> LockStatus {
         let frozen = self.freezes.over(name).map(freeze_info);

@@ -48,6 +48,7 @@ impl Driver {
         let data = match query {
             Query::Status { name, shown_max } => ReadData::Status(table.status(&name, shown_max)),
             Query::Why { name, shown_max } => ReadData::Why(table.why(&name, shown_max)),
+            Query::Token { name, token } => ReadData::Token(table.token_standing(&name, token)),
             Query::Freezes => ReadData::Freezes(table.freezes()),
             Query::List { prefix, after, limit } => {
                 ReadData::List(table.list(&prefix, after.as_deref(), limit))

@@ -5,6 +5,7 @@
 use holdfast_core::{
     Command, EndReason, FenceToken, FreezeInfo, LockName, LockStatus, LockSummary, LockWhy,
     LogicalTime, Outcome, PublicSessionId, RequestId, SessionId, SessionSummary, StreamId,
+    TokenStanding,
 };
 use holdfast_replica::{
     ChangeRefusal, ClusterId, GroupId, HandOverRefusal, Member, MembershipChange, NodeId,
@@ -168,6 +169,10 @@ pub(crate) enum Query {
         shown_max: usize,
     },
     Freezes,
+    Token {
+        name: LockName,
+        token: FenceToken,
+    },
     /// All of it, as bytes.
     Snapshot,
 }
@@ -186,6 +191,7 @@ pub(crate) enum ReadData {
     List(Vec<LockSummary>),
     Sessions(Vec<SessionSummary>),
     Freezes(Vec<FreezeInfo>),
+    Token(TokenStanding),
     Snapshot(WholeState),
 }
 

@@ -15,6 +15,7 @@ use super::failure::{refused, rejected};
 mod choice;
 mod intervention;
 
+pub(super) use choice::tier;
 use choice::{mode, policy};
 pub(super) use intervention::{break_holds, freeze, kill_session, move_lock, set_permits, thaw};
 
@@ -214,7 +215,7 @@ fn public_session_id(text: &str) -> Result<PublicSessionId, Failure> {
     Ok(PublicSessionId(id.to_number()))
 }
 
-fn token(number: u64) -> Result<FenceToken, Failure> {
+pub(super) fn token(number: u64) -> Result<FenceToken, Failure> {
     if (1..=FenceToken::MAX.0).contains(&number) {
         return Ok(FenceToken(number));
     }

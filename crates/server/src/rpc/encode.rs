@@ -15,6 +15,8 @@ pub(super) struct Surroundings<'a> {
     pub(super) membership: &'a Membership,
     /// The answer to a resume differs from that to an open in its name only.
     pub(super) resumed: bool,
+    /// In which this node leads.
+    pub(super) term: u64,
 }
 
 /// The answer as it travels.
@@ -38,6 +40,7 @@ fn of_outcome(at: LogicalTime, outcome: Outcome, around: Surroundings<'_>) -> an
                 endpoints: membership.client_addresses(),
                 // Only a leader answers.
                 leader: membership.client_address(Some(membership.me)),
+                term: around.term,
             };
             if around.resumed {
                 answer::Result::Resume(response)

@@ -205,6 +205,7 @@ pub(super) fn lock_status(
         logical_time_ms: now.as_ms(),
         group: FIRST_GROUP.0,
         applied_index,
+        efficiency: None,
     }
 }
 

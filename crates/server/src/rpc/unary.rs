@@ -62,7 +62,11 @@ async fn carry_out<V: Verb>(
     match rpc.route(origin).await? {
         Route::Here => {
             let answer = rpc.call(command).await?;
-            let around = Surroundings { membership: &rpc.membership, resumed: false };
+            let around = Surroundings {
+                membership: &rpc.membership,
+                resumed: false,
+                term: rpc.driver.leadership().term,
+            };
             match encode::result(answer, around) {
                 answer::Result::Failure(failure) => Err(failure),
                 result => V::response(result)

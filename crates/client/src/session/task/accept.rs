@@ -79,7 +79,8 @@ impl Task {
             }
         } else if let Some(request) = session.requests.get_mut(id) {
             request.abandon();
-            session.requests.stage(Request::Cancel { target: id });
+            let tier = request.tier();
+            session.requests.stage(Request::Cancel { target: id, tier });
         }
     }
 }

@@ -34,3 +34,10 @@ pub(super) fn policy(number: i32) -> Result<Policy, Failure> {
         }
     }
 }
+
+pub(in super::super) fn tier(number: i32) -> Result<v1::Tier, Failure> {
+    v1::Tier::try_from(number).map_err(|_| {
+        let words = format!("this node does not know the tier {number}; upgrade it, or use 1");
+        refused(Reason::InvalidTier, words)
+    })
+}

@@ -194,7 +194,8 @@ impl Outgoing {
     fn encode(&mut self, request: RequestId, answer: crate::driver::Answer) -> answer::Result {
         let opens = self.served.as_ref().is_some_and(|s| !s.open && s.opening == request);
         let resumed = self.served.as_ref().is_some_and(|served| served.resumed);
-        let around = Surroundings { membership: &self.rpc.membership, resumed };
+        let term = self.rpc.driver.leadership().term;
+        let around = Surroundings { membership: &self.rpc.membership, resumed, term };
         let result = encode::result(answer, around);
         if opens {
             if let Some(served) = &mut self.served {

@@ -1,0 +1,131 @@
+//! `CheckToken`: whether a lock is still held under a token. A hint for whoever wants to give up early;
+//! what protects the resource is that the resource itself checks.
+
+use holdfast_core::{FenceToken, TokenStanding};
+use holdfast_proto::v1::{CheckTokenRequest, CheckTokenResponse, Failure, Reason, TokenState};
+use holdfast_proto::{Fence, Guarantee, v1};
+use tonic::{Request, Response, Status};
+
+use super::decode::{self, lock_name};
+use super::failure::refused;
+use super::forward::Leader;
+use super::look::Look;
+use crate::driver::{Query, ReadAnswer, ReadData};
+
+/// The token in question.
+struct Asked {
+    token: FenceToken,
+    guarantee: Guarantee,
+}
+
+fn asked(request: &CheckTokenRequest) -> Result<Asked, Failure> {
+    if request.fence.is_empty() {
+        let guarantee = match decode::tier(request.tier)? {
+            v1::Tier::Efficiency => Guarantee::BestEffort,
+            v1::Tier::Unspecified | v1::Tier::Correctness => Guarantee::Linearizable,
+        };
+        return Ok(Asked { token: decode::token(request.token)?, guarantee });
+    }
+    if request.token != 0 {
+        let words = "give the token either as a number or in full form, not both";
+        return Err(refused(Reason::InvalidToken, words));
+    }
+    let fence: Fence = request
+        .fence
+        .parse()
+        .map_err(|error| refused(Reason::InvalidToken, format!("{error}; give the grant's")))?;
+    if !fence.is_for(&request.name) {
+        let words =
+            format!("the token in full form is that of another lock than '{}'", request.name);
+        return Err(refused(Reason::InvalidToken, words));
+    }
+    Ok(Asked { token: decode::token(fence.number())?, guarantee: fence.guarantee() })
+}
+
+fn state(token: FenceToken, standing: TokenStanding) -> TokenState {
+    match standing.current {
+        _ if token.0 > standing.last_given => TokenState::NeverGiven,
+        _ if standing.is_held => TokenState::Current,
+        None => TokenState::Free,
+        Some(current) if current < token => TokenState::NeverGiven,
+        Some(_) => TokenState::Superseded,
+    }
+}
+
+impl Look for CheckTokenRequest {
+    type Response = CheckTokenResponse;
+
+    fn query(&self) -> Result<Query, Failure> {
+        let name = lock_name(&self.name)?;
+        let Asked { token, guarantee } = asked(self)?;
+        if guarantee == Guarantee::BestEffort {
+            return Err(refused(
+                Reason::InvalidTier,
+                "this node does not serve the efficiency tier",
+            ));
+        }
+        Ok(Query::Token { name, token })
+    }
+
+    fn response(&self, answer: ReadAnswer) -> Option<CheckTokenResponse> {
+        let ReadData::Token(standing) = answer.data else { return None };
+        let token = asked(self).ok()?.token;
+        Some(CheckTokenResponse {
+            state: state(token, standing).into(),
+            current_token: standing.current.map_or(0, |token| token.0),
+            guarantee: v1::Guarantee::Linearizable.into(),
+            logical_time_ms: answer.at.as_ms(),
+        })
+    }
+
+    async fn forward(
+        request: Request<Self>,
+        mut leader: Leader,
+    ) -> Result<Response<CheckTokenResponse>, Status> {
+        leader.client.check_token(request).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn standing(is_held: bool, current: Option<u64>, last_given: u64) -> TokenStanding {
+        TokenStanding { is_held, current: current.map(FenceToken), last_given }
+    }
+
+    #[test]
+    fn a_token_is_current_superseded_free_or_was_never_given() {
+        let state = |token, standing| state(FenceToken(token), standing);
+        assert_eq!(state(5, standing(true, Some(5), 9)), TokenState::Current);
+        assert_eq!(state(5, standing(false, Some(7), 9)), TokenState::Superseded);
+        assert_eq!(state(5, standing(false, None, 9)), TokenState::Free);
+        assert_eq!(state(8, standing(false, Some(7), 9)), TokenState::NeverGiven);
+        assert_eq!(state(10, standing(false, None, 9)), TokenState::NeverGiven);
+        // Permits: each holder has its own.
+        assert_eq!(state(5, standing(true, Some(7), 9)), TokenState::Current);
+    }
+
+    #[test]
+    fn a_token_is_told_as_a_number_or_in_full_form_and_that_of_another_lock_is_refused() {
+        let fence = Fence::new(Guarantee::BestEffort, "wallet", 7).unwrap().to_string();
+        let ask = |name: &str, token, fence: &str| {
+            asked(&CheckTokenRequest {
+                name: name.into(),
+                token,
+                fence: fence.into(),
+                ..Default::default()
+            })
+        };
+        let number = ask("wallet", 7, "").ok().unwrap();
+        assert_eq!((number.token.0, number.guarantee), (7, Guarantee::Linearizable));
+        let full = ask("wallet", 0, &fence).ok().unwrap();
+        assert_eq!((full.token.0, full.guarantee), (7, Guarantee::BestEffort));
+        for (name, token, text) in
+            [("wallet", 0, ""), ("wallet", 7, &*fence), ("other", 0, &*fence), ("wallet", 0, "7")]
+        {
+            let failure = ask(name, token, text).err().unwrap();
+            assert_eq!(failure.reason(), Reason::InvalidToken, "{name} {token} {text}");
+        }
+    }
+}
