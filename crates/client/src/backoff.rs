@@ -28,7 +28,7 @@ impl Backoff {
     }
 }
 
-fn random_fraction() -> f64 {
+pub(crate) fn random_fraction() -> f64 {
     // Jitter needs no secrecy: a system that has no randomness to give gets the middle.
     getrandom::u32().map_or(0.5, |number| f64::from(number) / f64::from(u32::MAX))
 }

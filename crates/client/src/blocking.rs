@@ -26,6 +26,7 @@ mod request;
 
 use std::sync::Arc;
 
+use crate::efficiency::EfficiencyStatus;
 use crate::error::{CloseError, ConnectError};
 use crate::lock_all::Member;
 use crate::{Circuit, ClientBuilder};
@@ -72,6 +73,11 @@ impl Client {
     /// As [`crate::Client::circuit`].
     pub fn circuit(&self) -> Circuit {
         self.client.circuit()
+    }
+
+    /// As [`crate::Client::efficiency`].
+    pub fn efficiency(&self) -> EfficiencyStatus {
+        self.client.efficiency()
     }
 
     /// As [`crate::Client::close`].

@@ -1,10 +1,13 @@
 //! The settings of a client.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use holdfast_proto::Guarantee;
 use holdfast_proto::v1::Owner;
 
 use crate::client::Client;
+use crate::efficiency::{self, Efficiency, Route, WhenDown};
 use crate::endpoints::Endpoints;
 use crate::error::ConnectError;
 use crate::session::{Handle, Settings};
@@ -17,6 +20,7 @@ const DEFAULT_REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 #[must_use]
 pub struct ClientBuilder {
     settings: Settings,
+    efficiency: efficiency::Settings,
     discovers: bool,
 }
 
@@ -29,6 +33,7 @@ impl ClientBuilder {
                 owner,
                 request_timeout: DEFAULT_REQUEST_TIMEOUT,
             },
+            efficiency: efficiency::Settings::default(),
             discovers: true,
         }
     }
@@ -72,6 +77,37 @@ impl ClientBuilder {
         self
     }
 
+    /// What serves locks that are asked for with [`Tier::Efficiency`](crate::Tier::Efficiency); the cluster itself
+    /// by default.
+    pub fn efficiency(mut self, backend: Efficiency) -> ClientBuilder {
+        self.efficiency.backend = backend;
+        self
+    }
+
+    /// What to do when that is down; fail by default.
+    pub fn when_down(mut self, when_down: WhenDown) -> ClientBuilder {
+        self.efficiency.when_down = when_down;
+        self
+    }
+
+    /// No lock of this client is to be held with less: where it is
+    /// [`Linearizable`](Guarantee::Linearizable), asking for the efficiency tier is an error. Whatever is
+    /// required, no work goes on without a lock: [`WhenDown::GoWithout`] fails.
+    pub fn require(self, guarantee: Guarantee) -> ClientBuilder {
+        self.require_under("", guarantee)
+    }
+
+    /// As [`ClientBuilder::require`], of the names that begin so. Of several that cover a name the strictest
+    /// counts.
+    pub fn require_under(
+        mut self,
+        prefix: impl Into<String>,
+        guarantee: Guarantee,
+    ) -> ClientBuilder {
+        self.efficiency.requirements.add(prefix.into(), guarantee);
+        self
+    }
+
     /// Opens the session; see [`Client::connect`] for `endpoints`. If all that the nodes do is to refuse the
     /// connection, it takes a second to say so.
     pub async fn connect(self, endpoints: &str) -> Result<Client, ConnectError> {
@@ -79,7 +115,8 @@ impl ClientBuilder {
         if !self.discovers {
             endpoints.fix();
         }
+        let route = Route::open(self.efficiency, self.settings.ttl)?;
         let handle = Handle::open(endpoints, self.settings).await?;
-        Ok(Client::new(handle))
+        Ok(Client::new(handle, Arc::new(route)))
     }
 }

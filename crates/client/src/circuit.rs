@@ -54,11 +54,18 @@ pub(crate) struct Breaker {
     state: watch::Sender<CircuitState>,
     /// When the first of the tries began that were all in vain.
     failing_since: Option<LocalTime>,
+    open_after: Duration,
 }
 
 impl Breaker {
     pub(crate) fn new() -> Breaker {
-        Breaker { state: watch::Sender::new(CircuitState::Closed), failing_since: None }
+        Breaker::opening_after(OPEN_AFTER)
+    }
+
+    /// For something that is to be given up sooner or later than a cluster.
+    pub(crate) fn opening_after(open_after: Duration) -> Breaker {
+        let state = watch::Sender::new(CircuitState::Closed);
+        Breaker { state, failing_since: None, open_after }
     }
 
     pub(crate) fn observe(&self) -> Circuit {
@@ -76,7 +83,7 @@ impl Breaker {
     /// The node was of no use.
     pub(crate) fn handle_failure(&mut self, now: LocalTime) {
         let failing_for = self.failing_since.map(|since| now.saturating_since(since));
-        if !self.is_closed() || failing_for.is_some_and(|span| span >= OPEN_AFTER) {
+        if !self.is_closed() || failing_for.is_some_and(|span| span >= self.open_after) {
             self.change_to(CircuitState::Open);
         }
     }

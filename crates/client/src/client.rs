@@ -1,10 +1,13 @@
 //! The client: one session with the cluster, shared by all clones.
 
+use std::sync::Arc;
+
 use holdfast_proto::v1::Owner;
 use tokio::sync::oneshot;
 
 use crate::builder::ClientBuilder;
 use crate::circuit::Circuit;
+use crate::efficiency::{EfficiencyStatus, Route};
 use crate::election::Election;
 use crate::error::{CloseError, ConnectError};
 use crate::lock::LockRequest;
@@ -17,6 +20,7 @@ use crate::unary::Watch;
 #[derive(Debug, Clone)]
 pub struct Client {
     handle: Handle,
+    route: Arc<Route>,
 }
 
 impl Client {
@@ -30,12 +34,12 @@ impl Client {
         ClientBuilder::new(default_owner())
     }
 
-    pub(crate) fn new(handle: Handle) -> Client {
-        Client { handle }
+    pub(crate) fn new(handle: Handle, route: Arc<Route>) -> Client {
+        Client { handle, route }
     }
 
     pub fn lock(&self, name: impl Into<String>) -> LockRequest {
-        LockRequest::new(self.handle.clone(), name.into())
+        LockRequest::new(self.handle.clone(), name.into()).by(&self.route)
     }
 
     /// Several locks, all at one moment or none: a part of them is never held. Bare names are exclusive;
@@ -45,7 +49,7 @@ impl Client {
         members: impl IntoIterator<Item = M>,
     ) -> LockAllRequest {
         let members = members.into_iter().map(Into::into).collect();
-        LockAllRequest::new(self.handle.clone(), members)
+        LockAllRequest::new(self.handle.clone(), Arc::clone(&self.route), members)
     }
 
     /// An election of this name, to stand in or to observe.
@@ -64,8 +68,22 @@ impl Client {
         self.handle.circuit()
     }
 
-    /// Ends the session: all its locks and places in queues are freed at once, also those of clones.
+    /// How the efficiency tier is doing: what serves it, whether that is of use, and how often what came of it.
+    /// It costs nothing to ask.
+    pub fn efficiency(&self) -> EfficiencyStatus {
+        self.route.status(&self.handle)
+    }
+
+    /// The circuit breaker of the efficiency tier; see [`Client::efficiency`].
+    pub fn efficiency_circuit(&self) -> Circuit {
+        self.route.circuit(&self.handle)
+    }
+
+    /// Ends the session: all its locks and places in queues are freed at once, also those of clones, and those
+    /// that are kept outside of the cluster.
     pub async fn close(self) -> Result<(), CloseError> {
+        // What cannot be given back in time ends with its TTL.
+        let _ = tokio::time::timeout(self.handle.request_timeout(), self.route.close()).await;
         let (reply, closed) = oneshot::channel();
         if !self.handle.send(Command::Close { reply }) {
             // The task has ended before: a clone was closed.

@@ -8,6 +8,8 @@ use std::fmt;
 use holdfast_proto::v1;
 use holdfast_proto::v1::{EndReason, Failure, Reason};
 
+use crate::efficiency::ServedBy;
+
 pub use operation::{
     AcquireError, CloseError, ConnectError, ConvertError, ProclaimError, ReleaseError, RenewError,
     TransferError,
@@ -41,6 +43,12 @@ pub enum LossReason {
     SessionKilled,
     #[error("the lock was handed to another session")]
     Transferred,
+    /// Outside of the cluster: the server lost its data, or somebody removed the lock.
+    #[error("the server that kept the lock no longer has it")]
+    Gone,
+    /// See [`WhenDown::GoWithout`](crate::WhenDown::GoWithout).
+    #[error("nothing is held: the efficiency tier was down, and work goes on without a lock")]
+    NotLocked,
     /// The cluster said that the hold ended, in words that this version does not know.
     #[error("the lock was ended by the cluster")]
     Ended,
@@ -81,6 +89,23 @@ pub enum UnavailableCause {
     /// A node answered, and there is no leader.
     NoLeader,
     Other,
+}
+
+/// The efficiency tier is of no use.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the efficiency tier is down: {message}")]
+pub struct EfficiencyDown {
+    /// Which servers were tried, and what came of it.
+    pub message: String,
+    pub may_have_happened: bool,
+}
+
+/// Something that a lock outside of the cluster cannot do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{what} needs a lock of the cluster, and this one is served by: {served_by}")]
+pub struct NotInThisTier {
+    pub what: &'static str,
+    pub served_by: ServedBy,
 }
 
 /// Who waits for whom: each of these for the next, the last for the first, which is the one who asked.
@@ -132,6 +157,32 @@ impl fmt::Display for Cycle {
             write!(f, " waits for {}", link.waits_for)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(feature = "redis")]
+impl EfficiencyDown {
+    pub(crate) fn circuit_open() -> EfficiencyDown {
+        let message = "it has been of no use for a while, and is being tried".to_owned();
+        EfficiencyDown { message, may_have_happened: false }
+    }
+
+    pub(crate) fn no_randomness() -> EfficiencyDown {
+        let message = "the operating system gives no random numbers for an owner".to_owned();
+        EfficiencyDown { message, may_have_happened: false }
+    }
+
+    /// The one who asked was not there to the end.
+    pub(crate) fn unexplained() -> EfficiencyDown {
+        let message = "it was not asked to the end".to_owned();
+        EfficiencyDown { message, may_have_happened: true }
+    }
+}
+
+impl From<Unavailable> for EfficiencyDown {
+    fn from(unavailable: Unavailable) -> EfficiencyDown {
+        let Unavailable { message, may_have_happened, .. } = unavailable;
+        EfficiencyDown { message, may_have_happened }
     }
 }
 

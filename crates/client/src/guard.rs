@@ -4,28 +4,30 @@
 //! lost it stays lost, even if a late heartbeat would show that it could have gone on, because the
 //! caller may have acted on the loss.
 
+mod table;
+
+use std::future::ready;
+use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use holdfast_proto::v1;
 use holdfast_proto::v1::Mode;
 use holdfast_proto::{Guarantee, PublicSessionId};
-use tokio::sync::{oneshot, watch};
-use tokio::time::timeout;
-use tracing::Instrument;
+use tokio::sync::watch;
 
-use crate::asking::AbandonOnDrop;
+#[cfg(feature = "redis")]
+use crate::efficiency::Kept;
+use crate::efficiency::ServedBy;
 use crate::error::{
-    ConvertError, LossReason, Lost, ProclaimError, ReleaseError, RenewError, Since, TransferError,
-    Unavailable,
+    ConvertError, LossReason, Lost, NotInThisTier, ProclaimError, ReleaseError, RenewError, Since,
+    TransferError,
 };
 use crate::hold::Hold;
 use crate::lease::LocalTime;
-use crate::limits::check_metadata;
-use crate::session::{Command, ConvertCall, Handle, ReleaseReply, whole_ms};
-use crate::terms::Policy;
+use crate::session::Handle;
 use crate::vigil::{self, Held};
+use table::TableGuard;
 
 /// What a release found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -37,6 +39,8 @@ pub enum ReleaseOutcome {
     AlreadyReleased,
     /// The hold had ended on its own before.
     Expired,
+    /// See [`WhenDown::GoWithout`](crate::WhenDown::GoWithout).
+    NothingHeld,
 }
 
 impl ReleaseOutcome {
@@ -52,86 +56,80 @@ impl ReleaseOutcome {
     }
 }
 
-/// Why a command about a hold has no answer.
-enum NoAnswer {
-    Lost(Lost),
-    Unavailable(Unavailable),
-}
-
-/// A held lock. Dropping it hands the release to the session's task; `release().await` also tells
-/// what came of it.
+/// A held lock. Dropping it hands the release to a task; `release().await` also tells what came of it.
 #[derive(Debug)]
 pub struct Guard {
-    hold: Arc<Hold>,
-    session: Handle,
-    released: bool,
+    kind: Kind,
+}
+
+/// Where the lock is held.
+#[derive(Debug)]
+enum Kind {
+    /// In the cluster, by a session.
+    Table(TableGuard),
+    /// Outside of it.
+    #[cfg(feature = "redis")]
+    Kept(Kept),
+    /// Nowhere.
+    Without { name: String },
 }
 
 impl Guard {
     pub(crate) fn new(hold: Arc<Hold>, session: Handle) -> Guard {
-        Guard { hold, session, released: false }
+        Guard { kind: Kind::Table(TableGuard::new(hold, session)) }
+    }
+
+    #[cfg(feature = "redis")]
+    pub(crate) fn kept(kept: Kept) -> Guard {
+        Guard { kind: Kind::Kept(kept) }
+    }
+
+    /// Of a caller who rather works without a lock than not at all.
+    pub(crate) fn without(name: String) -> Guard {
+        Guard { kind: Kind::Without { name } }
     }
 
     #[cfg(test)]
     pub(crate) fn hold(&self) -> &Hold {
-        &self.hold
+        match &self.kind {
+            Kind::Table(guard) => &guard.hold,
+            other => panic!("{other:?} is not of the cluster"),
+        }
     }
 
-    /// Returns the outcome once the release is committed. If no answer comes in time the session
-    /// goes on trying.
+    /// Returns the outcome once the release is committed. If no answer comes in time it is tried on.
     pub async fn release(self) -> Result<ReleaseOutcome, ReleaseError> {
         self.start_release().await
     }
 
     /// The release is on its way before the future is first polled.
     pub(crate) fn start_release(
-        mut self,
+        self,
     ) -> impl Future<Output = Result<ReleaseOutcome, ReleaseError>> {
-        self.released = true;
-        let span = self.span("release");
-        let (reply, answer) = oneshot::channel();
-        self.send_release(Some(reply));
-        let outcome = async move {
-            // Nobody has to wait for what the session goes on trying.
-            let patience = match self.session.check_circuit() {
-                Ok(()) => self.session.request_timeout(),
-                Err(_) => Duration::ZERO,
-            };
-            match timeout(patience, answer).await {
-                Ok(Ok(result)) => result.map_err(ReleaseError::Rejected),
-                // The session is closed, and its end freed the lock.
-                Ok(Err(_)) => Ok(ReleaseOutcome::Expired),
-                Err(_) => Err(ReleaseError::Unavailable(self.session.unavailable(true))),
-            }
+        let outcome: Pin<Box<dyn Future<Output = _> + Send>> = match self.kind {
+            Kind::Table(guard) => Box::pin(guard.start_release()),
+            #[cfg(feature = "redis")]
+            Kind::Kept(kept) => Box::pin(kept.start_release()),
+            Kind::Without { .. } => Box::pin(ready(Ok(ReleaseOutcome::NothingHeld))),
         };
-        outcome.instrument(span)
-    }
-
-    fn span(&self, operation: &str) -> tracing::Span {
-        let (lock, token) = (&self.hold.name, self.hold.token());
-        tracing::info_span!("hold", operation, lock, token)
-    }
-
-    fn send_release(&self, reply: Option<ReleaseReply>) {
-        self.session.send(Command::Release { hold: Arc::clone(&self.hold), reply });
+        outcome
     }
 
     /// Starts the hold's own TTL anew, with another length if one is given. A hold without its own
-    /// TTL needs none: the session's heartbeats keep it.
+    /// TTL needs none: the library keeps it.
     pub async fn renew(&self, ttl: Option<Duration>) -> Result<(), RenewError> {
-        self.hold.check()?;
-        let answered = self.answered(|hold, reply| Command::Renew { hold, ttl, reply });
-        match answered.instrument(self.span("renew")).await {
-            Ok(result) => result,
-            Err(NoAnswer::Lost(lost)) => Err(lost.into()),
-            Err(NoAnswer::Unavailable(unavailable)) => Err(RenewError::Unavailable(unavailable)),
+        match &self.kind {
+            Kind::Table(guard) => guard.renew(ttl).await,
+            #[cfg(feature = "redis")]
+            Kind::Kept(kept) => kept.renew(ttl).await,
+            Kind::Without { .. } => Ok(()),
         }
     }
 
     /// From exclusive to shared, at once and under the same token: the readers at the head of the queue
     /// join in.
     pub async fn convert_to_shared(&mut self) -> Result<(), ConvertError> {
-        self.convert(Mode::Shared, Duration::ZERO, Policy::Detect).await
+        self.in_cluster("a conversion")?.convert(Mode::Shared, Duration::ZERO).await
     }
 
     /// From shared to exclusive when the other readers are gone, under a new token; the lock is held
@@ -141,52 +139,14 @@ impl Guard {
     /// Dropping the future gives up the place in the queue. If the conversion was done by then it stays
     /// done, and [`Guard::token`] gives the new token.
     pub async fn convert_to_exclusive(&mut self, wait: Duration) -> Result<(), ConvertError> {
-        self.convert(Mode::Exclusive, wait, Policy::Detect).await
-    }
-
-    async fn convert(
-        &mut self,
-        mode: Mode,
-        wait: Duration,
-        policy: Policy,
-    ) -> Result<(), ConvertError> {
-        self.hold.check()?;
-        let _place = self.session.admit_wait().await.map_err(ConvertError::Unavailable)?;
-        let (reply, answer) = oneshot::channel();
-        let was_sent = Arc::new(AtomicBool::new(false));
-        let abandon = AbandonOnDrop::new(&self.session);
-        self.session.send(Command::Convert(ConvertCall {
-            hold: Arc::clone(&self.hold),
-            mode,
-            wait_ms: whole_ms(wait),
-            policy,
-            ticket: abandon.ticket,
-            reply,
-            was_sent: Arc::clone(&was_sent),
-            is_abandoned: false,
-        }));
-        match timeout(wait.saturating_add(self.session.request_timeout()), answer).await {
-            Ok(answer) => {
-                abandon.not_needed();
-                answer.unwrap_or_else(|_| Err(Lost { reason: self.hold.loss_or_closed() }.into()))
-            }
-            Err(_) => {
-                let may_have_happened = was_sent.load(Ordering::Relaxed);
-                Err(ConvertError::Unavailable(self.session.unavailable(may_have_happened)))
-            }
-        }
+        self.in_cluster("a conversion")?.convert(Mode::Exclusive, wait).await
     }
 
     /// Other metadata for the hold, for people who look at the lock.
     pub async fn proclaim(&self, metadata: impl Into<Vec<u8>>) -> Result<(), ProclaimError> {
-        self.hold.check()?;
-        let metadata = metadata.into();
-        check_metadata(&metadata).map_err(ProclaimError::Rejected)?;
-        let answered = self.answered(|hold, reply| Command::Proclaim { hold, metadata, reply });
-        match answered.instrument(self.span("proclaim")).await {
-            Ok(result) => result,
-            Err(NoAnswer::Lost(lost)) => Err(lost.into()),
-            Err(NoAnswer::Unavailable(unavailable)) => Err(ProclaimError::Unavailable(unavailable)),
+        match &self.kind {
+            Kind::Table(guard) => guard.proclaim(metadata.into()).await,
+            _ => Err(self.not_in_this_tier("metadata").into()),
         }
     }
 
@@ -195,73 +155,106 @@ impl Guard {
     ///
     /// Once the request is on its way this guard gives no token, unless the transfer is refused.
     pub async fn transfer(&mut self, to: PublicSessionId) -> Result<u64, TransferError> {
-        self.hold.check()?;
-        let answered = self.answered(|hold, reply| {
-            hold.set_leaving(true);
-            Command::Transfer { hold, to: to.to_string(), reply }
-        });
-        match answered.instrument(self.span("transfer")).await {
-            Ok(result) => result,
-            Err(NoAnswer::Lost(lost)) => Err(lost.into()),
-            Err(NoAnswer::Unavailable(unavailable)) => Err(TransferError::Unavailable(unavailable)),
+        self.in_cluster("a transfer")?.transfer(to).await
+    }
+
+    fn in_cluster(&mut self, what: &'static str) -> Result<&mut TableGuard, NotInThisTier> {
+        let refused = self.not_in_this_tier(what);
+        match &mut self.kind {
+            Kind::Table(guard) => Ok(guard),
+            _ => Err(refused),
         }
     }
 
-    /// The answer to a command about this hold.
-    async fn answered<T>(
-        &self,
-        command: impl FnOnce(Arc<Hold>, oneshot::Sender<T>) -> Command,
-    ) -> Result<T, NoAnswer> {
-        let session = &self.session;
-        let was_sent = AtomicBool::new(false);
-        let answer = async {
-            let _place = session.admit_holder().await.map_err(NoAnswer::Unavailable)?;
-            let (reply, answer) = oneshot::channel();
-            session.send(command(Arc::clone(&self.hold), reply));
-            was_sent.store(true, Ordering::Relaxed);
-            answer.await.map_err(|_| NoAnswer::Lost(Lost { reason: self.hold.loss_or_closed() }))
-        };
-        let answer = timeout(session.request_timeout(), answer).await;
-        let was_sent = was_sent.load(Ordering::Relaxed);
-        answer.unwrap_or_else(|_| Err(NoAnswer::Unavailable(session.unavailable(was_sent))))
+    fn not_in_this_tier(&self, what: &'static str) -> NotInThisTier {
+        NotInThisTier { what, served_by: self.served_by() }
     }
 
     pub fn name(&self) -> &str {
-        &self.hold.name
+        match &self.kind {
+            Kind::Table(guard) => &guard.hold.name,
+            #[cfg(feature = "redis")]
+            Kind::Kept(kept) => &kept.hold.name,
+            Kind::Without { name } => name,
+        }
     }
 
     /// The fencing token, or the news that the lock may have ended.
     pub fn token(&self) -> Result<u64, Lost> {
-        self.hold.check().map(|()| self.hold.token())
+        self.check()?;
+        match &self.kind {
+            Kind::Table(guard) => Ok(guard.hold.token()),
+            #[cfg(feature = "redis")]
+            Kind::Kept(kept) => Ok(kept.hold.token),
+            Kind::Without { .. } => Err(Lost { reason: LossReason::NotLocked }),
+        }
     }
 
     /// How much the lock can be trusted: what it was granted with, which follows from the
-    /// [`Tier`](crate::Tier) that was asked for.
-    pub fn guarantee(&self) -> Guarantee {
-        self.hold.guarantee
+    /// [`Tier`](crate::Tier) that was asked for. `None` if the efficiency tier was down and nothing is held:
+    /// see [`WhenDown::GoWithout`](crate::WhenDown::GoWithout).
+    pub fn guarantee(&self) -> Option<Guarantee> {
+        match &self.kind {
+            Kind::Table(guard) => Some(guard.hold.guarantee),
+            #[cfg(feature = "redis")]
+            Kind::Kept(_) => Some(Guarantee::BestEffort),
+            Kind::Without { .. } => None,
+        }
+    }
+
+    /// Who granted the lock.
+    pub fn served_by(&self) -> ServedBy {
+        match &self.kind {
+            Kind::Table(guard) if guard.hold.guarantee == Guarantee::BestEffort => {
+                ServedBy::Embedded
+            }
+            Kind::Table(_) => ServedBy::LockTable,
+            #[cfg(feature = "redis")]
+            Kind::Kept(kept) => kept.hold.served_by,
+            Kind::Without { .. } => ServedBy::Nobody,
+        }
     }
 
     /// The token in full form, which fence checkers take: `hf1.L.<name hash>.<number>`, with a `B` instead of
     /// the `L` if the lock is [best effort](Guarantee::BestEffort). Empty for a permit, which is not fenceable.
     pub fn fence(&self) -> Result<String, Lost> {
-        self.hold.check().map(|()| self.hold.fence())
+        self.check()?;
+        match &self.kind {
+            Kind::Table(guard) => Ok(guard.hold.fence()),
+            #[cfg(feature = "redis")]
+            Kind::Kept(kept) => Ok(kept.hold.fence()),
+            Kind::Without { .. } => Err(Lost { reason: LossReason::NotLocked }),
+        }
     }
 
     /// Whether nobody else can hold the lock at the same time.
     pub fn is_exclusive(&self) -> bool {
-        self.hold.mode() == Mode::Exclusive
+        match &self.kind {
+            Kind::Table(guard) => guard.hold.mode() == Mode::Exclusive,
+            #[cfg(feature = "redis")]
+            Kind::Kept(_) => true,
+            Kind::Without { .. } => false,
+        }
     }
 
     /// The age to ask for the next lock of the same transaction with, if this one was asked for with an
     /// age: see [`Since::NOW`].
     pub fn since(&self) -> Option<Since> {
-        self.hold.since
+        match &self.kind {
+            Kind::Table(guard) => guard.hold.since,
+            _ => None,
+        }
     }
 
     /// The local time until which the lock is certainly held, as far as is known now. It moves on
-    /// with every answered request.
+    /// with every answered request. Where nothing is held, there is nothing that could end.
     pub fn valid_until(&self) -> LocalTime {
-        self.hold.valid_until().unwrap_or(LocalTime(Duration::ZERO))
+        match &self.kind {
+            Kind::Table(guard) => guard.hold.valid_until().unwrap_or(LocalTime(Duration::ZERO)),
+            #[cfg(feature = "redis")]
+            Kind::Kept(kept) => kept.hold.valid_until(),
+            Kind::Without { .. } => LocalTime(Duration::MAX),
+        }
     }
 
     /// How much is left until [`Guard::valid_until`]; zero once the lock is lost.
@@ -295,7 +288,12 @@ impl Guard {
 
 impl Held for Guard {
     fn check(&self) -> Result<(), Lost> {
-        self.hold.check()
+        match &self.kind {
+            Kind::Table(guard) => guard.hold.check(),
+            #[cfg(feature = "redis")]
+            Kind::Kept(kept) => kept.hold.check(),
+            Kind::Without { .. } => Ok(()),
+        }
     }
 
     fn valid_until(&self) -> LocalTime {
@@ -303,18 +301,20 @@ impl Held for Guard {
     }
 
     fn at_risk_from(&self) -> LocalTime {
-        self.hold.at_risk_from().unwrap_or(LocalTime(Duration::ZERO))
+        match &self.kind {
+            Kind::Table(guard) => guard.hold.at_risk_from().unwrap_or(LocalTime(Duration::ZERO)),
+            #[cfg(feature = "redis")]
+            Kind::Kept(kept) => kept.hold.at_risk_from(),
+            Kind::Without { .. } => LocalTime(Duration::MAX),
+        }
     }
 
     fn loss(&self) -> Option<watch::Receiver<Option<LossReason>>> {
-        Some(self.hold.loss())
-    }
-}
-
-impl Drop for Guard {
-    fn drop(&mut self) {
-        if !self.released {
-            self.send_release(None);
+        match &self.kind {
+            Kind::Table(guard) => Some(guard.hold.loss()),
+            #[cfg(feature = "redis")]
+            Kind::Kept(kept) => Some(kept.hold.loss()),
+            Kind::Without { .. } => None,
         }
     }
 }

@@ -98,6 +98,7 @@ mod circuit;
 mod client;
 mod clock;
 mod connection;
+mod efficiency;
 mod election;
 mod endpoints;
 mod error;
@@ -121,12 +122,16 @@ mod vigil;
 pub use builder::ClientBuilder;
 pub use circuit::{Circuit, CircuitState};
 pub use client::{Client, host_name};
+pub use efficiency::{
+    Efficiency, EfficiencyCounts, EfficiencyStatus, GuaranteeRequired, InvalidEfficiency, ServedBy,
+    WhenDown,
+};
 pub use election::{CampaignError, Candidate, Election, Leader, Leadership, Observed, Observer};
 pub use endpoints::InvalidEndpoints;
 pub use error::{
-    AcquireError, CloseError, ConnectError, ConvertError, Cycle, CycleLink, LossReason, Lost,
-    ProclaimError, Rejection, ReleaseError, RenewError, Since, TransferError, Unavailable,
-    UnavailableCause,
+    AcquireError, CloseError, ConnectError, ConvertError, Cycle, CycleLink, EfficiencyDown,
+    LossReason, Lost, NotInThisTier, ProclaimError, Rejection, ReleaseError, RenewError, Since,
+    TransferError, Unavailable, UnavailableCause,
 };
 pub use guard::{Guard, ReleaseOutcome};
 pub use guard_all::GuardAll;

@@ -16,6 +16,17 @@ pub(crate) fn check_name(name: &str) -> Result<(), Rejection> {
     Err(refused(Reason::InvalidName, "a lock's name has at most 512 bytes"))
 }
 
+/// All that the cluster would look at, for who does not ask it.
+#[cfg(feature = "redis")]
+pub(crate) fn check_whole_name(name: &str) -> Result<(), Rejection> {
+    check_name(name)?;
+    if name.is_empty() || name.chars().any(char::is_control) {
+        let words = "a lock's name has at least 1 byte and no control characters";
+        return Err(refused(Reason::InvalidName, words));
+    }
+    Ok(())
+}
+
 pub(crate) fn check_metadata(metadata: &[u8]) -> Result<(), Rejection> {
     if metadata.len() <= METADATA_BYTES_MAX {
         return Ok(());

@@ -1,19 +1,33 @@
 //! Asking for a lock: `client.lock(name).wait(..).acquire().await`.
 
 use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
 
 use holdfast_proto::v1::{AcquireRequest, Mode};
 
 use crate::asking::ask;
+use crate::efficiency::Route;
+#[cfg(feature = "redis")]
+use crate::efficiency::{OutsideRequest, ServedBy};
 use crate::error::AcquireError;
+#[cfg(feature = "redis")]
+use crate::error::NotInThisTier;
 use crate::guard::Guard;
+#[cfg(feature = "redis")]
+use crate::limits::check_whole_name;
 use crate::session::{Handle, Wanted, whole_ms};
+#[cfg(feature = "redis")]
+use crate::terms::Policy;
 use crate::terms::{Terms, setters_of_terms};
+use crate::tier::Tier;
 
 /// A lock that is about to be asked for.
 #[must_use = "nothing is asked for until acquire() is awaited"]
 pub struct LockRequest {
     handle: Handle,
+    /// `None` if the cluster is asked in any case.
+    route: Option<Arc<Route>>,
     name: String,
     mode: Mode,
     permits: u32,
@@ -26,6 +40,7 @@ impl LockRequest {
     pub(crate) fn new(handle: Handle, name: String) -> LockRequest {
         LockRequest {
             handle,
+            route: None,
             name,
             mode: Mode::Exclusive,
             permits: 0,
@@ -33,6 +48,12 @@ impl LockRequest {
             terms: Terms::default(),
             on_queued: None,
         }
+    }
+
+    /// By which the efficiency tier is asked.
+    pub(crate) fn by(mut self, route: &Arc<Route>) -> LockRequest {
+        self.route = Some(Arc::clone(route));
+        self
     }
 
     /// Together with other shared holders, who have one token as long as one of them holds.
@@ -60,28 +81,77 @@ impl LockRequest {
 
     /// Returns the held lock. Dropping the future gives up the place in the queue, and releases the
     /// lock if it was granted in the meantime.
-    pub async fn acquire(self) -> Result<Guard, AcquireError> {
-        let LockRequest { handle, name, mode, permits, reentrant, terms, on_queued } = self;
-        let actor = terms.actor();
+    pub async fn acquire(mut self) -> Result<Guard, AcquireError> {
+        match (self.terms.tier, self.route.take()) {
+            (Tier::Efficiency, Some(route)) => route.acquire(self).await,
+            _ => self.ask_cluster().await,
+        }
+    }
+
+    /// Asks the cluster, in the tier that is asked for.
+    pub(crate) async fn ask_cluster(&mut self) -> Result<Guard, AcquireError> {
+        let terms = &self.terms;
         let request = AcquireRequest {
-            name,
-            mode: mode.into(),
+            name: self.name.clone(),
+            mode: self.mode.into(),
             wait_ms: whole_ms(terms.wait),
             ttl_ms: terms.ttl.map(whole_ms),
             max_hold_ms: terms.max_hold.map(whole_ms),
-            actor,
-            metadata: terms.metadata,
-            permits,
+            actor: terms.actor(),
+            metadata: terms.metadata.clone(),
+            permits: self.permits,
             policy: terms.policy.to_wire().into(),
             since_ms: terms.since.map(|since| since.0),
             preemptible: terms.preemptible,
-            reentrant,
+            reentrant: self.reentrant,
             lock_delay_ms: terms.lock_delay.map(whole_ms),
             tier: terms.tier.to_wire().into(),
             ..Default::default()
         };
-        let mut guards = ask(&handle, Wanted::One(request), terms.wait, on_queued).await?;
+        let on_queued = self.on_queued.take();
+        let mut guards =
+            ask(&self.handle, Wanted::One(request), self.terms.wait, on_queued).await?;
         guards.pop().ok_or(AcquireError::Closed)
+    }
+
+    /// Asks the correctness tier, for what is left of the wait.
+    pub(crate) async fn fall_back(mut self, waited: Duration) -> Result<Guard, AcquireError> {
+        self.terms.tier = Tier::Correctness;
+        self.terms.wait = self.terms.wait.saturating_sub(waited);
+        self.ask_cluster().await
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// As it can be asked of a store outside of the cluster.
+    #[cfg(feature = "redis")]
+    pub(crate) fn for_outside(&self, served_by: ServedBy) -> Result<OutsideRequest, AcquireError> {
+        check_whole_name(&self.name).map_err(AcquireError::Rejected)?;
+        if let Some(what) = self.beyond_outside() {
+            return Err(NotInThisTier { what, served_by }.into());
+        }
+        let Terms { wait, ttl, max_hold, .. } = self.terms;
+        Ok(OutsideRequest { name: self.name.clone(), wait, own_ttl: ttl, max_hold })
+    }
+
+    /// What it asks for that only the cluster can do.
+    #[cfg(feature = "redis")]
+    fn beyond_outside(&self) -> Option<&'static str> {
+        let terms = &self.terms;
+        let has_age = terms.since.is_some()
+            || terms.preemptible
+            || matches!(terms.policy, Policy::WaitDie | Policy::WoundWait);
+        let asked_for = [
+            (self.mode == Mode::Shared, "a shared lock"),
+            (self.mode == Mode::Permit, "a semaphore"),
+            (self.reentrant, "re-entry"),
+            (terms.lock_delay.is_some(), "a lock delay"),
+            (!terms.metadata.is_empty(), "metadata"),
+            (has_age, "an order by age"),
+        ];
+        asked_for.into_iter().find(|(is_asked_for, _)| *is_asked_for).map(|(_, what)| what)
     }
 }
 

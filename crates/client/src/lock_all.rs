@@ -1,15 +1,18 @@
 //! Asking for several locks at once: `client.lock_all(["a", "b"]).wait(..).acquire().await`.
 
 use std::fmt;
+use std::sync::Arc;
 
 use holdfast_proto::v1;
 use holdfast_proto::v1::{AcquireAllRequest, Mode};
 
 use crate::asking::ask;
+use crate::efficiency::Route;
 use crate::error::AcquireError;
 use crate::guard_all::GuardAll;
 use crate::session::{Handle, Wanted, whole_ms};
 use crate::terms::{Terms, setters_of_terms};
+use crate::tier::Tier;
 
 /// One of the locks, and how it is to be held. A bare name is exclusive.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,14 +59,15 @@ impl From<&String> for Member {
 #[must_use = "nothing is asked for until acquire() is awaited"]
 pub struct LockAllRequest {
     handle: Handle,
+    route: Arc<Route>,
     members: Vec<Member>,
     terms: Terms,
     on_queued: Option<Box<dyn FnOnce(u64) + Send>>,
 }
 
 impl LockAllRequest {
-    pub(crate) fn new(handle: Handle, members: Vec<Member>) -> LockAllRequest {
-        LockAllRequest { handle, members, terms: Terms::default(), on_queued: None }
+    pub(crate) fn new(handle: Handle, route: Arc<Route>, members: Vec<Member>) -> LockAllRequest {
+        LockAllRequest { handle, route, members, terms: Terms::default(), on_queued: None }
     }
 
     setters_of_terms!();
@@ -71,7 +75,11 @@ impl LockAllRequest {
     /// Returns the held locks. Dropping the future gives up the places in the queues, and releases the
     /// locks if they were granted in the meantime.
     pub async fn acquire(self) -> Result<GuardAll, AcquireError> {
-        let LockAllRequest { handle, members, terms, on_queued } = self;
+        let LockAllRequest { handle, route, members, terms, on_queued } = self;
+        if terms.tier == Tier::Efficiency {
+            route.check_is_embedded("several locks at one moment")?;
+            members.iter().try_for_each(|member| route.check(&member.name))?;
+        }
         let actor = terms.actor();
         let to_wire =
             |Member { name, mode, permits }| v1::Member { name, mode: mode.into(), permits };

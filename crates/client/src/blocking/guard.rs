@@ -6,6 +6,7 @@ use std::time::Duration;
 use holdfast_proto::{Guarantee, PublicSessionId};
 
 use super::block_on::Background;
+use crate::efficiency::ServedBy;
 use crate::error::{
     ConvertError, LossReason, Lost, ProclaimError, ReleaseError, RenewError, Since, TransferError,
 };
@@ -77,8 +78,13 @@ impl Guard {
     }
 
     /// As [`crate::Guard::guarantee`].
-    pub fn guarantee(&self) -> Guarantee {
+    pub fn guarantee(&self) -> Option<Guarantee> {
         self.guard.guarantee()
+    }
+
+    /// As [`crate::Guard::served_by`].
+    pub fn served_by(&self) -> ServedBy {
+        self.guard.served_by()
     }
 
     /// As [`crate::Guard::since`].

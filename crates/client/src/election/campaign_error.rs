@@ -1,5 +1,7 @@
 //! Why a campaign ended without leadership.
 
+use holdfast_proto::v1::Reason;
+
 use crate::error::{AcquireError, Cycle, LossReason, Lost, Rejection, Unavailable};
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -61,6 +63,14 @@ impl From<AcquireError> for CampaignError {
             AcquireError::Rejected(rejection) => CampaignError::Rejected(rejection),
             AcquireError::Unavailable(unavailable) => CampaignError::Unavailable(unavailable),
             AcquireError::Closed => CampaignError::Closed,
+            // An election does not ask the tier that can say so.
+            AcquireError::EfficiencyDown(_)
+            | AcquireError::GuaranteeRequired(_)
+            | AcquireError::NotInThisTier(_) => CampaignError::Rejected(Rejection {
+                reason: Reason::Unspecified,
+                message: error.to_string(),
+                may_have_happened: error.may_have_happened(),
+            }),
         }
     }
 }

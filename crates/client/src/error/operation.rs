@@ -1,6 +1,9 @@
 //! One narrow type per operation.
 
-use super::{Cycle, LossReason, Lost, Rejection, Since, Unavailable};
+use super::{
+    Cycle, EfficiencyDown, LossReason, Lost, NotInThisTier, Rejection, Since, Unavailable,
+};
+use crate::efficiency::{GuaranteeRequired, InvalidEfficiency};
 use crate::endpoints::InvalidEndpoints;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -8,6 +11,8 @@ use crate::endpoints::InvalidEndpoints;
 pub enum ConnectError {
     #[error(transparent)]
     InvalidEndpoints(#[from] InvalidEndpoints),
+    #[error(transparent)]
+    InvalidEfficiency(#[from] InvalidEfficiency),
     #[error("the operating system gives no random numbers for a session id")]
     NoRandomness,
     /// Of the blocking client, which has one in the background.
@@ -47,6 +52,14 @@ pub enum AcquireError {
     Unavailable(Unavailable),
     #[error("the client is closed")]
     Closed,
+    /// And the policy is to fail: see [`WhenDown`](crate::WhenDown).
+    #[error(transparent)]
+    EfficiencyDown(EfficiencyDown),
+    /// The efficiency tier was asked for where it must not be used.
+    #[error(transparent)]
+    GuaranteeRequired(#[from] GuaranteeRequired),
+    #[error(transparent)]
+    NotInThisTier(#[from] NotInThisTier),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -57,6 +70,9 @@ pub enum ReleaseError {
     /// The release is not given up: the session goes on trying.
     #[error(transparent)]
     Unavailable(Unavailable),
+    /// The release is not given up: it is tried until the lock's TTL is over.
+    #[error(transparent)]
+    EfficiencyDown(EfficiencyDown),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -68,6 +84,8 @@ pub enum RenewError {
     Rejected(Rejection),
     #[error(transparent)]
     Unavailable(Unavailable),
+    #[error(transparent)]
+    EfficiencyDown(EfficiencyDown),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -86,6 +104,8 @@ pub enum ConvertError {
     Rejected(Rejection),
     #[error(transparent)]
     Unavailable(Unavailable),
+    #[error(transparent)]
+    NotInThisTier(#[from] NotInThisTier),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -97,6 +117,8 @@ pub enum ProclaimError {
     Rejected(Rejection),
     #[error(transparent)]
     Unavailable(Unavailable),
+    #[error(transparent)]
+    NotInThisTier(#[from] NotInThisTier),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -112,6 +134,8 @@ pub enum TransferError {
     /// The guard gives no token any more: the lock may be somebody else's.
     #[error(transparent)]
     Unavailable(Unavailable),
+    #[error(transparent)]
+    NotInThisTier(#[from] NotInThisTier),
 }
 
 /// The session could not be closed in words; it ends by its linger time or TTL.
@@ -125,6 +149,7 @@ impl ConnectError {
             ConnectError::Unavailable(_) => true,
             ConnectError::Rejected(rejection) => rejection.is_retryable(),
             ConnectError::InvalidEndpoints(_)
+            | ConnectError::InvalidEfficiency(_)
             | ConnectError::NoRandomness
             | ConnectError::NoThread => false,
         }
@@ -135,6 +160,7 @@ impl ConnectError {
             ConnectError::Unavailable(unavailable) => unavailable.may_have_happened,
             ConnectError::Rejected(rejection) => rejection.may_have_happened,
             ConnectError::InvalidEndpoints(_)
+            | ConnectError::InvalidEfficiency(_)
             | ConnectError::NoRandomness
             | ConnectError::NoThread => false,
         }
@@ -150,9 +176,12 @@ impl AcquireError {
             | AcquireError::Died { .. }
             | AcquireError::Lost(_)
             | AcquireError::SessionLost(_)
-            | AcquireError::Unavailable(_) => true,
+            | AcquireError::Unavailable(_)
+            | AcquireError::EfficiencyDown(_) => true,
             AcquireError::Rejected(rejection) => rejection.is_retryable(),
-            AcquireError::Closed => false,
+            AcquireError::Closed
+            | AcquireError::GuaranteeRequired(_)
+            | AcquireError::NotInThisTier(_) => false,
         }
     }
 
@@ -163,30 +192,34 @@ impl AcquireError {
             | AcquireError::TimedOut
             | AcquireError::Deadlock(_)
             | AcquireError::Died { .. }
-            | AcquireError::Closed => false,
+            | AcquireError::Closed
+            | AcquireError::GuaranteeRequired(_)
+            | AcquireError::NotInThisTier(_) => false,
             AcquireError::Lost(_) | AcquireError::SessionLost(_) => true,
             AcquireError::Rejected(rejection) => rejection.may_have_happened,
             AcquireError::Unavailable(unavailable) => unavailable.may_have_happened,
+            AcquireError::EfficiencyDown(down) => down.may_have_happened,
         }
     }
 }
 
 impl ReleaseError {
     pub fn is_retryable(&self) -> bool {
-        matches!(self, ReleaseError::Unavailable(_))
+        matches!(self, ReleaseError::Unavailable(_) | ReleaseError::EfficiencyDown(_))
     }
 
     pub fn may_have_happened(&self) -> bool {
         match self {
             ReleaseError::Rejected(rejection) => rejection.may_have_happened,
             ReleaseError::Unavailable(unavailable) => unavailable.may_have_happened,
+            ReleaseError::EfficiencyDown(down) => down.may_have_happened,
         }
     }
 }
 
 impl RenewError {
     pub fn is_retryable(&self) -> bool {
-        matches!(self, RenewError::Unavailable(_))
+        matches!(self, RenewError::Unavailable(_) | RenewError::EfficiencyDown(_))
     }
 
     pub fn may_have_happened(&self) -> bool {
@@ -194,6 +227,7 @@ impl RenewError {
             RenewError::Lost(_) => false,
             RenewError::Rejected(rejection) => rejection.may_have_happened,
             RenewError::Unavailable(unavailable) => unavailable.may_have_happened,
+            RenewError::EfficiencyDown(down) => down.may_have_happened,
         }
     }
 }
@@ -203,7 +237,9 @@ impl ConvertError {
         match self {
             ConvertError::Busy | ConvertError::TimedOut | ConvertError::Unavailable(_) => true,
             ConvertError::Rejected(rejection) => rejection.is_retryable(),
-            ConvertError::Deadlock(_) | ConvertError::Lost(_) => false,
+            ConvertError::Deadlock(_) | ConvertError::Lost(_) | ConvertError::NotInThisTier(_) => {
+                false
+            }
         }
     }
 
@@ -219,7 +255,7 @@ impl ConvertError {
 impl ProclaimError {
     pub fn is_retryable(&self) -> bool {
         match self {
-            ProclaimError::Lost(_) => false,
+            ProclaimError::Lost(_) | ProclaimError::NotInThisTier(_) => false,
             ProclaimError::Rejected(rejection) => rejection.is_retryable(),
             ProclaimError::Unavailable(_) => true,
         }
@@ -227,7 +263,7 @@ impl ProclaimError {
 
     pub fn may_have_happened(&self) -> bool {
         match self {
-            ProclaimError::Lost(_) => false,
+            ProclaimError::Lost(_) | ProclaimError::NotInThisTier(_) => false,
             ProclaimError::Rejected(rejection) => rejection.may_have_happened,
             ProclaimError::Unavailable(unavailable) => unavailable.may_have_happened,
         }
@@ -237,7 +273,9 @@ impl ProclaimError {
 impl TransferError {
     pub fn is_retryable(&self) -> bool {
         match self {
-            TransferError::NoSuchWaiter | TransferError::Lost(_) => false,
+            TransferError::NoSuchWaiter
+            | TransferError::Lost(_)
+            | TransferError::NotInThisTier(_) => false,
             TransferError::Rejected(rejection) => rejection.is_retryable(),
             TransferError::Unavailable(_) => true,
         }
@@ -245,7 +283,9 @@ impl TransferError {
 
     pub fn may_have_happened(&self) -> bool {
         match self {
-            TransferError::NoSuchWaiter | TransferError::Lost(_) => false,
+            TransferError::NoSuchWaiter
+            | TransferError::Lost(_)
+            | TransferError::NotInThisTier(_) => false,
             TransferError::Rejected(rejection) => rejection.may_have_happened,
             TransferError::Unavailable(unavailable) => unavailable.may_have_happened,
         }

@@ -152,4 +152,5 @@ unary_calls_are_not_served! {
     list_sessions: ListSessionsRequest => ListSessionsResponse,
     cluster_status: ClusterStatusRequest => ClusterStatusResponse,
     why: WhyRequest => WhyResponse,
+    check_token: CheckTokenRequest => CheckTokenResponse,
 }

@@ -39,11 +39,13 @@ impl RedisServer {
         Some(server)
     }
 
-    /// On the data that there is.
+    /// On the data that there is, and where it was before unless somebody else has taken the port.
     pub(crate) async fn launch(&mut self) {
         let log = self.directory.path().join("log");
-        for _ in 0..START_ATTEMPTS_MAX {
-            self.port = free_port();
+        for attempt in 0..START_ATTEMPTS_MAX {
+            if self.port == 0 || attempt > 0 {
+                self.port = free_port();
+            }
             let output = File::options().create(true).append(true).open(&log).unwrap();
             let append_only = if self.durability == Durability::Always { "yes" } else { "no" };
             let mut process = Command::new(find_program("redis-server", Vec::new()).unwrap())
@@ -83,8 +85,12 @@ impl RedisServer {
         self.client().get_multiplexed_async_connection().await.unwrap()
     }
 
+    pub(crate) fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}/", self.port)
+    }
+
     fn client(&self) -> redis::Client {
-        redis::Client::open(format!("redis://127.0.0.1:{}/", self.port)).unwrap()
+        redis::Client::open(self.url()).unwrap()
     }
 }
 

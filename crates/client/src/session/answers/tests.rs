@@ -67,7 +67,7 @@ impl Bench {
         if let Some(request) = self.session.requests.get_mut(target) {
             request.abandon();
         }
-        let id = self.session.requests.stage(Request::Cancel { target });
+        let id = self.session.requests.stage(Request::Cancel { target, tier: Tier::Correctness });
         self.send_all();
         id
     }

@@ -1,0 +1,127 @@
+//! The efficiency tier: locks for where duplicate work is a waste and no damage.
+//!
+//! - [`route`]: which backend is asked, and what is done when it is down.
+//! - [`requirement`]: where the weaker tier is refused.
+//! - [`counts`]: how often what came of it.
+//! - [`outside`]: the backends that are not the cluster itself.
+//!
+//! The embedded backend is an ordinary acquire of the session that says which tier it means: its waits, its lease
+//! and its release are the session's. It needs nothing here but the policy.
+
+mod counts;
+#[cfg(feature = "redis")]
+mod outside;
+mod requirement;
+mod route;
+
+use std::fmt;
+
+pub use counts::EfficiencyCounts;
+pub use requirement::GuaranteeRequired;
+
+#[cfg(feature = "redis")]
+pub(crate) use outside::{Kept, Request as OutsideRequest};
+pub(crate) use requirement::Requirements;
+pub(crate) use route::{Route, Settings};
+
+use crate::circuit::CircuitState;
+
+/// What serves the efficiency tier. All of those who use a lock have to use the same.
+#[derive(Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Efficiency {
+    /// The memory of the cluster's leader.
+    #[default]
+    Embedded,
+    /// One Redis: `redis://[user:password@]host:port[/database]`.
+    #[cfg(feature = "redis")]
+    Redis { url: String },
+    /// Several Redis that know nothing of each other: a majority of them has to grant.
+    #[cfg(feature = "redis")]
+    Redlock { urls: Vec<String> },
+}
+
+/// What to do when the efficiency tier is down.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum WhenDown {
+    /// [`AcquireError::EfficiencyDown`](crate::AcquireError::EfficiencyDown).
+    #[default]
+    Fail,
+    /// Work is done without a lock. The guard says so: [`Guard::guarantee`](crate::Guard::guarantee) is
+    /// `None`, and there is no token.
+    GoWithout,
+    /// The correctness tier is asked. The guard says so: its guarantee is
+    /// [`Linearizable`](crate::Guarantee::Linearizable). Its tokens are of another kind: a resource that takes
+    /// best-effort tokens refuses them. And it knows nothing of who holds the lock in the efficiency tier at that
+    /// moment.
+    FallBack,
+}
+
+/// Who granted a lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ServedBy {
+    /// The correctness tier: the replicated lock table.
+    LockTable,
+    /// The memory of the cluster's leader.
+    Embedded,
+    Redis,
+    Redlock,
+    /// The efficiency tier was down, and the policy is [`WhenDown::GoWithout`]: nothing is held.
+    Nobody,
+}
+
+/// How the efficiency tier of a client is doing; see [`Client::efficiency`](crate::Client::efficiency).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct EfficiencyStatus {
+    pub backend: ServedBy,
+    /// While it is not closed, calls fail at once, or the policy applies at once.
+    pub circuit: CircuitState,
+    pub counts: EfficiencyCounts,
+}
+
+/// The efficiency tier cannot be had like this.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the efficiency tier: {0}")]
+pub struct InvalidEfficiency(pub String);
+
+impl Efficiency {
+    /// One URL stands for one Redis, several with commas between them for a Redlock.
+    #[cfg(feature = "redis")]
+    pub fn redis(urls: &str) -> Efficiency {
+        let urls: Vec<String> = urls.split(',').map(|url| url.trim().to_owned()).collect();
+        match <[String; 1]>::try_from(urls) {
+            Ok([url]) => Efficiency::Redis { url },
+            Err(urls) => Efficiency::Redlock { urls },
+        }
+    }
+}
+
+impl fmt::Debug for Efficiency {
+    /// The URLs may have passwords.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Efficiency::Embedded => f.write_str("Embedded"),
+            #[cfg(feature = "redis")]
+            Efficiency::Redis { .. } => f.debug_struct("Redis").finish_non_exhaustive(),
+            #[cfg(feature = "redis")]
+            Efficiency::Redlock { urls } => {
+                f.debug_struct("Redlock").field("count", &urls.len()).finish_non_exhaustive()
+            }
+        }
+    }
+}
+
+impl fmt::Display for ServedBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ServedBy::LockTable => "lock table",
+            ServedBy::Embedded => "embedded",
+            ServedBy::Redis => "redis",
+            ServedBy::Redlock => "redlock",
+            ServedBy::Nobody => "nobody",
+        })
+    }
+}
