@@ -41,6 +41,9 @@ pub enum LossReason {
     SessionKilled,
     #[error("the lock was handed to another session")]
     Transferred,
+    /// It was held in the efficiency tier, which lives in one leader's memory.
+    #[error("the leader changed, and with it ended what was held in the efficiency tier")]
+    LeaderChanged,
     /// The cluster said that the hold ended, in words that this version does not know.
     #[error("the lock was ended by the cluster")]
     Ended,

@@ -67,7 +67,7 @@ impl Bench {
         if let Some(request) = self.session.requests.get_mut(target) {
             request.abandon();
         }
-        let id = self.session.requests.stage(Request::Cancel { target });
+        let id = self.session.requests.stage(Request::Cancel { target, tier: Tier::Correctness });
         self.send_all();
         id
     }
@@ -107,7 +107,8 @@ fn only(answer: &mut AcquireReply) -> Guard {
 }
 
 fn grant() -> Grant {
-    Grant { name: "a".into(), token: 5, ..Default::default() }
+    let guarantee = v1::Guarantee::Linearizable.into();
+    Grant { name: "a".into(), token: 5, guarantee, ..Default::default() }
 }
 
 fn granted() -> AnswerResult {
