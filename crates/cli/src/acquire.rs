@@ -16,12 +16,13 @@ use crate::obstacle;
 use crate::one_shot::{self, ACQUIRE_REQUEST_ID};
 use crate::output::{self, Show};
 use crate::terms::TermsArgs;
+use crate::tier::word_of_grant;
 
 /// Takes a lock and leaves it held, without heartbeats.
 ///
 /// The lock ends after the TTL unless `holdfast renew` is called before. Prints the session, which
-/// is a secret, and the token: `release` and `renew` need both. The fence is empty for a permit, which
-/// is not fenceable.
+/// is a secret, and the token: `release` and `renew` need both, and the tier if it is not the default. The
+/// fence is empty for a permit, which is not fenceable.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Exit codes: 0 held; 75 somebody else holds it, it is frozen, the wait is over, or to
@@ -33,6 +34,7 @@ Examples:
   holdfast release deploy --session \"$session\" --token \"$token\"
 
   holdfast acquire deploy --wait 30s --output json
+  holdfast acquire sitemap --tier efficiency
   holdfast acquire gpu --permits 4 --reason 'training run 17'"
 )]
 pub(crate) struct AcquireArgs {
@@ -57,6 +59,8 @@ struct Held {
     public_session: String,
     token: u64,
     fence: String,
+    /// `linearizable` or `best_effort`.
+    guarantee: &'static str,
     ttl_ms: u64,
 }
 
@@ -68,7 +72,7 @@ impl Show for Held {
 }
 
 pub(crate) async fn run(args: AcquireArgs, global: &Global) -> Result<ExitCode, Problem> {
-    let calls = one_shot::calls(global)?;
+    let calls = one_shot::calls(global)?.tier(args.terms.tier.to_tier());
     let session = SessionId::random()
         .map_err(|error| Problem::new(Code::Unavailable, format!("no randomness: {error}")))?;
     let opened = calls.open_session(session, args.ttl, None, owner()).await?;
@@ -86,6 +90,7 @@ pub(crate) async fn run(args: AcquireArgs, global: &Global) -> Result<ExitCode, 
         session: session.to_secret_text(),
         public_session: opened.public_id,
         token: grant.token,
+        guarantee: word_of_grant(grant.guarantee()),
         fence: grant.fence,
         ttl_ms: opened.ttl_ms,
     };
@@ -140,7 +145,8 @@ async fn why_not(
         Err(CallError::Rejected(rejection)) => AcquireError::Rejected(rejection),
         Err(error) => return error.into(),
     };
-    obstacle::why_not(error, calls, std::slice::from_ref(&args.name), args.wait).await
+    let names = std::slice::from_ref(&args.name);
+    obstacle::why_not(error, calls, args.terms.tier, names, args.wait).await
 }
 
 fn owner() -> Owner {

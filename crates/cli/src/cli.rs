@@ -5,8 +5,8 @@ use clap::{Args, ColorChoice, CommandFactory, Parser, Subcommand, ValueEnum};
 use crate::cluster::ClusterVerb;
 use crate::snapshot::SnapshotVerb;
 use crate::{
-    acquire, dev, elect, exec_child, kill_group, lock, ls, observe, recover, release, renew,
-    server, status, watch,
+    acquire, check_token, dev, elect, exec_child, kill_group, lock, ls, observe, recover, release,
+    renew, server, status, watch,
 };
 use crate::{
     break_lock, completions, freeze, kill_session, man, set_permits, thaw, top, transfer, why,
@@ -120,6 +120,7 @@ pub(crate) enum Verb {
     Acquire(acquire::AcquireArgs),
     Release(release::ReleaseArgs),
     Renew(renew::RenewArgs),
+    CheckToken(check_token::CheckTokenArgs),
     Status(status::StatusArgs),
     Why(why::WhyArgs),
     Ls(ls::LsArgs),

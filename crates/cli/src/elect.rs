@@ -16,6 +16,7 @@ use crate::one_shot;
 use crate::queue_display;
 use crate::signals::{self, Signals};
 use crate::supervise::{self, CommandArgs};
+use crate::tier::TierArg;
 
 /// Stands for election, and runs a command while leading.
 ///
@@ -73,7 +74,7 @@ async fn lead(
         // It was meant for the command, which will not begin.
         signal = signals.next() => return Ok(signals::exit_code(signal)),
         elected = election.campaign(args.value.clone()) => elected,
-        never = queue_display::show(names, &calls, &story) => match never {},
+        never = queue_display::show(names, TierArg::Correctness, &calls, &story) => match never {},
     };
     let problem = match elected {
         Ok(leadership) => {
@@ -85,7 +86,8 @@ async fn lead(
         }
         Err(CampaignError::TimedOut) => {
             let wait = args.wait.unwrap_or_default();
-            obstacle::why_not(AcquireError::TimedOut, &calls, names, wait).await
+            obstacle::why_not(AcquireError::TimedOut, &calls, TierArg::Correctness, names, wait)
+                .await
         }
         Err(error) => error.into(),
     };

@@ -3,13 +3,13 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use holdfast_client::{AcquireError, Client, LossReason};
 
 use crate::cli::Global;
 use crate::cluster;
 use crate::duration;
-use crate::exit::{Code, Problem};
+use crate::exit::Problem;
 use crate::held::Held;
 use crate::obstacle;
 use crate::one_shot;
@@ -24,6 +24,10 @@ use crate::terms::TermsArgs;
 /// full form in HOLDFAST_FENCE, which is empty for a permit: that is not fenceable. With --all,
 /// HOLDFAST_LOCK has all names, separated by commas, HOLDFAST_TOKENS and HOLDFAST_FENCES all tokens in
 /// the same order, and HOLDFAST_TOKEN and HOLDFAST_FENCE those of the first.
+///
+/// With --tier efficiency the lock lives in the leader's memory alone: it is fast, it ends when the leader
+/// changes, and for a moment two can hold it. It is another lock than the one of the same name in the other
+/// tier.
 ///
 /// SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to the command, unless they were
 /// ignored when this program started. If the lock is lost the command's whole process group gets SIGTERM
@@ -45,6 +49,7 @@ Examples:
   holdfast lock db -- sh -c 'psql -v fence=\"$HOLDFAST_FENCE\" -f migrate.sql'
   holdfast lock catalog --shared -- ./export.sh     # together with other readers
   holdfast lock gpu --permits 4 -- ./train.sh       # at most four at a time
+  holdfast lock thumbnails --tier efficiency -- ./thumbnails.sh   # twice would only be a waste
   holdfast lock --all account/1,account/2 -- ./transfer.sh
   holdfast lock deploy --wait 0s -E 0 -- ./deploy.sh   # busy is as good as done
   holdfast lock deploy --status-fd 3 -- ./deploy.sh 3>deploy.status"
@@ -68,29 +73,13 @@ pub(crate) struct LockArgs {
     #[arg(long, value_name = "D", allow_hyphen_values = true,
           value_parser = duration::parse_above_zero)]
     max_hold: Option<Duration>,
-    /// Which tier grants the lock.
-    #[arg(long, value_enum, value_name = "TIER", default_value_t = Tier::Correctness)]
-    tier: Tier,
     #[command(flatten)]
     terms: TermsArgs,
     #[command(flatten)]
     child: CommandArgs,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Tier {
-    /// The replicated lock table: nothing is granted without a quorum, tokens never go back.
-    Correctness,
-    /// Not there yet.
-    #[value(hide = true)]
-    Efficiency,
-}
-
 pub(crate) async fn run(args: LockArgs, global: &Global) -> Result<ExitCode, Problem> {
-    if args.tier == Tier::Efficiency {
-        let words = "there is no efficiency tier yet; leave --tier out, or say --tier correctness";
-        return Err(Problem::new(Code::Usage, words));
-    }
     let work = async |client: &Client, signals: &mut Signals| {
         hold_and_run(client, &args, signals, global).await
     };
@@ -110,7 +99,7 @@ async fn hold_and_run(
         // It was meant for the command, which will not begin.
         signal = signals.next() => return Ok(signals::exit_code(signal)),
         acquired = acquire(client, args) => acquired,
-        never = queue_display::show(args.names(), &calls, &story) => match never {},
+        never = queue_display::show(args.names(), args.terms.tier, &calls, &story) => match never {},
     };
     let problem = match acquired {
         Ok(held) => {
@@ -121,7 +110,9 @@ async fn hold_and_run(
         Err(AcquireError::Unavailable(unavailable)) => {
             cluster::why_unavailable(unavailable, global).await
         }
-        Err(error) => obstacle::why_not(error, &calls, args.names(), args.wait).await,
+        Err(error) => {
+            obstacle::why_not(error, &calls, args.terms.tier, args.names(), args.wait).await
+        }
     };
     supervise::not_held(&args.child, problem)
 }

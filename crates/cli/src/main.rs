@@ -5,6 +5,7 @@
 
 mod acquire;
 mod break_lock;
+mod check_token;
 mod cli;
 mod cluster;
 mod companion;
@@ -48,6 +49,7 @@ mod supervise;
 mod suspension;
 mod terms;
 mod thaw;
+mod tier;
 mod top;
 mod transfer;
 mod voice;
@@ -94,6 +96,7 @@ fn run(cli: Cli) -> Result<ExitCode, Problem> {
         Verb::Acquire(args) => on_one_thread(acquire::run(args, &global)),
         Verb::Release(args) => on_one_thread(release::run(args, &global)),
         Verb::Renew(args) => on_one_thread(renew::run(args, &global)),
+        Verb::CheckToken(args) => on_one_thread(check_token::run(args, &global)),
         Verb::Status(args) => on_one_thread(status::run(args, &global)),
         Verb::Ls(args) => on_one_thread(ls::run(args, &global)),
         Verb::Watch(args) => on_one_thread(watch::run(args, &global)),

@@ -12,6 +12,7 @@ use crate::duration::{as_written, in_words};
 use crate::exit::{Code, Problem};
 use crate::output::quoted;
 use crate::status::{Holder, OwnerInfo};
+use crate::tier::TierArg;
 
 /// Whoever is told that a lock is busy does not wait long to hear who has it.
 const BUSY_PATIENCE: Duration = Duration::from_secs(1);
@@ -99,7 +100,7 @@ fn held(status: &v1::StatusResponse) -> Option<Obstacle> {
         next_step: format!(
             "wait: its holder releases it, or it ends in {} unless that is heard of again; \
              `holdfast break {name} --token {} --reason TEXT` takes it away",
-            in_words(holder.ends_in_ms()),
+            holder.ends_in_words(),
             holder.token
         ),
     })
@@ -134,6 +135,7 @@ fn also_needed(waiter: &v1::Waiter) -> Option<String> {
 pub(crate) async fn why_not(
     error: AcquireError,
     calls: &Unary,
+    tier: TierArg,
     names: &[String],
     wait: Duration,
 ) -> Problem {
@@ -147,7 +149,7 @@ pub(crate) async fn why_not(
     let mut found = None;
     for name in names.iter().take(NAMES_MAX) {
         let Ok(status) = calls.status(name).await else { break };
-        if let Some(obstacle) = of(&status).into_iter().next() {
+        if let Some(obstacle) = of(&tier.part_of(status)).into_iter().next() {
             found = Some((name, obstacle));
             break;
         }
@@ -163,7 +165,11 @@ pub(crate) async fn why_not(
         None => format!("{within}{all}: somebody else was in the way until a moment ago"),
     };
     let name = found.map_or(names.first(), |(name, _)| Some(name));
-    let hint = name.map(|name| format!("; see `holdfast why {}`", quoted(name)));
+    let verb = match tier {
+        TierArg::Correctness => "why",
+        TierArg::Efficiency => "status",
+    };
+    let hint = name.map(|name| format!("; see `holdfast {verb} {}`", quoted(name)));
     Problem::new(Code::Busy, words + &hint.unwrap_or_default())
 }
 

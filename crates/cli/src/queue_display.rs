@@ -13,6 +13,7 @@ use crate::duration::in_words;
 use crate::obstacle;
 use crate::status::on_one_line;
 use crate::status_fd::Story;
+use crate::tier::TierArg;
 
 const FRAMES: [char; 10] = ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '⠧', '⠇', '⠏'];
 const FRAME_TIME: Duration = Duration::from_millis(100);
@@ -23,7 +24,12 @@ const NAMES_MAX: usize = 8;
 const QUIET_TIME: Duration = Duration::from_millis(300);
 
 /// Shows it until it is dropped; never returns.
-pub(crate) async fn show(names: &[String], calls: &Unary, story: &Story) -> Infallible {
+pub(crate) async fn show(
+    names: &[String],
+    tier: TierArg,
+    calls: &Unary,
+    story: &Story,
+) -> Infallible {
     let on_terminal =
         io::stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|kind| kind != "dumb");
     if !on_terminal && !story.has_listener() {
@@ -37,7 +43,7 @@ pub(crate) async fn show(names: &[String], calls: &Unary, story: &Story) -> Infa
     frames.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let mut seen = Seen::default();
     loop {
-        let look = look(names, &calls);
+        let look = look(names, tier, &calls);
         tokio::pin!(look);
         let next_look = Instant::now() + LOOK_INTERVAL;
         let mut looked = false;
@@ -84,10 +90,11 @@ impl Seen {
     }
 }
 
-async fn look(names: &[String], calls: &Unary) -> Seen {
+async fn look(names: &[String], tier: TierArg, calls: &Unary) -> Seen {
     let mut seen = Seen::default();
     for name in names.iter().take(NAMES_MAX) {
         let Ok(status) = calls.status(name).await else { continue };
+        let status = tier.part_of(status);
         if let Some(position) = own_position(&status).filter(|own| Some(*own) > seen.position) {
             let obstacle = obstacle::of(&status).into_iter().next();
             seen.position = Some(position);

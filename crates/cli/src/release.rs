@@ -12,6 +12,7 @@ use crate::cli::Global;
 use crate::exit::{Code, Problem};
 use crate::one_shot;
 use crate::output::{self, Show};
+use crate::tier::TierArg;
 
 /// Gives back a lock that `holdfast acquire` took, and closes its session.
 ///
@@ -32,6 +33,9 @@ pub(crate) struct ReleaseArgs {
     /// The token that `acquire` printed.
     #[arg(long, value_name = "N", value_parser = one_shot::token_parser())]
     token: u64,
+    /// The tier that `acquire` was told.
+    #[arg(long, value_enum, value_name = "TIER", default_value_t = TierArg::Correctness)]
+    tier: TierArg,
 }
 
 #[derive(Debug, Serialize)]
@@ -48,9 +52,9 @@ impl Show for Outcome {
 }
 
 pub(crate) async fn run(args: ReleaseArgs, global: &Global) -> Result<ExitCode, Problem> {
-    let calls = one_shot::calls(global)?;
+    let calls = one_shot::calls(global)?.tier(args.tier.to_tier());
     let id = one_shot::next_call_id();
-    let ReleaseArgs { name, session, token } = args;
+    let ReleaseArgs { name, session, token, tier: _ } = args;
     let (outcome, code) = match calls.release(session, id, &name, token).await {
         Ok(ReleaseOutcome::Released) => {
             one_shot::close_session(&calls, session).await;

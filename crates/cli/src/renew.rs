@@ -11,6 +11,7 @@ use crate::duration;
 use crate::exit::Problem;
 use crate::one_shot;
 use crate::output::{self, Show};
+use crate::tier::TierArg;
 
 /// Keeps a lock that `holdfast acquire` took for another TTL, counted from now.
 #[derive(Debug, Args)]
@@ -27,6 +28,9 @@ pub(crate) struct RenewArgs {
     /// The token that `acquire` printed.
     #[arg(long, value_name = "N", value_parser = one_shot::token_parser())]
     token: u64,
+    /// The tier that `acquire` was told.
+    #[arg(long, value_enum, value_name = "TIER", default_value_t = TierArg::Correctness)]
+    tier: TierArg,
 }
 
 #[derive(Debug, Serialize)]
@@ -43,13 +47,16 @@ impl Show for Renewed {
 }
 
 pub(crate) async fn run(args: RenewArgs, global: &Global) -> Result<ExitCode, Problem> {
-    let calls = one_shot::calls(global)?;
-    calls.keep_alive(args.session, one_shot::next_request_id()).await?;
+    let calls = one_shot::calls(global)?.tier(args.tier.to_tier());
+    let alive = calls.keep_alive(args.session, one_shot::next_request_id()).await?;
     let id = one_shot::next_call_id();
     let answer = calls.renew(args.session, id, &args.name, args.token, None).await?;
-    let end_ms = answer
-        .deadline_ms
-        .map_or(answer.session_deadline_ms, |own| own.min(answer.session_deadline_ms));
-    let remaining_ms = end_ms.saturating_sub(answer.logical_time_ms);
+    let until = |end_ms: u64| end_ms.saturating_sub(answer.logical_time_ms);
+    // The efficiency tier does not know when the session ends; the heartbeat has just told.
+    let session_ms = match answer.session_deadline_ms {
+        0 => alive.ttl_ms,
+        end_ms => until(end_ms),
+    };
+    let remaining_ms = answer.deadline_ms.map_or(session_ms, |own| until(own).min(session_ms));
     output::show(global.output, &Renewed { name: args.name, token: args.token, remaining_ms })
 }

@@ -41,9 +41,19 @@ struct LockStatus {
     /// Null unless a lock delay keeps it closed.
     closed_for_ms: Option<u64>,
     frozen: Option<Freeze>,
+    /// The lock of the same name in the efficiency tier, which is another one; null if it is not in use.
+    efficiency: Option<InMemory>,
     group: u32,
     applied_index: u64,
     logical_time_ms: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct InMemory {
+    holders: Vec<Holder>,
+    holder_count: u64,
+    waiters: Vec<Waiter>,
+    waiter_count: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -58,7 +68,8 @@ pub(crate) struct Holder {
     pub(crate) held_for_ms: u64,
     /// Null if only the session bounds the hold.
     remaining_ms: Option<u64>,
-    session_remaining_ms: u64,
+    /// Null in the efficiency tier, where it is not known.
+    session_remaining_ms: Option<u64>,
     /// How often the holder entered it again.
     reentries: u32,
     preemptible: bool,
@@ -125,9 +136,21 @@ impl From<v1::StatusResponse> for LockStatus {
             frozen: answer.frozen.map(Freeze::from),
             waiters: answer.waiters.into_iter().map(Waiter::from).collect(),
             waiter_count: answer.waiter_count,
+            efficiency: answer.efficiency.map(InMemory::from),
             group: answer.group,
             applied_index: answer.applied_index,
             logical_time_ms: answer.logical_time_ms,
+        }
+    }
+}
+
+impl From<v1::EfficiencyStatus> for InMemory {
+    fn from(status: v1::EfficiencyStatus) -> InMemory {
+        InMemory {
+            holders: status.holders.into_iter().map(Holder::from).collect(),
+            holder_count: status.holder_count,
+            waiters: status.waiters.into_iter().map(Waiter::from).collect(),
+            waiter_count: status.waiter_count,
         }
     }
 }
@@ -145,7 +168,7 @@ impl From<v1::Holder> for Holder {
             token: holder.token,
             held_for_ms: holder.held_for_ms,
             remaining_ms: holder.remaining_ms,
-            session_remaining_ms: holder.session_remaining_ms,
+            session_remaining_ms: Some(holder.session_remaining_ms).filter(|ms| *ms > 0),
             metadata: String::from_utf8_lossy(&holder.metadata).into_owned(),
         }
     }
@@ -187,6 +210,16 @@ impl Show for LockStatus {
         if self.waiter_count > 0 {
             text += &format!("\n{} waiting\n\n{}", self.waiter_count, waiter_table(&self.waiters));
         }
+        if let Some(InMemory { holders, holder_count, waiters, waiter_count }) = &self.efficiency {
+            text += &format!(
+                "\nin the efficiency tier, where it is another lock, {holder_count} hold it and \
+                 {waiter_count} wait (best effort)\n\n{}",
+                holder_table(holders)
+            );
+            if *waiter_count > 0 {
+                text += &format!("\n{}", waiter_table(waiters));
+            }
+        }
         text
     }
 }
@@ -219,8 +252,11 @@ pub(crate) fn waiter_table(waiters: &[Waiter]) -> String {
 
 impl Holder {
     /// Unless it is renewed, or its session heard of.
-    pub(crate) fn ends_in_ms(&self) -> u64 {
-        self.remaining_ms.unwrap_or(u64::MAX).min(self.session_remaining_ms)
+    pub(crate) fn ends_in_words(&self) -> String {
+        match self.remaining_ms.into_iter().chain(self.session_remaining_ms).min() {
+            Some(ms) => in_words(ms),
+            None => "its session's time".to_owned(),
+        }
     }
 
     /// Its reason in words that follow others; nothing if it gave none.
@@ -245,7 +281,7 @@ impl Holder {
             mode,
             self.token.to_string(),
             in_words(self.held_for_ms),
-            in_words(self.ends_in_ms()),
+            self.ends_in_words(),
             on_one_line(&self.metadata),
         ]
     }

@@ -7,6 +7,7 @@ use holdfast_client::{LockAllRequest, LockRequest, Member, Policy};
 use holdfast_proto::v1;
 
 use crate::duration;
+use crate::tier::TierArg;
 
 const HEADING: &str = "How it is held";
 
@@ -20,6 +21,10 @@ pub(crate) struct TermsArgs {
     #[arg(long, value_name = "N", conflicts_with = "shared", help_heading = HEADING,
           value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     pub(crate) permits: Option<u32>,
+    /// Which tier grants the lock.
+    #[arg(long, value_enum, value_name = "TIER", default_value_t = TierArg::Correctness,
+          help_heading = HEADING)]
+    pub(crate) tier: TierArg,
     /// What to do when somebody else is in the way.
     #[arg(long, value_enum, value_name = "POLICY", default_value_t = PolicyArg::Detect,
           help_heading = HEADING)]
@@ -71,6 +76,7 @@ impl PolicyArg {
 impl TermsArgs {
     pub(crate) fn on_one(&self, mut request: LockRequest) -> LockRequest {
         request = request.policy(self.policy.to_policy()).metadata(self.metadata());
+        request = request.tier(self.tier.to_tier());
         if self.shared {
             request = request.shared();
         }
@@ -88,6 +94,7 @@ impl TermsArgs {
 
     pub(crate) fn on_all(&self, mut request: LockAllRequest) -> LockAllRequest {
         request = request.policy(self.policy.to_policy()).metadata(self.metadata());
+        request = request.tier(self.tier.to_tier());
         if self.preemptible {
             request = request.preemptible();
         }
@@ -114,6 +121,7 @@ impl TermsArgs {
             policy: self.policy.to_wire().into(),
             preemptible: self.preemptible,
             lock_delay_ms: self.lock_delay.map(whole_ms),
+            tier: self.tier.to_wire().into(),
             metadata: self.metadata(),
             ..request
         }

@@ -13,7 +13,7 @@ use crate::error::{CloseError, ConnectError};
 use crate::lock::LockRequest;
 use crate::lock_all::{LockAllRequest, Member};
 use crate::session::{Command, Handle};
-use crate::unary::Watch;
+use crate::unary::{CallError, TokenState, Watch};
 
 /// One session with the cluster. Clones share it; it is closed when the last clone and the last
 /// guard are gone.
@@ -61,6 +61,12 @@ impl Client {
     /// on over broken connections and changes of leader, or says that it could not.
     pub fn watch(&self, prefix: &str) -> Watch {
         self.handle.calls().watch(prefix)
+    }
+
+    /// Whether a lock is still held under a token in full form, as [`Guard::fence`](crate::Guard::fence) gives
+    /// it. A hint, and not a fence: see [`Unary::check_token`](crate::unary::Unary::check_token).
+    pub async fn check_token(&self, name: &str, fence: &str) -> Result<TokenState, CallError> {
+        self.handle.calls().check_fence(name, fence).await
     }
 
     /// Whether calls are made at all, or fail at once because no node has been of use for some seconds.

@@ -49,6 +49,9 @@ pub enum LossReason {
     /// See [`WhenDown::GoWithout`](crate::WhenDown::GoWithout).
     #[error("nothing is held: the efficiency tier was down, and work goes on without a lock")]
     NotLocked,
+    /// It was held in the efficiency tier, which lives in one leader's memory.
+    #[error("the leader changed, and with it ended what was held in the efficiency tier")]
+    LeaderChanged,
     /// The cluster said that the hold ended, in words that this version does not know.
     #[error("the lock was ended by the cluster")]
     Ended,

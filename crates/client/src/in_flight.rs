@@ -172,6 +172,12 @@ impl<T> InFlight<T> {
         self.requests.get(&id).is_some_and(|request| request.first_sent_at.is_some())
     }
 
+    /// Those of a kind that went out and have no answer.
+    pub(crate) fn sent(&self, is_meant: impl Fn(&T) -> bool) -> Vec<u64> {
+        let sent = self.requests.iter().filter(|(_, request)| request.first_sent_at.is_some());
+        sent.filter(|(_, request)| is_meant(&request.content)).map(|(id, _)| *id).collect()
+    }
+
     pub(crate) fn first_sent_at(&self, id: u64) -> Option<LocalTime> {
         self.requests.get(&id)?.first_sent_at
     }

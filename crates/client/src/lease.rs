@@ -14,6 +14,10 @@
 //! `S - 0.98 L`, and only that one is kept. It matters for the grant of a long wait, whose own S is
 //! long past when the answer comes.
 //!
+//! The efficiency tier has a clock of its own, which begins anew with each leader. Samples of it are kept apart:
+//! they bound the holds of that tier, and say nothing about the session, whose time the replicated lock table
+//! keeps.
+//!
 //! Invariants:
 //! - `valid_until` of a session or hold is never later than its true end, as long as the rates hold;
 //! - it never moves back, except that an ended hold has none;
@@ -71,11 +75,15 @@ pub struct Leases {
     ttl: Duration,
     best_sample: Sample,
     last_answered_sent_at: LocalTime,
+    /// Of the efficiency tier's clock, in the present leader's term.
+    best_effort_sample: Option<Sample>,
     holds: BTreeMap<HoldId, HoldLease>,
 }
 
 #[derive(Debug, Clone, Default)]
 struct HoldLease {
+    /// Its deadlines are those of the efficiency tier's clock.
+    is_best_effort: bool,
     own_deadline: Option<LogicalTime>,
     /// How long the hold had to live by itself when it was granted or last renewed.
     own_span: Duration,
@@ -91,6 +99,7 @@ impl Leases {
             ttl,
             best_sample: Sample { sent_at, logical_time },
             last_answered_sent_at: sent_at,
+            best_effort_sample: None,
             holds: BTreeMap::new(),
         }
     }
@@ -105,9 +114,32 @@ impl Leases {
         self.last_answered_sent_at = self.last_answered_sent_at.max(sent_at);
     }
 
+    /// As [`Leases::answered`], for the efficiency tier: it does not keep the session alive.
+    pub fn answered_best_effort(&mut self, sent_at: LocalTime, logical_time: LogicalTime) {
+        let sample = Sample { sent_at, logical_time };
+        let best = self.best_effort_sample.get_or_insert(sample);
+        if sample.quality() > best.quality() {
+            *best = sample;
+        }
+    }
+
+    /// Another leader has another clock. The holds of the efficiency tier have ended with the last one's term.
+    pub fn best_effort_begins_anew(&mut self) {
+        self.best_effort_sample = None;
+    }
+
     pub fn granted(&mut self, hold: HoldId, own_deadline: Option<LogicalTime>) {
-        let own_span = self.span_to(own_deadline);
-        self.holds.insert(hold, HoldLease { own_deadline, own_span, ..HoldLease::default() });
+        self.insert(hold, HoldLease { own_deadline, ..HoldLease::default() });
+    }
+
+    /// As [`Leases::granted`], in the efficiency tier.
+    pub fn granted_best_effort(&mut self, hold: HoldId, own_deadline: Option<LogicalTime>) {
+        self.insert(hold, HoldLease { own_deadline, is_best_effort: true, ..HoldLease::default() });
+    }
+
+    fn insert(&mut self, hold: HoldId, lease: HoldLease) {
+        let own_span = self.span_to(&lease);
+        self.holds.insert(hold, HoldLease { own_span, ..lease });
     }
 
     /// A renewal that gives the hold this TTL goes out. Of several sendings the first counts. One that
@@ -125,12 +157,10 @@ impl Leases {
     }
 
     pub fn renewed(&mut self, hold: HoldId, renewal: RenewalId, own_deadline: Option<LogicalTime>) {
-        let own_span = self.span_to(own_deadline);
-        if let Some(lease) = self.holds.get_mut(&hold) {
-            lease.own_deadline = own_deadline;
-            lease.own_span = own_span;
-            lease.unanswered_renewals.remove(&renewal);
-        }
+        let Some(mut lease) = self.holds.remove(&hold) else { return };
+        lease.own_deadline = own_deadline;
+        lease.unanswered_renewals.remove(&renewal);
+        self.insert(hold, lease);
     }
 
     /// The renewal did not take effect, and will not.
@@ -179,13 +209,20 @@ impl Leases {
 
     /// What bounds the hold besides its session.
     fn own_end(&self, lease: &HoldLease) -> Option<LocalTime> {
-        let deadline = lease.own_deadline.map(|deadline| self.best_sample.safe_end_of(deadline));
+        let deadline = lease.own_deadline.map(|deadline| match self.sample_for(lease) {
+            Some(sample) => sample.safe_end_of(deadline),
+            None => LocalTime(Duration::ZERO),
+        });
         deadline.into_iter().chain(lease.unanswered_renewals.values().copied()).min()
     }
 
-    fn span_to(&self, deadline: Option<LogicalTime>) -> Duration {
-        let ms =
-            deadline.map(|deadline| deadline.0.saturating_sub(self.best_sample.logical_time.0));
+    fn sample_for(&self, lease: &HoldLease) -> Option<Sample> {
+        if lease.is_best_effort { self.best_effort_sample } else { Some(self.best_sample) }
+    }
+
+    fn span_to(&self, lease: &HoldLease) -> Duration {
+        let ms = lease.own_deadline.zip(self.sample_for(lease));
+        let ms = ms.map(|(deadline, sample)| deadline.0.saturating_sub(sample.logical_time.0));
         Duration::from_millis(ms.unwrap_or(0))
     }
 
@@ -297,6 +334,26 @@ mod tests {
         leases.answered(local_ms(1_000), LogicalTime(561_000));
         leases.granted(HOLD, Some(LogicalTime(566_000)));
         assert_eq!(leases.valid_until(HOLD), Some(local_ms(61_000 + 5_880 - 2)));
+    }
+
+    #[test]
+    fn the_efficiency_tier_has_its_own_clock_and_does_not_keep_the_session_alive() {
+        let mut leases = leases_with_ttl_30_s();
+        leases.answered_best_effort(local_ms(9_000), LogicalTime(70));
+        leases.granted_best_effort(HOLD, Some(LogicalTime(5_070)));
+        assert_eq!(leases.valid_until(HOLD), Some(local_ms(9_000 + 4_900 - 2)));
+        assert_eq!(leases.session_valid_until(), local_ms(1_000 + 29_400 - 2));
+        assert_eq!(leases.heartbeat_due(), local_ms(11_000));
+        leases.granted_best_effort(HoldId(8), None);
+        assert_eq!(leases.valid_until(HoldId(8)), Some(leases.session_valid_until()));
+        // Samples of the other clock do not move it.
+        leases.answered(local_ms(10_000), LogicalTime(509_000));
+        assert_eq!(leases.valid_until(HOLD), Some(local_ms(9_000 + 4_900 - 2)));
+        leases.answered_best_effort(local_ms(11_000), LogicalTime(2_069));
+        leases.renewed(HOLD, RenewalId(9), Some(LogicalTime(7_069)));
+        assert_eq!(leases.valid_until(HOLD), Some(local_ms(11_000 + 4_900 - 2)));
+        leases.best_effort_begins_anew();
+        assert_eq!(leases.valid_until(HOLD), Some(local_ms(0)), "the old clock is gone");
     }
 
     #[test]

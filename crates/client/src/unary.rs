@@ -6,11 +6,13 @@
 //! A call asks one node after the other, follows the leader, and repeats itself under the same
 //! request id until it is answered or its time is over.
 
+mod check_token;
 mod cluster;
 mod intervene;
 pub(crate) mod resume;
 mod watch;
 
+pub use check_token::TokenState;
 pub use cluster::SnapshotPieces;
 
 use std::time::Duration;
@@ -30,6 +32,7 @@ use crate::endpoints::{InvalidEndpoints, KnownNodes};
 use crate::error::{Cycle, Rejection, Since, Unavailable};
 use crate::guard::ReleaseOutcome;
 use crate::session::{whole_ms, words_of};
+use crate::tier::Tier;
 use crate::trouble::{Contact, Troubles};
 
 pub use intervene::Why;
@@ -47,6 +50,7 @@ pub struct Unary {
     /// Asked first, if it is known.
     leader: String,
     timeout: Duration,
+    tier: Tier,
 }
 
 /// The numbers of a call that changes a lock.
@@ -107,7 +111,7 @@ impl Unary {
     }
 
     pub(crate) fn to(nodes: KnownNodes) -> Unary {
-        Unary { nodes, leader: String::new(), timeout: DEFAULT_TIMEOUT }
+        Unary { nodes, leader: String::new(), timeout: DEFAULT_TIMEOUT, tier: Tier::default() }
     }
 
     /// Asks this node before the others; an empty address is none.
@@ -124,6 +128,15 @@ impl Unary {
         self
     }
 
+    /// Which kind of lock these calls are about. The operations of the efficiency tier do not keep a session
+    /// alive: that takes [`Unary::keep_alive`].
+    #[must_use]
+    pub fn tier(mut self, tier: Tier) -> Unary {
+        self.tier = tier;
+        self
+    }
+
+    /// Of the lock in both tiers, whatever the [tier](Unary::tier) of these calls.
     pub async fn status(&self, name: &str) -> Result<v1::StatusResponse, CallError> {
         let request = v1::StatusRequest { name: name.to_owned() };
         self.call(Duration::ZERO, async |mut node| node.status(request.clone()).await).await
@@ -229,14 +242,15 @@ impl Unary {
         self.call(Duration::ZERO, async |mut node| node.close_session(request.clone()).await).await
     }
 
-    /// `request` without its session. The call may take the request's own wait longer than others.
+    /// `request` without its session and tier. The call may take the request's own wait longer than others.
     pub async fn acquire(
         &self,
         session: SessionId,
         request: v1::AcquireRequest,
     ) -> Result<Acquired, CallError> {
         let wait = Duration::from_millis(request.wait_ms);
-        let request = v1::AcquireRequest { session_id: session.to_secret_text(), ..request };
+        let (session_id, tier) = (session.to_secret_text(), self.tier.to_wire().into());
+        let request = v1::AcquireRequest { session_id, tier, ..request };
         let answer: v1::AcquireResponse =
             self.call(wait, async |mut node| node.acquire(request.clone()).await).await?;
         match answer.outcome {
@@ -262,6 +276,7 @@ impl Unary {
             acked_through: id.acked_through,
             name: name.to_owned(),
             token,
+            tier: self.tier.to_wire().into(),
             ..Default::default()
         };
         let answer: v1::ReleaseResponse =
@@ -284,6 +299,7 @@ impl Unary {
             name: name.to_owned(),
             token,
             ttl_ms: ttl.map(whole_ms),
+            tier: self.tier.to_wire().into(),
             ..Default::default()
         };
         self.call(Duration::ZERO, async |mut node| node.renew(request.clone()).await).await

@@ -202,6 +202,10 @@ impl LockTable {
         self.sessions.len()
     }
 
+    pub fn has_session(&self, id: SessionId) -> bool {
+        self.sessions.get(&id).is_some()
+    }
+
     /// How many acquires stand in queues, over all resources.
     pub fn waiter_count(&self) -> usize {
         self.waiter_count

@@ -23,6 +23,7 @@ mod members;
 mod queue;
 mod start;
 mod streams;
+mod sureness;
 mod take_in;
 #[cfg(test)]
 mod tests;
@@ -38,6 +39,7 @@ use thiserror::Error;
 use tokio::sync::watch;
 
 use self::callers::Callers;
+pub(crate) use self::callers::ReplyTo;
 pub(crate) use self::inbox::{
     Answer, Delivery, FIRST_GROUP, GroupView, Input, Query, ReadAnswer, ReadData, StreamKey,
     Unavailable, WholeState,
@@ -48,10 +50,12 @@ use self::members::Introductions;
 pub(crate) use self::queue::{DriverHandle, Inbox, inbox};
 pub use self::start::DriverError;
 pub(crate) use self::start::{Channels, replica_config, start};
-use self::streams::Streams;
+pub(crate) use self::streams::Streams;
+use self::sureness::Sureness;
 use self::take_in::Digests;
 use crate::events::EventRing;
 use crate::membership::Membership;
+use crate::memory_tier::MemoryTier;
 use crate::peers::PeerLinks;
 
 const INPUTS_PER_TURN_MAX: usize = 4_096;
@@ -87,6 +91,8 @@ struct Driver {
     removed: bool,
     leadership: watch::Sender<Leadership>,
     events: Arc<EventRing>,
+    memory: Arc<MemoryTier>,
+    sureness: Sureness,
     /// What the present turn has done.
     happened: Vec<(LogIndex, LogicalTime, Event)>,
     /// Messages of this half turn, one batch per peer.
@@ -112,6 +118,7 @@ impl Driver {
                     replica.transfer_leadership();
                 }
             }
+            self.keep_memory_tier_sure();
             if let Err(reason) = self.turn() {
                 tracing::error!(%reason, "the node stops");
                 return reason;

@@ -9,6 +9,8 @@
 //! 3. `peers`: consensus messages between nodes.
 //! 4. back in `rpc`: the outcome becomes the answer.
 //!
+//! An acquire of the efficiency tier goes from `rpc` to `memory_tier` and back, without 2 and 3.
+//!
 //! Around it: [`NodeConfig`] says what the node is, `identity` and `known_peers` keep a data directory
 //! and a node id together, `founders` and `membership` know who belongs to the cluster, `readiness` tells
 //! whether the node can serve, and [`Node`] starts and stops it all. `offline` works on the files of a node
@@ -23,6 +25,7 @@ mod hold_times;
 mod identity;
 mod known_peers;
 mod membership;
+mod memory_tier;
 mod node;
 mod offline;
 mod peers;

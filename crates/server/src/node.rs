@@ -19,6 +19,7 @@ use crate::founders::{self, FoundersError};
 use crate::identity::{Identity, IdentityError};
 use crate::known_peers::{KnownPeers, KnownPeersError};
 use crate::membership::Membership;
+use crate::memory_tier::{self, MemoryTier};
 use crate::peers::{Handshake, PeerLinks, PeerPort};
 use crate::readiness;
 use crate::rpc::{self, Rpc};
@@ -100,14 +101,18 @@ impl Node {
         let links = PeerLinks::start(&handshake, &driver, &mut tasks);
 
         let events = Arc::new(EventRing::new(config.events_kept));
+        let memory = Arc::new(MemoryTier::new());
+        tasks.spawn(memory_tier::keep_time(Arc::clone(&memory)));
         let driver_end = {
             let membership = Arc::clone(&membership);
             let events = Arc::clone(&events);
+            let memory = Arc::clone(&memory);
             let channels = Channels {
                 inbox,
                 inbox_sender,
                 leadership,
                 events,
+                memory,
                 membership,
                 founders,
                 data_dir,
@@ -137,7 +142,7 @@ impl Node {
                 tracing::error!(%error, "the peer port is closed");
             }
         });
-        let rpc = Rpc::new(driver.clone(), membership, links, events, stop.watch());
+        let rpc = Rpc::new(driver.clone(), membership, links, events, memory, stop.watch());
         let incoming = keep_alive(TcpIncoming::from(client_listener).with_nodelay(Some(true)));
         servers.spawn(async move {
             if let Err(error) = rpc::serve(rpc, health, incoming).await {

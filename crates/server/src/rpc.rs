@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! admit -> origin -> decode -> authorise -> route -+-> the driver's inbox ... encode
+//!                                                  +-> the memory of the efficiency tier ... encode
 //!                                                  +-> one hop to the leader
 //! ```
 //!
@@ -25,6 +26,7 @@ mod encode;
 mod failure;
 mod forward;
 mod look;
+mod memory;
 mod operator;
 mod origin;
 mod page;
@@ -60,6 +62,7 @@ use self::stream::Outgoing;
 use crate::driver::DriverHandle;
 use crate::events::EventRing;
 use crate::membership::Membership;
+use crate::memory_tier::MemoryTier;
 use crate::peers::PeerLinks;
 use crate::stopping::Stopping;
 
@@ -76,6 +79,7 @@ pub(crate) struct Rpc {
     links: PeerLinks,
     leaders: Arc<Leaders>,
     events: Arc<EventRing>,
+    memory: Arc<MemoryTier>,
     stopping: Stopping,
     places: Arc<Semaphore>,
     /// For whoever makes a backup: each costs memory as large as the state.
@@ -88,12 +92,13 @@ impl Rpc {
         membership: Arc<Membership>,
         links: PeerLinks,
         events: Arc<EventRing>,
+        memory: Arc<MemoryTier>,
         stopping: Stopping,
     ) -> Rpc {
         let leaders = Arc::new(Leaders::new(Arc::clone(&membership)));
         let places = Arc::new(Semaphore::new(UNDER_WAY_MAX));
         let backups = Arc::new(Semaphore::new(1));
-        Rpc { driver, membership, links, leaders, events, stopping, places, backups }
+        Rpc { driver, membership, links, leaders, events, memory, stopping, places, backups }
     }
 
     /// A place among the calls under way, for as long as it is held.

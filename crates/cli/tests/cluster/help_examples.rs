@@ -20,11 +20,17 @@ const NOT_RUN: [&str; 6] = [
 ];
 
 /// What an example needs to be there, and what has to go afterwards. `X` is the rest of the line.
-const STAGES: [(&str, &str, &str); 10] = [
+const STAGES: [(&str, &str, &str); 12] = [
     (
         "$session",
         r#"eval "$(holdfast acquire deploy --ttl 5m)""#,
         "holdfast break deploy --reason over || true",
+    ),
+    ("check-token thumbnails", r#"eval "$(holdfast acquire thumbnails --tier efficiency)""#, ""),
+    (
+        "check-token deploy",
+        r#"eval "$(holdfast acquire deploy --ttl 5m)""#,
+        "holdfast break deploy --reason over",
     ),
     ("holdfast break", r#"eval "$(holdfast acquire X --ttl 5m)""#, ""),
     ("holdfast thaw billing/", "holdfast freeze billing/ --for 1m --reason test", ""),
@@ -65,7 +71,9 @@ impl Scene {
         for program in ["bin/psql", "bin/man"] {
             write_program(&dir.path().join(program));
         }
-        for script in ["report", "deploy", "backup", "export", "train", "transfer", "scheduler"] {
+        for script in
+            ["report", "deploy", "backup", "export", "train", "thumbnails", "transfer", "scheduler"]
+        {
             write_program(&dir.path().join(format!("{script}.sh")));
         }
         for home in

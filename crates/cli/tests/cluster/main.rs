@@ -14,6 +14,7 @@ mod blocking;
 mod circuit;
 mod command_line;
 mod disconnection;
+mod efficiency;
 mod elect_command;
 mod election;
 mod expiry;

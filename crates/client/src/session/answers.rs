@@ -342,10 +342,14 @@ impl Session {
 
     fn note_time_of(&mut self, id: u64, result: &AnswerResult) {
         let sent_at: Option<LocalTime> = self.requests.first_sent_at(id);
+        let Some(tier) = self.requests.get(id).map(Request::tier) else { return };
         if let (Some(sent_at), Some(time)) = (sent_at, logical_time_of(result))
             && let Some(mut leases) = self.leases()
         {
-            leases.answered(sent_at, time);
+            match tier {
+                Tier::Correctness => leases.answered(sent_at, time),
+                Tier::Efficiency => leases.answered_best_effort(sent_at, time),
+            }
         }
     }
 }

@@ -70,7 +70,7 @@ impl Session {
         }
     }
 
-    pub(super) fn stage_with_ticket(&mut self, request: Request) {
+    pub(crate) fn stage_with_ticket(&mut self, request: Request) {
         let ticket = request.ticket();
         let id = self.requests.stage(request);
         if let Some(ticket) = ticket {

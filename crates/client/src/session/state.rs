@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use holdfast_proto::SessionId;
 use holdfast_proto::v1;
 use holdfast_proto::v1::operation::Kind;
+use holdfast_proto::{Guarantee, SessionId};
 
 use super::request::{Request, whole_ms};
 use super::{Command, Settings, Ticket};
@@ -14,6 +14,7 @@ use crate::error::{ConnectError, LossReason};
 use crate::hold::{Hold, HoldKey};
 use crate::in_flight::InFlight;
 use crate::lease::{Leases, LocalTime, LogicalTime};
+use crate::tier::Tier;
 
 /// How long an answer may take, beyond the request's own wait, before another node is asked.
 const ANSWER_PATIENCE_MIN: Duration = Duration::from_millis(500);
@@ -40,6 +41,8 @@ pub(crate) struct Session {
     /// Requests that an overloaded node sent back, and when to try them again.
     pub(crate) retries_due: BTreeSet<(Instant, u64)>,
     pub(crate) answer_patience: Duration,
+    /// In which the node leads that serves the session: the efficiency tier ends with it.
+    term: u64,
     /// The nodes of the cluster, if it has said so since the task last looked.
     pub(crate) endpoints_told: Option<Vec<String>>,
 }
@@ -71,6 +74,7 @@ impl Session {
             retries_due: BTreeSet::new(),
             answer_patience: (ttl / 4).clamp(ANSWER_PATIENCE_MIN, ANSWER_PATIENCE_MAX),
             endpoints_told: None,
+            term: 0,
         })
     }
 
@@ -101,6 +105,10 @@ impl Session {
 
     pub(crate) fn welcomed(&mut self, sent_at: LocalTime, welcome: &v1::OpenSessionResponse) {
         let logical_time = LogicalTime(welcome.logical_time_ms);
+        if self.term != welcome.term {
+            self.term = welcome.term;
+            self.begin_efficiency_tier_anew();
+        }
         if let Some(mut leases) = self.leases() {
             leases.answered(sent_at, logical_time);
             return;
@@ -108,6 +116,30 @@ impl Session {
         let ttl = Duration::from_millis(welcome.ttl_ms);
         let leases = Leases::opened(sent_at, logical_time, ttl);
         self.leases = Some(Arc::new(Mutex::new(leases)));
+    }
+
+    /// The leader is another one, and what was held and awaited in the memory of the last is gone.
+    fn begin_efficiency_tier_anew(&mut self) {
+        if let Some(mut leases) = self.leases() {
+            leases.best_effort_begins_anew();
+        }
+        let is_gone = |hold: &&Arc<Hold>| hold.guarantee == Guarantee::BestEffort;
+        for hold in self.holds.values().filter(is_gone).cloned().collect::<Vec<_>>() {
+            hold.end(LossReason::LeaderChanged);
+            self.forget_hold(&hold);
+        }
+        let is_gone = |request: &Request| {
+            matches!(request, Request::Acquire(_)) && request.tier() == Tier::Efficiency
+        };
+        for id in self.requests.sent(is_gone) {
+            let Some((request, _)) = self.requests.settle(id) else { continue };
+            if let Some(ticket) = request.ticket() {
+                self.tickets.remove(&ticket);
+            }
+            if !request.is_abandoned() {
+                self.stage_with_ticket(request);
+            }
+        }
     }
 
     /// What was not answered will be sent again, except heartbeats: the resume does their work.

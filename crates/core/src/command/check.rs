@@ -2,7 +2,7 @@
 
 use alloc::collections::BTreeSet;
 
-use super::{Acquire, AcquireAll, Action, Command, Intervention, Mode, OpenSession, Terms};
+use super::{Acquire, AcquireAll, Action, Call, Command, Intervention, Mode, OpenSession, Terms};
 use crate::id::{RequestId, SessionId};
 use crate::limits::{Limits, NAME_BYTES_MAX};
 use crate::outcome::Rejection;
@@ -48,6 +48,16 @@ impl Command {
             | Command::CloseSession { .. }
             | Command::BeginTerm { .. }
             | Command::Tick => Ok(()),
+        }
+    }
+
+    /// Of a command that can stand in a queue, and is answered when its wait ends.
+    pub fn wait(&self) -> Option<Call> {
+        match self {
+            Command::Acquire(acquire) => Some(acquire.call),
+            Command::AcquireAll(acquire) => Some(acquire.call),
+            Command::Convert { call, .. } => Some(*call),
+            _ => None,
         }
     }
 

@@ -185,22 +185,25 @@ impl LockTable {
         };
         self.public_ids
             .range((start, Bound::Unbounded))
-            .filter_map(|(public, id)| {
-                let session = self.sessions.get(id)?;
-                Some(SessionSummary {
-                    public: *public,
-                    owner: session.owner.clone(),
-                    ttl: session.ttl,
-                    linger: session.linger,
-                    opened_at: session.opened_at,
-                    deadline: session.deadline,
-                    hold_count: session.hold_count(),
-                    wait_count: session.waits.len(),
-                    connected: session.connected,
-                })
-            })
+            .filter_map(|(_, id)| self.session(*id))
             .take(limit)
             .collect()
+    }
+
+    /// None if it is not open.
+    pub fn session(&self, id: SessionId) -> Option<SessionSummary> {
+        let session = self.sessions.get(&id)?;
+        Some(SessionSummary {
+            public: session.public,
+            owner: session.owner.clone(),
+            ttl: session.ttl,
+            linger: session.linger,
+            opened_at: session.opened_at,
+            deadline: session.deadline,
+            hold_count: session.hold_count(),
+            wait_count: session.waits.len(),
+            connected: session.connected,
+        })
     }
 
     pub(super) fn holder_info(&self, hold: &Hold) -> HolderInfo {

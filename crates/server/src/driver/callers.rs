@@ -11,13 +11,13 @@ use super::streams::Streams;
 
 /// Where an answer goes.
 #[derive(Debug)]
-pub(super) enum ReplyTo {
+pub(crate) enum ReplyTo {
     Call(oneshot::Sender<Answer>),
     Stream { stream: StreamKey, request: RequestId },
 }
 
 impl ReplyTo {
-    pub(super) fn answer(self, answer: Answer, streams: &mut Streams) {
+    pub(crate) fn answer(self, answer: Answer, streams: &mut Streams) {
         match self {
             // A caller that is gone needs no answer.
             ReplyTo::Call(sender) => drop(sender.send(answer)),
@@ -47,13 +47,7 @@ enum Caller {
 
 impl Callers {
     pub(super) fn call(&mut self, group: GroupId, command: &Command, reply: ReplyTo) -> Ticket {
-        let wait = match command {
-            Command::Acquire(acquire) => Some(acquire.call),
-            Command::AcquireAll(acquire) => Some(acquire.call),
-            Command::Convert { call, .. } => Some(*call),
-            _ => None,
-        };
-        let wait = wait.map(|call| (group, call.session, call.request));
+        let wait = command.wait().map(|call| (group, call.session, call.request));
         self.ticket(Caller::Call { reply, wait })
     }
 

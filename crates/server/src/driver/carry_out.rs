@@ -54,6 +54,19 @@ impl Driver {
                 ReadData::List(table.list(&prefix, after.as_deref(), limit))
             }
             Query::Sessions { after, limit } => ReadData::Sessions(table.sessions(after, limit)),
+            Query::Confirm { asked } => {
+                let leadership = replica.leadership();
+                self.sureness.confirmed(&self.memory, leadership, asked);
+                ReadData::Confirmed
+            }
+            Query::Admit { session, asked } => {
+                let (known, leadership) = (table.session(session), replica.leadership());
+                self.sureness.confirmed(&self.memory, leadership, asked);
+                ReadData::Admitted(known.is_some_and(|known| {
+                    self.memory.admit(session, known.public, known.owner);
+                    true
+                }))
+            }
             // It was handed to the replica above.
             Query::Snapshot => return,
         };
@@ -75,6 +88,7 @@ impl Driver {
             }
             Event::SessionEnded { session, reason, .. } => {
                 self.streams.tell_session(*session, Delivery::SessionEnded { reason: *reason });
+                self.memory.session_ended(*session);
             }
             Event::SessionOpened { .. }
             | Event::Granted { .. }
@@ -95,8 +109,12 @@ impl Driver {
         if !is_here {
             let reason = Unavailable::LeadershipLost { leader };
             self.callers.fail_parked(group, reason, &mut self.streams);
+            self.memory.end_term(reason);
             self.streams.end_all(|| Delivery::LeaderMoved { leader });
+        } else {
+            self.memory.begin_term(term);
         }
+        self.sureness.forget();
         self.leadership.send_replace(leadership);
     }
 }

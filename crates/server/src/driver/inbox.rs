@@ -2,6 +2,8 @@
 //!
 //! Answers to a stream travel as one [`Delivery`] list per loop turn.
 
+use std::time::Instant;
+
 use holdfast_core::{
     Command, EndReason, FenceToken, FreezeInfo, LockName, LockStatus, LockSummary, LockWhy,
     LogicalTime, Outcome, PublicSessionId, RequestId, SessionId, SessionSummary, StreamId,
@@ -173,6 +175,15 @@ pub(crate) enum Query {
         name: LockName,
         token: FenceToken,
     },
+    /// Whether this node leads, to be told to the memory tier as well. It was asked at this moment.
+    Confirm {
+        asked: Instant,
+    },
+    /// As [`Query::Confirm`], and that the session be admitted to the memory tier.
+    Admit {
+        session: SessionId,
+        asked: Instant,
+    },
     /// All of it, as bytes.
     Snapshot,
 }
@@ -192,6 +203,9 @@ pub(crate) enum ReadData {
     Sessions(Vec<SessionSummary>),
     Freezes(Vec<FreezeInfo>),
     Token(TokenStanding),
+    Confirmed,
+    /// Whether there is such a session.
+    Admitted(bool),
     Snapshot(WholeState),
 }
 

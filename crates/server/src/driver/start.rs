@@ -17,11 +17,13 @@ use super::log::{self, Log};
 use super::members::Introductions;
 use super::queue::{Inbox, InboxSender};
 use super::streams::Streams;
+use super::sureness::Sureness;
 use super::take_in::Digests;
 use super::{Driver, StopReason};
 use crate::config::NodeConfig;
 use crate::events::EventRing;
 use crate::membership::Membership;
+use crate::memory_tier::MemoryTier;
 use crate::peers::{LOG_VERSION, PeerLinks};
 
 const SNAPSHOT_EVERY_BYTES: u64 = 16 << 20;
@@ -52,6 +54,7 @@ pub(crate) struct Channels {
     pub(crate) inbox_sender: InboxSender,
     pub(crate) leadership: watch::Sender<Leadership>,
     pub(crate) events: Arc<EventRing>,
+    pub(crate) memory: Arc<MemoryTier>,
     /// Where the driver publishes who the members are.
     pub(crate) membership: Arc<Membership>,
     /// The first members.
@@ -109,6 +112,8 @@ impl Driver {
         }
         let own = Member { directory: Some(channels.data_dir), ..membership.own() };
         introductions.met(membership.me, own, LOG_VERSION);
+        let election_ticks = u32::try_from(config.election_ticks).unwrap_or(u32::MAX);
+        let election_timeout = config.tick().saturating_mul(election_ticks);
         let mut driver = Driver {
             inbox: channels.inbox,
             replicas,
@@ -121,6 +126,8 @@ impl Driver {
             introductions,
             leadership: channels.leadership,
             events: channels.events,
+            memory: channels.memory,
+            sureness: Sureness::new(config.tick(), election_timeout),
             happened: Vec::new(),
             outgoing: BTreeMap::new(),
             effects: Vec::new(),
@@ -128,9 +135,7 @@ impl Driver {
             digests: Digests::default(),
             started: Instant::now(),
             tick: config.tick(),
-            election_timeout: config
-                .tick()
-                .saturating_mul(u32::try_from(config.election_ticks).unwrap_or(u32::MAX)),
+            election_timeout,
             stop_by: None,
         };
         driver.introduce();

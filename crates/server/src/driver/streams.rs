@@ -12,7 +12,7 @@ const DELIVERIES_PER_LIST_MAX: usize = 4_096;
 
 /// Deliveries are gathered during a turn and leave together, one list per stream.
 #[derive(Debug, Default)]
-pub(super) struct Streams {
+pub(crate) struct Streams {
     streams: HashMap<StreamKey, Stream>,
     /// The latest stream of each session: it takes the notices.
     latest: HashMap<SessionId, StreamId>,
@@ -27,21 +27,21 @@ struct Stream {
 }
 
 impl Streams {
-    pub(super) fn open(&mut self, key: StreamKey, outbox: mpsc::Sender<Vec<Delivery>>) {
+    pub(crate) fn open(&mut self, key: StreamKey, outbox: mpsc::Sender<Vec<Delivery>>) {
         let latest = self.latest.entry(key.session).or_insert(key.stream);
         *latest = key.stream.max(*latest);
         self.streams.insert(key, Stream { outbox, gathered: Vec::new() });
     }
 
     /// False if it was closed before.
-    pub(super) fn close(&mut self, key: StreamKey) -> bool {
+    pub(crate) fn close(&mut self, key: StreamKey) -> bool {
         if self.latest.get(&key.session) == Some(&key.stream) {
             self.latest.remove(&key.session);
         }
         self.streams.remove(&key).is_some()
     }
 
-    pub(super) fn tell(&mut self, stream: StreamKey, delivery: Delivery) {
+    pub(crate) fn tell(&mut self, stream: StreamKey, delivery: Delivery) {
         if let Some(state) = self.streams.get_mut(&stream) {
             if state.gathered.is_empty() {
                 self.dirty.push(stream);
@@ -50,7 +50,7 @@ impl Streams {
         }
     }
 
-    pub(super) fn tell_session(&mut self, session: SessionId, delivery: Delivery) {
+    pub(crate) fn tell_session(&mut self, session: SessionId, delivery: Delivery) {
         if let Some(stream) = self.latest.get(&session).copied() {
             self.tell(StreamKey { session, stream }, delivery);
         }
@@ -64,7 +64,7 @@ impl Streams {
     }
 
     /// Sends what was gathered. A stream that does not read is cut off: dropping its outbox ends it.
-    pub(super) fn flush(&mut self) {
+    pub(crate) fn flush(&mut self) {
         for stream in std::mem::take(&mut self.dirty) {
             let Some(state) = self.streams.get_mut(&stream) else { continue };
             let mut gathered = std::mem::take(&mut state.gathered);

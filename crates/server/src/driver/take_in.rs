@@ -53,6 +53,8 @@ impl Driver {
             Input::HandOver { group, to, reply } => {
                 let replica = self.replicas.get_mut(&group);
                 let answer = replica.map(|replica| replica.hand_over(to));
+                // Whoever is told to lead need not wait until others may be elected.
+                self.memory.doubt();
                 let none = HandOverRefusal::NotLeader { leader: None };
                 let _ = reply.send(answer.unwrap_or(Err(none)));
             }
@@ -129,6 +131,7 @@ impl Driver {
 
     fn begin_stop(&mut self) {
         self.stop_by = Some(Instant::now() + HAND_OVER_MAX);
+        self.memory.doubt();
     }
 }
 

@@ -24,6 +24,7 @@ use crate::events::EventRing;
 use crate::identity::Identity;
 use crate::known_peers::KnownPeers;
 use crate::membership::Membership;
+use crate::memory_tier::MemoryTier;
 use crate::peers::{Handshake, PeerLinks};
 
 const ALICE: SessionId = SessionId(0xa11ce);
@@ -62,8 +63,17 @@ impl Bench {
             PeerLinks::start(&handshake, &handle, &mut JoinSet::new())
         };
         let events = Arc::new(EventRing::new(config.events_kept));
-        let channels =
-            Channels { inbox, inbox_sender, leadership, events, membership, founders, data_dir };
+        let memory = Arc::new(MemoryTier::new());
+        let channels = Channels {
+            inbox,
+            inbox_sender,
+            leadership,
+            events,
+            memory,
+            membership,
+            founders,
+            data_dir,
+        };
         let driver = Driver::open(&config, channels, links).unwrap();
         let mut bench = Bench {
             driver,

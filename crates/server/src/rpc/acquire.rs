@@ -24,6 +24,10 @@ impl Verb for AcquireRequest {
         Duration::from_millis(self.wait_ms).saturating_add(CALL_TIMEOUT)
     }
 
+    fn tier(&self) -> i32 {
+        self.tier
+    }
+
     fn response(result: answer::Result) -> Option<AcquireResponse> {
         match result {
             answer::Result::Acquire(response) => Some(response),

@@ -15,6 +15,10 @@ impl Verb for CancelRequest {
         decode::cancel(&self, Scope::Unary)
     }
 
+    fn tier(&self) -> i32 {
+        self.tier
+    }
+
     fn response(result: answer::Result) -> Option<CancelResponse> {
         match result {
             answer::Result::Cancel(response) => Some(response),

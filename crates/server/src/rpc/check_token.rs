@@ -1,13 +1,17 @@
 //! `CheckToken`: whether a lock is still held under a token. A hint for whoever wants to give up early;
 //! what protects the resource is that the resource itself checks.
 
-use holdfast_core::{FenceToken, TokenStanding};
+use std::time::Instant;
+
+use holdfast_core::{FenceToken, LogicalTime, TokenStanding};
 use holdfast_proto::v1::{CheckTokenRequest, CheckTokenResponse, Failure, Reason, TokenState};
 use holdfast_proto::{Fence, Guarantee, v1};
 use tonic::{Request, Response, Status};
 
+use super::Rpc;
 use super::decode::{self, lock_name};
-use super::failure::refused;
+use super::encode::on_wire;
+use super::failure::{refused, unsure};
 use super::forward::Leader;
 use super::look::Look;
 use crate::driver::{Query, ReadAnswer, ReadData};
@@ -42,6 +46,15 @@ fn asked(request: &CheckTokenRequest) -> Result<Asked, Failure> {
     Ok(Asked { token: decode::token(fence.number())?, guarantee: fence.guarantee() })
 }
 
+fn told(asked: &Asked, now: LogicalTime, standing: TokenStanding) -> CheckTokenResponse {
+    CheckTokenResponse {
+        state: state(asked.token, standing).into(),
+        current_token: standing.current.map_or(0, |token| token.0),
+        guarantee: on_wire(asked.guarantee).into(),
+        logical_time_ms: now.as_ms(),
+    }
+}
+
 fn state(token: FenceToken, standing: TokenStanding) -> TokenState {
     match standing.current {
         _ if token.0 > standing.last_given => TokenState::NeverGiven,
@@ -58,24 +71,30 @@ impl Look for CheckTokenRequest {
     fn query(&self) -> Result<Query, Failure> {
         let name = lock_name(&self.name)?;
         let Asked { token, guarantee } = asked(self)?;
-        if guarantee == Guarantee::BestEffort {
-            return Err(refused(
-                Reason::InvalidTier,
-                "this node does not serve the efficiency tier",
-            ));
-        }
-        Ok(Query::Token { name, token })
+        Ok(match guarantee {
+            Guarantee::Linearizable => Query::Token { name, token },
+            Guarantee::BestEffort => Query::Confirm { asked: Instant::now() },
+        })
     }
 
     fn response(&self, answer: ReadAnswer) -> Option<CheckTokenResponse> {
-        let ReadData::Token(standing) = answer.data else { return None };
-        let token = asked(self).ok()?.token;
-        Some(CheckTokenResponse {
-            state: state(token, standing).into(),
-            current_token: standing.current.map_or(0, |token| token.0),
-            guarantee: v1::Guarantee::Linearizable.into(),
-            logical_time_ms: answer.at.as_ms(),
-        })
+        let asked = asked(self).ok()?;
+        match answer.data {
+            ReadData::Token(standing) => Some(told(&asked, answer.at, standing)),
+            // The rest is in memory.
+            ReadData::Confirmed => Some(CheckTokenResponse::default()),
+            _ => None,
+        }
+    }
+
+    fn complete(&self, response: &mut CheckTokenResponse, rpc: &Rpc) -> Result<(), Failure> {
+        let asked = asked(self)?;
+        if asked.guarantee == Guarantee::BestEffort {
+            let standing = rpc.memory.token_standing(&lock_name(&self.name)?, asked.token);
+            let (now, standing) = standing.ok_or_else(unsure)?;
+            *response = told(&asked, now, standing);
+        }
+        Ok(())
     }
 
     async fn forward(

@@ -21,6 +21,10 @@ impl Verb for ConvertRequest {
         Duration::from_millis(self.wait_ms).saturating_add(CALL_TIMEOUT)
     }
 
+    fn tier(&self) -> i32 {
+        self.tier
+    }
+
     fn response(result: answer::Result) -> Option<AcquireResponse> {
         match result {
             answer::Result::Acquire(response) => Some(response),

@@ -17,6 +17,8 @@ pub(super) struct Surroundings<'a> {
     pub(super) resumed: bool,
     /// In which this node leads.
     pub(super) term: u64,
+    /// Of the tier that answers.
+    pub(super) guarantee: Guarantee,
 }
 
 /// The answer as it travels.
@@ -55,9 +57,10 @@ fn of_outcome(at: LogicalTime, outcome: Outcome, around: Surroundings<'_>) -> an
         Outcome::SessionClosed => {
             answer::Result::Close(v1::CloseSessionResponse { logical_time_ms })
         }
-        Outcome::Granted(grant) => {
-            acquired(logical_time_ms, v1::acquire_response::Outcome::Granted(of_grant(&grant)))
-        }
+        Outcome::Granted(grant) => acquired(
+            logical_time_ms,
+            v1::acquire_response::Outcome::Granted(of_grant(&grant, around.guarantee)),
+        ),
         Outcome::Busy => {
             acquired(logical_time_ms, v1::acquire_response::Outcome::Busy(v1::Busy {}))
         }
@@ -75,16 +78,21 @@ fn of_outcome(at: LogicalTime, outcome: Outcome, around: Surroundings<'_>) -> an
             let died = v1::Died { since_ms: since.as_ms() };
             acquired(logical_time_ms, v1::acquire_response::Outcome::Died(died))
         }
-        Outcome::GrantedAll(all) => {
-            acquired(logical_time_ms, v1::acquire_response::Outcome::AllGranted(grants(&all)))
-        }
+        Outcome::GrantedAll(all) => acquired(
+            logical_time_ms,
+            v1::acquire_response::Outcome::AllGranted(grants(&all, around.guarantee)),
+        ),
         Outcome::CancelDone => {
             cancelled(logical_time_ms, v1::cancel_response::Outcome::Cancelled(v1::Cancelled {}))
         }
         Outcome::CancelTooLate(all) => {
             let outcome = match &*all {
-                [grant] => v1::cancel_response::Outcome::AlreadyGranted(of_grant(grant)),
-                all => v1::cancel_response::Outcome::AllAlreadyGranted(grants(all)),
+                [grant] => {
+                    v1::cancel_response::Outcome::AlreadyGranted(of_grant(grant, around.guarantee))
+                }
+                all => {
+                    v1::cancel_response::Outcome::AllAlreadyGranted(grants(all, around.guarantee))
+                }
             };
             cancelled(logical_time_ms, outcome)
         }
@@ -109,7 +117,7 @@ fn of_outcome(at: LogicalTime, outcome: Outcome, around: Surroundings<'_>) -> an
             answer::Result::Renew(v1::RenewResponse {
                 logical_time_ms,
                 deadline_ms: deadline.map(LogicalTime::as_ms),
-                session_deadline_ms: session_deadline.as_ms(),
+                session_deadline_ms: session_deadline_ms(session_deadline, around.guarantee),
             })
         }
         Outcome::Rejected(rejection) => answer::Result::Failure(rejected(rejection)),
@@ -127,8 +135,8 @@ fn cancelled(logical_time_ms: u64, outcome: v1::cancel_response::Outcome) -> ans
     answer::Result::Cancel(v1::CancelResponse { logical_time_ms, outcome: Some(outcome) })
 }
 
-fn grants(all: &[Grant]) -> v1::Grants {
-    v1::Grants { grants: all.iter().map(of_grant).collect() }
+fn grants(all: &[Grant], guarantee: Guarantee) -> v1::Grants {
+    v1::Grants { grants: all.iter().map(|grant| of_grant(grant, guarantee)).collect() }
 }
 
 fn deadlock(cycle: &[CycleLink]) -> v1::Deadlock {
@@ -155,23 +163,36 @@ pub(super) fn permits(mode: Mode) -> u32 {
     }
 }
 
-fn of_grant(grant: &Grant) -> v1::Grant {
+fn of_grant(grant: &Grant, guarantee: Guarantee) -> v1::Grant {
     let fence = match grant.mode {
         Mode::Permit { .. } => None,
-        Mode::Exclusive | Mode::Shared => {
-            Fence::new(Guarantee::Linearizable, &grant.name, grant.token.0)
-        }
+        Mode::Exclusive | Mode::Shared => Fence::new(guarantee, &grant.name, grant.token.0),
     };
     v1::Grant {
         name: grant.name.as_str().to_owned(),
         token: grant.token.0,
         // Permits apart, the lock table gives no token that has no full form.
         fence: fence.map(|fence| fence.to_string()).unwrap_or_default(),
-        guarantee: v1::Guarantee::Linearizable.into(),
+        guarantee: on_wire(guarantee).into(),
         deadline_ms: grant.deadline.map(LogicalTime::as_ms),
-        session_deadline_ms: grant.session_deadline.as_ms(),
+        session_deadline_ms: session_deadline_ms(grant.session_deadline, guarantee),
         mode: mode(grant.mode).into(),
         acquire_request_id: grant.acquire.0,
+    }
+}
+
+pub(super) fn on_wire(guarantee: Guarantee) -> v1::Guarantee {
+    match guarantee {
+        Guarantee::Linearizable => v1::Guarantee::Linearizable,
+        Guarantee::BestEffort => v1::Guarantee::BestEffort,
+    }
+}
+
+/// Sessions belong to the replicated table; the efficiency tier knows nothing of their time.
+fn session_deadline_ms(deadline: LogicalTime, guarantee: Guarantee) -> u64 {
+    match guarantee {
+        Guarantee::Linearizable => deadline.as_ms(),
+        Guarantee::BestEffort => 0,
     }
 }
 

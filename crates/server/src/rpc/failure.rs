@@ -114,6 +114,15 @@ pub(super) fn no_leader() -> Failure {
     )
 }
 
+/// Of the efficiency tier, which grants nothing then.
+pub(super) fn unsure() -> Failure {
+    not_now(
+        Reason::NoQuorum,
+        "this node is not sure that it still leads: no majority has confirmed it lately; ask another \
+         one, or this one in a moment",
+    )
+}
+
 /// The answer did not come, and never will.
 pub(super) fn dropped_by_driver() -> Failure {
     unknown(Reason::ShuttingDown, "this node stopped while the request was under way")

@@ -7,8 +7,9 @@ use holdfast_core::{
 };
 use holdfast_proto::v1;
 use holdfast_proto::v1::{
-    Failure, Holder, ListFreezesRequest, ListFreezesResponse, ListRequest, ListResponse,
-    ListSessionsRequest, ListSessionsResponse, SessionInfo, StatusRequest, StatusResponse, Waiter,
+    EfficiencyStatus, Failure, Holder, ListFreezesRequest, ListFreezesResponse, ListRequest,
+    ListResponse, ListSessionsRequest, ListSessionsResponse, SessionInfo, StatusRequest,
+    StatusResponse, Waiter,
 };
 use tokio::time::timeout;
 use tonic::{Request, Response, Status};
@@ -37,7 +38,9 @@ pub(super) trait Look: Clone + Send + Sync + 'static {
     fn response(&self, answer: ReadAnswer) -> Option<Self::Response>;
 
     /// What the node knows besides the lock table.
-    fn complete(&self, _response: &mut Self::Response, _rpc: &Rpc) {}
+    fn complete(&self, _response: &mut Self::Response, _rpc: &Rpc) -> Result<(), Failure> {
+        Ok(())
+    }
 
     fn forward(
         request: Request<Self>,
@@ -71,7 +74,7 @@ async fn look<L: Look>(
             let answer = rpc.read(query).await?;
             let mut response =
                 request.response(answer).ok_or_else(|| bug("the driver read something else"))?;
-            request.complete(&mut response, rpc);
+            request.complete(&mut response, rpc)?;
             Ok(response)
         }
         Route::There(leader) => {
@@ -95,6 +98,17 @@ impl Look for StatusRequest {
     fn response(&self, answer: ReadAnswer) -> Option<StatusResponse> {
         let ReadData::Status(status) = answer.data else { return None };
         Some(lock_status(&self.name, status, answer.at, answer.applied_index))
+    }
+
+    fn complete(&self, response: &mut StatusResponse, rpc: &Rpc) -> Result<(), Failure> {
+        response.efficiency =
+            rpc.memory.status(&self.name, SHOWN_MAX).map(|(now, status)| EfficiencyStatus {
+                holders: status.holders.into_iter().map(|info| in_memory(info, now)).collect(),
+                waiters: status.waiters.into_iter().map(|info| waiter(info, now)).collect(),
+                holder_count: status.holder_count as u64,
+                waiter_count: status.waiter_count as u64,
+            });
+        Ok(())
     }
 
     async fn forward(
@@ -224,6 +238,11 @@ pub(super) fn holder(info: HolderInfo, now: LogicalTime) -> Holder {
         reentries: info.reentries,
         preemptible: info.preemptible,
     }
+}
+
+/// The efficiency tier does not know when the session ends.
+fn in_memory(info: HolderInfo, now: LogicalTime) -> Holder {
+    Holder { session_remaining_ms: 0, ..holder(info, now) }
 }
 
 pub(super) fn waiter(info: WaiterInfo, now: LogicalTime) -> Waiter {

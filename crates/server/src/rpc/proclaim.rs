@@ -15,6 +15,10 @@ impl Verb for ProclaimRequest {
         decode::proclaim(self, Scope::Unary)
     }
 
+    fn tier(&self) -> i32 {
+        self.tier
+    }
+
     fn response(result: answer::Result) -> Option<ProclaimResponse> {
         match result {
             answer::Result::Proclaim(response) => Some(response),

@@ -15,6 +15,10 @@ impl Verb for ReleaseRequest {
         decode::release(&self, Scope::Unary)
     }
 
+    fn tier(&self) -> i32 {
+        self.tier
+    }
+
     fn response(result: answer::Result) -> Option<ReleaseResponse> {
         match result {
             answer::Result::Release(response) => Some(response),

@@ -15,6 +15,10 @@ impl Verb for RenewRequest {
         decode::renew(&self, Scope::Unary)
     }
 
+    fn tier(&self) -> i32 {
+        self.tier
+    }
+
     fn response(result: answer::Result) -> Option<RenewResponse> {
         match result {
             answer::Result::Renew(response) => Some(response),

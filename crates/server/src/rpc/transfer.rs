@@ -15,6 +15,10 @@ impl Verb for TransferRequest {
         decode::transfer(&self, Scope::Unary)
     }
 
+    fn tier(&self) -> i32 {
+        self.tier
+    }
+
     fn response(result: answer::Result) -> Option<TransferResponse> {
         match result {
             answer::Result::Transfer(response) => Some(response),

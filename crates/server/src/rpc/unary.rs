@@ -4,12 +4,14 @@
 use std::time::Duration;
 
 use holdfast_core::Command;
-use holdfast_proto::v1::{Failure, answer};
+use holdfast_proto::Guarantee;
+use holdfast_proto::v1::{self, Failure, answer};
 use tokio::time::timeout;
 use tonic::{Request, Response, Status};
 
 use super::Rpc;
 use super::authorise::authorise;
+use super::decode;
 use super::encode::{self, Surroundings};
 use super::failure::{bug, took_too_long};
 use super::forward::Leader;
@@ -24,6 +26,11 @@ pub(super) trait Verb: Clone + Send + Sync + 'static {
     type Response: Send;
 
     fn decode(self) -> Result<Command, Failure>;
+
+    /// In which of the two the lock is, as it is on the wire.
+    fn tier(&self) -> i32 {
+        v1::Tier::Correctness.into()
+    }
 
     /// Past it the caller is told that the outcome is not known.
     fn patience(&self) -> Duration {
@@ -46,9 +53,11 @@ pub(super) async fn serve<V: Verb>(
     let _place = rpc.admit()?;
     let origin = Origin::of(request.metadata())?;
     let request = request.into_inner();
+    let tier = decode::tier(request.tier())?;
     let command = request.clone().decode()?;
     authorise(&origin.principal, &command)?;
-    let carried_out = timeout(request.patience(), carry_out(rpc, &origin, request, command)).await;
+    let carried_out =
+        timeout(request.patience(), carry_out(rpc, &origin, request, tier, command)).await;
     let response = carried_out.unwrap_or_else(|_| Err(took_too_long()))?;
     Ok(Response::new(response))
 }
@@ -57,16 +66,20 @@ async fn carry_out<V: Verb>(
     rpc: &Rpc,
     origin: &Origin,
     request: V,
+    tier: v1::Tier,
     command: Command,
 ) -> Result<V::Response, Failure> {
     match rpc.route(origin).await? {
         Route::Here => {
-            let answer = rpc.call(command).await?;
-            let around = Surroundings {
-                membership: &rpc.membership,
-                resumed: false,
-                term: rpc.driver.leadership().term,
+            let (answer, guarantee) = match tier {
+                v1::Tier::Efficiency => (rpc.call_in_memory(command).await?, Guarantee::BestEffort),
+                v1::Tier::Unspecified | v1::Tier::Correctness => {
+                    (rpc.call(command).await?, Guarantee::Linearizable)
+                }
             };
+            let term = rpc.driver.leadership().term;
+            let around =
+                Surroundings { membership: &rpc.membership, resumed: false, term, guarantee };
             match encode::result(answer, around) {
                 answer::Result::Failure(failure) => Err(failure),
                 result => V::response(result)

@@ -32,8 +32,8 @@ impl Look for WhyRequest {
         })
     }
 
-    fn complete(&self, response: &mut WhyResponse, rpc: &Rpc) {
-        let Some(times) = hold_times::of(&rpc.events, &self.name) else { return };
+    fn complete(&self, response: &mut WhyResponse, rpc: &Rpc) -> Result<(), Failure> {
+        let Some(times) = hold_times::of(&rpc.events, &self.name) else { return Ok(()) };
         let status = response.status.as_ref();
         response.estimated_wait_ms = status.and_then(|status| estimated_wait_ms(status, times));
         response.hold_times = Some(v1::HoldTimes {
@@ -41,6 +41,7 @@ impl Look for WhyRequest {
             median_ms: times.median_ms,
             longest_ms: times.longest_ms,
         });
+        Ok(())
     }
 
     async fn forward(

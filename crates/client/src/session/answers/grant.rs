@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use holdfast_proto::v1;
+use holdfast_proto::{Guarantee, v1};
 use tokio::sync::watch;
 
 use super::{AcquireCall, Session, acquire_of};
@@ -11,6 +11,7 @@ use crate::guard::Guard;
 use crate::hold::{Hold, HoldKey, Loss, Place};
 use crate::lease::{HoldId, LogicalTime};
 use crate::session::Wanted;
+use crate::tier::guarantee_of;
 
 impl Session {
     /// The guards are in the order in which the locks were asked for.
@@ -66,7 +67,11 @@ impl Session {
         if entered.is_none()
             && let Some(mut leases) = self.leases()
         {
-            leases.granted(lease, grant.deadline_ms.map(LogicalTime));
+            let own_deadline = grant.deadline_ms.map(LogicalTime);
+            match guarantee_of(&grant) {
+                Guarantee::Linearizable => leases.granted(lease, own_deadline),
+                Guarantee::BestEffort => leases.granted_best_effort(lease, own_deadline),
+            }
         }
         let key = HoldKey { acquire, entry };
         let place = Place {

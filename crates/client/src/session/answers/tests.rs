@@ -107,7 +107,8 @@ fn only(answer: &mut AcquireReply) -> Guard {
 }
 
 fn grant() -> Grant {
-    Grant { name: "a".into(), token: 5, ..Default::default() }
+    let guarantee = v1::Guarantee::Linearizable.into();
+    Grant { name: "a".into(), token: 5, guarantee, ..Default::default() }
 }
 
 fn granted() -> AnswerResult {

@@ -39,7 +39,9 @@ fn take_frames(input: &[Vec<u8>]) {
                 let _ = (page::after_name(&acquire.name), page::after_session(&acquire.name));
             }
             for scope in [Scope::Unary, stream] {
-                commands.extend(operation::decode(operation.clone(), scope).1);
+                commands.extend(
+                    operation::decode(operation.clone(), scope).1.map(|(_, command)| command),
+                );
             }
         }
     }

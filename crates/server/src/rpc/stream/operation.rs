@@ -1,7 +1,7 @@
 //! The operations of a frame, decoded one by one: what is wrong with one does not touch the others.
 
 use holdfast_core::{Command, RequestId, SessionId, StreamId};
-use holdfast_proto::v1::{ClientFrame, Failure, Operation, Reason, operation};
+use holdfast_proto::v1::{ClientFrame, Failure, Operation, Reason, Tier, operation};
 
 use super::super::decode::{self, Scope};
 use super::super::failure::refused;
@@ -42,9 +42,13 @@ impl Opening {
     }
 }
 
-/// A later operation, and the number under which it is answered.
-pub(super) fn decode(operation: Operation, scope: Scope) -> (RequestId, Result<Command, Failure>) {
+/// A later operation: the number under which it is answered, where it is carried out, and what it is.
+pub(super) fn decode(
+    operation: Operation,
+    scope: Scope,
+) -> (RequestId, Result<(Tier, Command), Failure>) {
     use operation::Kind;
+    let tier = tier_of(&operation);
     let (request, command) = match operation.kind {
         Some(Kind::KeepAlive(request)) => (request.request_id, decode::keep_alive(&request, scope)),
         Some(Kind::Close(request)) => (request.request_id, decode::close(&request, scope)),
@@ -65,7 +69,22 @@ pub(super) fn decode(operation: Operation, scope: Scope) -> (RequestId, Result<C
             (0, Err(refused(Reason::InvalidFrame, words)))
         }
     };
-    (RequestId(request), command)
+    (RequestId(request), tier.and_then(|tier| Ok((tier, command?))))
+}
+
+fn tier_of(operation: &Operation) -> Result<Tier, Failure> {
+    use operation::Kind;
+    decode::tier(match &operation.kind {
+        Some(Kind::Acquire(request)) => request.tier,
+        Some(Kind::AcquireAll(request)) => request.tier,
+        Some(Kind::Convert(request)) => request.tier,
+        Some(Kind::Cancel(request)) => request.tier,
+        Some(Kind::Release(request)) => request.tier,
+        Some(Kind::Renew(request)) => request.tier,
+        Some(Kind::Proclaim(request)) => request.tier,
+        Some(Kind::Transfer(request)) => request.tier,
+        Some(Kind::Open(_) | Kind::Resume(_) | Kind::KeepAlive(_) | Kind::Close(_)) | None => 0,
+    })
 }
 
 fn not_again() -> Failure {

@@ -10,6 +10,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use holdfast_core::{Outcome, RequestId};
+use holdfast_proto::Guarantee;
 use holdfast_proto::v1::{self, Answer, Failure, Notice, ServerFrame, answer, notice};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
@@ -42,7 +43,7 @@ pub(crate) struct Outgoing {
     rpc: Rpc,
     words: mpsc::Receiver<Word>,
     served: Option<Served>,
-    /// The driver let go of the stream without a word.
+    /// The driver, or the efficiency tier, let go of the stream without a word.
     abandoned: bool,
     /// What is said after the last frame: nothing, or why the stream ends.
     last_word: Option<Result<(), Failure>>,
@@ -60,6 +61,8 @@ enum Word {
 #[derive(Debug)]
 pub(super) struct Served {
     pub(super) deliveries: mpsc::Receiver<Vec<Delivery>>,
+    /// From the efficiency tier.
+    pub(super) from_memory: mpsc::Receiver<Vec<Delivery>>,
     pub(super) opening: RequestId,
     pub(super) resumed: bool,
     /// The opening has been answered.
@@ -128,31 +131,38 @@ impl Words {
 }
 
 impl Outgoing {
-    /// One frame of all that the driver has delivered.
-    fn frame_of(&mut self, mut deliveries: Vec<Delivery>) -> ServerFrame {
+    /// One frame of all that a tier has delivered.
+    fn frame_of(&mut self, guarantee: Guarantee, mut deliveries: Vec<Delivery>) -> ServerFrame {
         let mut frame =
             ServerFrame { answers: Vec::with_capacity(deliveries.len()), notices: Vec::new() };
         loop {
             for delivery in deliveries {
-                self.add(delivery, &mut frame);
+                self.add(guarantee, delivery, &mut frame);
             }
             if frame.answers.len() + frame.notices.len() >= ANSWERS_PER_FRAME_TARGET {
                 return frame;
             }
-            match self.served.as_mut().and_then(|served| served.deliveries.try_recv().ok()) {
+            let more = self.served.as_mut().and_then(|served| {
+                let from = match guarantee {
+                    Guarantee::Linearizable => &mut served.deliveries,
+                    Guarantee::BestEffort => &mut served.from_memory,
+                };
+                from.try_recv().ok()
+            });
+            match more {
                 Some(more) => deliveries = more,
                 None => return frame,
             }
         }
     }
 
-    fn add(&mut self, delivery: Delivery, frame: &mut ServerFrame) {
+    fn add(&mut self, guarantee: Guarantee, delivery: Delivery, frame: &mut ServerFrame) {
         match delivery {
             Delivery::Answer { request, answer } => {
                 if matches!(answer.result, Ok(Outcome::SessionClosed)) {
                     self.end_with(Ok(()));
                 }
-                let result = self.encode(request, answer);
+                let result = self.encode(guarantee, request, answer);
                 frame.answers.push(Answer { request_id: request.0, result: Some(result) });
             }
             Delivery::Queued { request, position } => {
@@ -191,11 +201,16 @@ impl Outgoing {
         }
     }
 
-    fn encode(&mut self, request: RequestId, answer: crate::driver::Answer) -> answer::Result {
+    fn encode(
+        &mut self,
+        guarantee: Guarantee,
+        request: RequestId,
+        answer: crate::driver::Answer,
+    ) -> answer::Result {
         let opens = self.served.as_ref().is_some_and(|s| !s.open && s.opening == request);
         let resumed = self.served.as_ref().is_some_and(|served| served.resumed);
         let term = self.rpc.driver.leadership().term;
-        let around = Surroundings { membership: &self.rpc.membership, resumed, term };
+        let around = Surroundings { membership: &self.rpc.membership, resumed, term, guarantee };
         let result = encode::result(answer, around);
         if opens {
             if let Some(served) = &mut self.served {
@@ -222,9 +237,19 @@ impl Outgoing {
         self.rpc.stopping.has_begun() || self.rpc.driver.is_gone()
     }
 
-    fn poll_deliveries(&mut self, cx: &mut Context<'_>) -> Poll<Option<Vec<Delivery>>> {
+    fn poll_deliveries(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<(Guarantee, Vec<Delivery>)>> {
         match &mut self.served {
-            Some(served) if !self.abandoned => served.deliveries.poll_recv(cx),
+            Some(served) if !self.abandoned => {
+                let replicated = served.deliveries.poll_recv(cx);
+                if let Poll::Ready(deliveries) = replicated {
+                    return Poll::Ready(deliveries.map(|list| (Guarantee::Linearizable, list)));
+                }
+                let in_memory = served.from_memory.poll_recv(cx);
+                in_memory.map(|deliveries| deliveries.map(|list| (Guarantee::BestEffort, list)))
+            }
             _ => Poll::Pending,
         }
     }
@@ -241,8 +266,8 @@ impl Stream for Outgoing {
                 return Poll::Ready(last_word.err().map(|failure| Err(failure.to_status())));
             }
             match self.poll_deliveries(cx) {
-                Poll::Ready(Some(deliveries)) => {
-                    return Poll::Ready(Some(Ok(self.frame_of(deliveries))));
+                Poll::Ready(Some((guarantee, deliveries))) => {
+                    return Poll::Ready(Some(Ok(self.frame_of(guarantee, deliveries))));
                 }
                 // The stream's own task may know better why.
                 Poll::Ready(None) => self.abandoned = true,

@@ -1,10 +1,10 @@
-//! A stream at the leader: frames go to the driver as they come.
+//! A stream at the leader: frames go to the driver as they come, except what is for the efficiency tier.
 
 use std::pin::pin;
 use std::time::Duration;
 
 use holdfast_core::{Command, RequestId, SessionId};
-use holdfast_proto::v1::{ClientFrame, Failure, Operation};
+use holdfast_proto::v1::{ClientFrame, Failure, Operation, Tier};
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
@@ -16,7 +16,7 @@ use super::super::origin::Origin;
 use super::incoming::{Incoming, Next};
 use super::operation::{self, Opening};
 use super::outgoing::{Served, Words};
-use crate::driver::{DriverHandle, FIRST_GROUP, Input, StreamKey};
+use crate::driver::{DriverHandle, FIRST_GROUP, Input, ReplyTo, StreamKey};
 
 /// Lists of deliveries that wait for a slow reader. When it is full the driver lets the stream go.
 const OUTBOX_LISTS_MAX: usize = 1_024;
@@ -32,9 +32,16 @@ pub(super) async fn serve(
     let session = opening.session;
     let stream = StreamKey { session, stream: opening.stream };
     let (outbox, deliveries) = mpsc::channel(OUTBOX_LISTS_MAX);
-    let served =
-        Served { deliveries, opening: opening.request, resumed: opening.resumed, open: false };
+    let (memory_outbox, from_memory) = mpsc::channel(OUTBOX_LISTS_MAX);
+    let served = Served {
+        deliveries,
+        from_memory,
+        opening: opening.request,
+        resumed: opening.resumed,
+        open: false,
+    };
     rpc.ask(Input::StreamOpened { stream, outbox })?;
+    rpc.memory.open_stream(stream, memory_outbox);
     let serving = Serving { rpc, origin, stream, session, words };
     let end = serving.run(opening, first, &mut incoming, served).await;
     // Said before the driver lets go of the stream, so that the client reads the true reason.
@@ -45,6 +52,7 @@ pub(super) async fn serve(
             false
         }
     };
+    rpc.memory.close_stream(stream);
     tell_closed(&rpc.driver, stream, client_gone).await;
     Ok(())
 }
@@ -110,23 +118,41 @@ impl Serving<'_> {
         acked_through: RequestId,
     ) -> Result<(), Failure> {
         let scope = Scope::Stream { session: self.session, acked_through };
-        let mut failures = Vec::new();
-        commands.reserve(operations.len());
+        let (mut failures, mut in_memory) = (Vec::new(), Vec::new());
         for operation in operations {
             let (request, decoded) = operation::decode(operation, scope);
-            let allowed = decoded.and_then(|command| {
+            let allowed = decoded.and_then(|(tier, command)| {
                 authorise(&self.origin.principal, &command)?;
-                Ok(command)
+                Ok((tier, command))
             });
             match allowed {
-                Ok(command) => commands.push((request, command)),
+                Ok((Tier::Efficiency, command)) => {
+                    in_memory.push((command, ReplyTo::Stream { stream: self.stream, request }));
+                }
+                Ok((_, command)) => commands.push((request, command)),
                 Err(failure) => failures.push((request, failure)),
             }
         }
         let queued = self.queue(commands, &mut failures);
+        if !in_memory.is_empty() {
+            self.carry_out_in_memory(in_memory, &mut failures).await;
+        }
         // If nobody listens the end of the frames says why.
         let _ = self.words.refuse(failures).await;
         queued
+    }
+
+    async fn carry_out_in_memory(
+        &self,
+        operations: Vec<(Command, ReplyTo)>,
+        failures: &mut Vec<(RequestId, Failure)>,
+    ) {
+        let carried_out = self.rpc.carry_out_in_memory(self.session, operations).await;
+        let Err((operations, failure)) = carried_out else { return };
+        failures.extend(operations.into_iter().filter_map(|(_, reply)| match reply {
+            ReplyTo::Stream { request, .. } => Some((request, failure.clone())),
+            ReplyTo::Call(_) => None,
+        }));
     }
 
     fn queue(

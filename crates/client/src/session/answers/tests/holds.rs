@@ -9,7 +9,7 @@ use crate::session::convert::ConvertCall;
 use crate::terms::Policy;
 
 fn grant_of(name: &str, token: u64) -> Grant {
-    Grant { name: name.into(), token, mode: Mode::Exclusive.into(), ..Default::default() }
+    Grant { name: name.into(), token, mode: Mode::Exclusive.into(), ..grant() }
 }
 
 fn granted_as(grant: Grant) -> AnswerResult {

@@ -1,0 +1,101 @@
+//! How the driver keeps the memory tier sure that this node leads: by linearizable reads, each of which proves
+//! that a quorum followed this node after the moment at which it was asked for.
+
+use std::time::{Duration, Instant};
+
+use holdfast_replica::{Leadership, Replica};
+use tokio::sync::oneshot;
+
+use super::Driver;
+use super::inbox::Query;
+use crate::memory_tier::MemoryTier;
+
+/// Clocks run within 1 % of each other, on either side.
+const RATE_PERCENT: u32 = 98;
+
+#[derive(Debug)]
+pub(super) struct Sureness {
+    /// A node that follows a leader helps to elect no other for so long.
+    lasts: Duration,
+    /// The latest moment of which it is known that this node led.
+    confirmed: Option<Instant>,
+    /// The latest that was asked for, by the driver itself.
+    asked: Option<Instant>,
+}
+
+impl Sureness {
+    /// Ticks are counted, so that the last one can be short, on either side.
+    pub(super) fn new(tick: Duration, election_timeout: Duration) -> Sureness {
+        let counted = election_timeout.saturating_sub(tick * 2);
+        let lasts = counted * RATE_PERCENT / 100;
+        Sureness { lasts, confirmed: None, asked: None }
+    }
+
+    pub(super) fn confirmed(
+        &mut self,
+        memory: &MemoryTier,
+        leadership: Leadership,
+        asked: Instant,
+    ) {
+        if leadership.is_here {
+            self.confirmed = self.confirmed.max(Some(asked));
+            memory.confirm(leadership.term, asked + self.lasts);
+        }
+    }
+
+    /// Another term: what was confirmed means nothing.
+    pub(super) fn forget(&mut self) {
+        (self.confirmed, self.asked) = (None, None);
+    }
+
+    /// Half of the time is over, and a question that was asked since has had its time too.
+    fn is_due(&self, now: Instant) -> bool {
+        let half = self.lasts / 2;
+        self.confirmed.max(self.asked).is_none_or(|last| now.duration_since(last) >= half)
+    }
+}
+
+impl Driver {
+    /// Costs nothing while nobody uses the tier.
+    pub(super) fn keep_memory_tier_sure(&mut self) {
+        let now = Instant::now();
+        if !self.memory.is_in_use() || self.stop_by.is_some() || !self.sureness.is_due(now) {
+            return;
+        }
+        let leads = |replica: &&mut Replica| replica.leadership().is_here;
+        if let Some(replica) = self.replicas.values_mut().find(leads) {
+            // The answer is what it does to the tier.
+            let (reply, _) = oneshot::channel();
+            replica.handle_read(self.callers.read(Query::Confirm { asked: now }, reply));
+            self.sureness.asked = Some(now);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn it_lasts_less_than_the_shortest_election_timeout_and_is_renewed_in_time() {
+        let mut sureness = Sureness::new(ms(50), ms(500));
+        assert_eq!(sureness.lasts, ms(392));
+        let start = Instant::now();
+        assert!(sureness.is_due(start));
+        sureness.asked = Some(start);
+        assert!(!sureness.is_due(start + ms(195)) && sureness.is_due(start + ms(196)));
+        let memory = MemoryTier::new();
+        let here = Leadership { is_here: true, ..Leadership::default() };
+        sureness.confirmed(&memory, here, start + ms(300));
+        assert!(!sureness.is_due(start + ms(400)));
+        // An answer that comes late changes nothing.
+        sureness.confirmed(&memory, here, start + ms(100));
+        assert_eq!(sureness.confirmed, Some(start + ms(300)));
+        sureness.forget();
+        assert!(sureness.is_due(start + ms(400)));
+    }
+}

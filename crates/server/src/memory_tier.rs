@@ -1,0 +1,252 @@
+//! The efficiency tier: locks that live in the leader's memory and nowhere else.
+//!
+//! It is an ordinary lock table that is never replicated and never written, one for each term in which this
+//! node leads. So queues, TTLs, owner-checked release and retries mean what they mean everywhere; what is
+//! weaker is how long it lives, and that two of them can exist at once for a moment.
+//!
+//! Invariants:
+//! - it begins empty with each term, and its tokens are term x 2^40 + counter, so they rise over failovers;
+//! - nothing is granted unless a quorum confirmed, less than an election timeout ago, that this node leads: by
+//!   then nobody else could have been elected (a leadership that was handed over on purpose excepted);
+//! - a session is admitted by the driver, after a linearizable look at the replicated table, and leaves when
+//!   the driver sees it end there. Both happen on the driver's thread, so no session is kept by mistake.
+//!
+//! Requests do not pass through the driver: they are carried out by whoever brings them, under a lock that is
+//! held for as long as one frame's operations take. Only the first request of a session in a term, and one
+//! that finds the node unsure, ask the driver for a read.
+
+mod reign;
+#[cfg(test)]
+mod tests;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use holdfast_core::command::Owner;
+use holdfast_core::{
+    Command, FenceToken, LockName, LockStatus, LogicalTime, PublicSessionId, SessionId, Span,
+    TokenStanding,
+};
+use tokio::sync::{Notify, mpsc};
+use tokio::time::sleep;
+
+use self::reign::Reign;
+use crate::driver::{Delivery, ReplyTo, StreamKey, Streams, Unavailable};
+
+/// How long to wait before another look at what is due, if this node is not sure that it leads.
+const UNSURE_PAUSE: Duration = Duration::from_millis(20);
+const IDLE_PAUSE: Duration = Duration::from_secs(60);
+
+/// What this node keeps in memory while it leads. Shared by the driver and all who serve clients.
+#[derive(Debug)]
+pub(crate) struct MemoryTier {
+    /// The beginning of the tier's own time.
+    started: Instant,
+    state: Mutex<State>,
+    /// Sessions that use it: as long as there are any, the driver keeps asking the quorum.
+    sessions: AtomicUsize,
+    /// Something is due earlier than was last believed.
+    earlier: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    streams: Streams,
+    reign: Option<Reign>,
+    /// When [`keep_time`] will look next.
+    next_look: Option<LogicalTime>,
+}
+
+impl MemoryTier {
+    pub(crate) fn new() -> MemoryTier {
+        MemoryTier {
+            started: Instant::now(),
+            state: Mutex::default(),
+            sessions: AtomicUsize::new(0),
+            earlier: Notify::new(),
+        }
+    }
+
+    // ---- for the driver ----
+
+    /// This node leads from now on, with nothing held.
+    pub(crate) fn begin_term(&self, term: u64) {
+        let mut state = self.state();
+        if state.reign.as_ref().is_some_and(|reign| reign.term() == term) {
+            return;
+        }
+        state.end_reign(Unavailable::LeadershipLost { leader: None });
+        state.reign = Reign::new(term);
+        self.sessions.store(0, Ordering::Relaxed);
+    }
+
+    /// This node leads no longer, and what was held is gone.
+    pub(crate) fn end_term(&self, reason: Unavailable) {
+        self.state().end_reign(reason);
+        self.sessions.store(0, Ordering::Relaxed);
+    }
+
+    /// A quorum confirmed the leadership of this term, and nobody else is elected before `until`.
+    pub(crate) fn confirm(&self, term: u64, until: Instant) {
+        let until = self.at(until);
+        if let Some(reign) = self.state().reign.as_mut().filter(|reign| reign.term() == term) {
+            reign.confirm(until);
+        }
+    }
+
+    /// Nothing more is granted until a quorum has confirmed the leadership anew.
+    pub(crate) fn doubt(&self) {
+        if let Some(reign) = &mut self.state().reign {
+            reign.doubt();
+        }
+    }
+
+    /// The session is open in the replicated table, and wants to use this tier.
+    pub(crate) fn admit(&self, session: SessionId, public: PublicSessionId, owner: Owner) {
+        let now = self.now();
+        if let Some(reign) = &mut self.state().reign {
+            reign.admit(now, session, public, owner);
+            self.sessions.store(reign.session_count(), Ordering::Relaxed);
+        }
+    }
+
+    /// The session has ended in the replicated table.
+    pub(crate) fn session_ended(&self, session: SessionId) {
+        if !self.is_in_use() {
+            return;
+        }
+        let now = self.now();
+        let mut state = self.state();
+        let State { streams, reign: Some(reign), .. } = &mut *state else { return };
+        reign.end_session(now, session, streams);
+        self.sessions.store(reign.session_count(), Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_in_use(&self) -> bool {
+        self.sessions.load(Ordering::Relaxed) > 0
+    }
+
+    // ---- for those who serve clients ----
+
+    /// What happens in this tier to the stream's session is told there.
+    pub(crate) fn open_stream(&self, stream: StreamKey, outbox: mpsc::Sender<Vec<Delivery>>) {
+        self.state().streams.open(stream, outbox);
+    }
+
+    pub(crate) fn close_stream(&self, stream: StreamKey) {
+        self.state().streams.close(stream);
+    }
+
+    /// Carries out the operations of one session, in order. Gives them back untouched if this node is not sure
+    /// that it leads, or does not know the session in this tier.
+    pub(crate) fn carry_out(
+        &self,
+        session: SessionId,
+        operations: Vec<(Command, ReplyTo)>,
+    ) -> Result<(), Vec<(Command, ReplyTo)>> {
+        let now = self.now();
+        let mut state = self.state();
+        let State { streams, reign: Some(reign), .. } = &mut *state else { return Err(operations) };
+        if !reign.serves(now, session) {
+            return Err(operations);
+        }
+        for (command, reply) in operations {
+            reign.carry_out(now, command, reply, streams);
+        }
+        streams.flush();
+        self.look_in_time(&mut state);
+        Ok(())
+    }
+
+    /// None if it is neither held nor awaited, or this node is not sure of that.
+    pub(crate) fn status(&self, name: &str, shown_max: usize) -> Option<(LogicalTime, LockStatus)> {
+        let now = self.now();
+        let state = self.state();
+        let status =
+            state.reign.as_ref().filter(|reign| reign.is_sure(now))?.status(name, shown_max);
+        (status.holder_count + status.waiter_count > 0).then_some((now, status))
+    }
+
+    /// None if this node is not sure.
+    pub(crate) fn token_standing(
+        &self,
+        name: &LockName,
+        token: FenceToken,
+    ) -> Option<(LogicalTime, TokenStanding)> {
+        let now = self.now();
+        let state = self.state();
+        let reign = state.reign.as_ref().filter(|reign| reign.is_sure(now))?;
+        Some((now, reign.token_standing(name, token)))
+    }
+
+    /// Ends what is due. Returns how long there is nothing more to end.
+    fn run_due(&self) -> Duration {
+        let now = self.now();
+        let mut state = self.state();
+        let State { streams, reign, next_look } = &mut *state;
+        let Some(reign) = reign else {
+            *next_look = None;
+            return IDLE_PAUSE;
+        };
+        let is_sure = reign.is_sure(now);
+        if is_sure {
+            reign.run_due(now, streams);
+            streams.flush();
+        }
+        *next_look = reign.next_deadline();
+        match *next_look {
+            Some(next) if next > now => {
+                Duration::from_millis(next.since(now).as_ms()).min(IDLE_PAUSE)
+            }
+            Some(_) if is_sure => Duration::ZERO,
+            Some(_) => UNSURE_PAUSE,
+            None => IDLE_PAUSE,
+        }
+    }
+
+    /// Wakes [`keep_time`] if it would look too late.
+    fn look_in_time(&self, state: &mut State) {
+        let next = state.reign.as_ref().and_then(Reign::next_deadline);
+        if let Some(next) = next
+            && state.next_look.is_none_or(|look| next < look)
+        {
+            state.next_look = Some(next);
+            self.earlier.notify_one();
+        }
+    }
+
+    fn now(&self) -> LogicalTime {
+        self.at(Instant::now())
+    }
+
+    fn at(&self, instant: Instant) -> LogicalTime {
+        let since = instant.saturating_duration_since(self.started).as_millis();
+        LogicalTime::ZERO.after(Span::from_ms(u64::try_from(since).unwrap_or(u64::MAX)))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn end_reign(&mut self, reason: Unavailable) {
+        if let Some(reign) = self.reign.take() {
+            reign.end(reason, &mut self.streams);
+            self.streams.flush();
+        }
+        self.next_look = None;
+    }
+}
+
+/// Ends what is due, when it is due.
+pub(crate) async fn keep_time(tier: Arc<MemoryTier>) {
+    loop {
+        let pause = tier.run_due();
+        tokio::select! {
+            () = sleep(pause) => {}
+            () = tier.earlier.notified() => {}
+        }
+    }
+}

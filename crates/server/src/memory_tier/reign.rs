@@ -1,0 +1,193 @@
+//! One term of this node's leadership: the lock table of that term, and who waits for an answer from it. Pure:
+//! the time is an argument.
+
+use std::collections::HashMap;
+
+use holdfast_core::command::{OpenSession, Owner};
+use holdfast_core::{
+    Command, Event, FenceToken, Limits, LockStatus, LockTable, LogIndex, LogicalTime, NewBeginning,
+    Outcome, PublicSessionId, ReleaseAnswer, RequestId, SessionId, Span, TokenStanding,
+};
+
+use crate::driver::{Answer, Delivery, ReplyTo, Streams, Unavailable};
+
+const TOKENS_PER_TERM_BITS: u32 = 40;
+/// No request takes more tokens than this.
+const TOKENS_PER_REQUEST_MAX: u64 = 1 << 16;
+
+/// Sessions end when the replicated table says so, and not by themselves.
+const FOREVER: Span = Span::from_secs(1_000 * 365 * 24 * 60 * 60);
+
+#[derive(Debug)]
+pub(super) struct Reign {
+    term: u64,
+    table: LockTable,
+    /// Until then nobody else can have been elected.
+    sure_until: LogicalTime,
+    /// Acquires that stand in a queue.
+    parked: HashMap<(SessionId, RequestId), ReplyTo>,
+    /// Empty between two commands.
+    events: Vec<Event>,
+}
+
+impl Reign {
+    /// None if the tokens of this term would not be tokens any more.
+    pub(super) fn new(term: u64) -> Option<Reign> {
+        let token_floor = first_token_of(term)?;
+        first_token_of(term + 1)?;
+        let limits = Limits { ttl_max: FOREVER, linger_max: FOREVER, ..Limits::default() };
+        let mut table = LockTable::new(limits);
+        table.begin_anew(NewBeginning {
+            token_floor,
+            index: LogIndex(0),
+            closed_for: Span::ZERO,
+            by: Box::default(),
+            reason: Box::default(),
+        });
+        Some(Reign {
+            term,
+            table,
+            sure_until: LogicalTime::ZERO,
+            parked: HashMap::new(),
+            events: Vec::new(),
+        })
+    }
+
+    pub(super) fn term(&self) -> u64 {
+        self.term
+    }
+
+    pub(super) fn confirm(&mut self, until: LogicalTime) {
+        self.sure_until = self.sure_until.max(until);
+    }
+
+    pub(super) fn doubt(&mut self) {
+        self.sure_until = LogicalTime::ZERO;
+    }
+
+    pub(super) fn is_sure(&self, now: LogicalTime) -> bool {
+        now < self.sure_until
+    }
+
+    /// A term that has used up its tokens serves no more: the next one has its own.
+    pub(super) fn serves(&self, now: LogicalTime, session: SessionId) -> bool {
+        let tokens_end = (self.term + 1) << TOKENS_PER_TERM_BITS;
+        self.is_sure(now)
+            && self.table.has_session(session)
+            && self.table.last_token() + TOKENS_PER_REQUEST_MAX < tokens_end
+    }
+
+    pub(super) fn session_count(&self) -> usize {
+        self.table.session_count()
+    }
+
+    pub(super) fn admit(
+        &mut self,
+        now: LogicalTime,
+        session: SessionId,
+        public: PublicSessionId,
+        owner: Owner,
+    ) {
+        let (ttl, linger, stream) = (FOREVER, FOREVER, None);
+        let open = OpenSession { session, public, stream, ttl, linger, owner };
+        // If there are too many, it is not known here, and whoever asks is told so.
+        let _ = self.table.apply(LogIndex(0), now, Command::OpenSession(open), &mut self.events);
+        self.events.clear();
+    }
+
+    pub(super) fn end_session(
+        &mut self,
+        now: LogicalTime,
+        session: SessionId,
+        streams: &mut Streams,
+    ) {
+        let close = Command::CloseSession { session };
+        let _ = self.table.apply(LogIndex(0), now, close, &mut self.events);
+        self.tell_those_concerned(now, streams);
+        streams.flush();
+    }
+
+    pub(super) fn carry_out(
+        &mut self,
+        now: LogicalTime,
+        command: Command,
+        reply: ReplyTo,
+        streams: &mut Streams,
+    ) {
+        self.run_due(now, streams);
+        if self.is_release_of_an_earlier_term(&command) {
+            let result = Ok(Outcome::Release(ReleaseAnswer::Expired));
+            return reply.answer(Answer { at: now, result }, streams);
+        }
+        let wait = command.wait().map(|call| (call.session, call.request));
+        let outcome = self.table.apply(LogIndex(0), now, command, &mut self.events);
+        match (outcome, wait) {
+            (Outcome::Queued { position }, Some(wait)) => {
+                if let ReplyTo::Stream { stream, request } = reply {
+                    streams.tell(stream, Delivery::Queued { request, position });
+                }
+                self.parked.insert(wait, reply);
+            }
+            (outcome, _) => reply.answer(Answer { at: now, result: Ok(outcome) }, streams),
+        }
+        self.tell_those_concerned(now, streams);
+    }
+
+    /// Ends what is due.
+    pub(super) fn run_due(&mut self, now: LogicalTime, streams: &mut Streams) {
+        if self.next_deadline().is_some_and(|next| next <= now) {
+            let _ = self.table.apply(LogIndex(0), now, Command::Tick, &mut self.events);
+            self.tell_those_concerned(now, streams);
+        }
+    }
+
+    pub(super) fn next_deadline(&self) -> Option<LogicalTime> {
+        self.table.next_deadline()
+    }
+
+    pub(super) fn status(&self, name: &str, shown_max: usize) -> LockStatus {
+        self.table.status(name, shown_max)
+    }
+
+    pub(super) fn token_standing(&self, name: &str, token: FenceToken) -> TokenStanding {
+        self.table.token_standing(name, token)
+    }
+
+    /// Those who wait find a new queue at the next leader.
+    pub(super) fn end(self, reason: Unavailable, streams: &mut Streams) {
+        for reply in self.parked.into_values() {
+            let answer = Answer { at: LogicalTime::ZERO, result: Err(reason) };
+            reply.answer(answer, streams);
+        }
+    }
+
+    /// This table has never heard of the hold, but it is no mystery what became of it.
+    fn is_release_of_an_earlier_term(&self, command: &Command) -> bool {
+        let first = first_token_of(self.term).unwrap_or(0);
+        matches!(command, Command::Release { hold, .. } if hold.token.0 <= first)
+    }
+
+    fn tell_those_concerned(&mut self, now: LogicalTime, streams: &mut Streams) {
+        for event in self.events.drain(..) {
+            match event {
+                Event::WaitEnded { session, request, outcome, .. } => {
+                    if let Some(reply) = self.parked.remove(&(session, request)) {
+                        reply.answer(Answer { at: now, result: Ok(outcome) }, streams);
+                    }
+                }
+                Event::HoldEnded { name, session, request, token, reason } => {
+                    let notice = Delivery::HoldEnded { name, token, acquire: request, reason };
+                    streams.tell_session(session, notice);
+                }
+                // That a session has ended is told by the replicated table.
+                _ => {}
+            }
+        }
+    }
+}
+
+/// The tokens of a term are above this.
+fn first_token_of(term: u64) -> Option<u64> {
+    let first = term.checked_mul(1 << TOKENS_PER_TERM_BITS)?;
+    (first <= FenceToken::MAX.0).then_some(first)
+}

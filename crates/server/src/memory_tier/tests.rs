@@ -1,0 +1,288 @@
+//! One term after the other, in a time that the test tells.
+
+use std::time::{Duration, Instant};
+
+use holdfast_core::command::{Acquire, Call, HoldRef, Mode, Owner, Policy, Terms};
+use holdfast_core::{
+    ActorId, Command, EndReason, FenceToken, Grant, LockName, LogicalTime, Outcome,
+    PublicSessionId, Rejection, ReleaseAnswer, RequestId, SessionId, Span, StreamId,
+};
+use tokio::sync::{mpsc, oneshot};
+
+use super::MemoryTier;
+use super::reign::Reign;
+use crate::driver::{Answer, Delivery, ReplyTo, StreamKey, Streams, Unavailable};
+
+const ALICE: SessionId = SessionId(0xa11ce);
+const BOB: SessionId = SessionId(0xb0b);
+const CAROL: SessionId = SessionId(0xca401);
+
+/// A term in which all three are admitted.
+struct Scene {
+    reign: Reign,
+    streams: Streams,
+    now_ms: u64,
+    last_request: u64,
+}
+
+impl Scene {
+    fn new(term: u64) -> Scene {
+        let mut reign = Reign::new(term).unwrap();
+        reign.confirm(at(1_000_000));
+        for (session, public) in [(ALICE, 1), (BOB, 2), (CAROL, 3)] {
+            reign.admit(at(0), session, PublicSessionId(public), Owner::default());
+        }
+        Scene { reign, streams: Streams::default(), now_ms: 0, last_request: 0 }
+    }
+
+    fn call(&mut self, session: SessionId) -> Call {
+        self.last_request += 1;
+        Call { session, request: RequestId(self.last_request), acked_through: RequestId(0) }
+    }
+
+    fn send(&mut self, command: Command) -> oneshot::Receiver<Answer> {
+        let (reply, answer) = oneshot::channel();
+        let now = at(self.now_ms);
+        self.reign.carry_out(now, command, ReplyTo::Call(reply), &mut self.streams);
+        answer
+    }
+
+    fn outcome(&mut self, command: Command) -> Outcome {
+        self.send(command).try_recv().unwrap().result.unwrap()
+    }
+
+    fn acquire(&mut self, session: SessionId, wait_ms: u64, ttl_ms: Option<u64>) -> Command {
+        let call = self.call(session);
+        let terms = Terms {
+            wait: Span::from_ms(wait_ms),
+            policy: Policy::Detect,
+            since: None,
+            preemptible: false,
+            reentrant: false,
+            ttl: ttl_ms.map(Span::from_ms),
+            max_hold: None,
+            lock_delay: None,
+            metadata: Box::default(),
+        };
+        let (actor, mode) = (ActorId(0), Mode::Exclusive);
+        Command::Acquire(Acquire { call, actor, name: name(), mode, terms })
+    }
+
+    fn granted(&mut self, session: SessionId, ttl_ms: Option<u64>) -> Grant {
+        let acquire = self.acquire(session, 0, ttl_ms);
+        grant_in(self.outcome(acquire))
+    }
+
+    fn release(&mut self, session: SessionId, token: FenceToken) -> ReleaseAnswer {
+        let call = self.call(session);
+        let hold = HoldRef { name: name(), token, acquire: RequestId(0) };
+        match self.outcome(Command::Release { call, hold }) {
+            Outcome::Release(answer) => answer,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn run_due(&mut self) {
+        self.reign.run_due(at(self.now_ms), &mut self.streams);
+    }
+}
+
+fn at(ms: u64) -> LogicalTime {
+    LogicalTime::from_ms(ms)
+}
+
+fn name() -> LockName {
+    LockName::new("report").unwrap()
+}
+
+fn grant_in(outcome: Outcome) -> Grant {
+    match outcome {
+        Outcome::Granted(grant) => grant,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn tokens_are_the_term_and_a_counter_so_each_term_s_are_higher_than_all_before() {
+    let mut first = Scene::new(7);
+    let one = first.granted(ALICE, None).token;
+    assert_eq!(one.0, (7 << 40) + 1);
+    assert_eq!(first.release(ALICE, one), ReleaseAnswer::Released);
+    assert_eq!(first.granted(BOB, None).token.0, (7 << 40) + 2);
+    // The next term knows of no hold.
+    let mut next = Scene::new(8);
+    assert_eq!(next.granted(ALICE, None).token.0, (8 << 40) + 1);
+    assert_eq!(next.release(BOB, FenceToken((7 << 40) + 2)), ReleaseAnswer::Expired);
+    assert!(Reign::new(1 << 23).is_none(), "its tokens would be too large");
+    assert!(Reign::new((1 << 23) - 2).is_some());
+}
+
+#[test]
+fn it_is_sure_only_until_the_moment_that_was_confirmed_and_later_news_never_shortens_it() {
+    let mut reign = Reign::new(1).unwrap();
+    reign.admit(at(0), ALICE, PublicSessionId(1), Owner::default());
+    assert!(!reign.serves(at(0), ALICE), "nobody has confirmed anything yet");
+    reign.confirm(at(100));
+    reign.confirm(at(90));
+    assert!(reign.serves(at(99), ALICE) && !reign.serves(at(100), ALICE));
+    assert!(!reign.serves(at(50), BOB), "a session that was not admitted");
+    reign.doubt();
+    assert!(!reign.is_sure(at(50)));
+}
+
+#[test]
+fn waiters_are_served_in_order_and_only_the_owner_releases() {
+    let mut scene = Scene::new(1);
+    let held = scene.granted(ALICE, None).token;
+    let wait = scene.acquire(BOB, 60_000, None);
+    let mut first = scene.send(wait);
+    let wait = scene.acquire(CAROL, 60_000, None);
+    let mut second = scene.send(wait);
+    assert!(first.try_recv().is_err() && second.try_recv().is_err());
+    assert_eq!(scene.release(BOB, held), ReleaseAnswer::NotOwner);
+    assert_eq!(scene.release(ALICE, held), ReleaseAnswer::Released);
+    let bobs = grant_in(first.try_recv().unwrap().result.unwrap());
+    assert!(bobs.token > held && second.try_recv().is_err());
+    assert_eq!(scene.release(BOB, bobs.token), ReleaseAnswer::Released);
+    assert!(grant_in(second.try_recv().unwrap().result.unwrap()).token > bobs.token);
+}
+
+#[test]
+fn a_retry_has_the_effect_of_one_request() {
+    let mut scene = Scene::new(1);
+    let acquire = scene.acquire(ALICE, 0, None);
+    let one = grant_in(scene.outcome(acquire.clone()));
+    assert_eq!(grant_in(scene.outcome(acquire)), one);
+    // A wait that is sent again keeps its place, and the later sender is answered.
+    let wait = scene.acquire(BOB, 60_000, None);
+    let mut lost = scene.send(wait.clone());
+    let mut again = scene.send(wait);
+    scene.release(ALICE, one.token);
+    assert!(lost.try_recv().is_err());
+    assert!(grant_in(again.try_recv().unwrap().result.unwrap()).token > one.token);
+}
+
+#[test]
+fn a_hold_ends_after_its_ttl_its_holder_is_told_and_the_next_is_served() {
+    let mut scene = Scene::new(1);
+    let (outbox, mut told) = mpsc::channel(4);
+    scene.streams.open(StreamKey { session: ALICE, stream: StreamId(1) }, outbox);
+    let held = scene.granted(ALICE, Some(500));
+    assert_eq!(held.deadline, Some(at(500)));
+    let wait = scene.acquire(BOB, 60_000, None);
+    let mut next = scene.send(wait);
+    assert_eq!(scene.reign.next_deadline(), Some(at(500)));
+    scene.now_ms = 499;
+    scene.run_due();
+    assert!(next.try_recv().is_err());
+    scene.now_ms = 500;
+    scene.run_due();
+    assert!(grant_in(next.try_recv().unwrap().result.unwrap()).token > held.token);
+    scene.streams.flush();
+    let [Delivery::HoldEnded { token, reason, .. }] = &told.try_recv().unwrap()[..] else {
+        panic!("the holder is told")
+    };
+    assert_eq!((*token, *reason), (held.token, EndReason::Ttl));
+    assert_eq!(scene.release(ALICE, held.token), ReleaseAnswer::Expired);
+}
+
+#[test]
+fn a_wait_ends_at_its_deadline() {
+    let mut scene = Scene::new(1);
+    scene.granted(ALICE, None);
+    let wait = scene.acquire(BOB, 300, None);
+    let mut waits = scene.send(wait);
+    scene.now_ms = 300;
+    scene.run_due();
+    assert_eq!(waits.try_recv().unwrap().result, Ok(Outcome::TimedOut));
+}
+
+#[test]
+fn the_end_of_a_session_frees_what_it_held_and_it_is_not_known_any_more() {
+    let mut scene = Scene::new(1);
+    let held = scene.granted(ALICE, None);
+    let wait = scene.acquire(BOB, 60_000, None);
+    let mut next = scene.send(wait);
+    scene.reign.end_session(at(0), ALICE, &mut scene.streams);
+    assert!(grant_in(next.try_recv().unwrap().result.unwrap()).token > held.token);
+    assert!(!scene.reign.serves(at(0), ALICE) && scene.reign.serves(at(0), BOB));
+    // One that is found to be gone while its request is carried out is refused.
+    let late = scene.acquire(ALICE, 0, None);
+    assert_eq!(scene.outcome(late), Outcome::Rejected(Rejection::UnknownSession));
+}
+
+#[test]
+fn those_who_wait_when_the_term_ends_are_told_that_the_leadership_is_lost() {
+    let mut scene = Scene::new(1);
+    scene.granted(ALICE, None);
+    let wait = scene.acquire(BOB, 60_000, None);
+    let mut waits = scene.send(wait);
+    let reason = Unavailable::LeadershipLost { leader: None };
+    scene.reign.end(reason, &mut scene.streams);
+    assert_eq!(waits.try_recv().unwrap().result, Err(reason));
+}
+
+#[test]
+fn unacknowledged_answers_are_limited_as_everywhere() {
+    let mut scene = Scene::new(1);
+    let held = scene.granted(BOB, None);
+    let refused = (0..10_000).map(|_| {
+        let busy = scene.acquire(ALICE, 0, None);
+        scene.outcome(busy)
+    });
+    assert!(refused.into_iter().any(|o| o == Outcome::Rejected(Rejection::TooManyUnacknowledged)));
+    assert_eq!(scene.release(BOB, held.token), ReleaseAnswer::Released);
+}
+
+#[test]
+fn a_stream_that_does_not_read_is_cut_off_and_the_others_are_served() {
+    let mut scene = Scene::new(1);
+    let (outbox, mut never_read) = mpsc::channel(1);
+    let key = StreamKey { session: ALICE, stream: StreamId(1) };
+    scene.streams.open(key, outbox);
+    for request in 1..=3 {
+        scene.streams.tell(key, Delivery::Queued { request: RequestId(request), position: 1 });
+        scene.streams.flush();
+    }
+    assert!(never_read.try_recv().is_ok());
+    assert!(
+        never_read.try_recv().is_err_and(|error| error == mpsc::error::TryRecvError::Disconnected)
+    );
+    scene.granted(BOB, None);
+}
+
+#[test]
+fn a_tier_that_is_not_sure_gives_operations_back_and_serves_them_once_it_is() {
+    let tier = MemoryTier::new();
+    let mut scene = Scene::new(1);
+    let mut try_once = |tier: &MemoryTier| {
+        let acquire = scene.acquire(ALICE, 0, None);
+        let (reply, answer) = oneshot::channel();
+        tier.carry_out(ALICE, vec![(acquire, ReplyTo::Call(reply))]).is_ok().then_some(answer)
+    };
+    assert!(try_once(&tier).is_none(), "this node does not lead");
+    tier.begin_term(3);
+    tier.admit(ALICE, PublicSessionId(1), Owner::default());
+    assert!(tier.is_in_use() && try_once(&tier).is_none(), "nobody has confirmed it");
+    let soon = Instant::now() + Duration::from_secs(60);
+    tier.confirm(2, soon);
+    assert!(try_once(&tier).is_none(), "what was confirmed was another term");
+    tier.confirm(3, soon);
+    let token = grant_in(try_once(&tier).unwrap().try_recv().unwrap().result.unwrap()).token;
+    assert!(tier.status("report", 10).is_some());
+    let (_, standing) = tier.token_standing(&name(), token).unwrap();
+    assert!(standing.is_held);
+    // The same term again is no news, another one begins with nothing.
+    tier.begin_term(3);
+    assert!(tier.status("report", 10).is_some());
+    tier.begin_term(4);
+    tier.confirm(4, soon);
+    assert!(tier.status("report", 10).is_none() && !tier.is_in_use());
+    tier.admit(ALICE, PublicSessionId(1), Owner::default());
+    let later = grant_in(try_once(&tier).unwrap().try_recv().unwrap().result.unwrap()).token;
+    assert!(later > token);
+    tier.doubt();
+    assert!(try_once(&tier).is_none() && tier.status("report", 10).is_none());
+    tier.end_term(Unavailable::LeadershipLost { leader: None });
+    assert!(try_once(&tier).is_none());
+}
