@@ -53,7 +53,7 @@ pub(crate) struct ElectArgs {
 pub(crate) async fn run(args: ElectArgs, global: &Global) -> Result<ExitCode, Problem> {
     let work =
         async |client: &Client, signals: &mut Signals| lead(client, &args, signals, global).await;
-    supervise::with_session(&args.child, args.ttl, global, work).await
+    supervise::with_session(&args.child, Client::builder().ttl(args.ttl), global, work).await
 }
 
 async fn lead(

@@ -81,7 +81,7 @@ impl From<InvalidEndpoints> for Problem {
 impl From<ConnectError> for Problem {
     fn from(error: ConnectError) -> Problem {
         let code = match &error {
-            ConnectError::InvalidEndpoints(_) => Code::Usage,
+            ConnectError::InvalidEndpoints(_) | ConnectError::InvalidEfficiency(_) => Code::Usage,
             ConnectError::Rejected(rejection) => code_of(rejection),
             ConnectError::Unavailable(unavailable) => return unavailable.into(),
             _ => Code::Unavailable,
@@ -100,6 +100,7 @@ impl From<AcquireError> for Problem {
             AcquireError::Lost(_) | AcquireError::SessionLost(_) => Code::LockLost,
             AcquireError::Rejected(rejection) => code_of(rejection),
             AcquireError::Unavailable(unavailable) => return unavailable.into(),
+            AcquireError::GuaranteeRequired(_) | AcquireError::NotInThisTier(_) => Code::Usage,
             _ => Code::Unavailable,
         };
         Problem::new(code, error.to_string())

@@ -3,8 +3,11 @@
 use std::time::Duration;
 
 use holdfast_client::{
-    Guard, GuardAll, Leadership, LossReason, Lost, ReleaseError, ReleaseOutcome,
+    Guard, GuardAll, Leadership, LossReason, Lost, ReleaseError, ReleaseOutcome, ServedBy,
 };
+
+/// What is not held cannot end; but nobody can wait for that long.
+const VALID_FOR_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 #[derive(Debug)]
 pub(crate) enum Held {
@@ -24,6 +27,7 @@ pub(crate) struct Proof {
 impl Held {
     pub(crate) fn proof(&self) -> Result<Proof, Lost> {
         match self {
+            Held::One(guard) if self.is_nothing() => Ok(Proof::of_nothing(guard)),
             Held::One(guard) => Proof::of(guard),
             Held::Leader(leadership) => Proof::of(leadership.guard()),
             Held::All(guard) => Ok(Proof {
@@ -46,16 +50,24 @@ impl Held {
     /// How long all of it is certainly held, as far as is known now; zero once it is lost.
     pub(crate) fn valid_for(&self) -> Duration {
         match self {
-            Held::One(guard) => guard.valid_for(),
+            Held::One(guard) => guard.valid_for().min(VALID_FOR_MAX),
             Held::All(guard) => guard.valid_for(),
             Held::Leader(leadership) => leadership.guard().valid_for(),
         }
     }
 
+    /// Whether the command runs without a lock, because that was asked for if there is none to be had.
+    pub(crate) fn is_nothing(&self) -> bool {
+        matches!(self, Held::One(guard) if guard.served_by() == ServedBy::Nobody)
+    }
+
     /// Tells whether all of it was held until then.
     pub(crate) async fn release(self) -> Result<bool, ReleaseError> {
         match self {
-            Held::One(guard) => Ok(guard.release().await? == ReleaseOutcome::Released),
+            Held::One(guard) => {
+                let outcome = guard.release().await?;
+                Ok(matches!(outcome, ReleaseOutcome::Released | ReleaseOutcome::NothingHeld))
+            }
             Held::All(guard) => {
                 let outcomes = guard.release().await?;
                 Ok(outcomes.iter().all(|(_, outcome)| *outcome == ReleaseOutcome::Released))
@@ -72,6 +84,11 @@ impl Proof {
             tokens: vec![guard.token()?],
             fences: vec![guard.fence()?],
         })
+    }
+
+    /// The name is known, and there is no token.
+    fn of_nothing(guard: &Guard) -> Proof {
+        Proof { names: vec![guard.name().to_owned()], tokens: Vec::new(), fences: Vec::new() }
     }
 
     /// What the command finds in its environment. Each variable is set, so that none is inherited from

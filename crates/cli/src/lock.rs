@@ -1,22 +1,27 @@
 //! `holdfast lock`: run a command while holding a lock, and never after it is lost.
 
+use std::convert::Infallible;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
+use holdfast_client::unary::Unary;
 use holdfast_client::{AcquireError, Client, LossReason};
 
 use crate::cli::Global;
 use crate::cluster;
 use crate::duration;
+use crate::efficiency::EfficiencyArgs;
 use crate::exit::Problem;
 use crate::held::Held;
 use crate::obstacle;
 use crate::one_shot;
 use crate::queue_display;
 use crate::signals::{self, Signals};
+use crate::status_fd::Story;
 use crate::supervise::{self, CommandArgs};
 use crate::terms::TermsArgs;
+use crate::tier::TierArg;
 
 /// Runs a command while holding a lock.
 ///
@@ -50,6 +55,7 @@ Examples:
   holdfast lock catalog --shared -- ./export.sh     # together with other readers
   holdfast lock gpu --permits 4 -- ./train.sh       # at most four at a time
   holdfast lock thumbnails --tier efficiency -- ./thumbnails.sh   # twice would only be a waste
+  holdfast lock thumbnails --tier efficiency --efficiency-redis redis://127.0.0.1:6379 --when-down go-without -- ./thumbnails.sh
   holdfast lock --all account/1,account/2 -- ./transfer.sh
   holdfast lock deploy --wait 0s -E 0 -- ./deploy.sh   # busy is as good as done
   holdfast lock deploy --status-fd 3 -- ./deploy.sh 3>deploy.status"
@@ -76,6 +82,8 @@ pub(crate) struct LockArgs {
     #[command(flatten)]
     terms: TermsArgs,
     #[command(flatten)]
+    efficiency: EfficiencyArgs,
+    #[command(flatten)]
     child: CommandArgs,
 }
 
@@ -83,7 +91,11 @@ pub(crate) async fn run(args: LockArgs, global: &Global) -> Result<ExitCode, Pro
     let work = async |client: &Client, signals: &mut Signals| {
         hold_and_run(client, &args, signals, global).await
     };
-    supervise::with_session(&args.child, args.ttl, global, work).await
+    let mut builder = Client::builder().ttl(args.ttl);
+    if args.terms.tier == TierArg::Efficiency {
+        builder = args.efficiency.on(builder);
+    }
+    supervise::with_session(&args.child, builder, global, work).await
 }
 
 async fn hold_and_run(
@@ -99,7 +111,7 @@ async fn hold_and_run(
         // It was meant for the command, which will not begin.
         signal = signals.next() => return Ok(signals::exit_code(signal)),
         acquired = acquire(client, args) => acquired,
-        never = queue_display::show(args.names(), args.terms.tier, &calls, &story) => match never {},
+        never = show_wait(args, &calls, &story) => match never {},
     };
     let problem = match acquired {
         Ok(held) => {
@@ -110,11 +122,21 @@ async fn hold_and_run(
         Err(AcquireError::Unavailable(unavailable)) => {
             cluster::why_unavailable(unavailable, global).await
         }
+        // Of that the cluster knows nothing.
+        Err(error) if args.is_outside() => error.into(),
         Err(error) => {
             obstacle::why_not(error, &calls, args.terms.tier, args.names(), args.wait).await
         }
     };
     supervise::not_held(&args.child, problem)
+}
+
+/// Outside of the cluster there is no queue that could be shown.
+async fn show_wait(args: &LockArgs, calls: &Unary, story: &Story) -> Infallible {
+    match args.is_outside() {
+        true => std::future::pending().await,
+        false => queue_display::show(args.names(), args.terms.tier, calls, story).await,
+    }
 }
 
 async fn acquire(client: &Client, args: &LockArgs) -> Result<Held, AcquireError> {
@@ -141,6 +163,11 @@ impl LockArgs {
         }
     }
 
+    /// Whether the lock is kept by somebody else than the cluster.
+    fn is_outside(&self) -> bool {
+        self.terms.tier == TierArg::Efficiency && self.efficiency.is_outside()
+    }
+
     fn words(&self) -> String {
         self.names().join(",")
     }
@@ -153,7 +180,7 @@ fn why(reason: LossReason, args: &LockArgs) -> String {
         (LossReason::OwnTimeOver | LossReason::MaxHold, Some(max_hold)) => {
             format!("the --max-hold of {} is over", duration::as_written(max_hold))
         }
-        (LossReason::Expired | LossReason::SessionExpired, _) => format!(
+        (LossReason::Expired | LossReason::SessionExpired, _) if !args.is_outside() => format!(
             "the cluster heard nothing from us, or we from it, for the --ttl of {}",
             duration::as_written(args.ttl)
         ),

@@ -12,6 +12,7 @@ mod companion;
 mod completions;
 mod dev;
 mod duration;
+mod efficiency;
 mod elect;
 mod exec_child;
 mod exit;

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use holdfast_client::{Client, LossReason};
+use holdfast_client::{Client, ClientBuilder, LossReason};
 use nix::sys::signal::Signal;
 use tokio::time::{sleep, timeout};
 
@@ -61,16 +61,16 @@ impl CommandArgs {
     }
 }
 
-/// Connects, does the work, and closes the session. A signal before that was meant for the command, which will
+/// Connects as `builder` says, does the work, and closes the session. A signal before that was meant for the command, which will
 /// not begin.
 pub(crate) async fn with_session(
     args: &CommandArgs,
-    ttl: Duration,
+    builder: ClientBuilder,
     global: &Global,
     work: impl AsyncFnOnce(&Client, &mut Signals) -> Result<ExitCode, Problem>,
 ) -> Result<ExitCode, Problem> {
     let mut signals = Signals::listen()?;
-    let builder = Client::builder().ttl(ttl).linger(LINGER).note(args.note());
+    let builder = builder.linger(LINGER).note(args.note());
     let client = tokio::select! {
         biased;
         signal = signals.next() => return Ok(signals::exit_code(signal)),
@@ -109,6 +109,9 @@ pub(crate) async fn run(
         story.lost(&words);
         Problem::new(Code::LockLost, words)
     })?;
+    if held.is_nothing() {
+        say("the efficiency tier is down; running the command without a lock");
+    }
     story.held(&proof);
     let mut suspensions = Suspensions::listen().map_err(cannot_start)?;
     let not_inherited = args.status_fd.as_ref().map(StatusFd::number);

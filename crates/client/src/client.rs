@@ -88,14 +88,13 @@ impl Client {
     /// Ends the session: all its locks and places in queues are freed at once, also those of clones, and those
     /// that are kept outside of the cluster.
     pub async fn close(self) -> Result<(), CloseError> {
-        // What cannot be given back in time ends with its TTL.
-        let _ = tokio::time::timeout(self.handle.request_timeout(), self.route.close()).await;
         let (reply, closed) = oneshot::channel();
-        if !self.handle.send(Command::Close { reply }) {
+        let is_open = self.handle.send(Command::Close { reply });
+        // What cannot be given back in time ends with its TTL.
+        let both = async { tokio::join!(closed, self.route.close()).0 };
+        match tokio::time::timeout(self.handle.request_timeout(), both).await {
             // The task has ended before: a clone was closed.
-            return Ok(());
-        }
-        match tokio::time::timeout(self.handle.request_timeout(), closed).await {
+            _ if !is_open => Ok(()),
             Ok(Ok(())) => Ok(()),
             Ok(Err(_)) | Err(_) => Err(CloseError(self.handle.unavailable(true))),
         }

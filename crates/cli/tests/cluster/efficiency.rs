@@ -48,7 +48,7 @@ async fn it_grants_in_order_under_rising_best_effort_tokens_and_is_another_lock_
     let builder = Client::builder().without_discovery();
     let bob = builder.connect(&cluster.client_address(follower)).await.unwrap();
     let first = fast(&alice, "report").acquire().await.unwrap();
-    assert_eq!(first.guarantee(), Guarantee::BestEffort);
+    assert_eq!(first.guarantee(), Some(Guarantee::BestEffort));
     let fence: Fence = first.fence().unwrap().parse().unwrap();
     assert!(fence.is_for("report") && fence.guarantee() == Guarantee::BestEffort);
     let term = cluster.view_of(leader).await.unwrap().term;
@@ -56,7 +56,7 @@ async fn it_grants_in_order_under_rising_best_effort_tokens_and_is_another_lock_
 
     // The replicated lock of this name is free, and its tokens know nothing of all this.
     let replicated = alice.lock("report").acquire().await.unwrap();
-    assert_eq!(replicated.guarantee(), Guarantee::Linearizable);
+    assert_eq!(replicated.guarantee(), Some(Guarantee::Linearizable));
     assert_eq!(replicated.token(), Ok(1));
     replicated.release().await.unwrap();
 

@@ -15,6 +15,14 @@ async fn every_example_of_the_library_runs_and_says_what_it_should() {
         ("semaphore", &["12 jobs, at most 3 at a time"]),
         ("bank_transfer", &["60 transfers, and there are still 400 in the bank"]),
         ("database_migration", &["version 2 after 1 migration, under token "]),
+        (
+            "cache_refresh",
+            &[
+                "served by: embedded",
+                "8 workers, refreshes: 1",
+                "a wallet in a hurry: `wallet/42` must not be held with less",
+            ],
+        ),
         ("inventory", &["5 of 5 sold to 12 buyers, 0 left"]),
         (
             "election",
@@ -50,6 +58,7 @@ fn no_example_is_left_out() {
         names,
         [
             "bank_transfer",
+            "cache_refresh",
             "critical_section",
             "cron_leader",
             "database_migration",

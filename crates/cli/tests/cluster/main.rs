@@ -15,6 +15,7 @@ mod circuit;
 mod command_line;
 mod disconnection;
 mod efficiency;
+mod efficiency_redis;
 mod elect_command;
 mod election;
 mod expiry;

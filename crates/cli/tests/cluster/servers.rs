@@ -2,5 +2,7 @@
 
 #[path = "../../../fence/tests/servers/postgres.rs"]
 pub(crate) mod postgres;
+#[path = "../../../fence/tests/servers/redis.rs"]
+pub(crate) mod redis;
 #[path = "../../../fence/tests/servers/start.rs"]
 mod start;
