@@ -90,9 +90,11 @@ impl Client {
     pub async fn close(self) -> Result<(), CloseError> {
         let (reply, closed) = oneshot::channel();
         let is_open = self.handle.send(Command::Close { reply });
+        let patience = self.handle.request_timeout();
         // What cannot be given back in time ends with its TTL.
-        let both = async { tokio::join!(closed, self.route.close()).0 };
-        match tokio::time::timeout(self.handle.request_timeout(), both).await {
+        let outside = tokio::time::timeout(patience, self.route.close());
+        let (closed, _) = tokio::join!(tokio::time::timeout(patience, closed), outside);
+        match closed {
             // The task has ended before: a clone was closed.
             _ if !is_open => Ok(()),
             Ok(Ok(())) => Ok(()),

@@ -107,7 +107,7 @@ async fn what_is_not_renewed_or_whose_session_ends_is_free_again_and_its_holder_
     assert_eq!(lost(&b).await, LossReason::SessionKilled);
     let b = waits.await.unwrap().unwrap();
     bob.close().await.unwrap();
-    assert!(b.token().is_err());
+    assert_eq!(lost(&b).await, LossReason::SessionClosed);
     let free = async || (status(&cluster, "b").await.holder_count == 0).then_some(());
     eventually("the lock of a closed session is free", PATIENCE, free).await;
 }

@@ -101,13 +101,19 @@ pub(crate) struct Ticket(u64);
 /// The way to the session's task. The task ends when the last handle is gone.
 #[derive(Debug, Clone)]
 pub(crate) struct Handle {
+    /// Each guard has a handle, so one is cheap to clone.
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
     commands: mpsc::UnboundedSender<Command>,
     request_timeout: Duration,
     trouble: Trouble,
-    tickets: Arc<AtomicU64>,
+    tickets: AtomicU64,
     nodes: KnownNodes,
     circuit: Circuit,
-    places: Arc<Places>,
+    places: Places,
 }
 
 /// Calls of a kind that are under way at a time; more wait for their turn. No session may stand in more queues.
@@ -131,6 +137,10 @@ impl Places {
 struct Trouble(Arc<Mutex<Troubles>>);
 
 impl Handle {
+    fn new(shared: Shared) -> Handle {
+        Handle { shared: Arc::new(shared) }
+    }
+
     /// Starts the task, which opens a session at once. Returns when that is done.
     pub(crate) async fn open(
         endpoints: Endpoints,
@@ -141,15 +151,15 @@ impl Handle {
         let request_timeout = settings.request_timeout;
         let (trouble, nodes) = (Trouble::default(), KnownNodes::new(endpoints.clone()));
         let task = Task::new(inbox, endpoints, settings, trouble.clone(), nodes.clone(), opened)?;
-        let handle = Handle {
+        let handle = Handle::new(Shared {
             commands,
             request_timeout,
             trouble,
-            tickets: Arc::default(),
+            tickets: AtomicU64::new(0),
             nodes,
             circuit: task.circuit(),
-            places: Arc::new(Places::new()),
-        };
+            places: Places::new(),
+        });
         tokio::spawn(task.run());
         match tokio::time::timeout(request_timeout, when_opened).await {
             Ok(Ok(Ok(()))) => Ok(handle),
@@ -163,12 +173,12 @@ impl Handle {
 
     /// A place among the calls that may stand in a queue. Fails at once while the circuit is open.
     pub(crate) async fn admit_wait(&self) -> Result<SemaphorePermit<'_>, Unavailable> {
-        self.admit(&self.places.for_waits).await
+        self.admit(&self.shared.places.for_waits).await
     }
 
     /// A place among the other calls.
     pub(crate) async fn admit_holder(&self) -> Result<SemaphorePermit<'_>, Unavailable> {
-        self.admit(&self.places.for_holders).await
+        self.admit(&self.shared.places.for_holders).await
     }
 
     async fn admit<'a>(&self, places: &'a Semaphore) -> Result<SemaphorePermit<'a>, Unavailable> {
@@ -178,36 +188,36 @@ impl Handle {
     }
 
     pub(crate) fn check_circuit(&self) -> Result<(), Unavailable> {
-        match self.circuit.state() {
+        match self.shared.circuit.state() {
             CircuitState::Closed => Ok(()),
             CircuitState::Open | CircuitState::HalfOpen => Err(self.unavailable(false)),
         }
     }
 
     pub(crate) fn circuit(&self) -> Circuit {
-        self.circuit.clone()
+        self.shared.circuit.clone()
     }
 
     /// False if the task has ended. Callers who wait for an answer also see it on their reply channel.
     pub(crate) fn send(&self, command: Command) -> bool {
-        self.commands.send(command).is_ok()
+        self.shared.commands.send(command).is_ok()
     }
 
     pub(crate) fn next_ticket(&self) -> Ticket {
-        Ticket(self.tickets.fetch_add(1, Ordering::Relaxed))
+        Ticket(self.shared.tickets.fetch_add(1, Ordering::Relaxed))
     }
 
     /// For calls beside the session.
     pub(crate) fn calls(&self) -> Unary {
-        Unary::to(self.nodes.clone()).timeout(self.request_timeout)
+        Unary::to(self.shared.nodes.clone()).timeout(self.shared.request_timeout)
     }
 
     pub(crate) fn request_timeout(&self) -> Duration {
-        self.request_timeout
+        self.shared.request_timeout
     }
 
     pub(crate) fn unavailable(&self, may_have_happened: bool) -> Unavailable {
-        self.trouble.lock().to_unavailable(may_have_happened)
+        self.shared.trouble.lock().to_unavailable(may_have_happened)
     }
 }
 

@@ -1,6 +1,6 @@
 //! What an answer does to the session, and to those who wait for it.
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
 use holdfast_proto::v1::{AcquireResponse, CancelResponse, Cancelled, Grant, HoldEnded};
@@ -10,7 +10,7 @@ use super::*;
 use crate::circuit::Breaker;
 use crate::endpoints::KnownNodes;
 use crate::guard::Guard;
-use crate::session::{Command, Handle, Places, Ticket, Trouble, Wanted};
+use crate::session::{Command, Handle, Places, Shared, Ticket, Trouble, Wanted};
 
 mod holds;
 
@@ -31,15 +31,15 @@ impl Bench {
         let welcome = v1::OpenSessionResponse { ttl_ms: 30_000, ..Default::default() };
         session.welcomed(clock::now(), &welcome);
         let (commands, inbox) = mpsc::unbounded_channel();
-        let handle = Handle {
+        let handle = Handle::new(Shared {
             commands,
             request_timeout: ttl,
             trouble: Trouble::default(),
-            tickets: Arc::default(),
+            tickets: AtomicU64::new(0),
             nodes: KnownNodes::new("127.0.0.1:1".parse().unwrap()),
             circuit: Breaker::new().observe(),
-            places: Arc::new(Places::new()),
-        };
+            places: Places::new(),
+        });
         Bench { session, backoff: Backoff::new(), handle, inbox }
     }
 

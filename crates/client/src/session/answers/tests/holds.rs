@@ -230,3 +230,42 @@ fn a_lock_that_is_entered_again_is_known_by_its_first_acquire_and_lost_by_all_gu
     bench.take_in_commands();
     assert_eq!(bench.releases(), []);
 }
+
+#[test]
+fn another_term_ends_what_the_efficiency_tier_held_and_asks_anew_for_what_it_waited_for() {
+    let mut bench = Bench::new();
+    let tier = v1::Tier::Efficiency.into();
+    let wanted = || Wanted::One(v1::AcquireRequest { tier, ..Default::default() });
+    let guarantee = v1::Guarantee::BestEffort.into();
+    let (fast, mut fast_answer) = bench.want(wanted());
+    bench.answer(fast, granted_as(Grant { token: 7 << 40, guarantee, ..grant() }));
+    let fast_guard = only(&mut fast_answer);
+    let (safe, mut safe_answer) = bench.acquire();
+    bench.answer(safe, granted());
+    let safe_guard = only(&mut safe_answer);
+    let (waits, mut waits_answer) = bench.want(wanted());
+    bench.queue(waits);
+    let (abandoned, _) = bench.want(wanted());
+    bench.abandon(abandoned);
+
+    // A stream that comes back in the same term changes nothing.
+    let welcome = |term| v1::OpenSessionResponse { term, ttl_ms: 30_000, ..Default::default() };
+    bench.session.welcomed(clock::now(), &welcome(0));
+    assert!(fast_guard.token().is_ok());
+    bench.session.welcomed(clock::now(), &welcome(8));
+    let lost = Lost { reason: LossReason::LeaderChanged };
+    assert_eq!((fast_guard.token(), safe_guard.token()), (Err(lost), Ok(5)));
+    assert!(bench.session.requests.get(waits).is_none(), "its place in line is gone");
+    assert!(bench.session.requests.get(abandoned).is_none());
+    let staged = bench.session.requests.take_staged(100, |_| 1);
+    let acquires: Vec<u64> = staged
+        .into_iter()
+        .filter(|id| matches!(bench.session.requests.get(*id), Some(Request::Acquire(_))))
+        .collect();
+    let [anew] = acquires[..] else { panic!("one of them is wanted: {acquires:?}") };
+    assert!(anew > abandoned);
+    bench.session.requests.mark_sent(anew, clock::now(), Instant::now());
+    bench.answer(anew, granted_as(Grant { token: 8 << 40, guarantee, ..grant() }));
+    assert_eq!(only(&mut waits_answer).token(), Ok(8 << 40));
+    assert_eq!(fast_guard.guarantee(), holdfast_proto::Guarantee::BestEffort);
+}
