@@ -59,7 +59,27 @@ impl Together {
     fn key(&self, session: SessionId, token: FenceToken) -> Option<u64> {
         match self.by {
             By::Reading(own) => (own == token).then(|| Together::short(session)),
-            By::Permits => Some(Together::short(session).rotate_left(32) ^ token.0),
+            By::Permits => Some(Together::half(session) << 32 | token.0 & u64::from(u32::MAX)),
+        }
+    }
+
+    /// In the upper half of what permits are known by.
+    fn half(session: SessionId) -> u64 {
+        let short = Together::short(session);
+        (short >> 32 ^ short) & u64::from(u32::MAX)
+    }
+
+    /// Without all holds of this session.
+    fn closed_by(mut self, session: SessionId) -> Together {
+        match self.by {
+            By::Reading(_) => self.without(Together::short(session)),
+            By::Permits => {
+                let own = Together::half(session);
+                while let Some(key) = self.who[..self.count].iter().find(|key| **key >> 32 == own) {
+                    self = self.without(*key);
+                }
+                self
+            }
         }
     }
 
@@ -128,7 +148,7 @@ pub(super) enum Action {
         session: SessionId,
         token: FenceToken,
     },
-    /// Frees whatever the session holds, but for permits: the log, without which they are not judged, tells of each.
+    /// Frees whatever the session holds.
     Close {
         session: SessionId,
     },
@@ -157,14 +177,11 @@ impl Lock {
         self.hold.is_none() && self.together.count == 0
     }
 
-    /// Without this session as the writer or as a reader.
     fn closed_by(self, session: SessionId) -> Lock {
-        match (self.hold, self.together.by) {
-            (Some(hold), _) if hold.session == session => self.freed(),
-            (None, By::Reading(_)) => {
-                Lock { together: self.together.without(Together::short(session)), ..self }
-            }
-            _ => self,
+        match self.hold {
+            Some(hold) if hold.session == session => self.freed(),
+            Some(_) => self,
+            None => Lock { together: self.together.closed_by(session), ..self },
         }
     }
 

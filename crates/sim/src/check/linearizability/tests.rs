@@ -306,6 +306,16 @@ fn permits_are_held_together_and_each_is_given_back_by_itself() {
 }
 
 #[test]
+fn closing_a_session_gives_its_permits_back_and_no_others() {
+    for (seen, violations) in [(Some((1, 1)), 0), (Some((2, 2)), 1), (None, 1)] {
+        let mut story = permits();
+        story.ask(2, 0, Input::CloseSession).from(7).until(8, Outcome::SessionClosed);
+        status(&mut story).from(9).saw(9, seen);
+        assert_eq!(found(&story), violations, "{seen:?}");
+    }
+}
+
+#[test]
 fn a_permit_that_was_given_back_and_is_seen_once_more_is_found() {
     let mut story = permits();
     status(&mut story).from(21).saw(22, Some((1, 1)));
