@@ -55,7 +55,7 @@ Examples:
   holdfast lock catalog --shared -- ./export.sh     # together with other readers
   holdfast lock gpu --permits 4 -- ./train.sh       # at most four at a time
   holdfast lock thumbnails --tier efficiency -- ./thumbnails.sh   # twice would only be a waste
-  holdfast lock thumbnails --tier efficiency --efficiency-redis redis://127.0.0.1:6379 --when-down go-without -- ./thumbnails.sh
+  holdfast lock thumbnails --tier efficiency --when-down go-without -- ./thumbnails.sh
   holdfast lock --all account/1,account/2 -- ./transfer.sh
   holdfast lock deploy --wait 0s -E 0 -- ./deploy.sh   # busy is as good as done
   holdfast lock deploy --status-fd 3 -- ./deploy.sh 3>deploy.status"

@@ -21,10 +21,10 @@ fn fast(client: &Client, name: &str) -> LockRequest {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_redis_that_loses_everything_leaves_the_correctness_tier_alone_and_calls_fall_back_to_it()
 {
-    let Some(mut redis) = RedisServer::start(Durability::None).await else { return };
+    let Some(mut server) = RedisServer::start(Durability::None).await else { return };
     let cluster = Cluster::start(1).await;
     let builder = Client::builder()
-        .efficiency(Efficiency::Redis { url: redis.url() })
+        .efficiency(Efficiency::Redis { url: server.url() })
         .when_down(WhenDown::FallBack);
     let client = builder.connect(&cluster.endpoints()).await.unwrap();
     let correct = client.lock("a").acquire().await.unwrap();
@@ -37,7 +37,11 @@ async fn a_redis_that_loses_everything_leaves_the_correctness_tier_alone_and_cal
         (Some(Guarantee::BestEffort), ServedBy::Redis)
     );
 
-    redis.crash();
+    let mut exists = redis::cmd("EXISTS");
+    exists.arg("holdfast:lock:a");
+    assert!(exists.query_async::<bool>(&mut server.connect().await).await.unwrap());
+
+    server.crash();
     let fallen_back = fast(&client, "b").wait(LONG).acquire().await.unwrap();
     assert_eq!(fallen_back.guarantee(), Some(Guarantee::Linearizable));
     assert_eq!(fallen_back.served_by(), ServedBy::LockTable);
@@ -56,7 +60,7 @@ async fn a_redis_that_loses_everything_leaves_the_correctness_tier_alone_and_cal
     let counts = client.efficiency().counts;
     assert_eq!((counts.granted, counts.down, counts.fell_back), (1, 2, 2));
 
-    redis.launch().await;
+    server.launch().await;
     timeout(LONG, circuit.closed()).await.expect("it closes");
     assert_eq!(timeout(LONG, held.lost()).await.unwrap(), LossReason::Gone);
     let again = fast(&client, "b").acquire().await.unwrap();

@@ -267,5 +267,5 @@ fn another_term_ends_what_the_efficiency_tier_held_and_asks_anew_for_what_it_wai
     bench.session.requests.mark_sent(anew, clock::now(), Instant::now());
     bench.answer(anew, granted_as(Grant { token: 8 << 40, guarantee, ..grant() }));
     assert_eq!(only(&mut waits_answer).token(), Ok(8 << 40));
-    assert_eq!(fast_guard.guarantee(), holdfast_proto::Guarantee::BestEffort);
+    assert_eq!(fast_guard.guarantee(), Some(holdfast_proto::Guarantee::BestEffort));
 }
