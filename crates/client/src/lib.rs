@@ -109,6 +109,7 @@ pub mod lease;
 mod limits;
 mod lock;
 mod lock_all;
+mod loss;
 #[cfg(feature = "planted")]
 pub mod planted;
 mod session;
