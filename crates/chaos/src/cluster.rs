@@ -5,16 +5,14 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use holdfast_cluster_kit::{Addresses, Network, Nodes, Plan, WallClocks};
 use holdfast_proto::v1::GroupStatus;
 use holdfast_sim::history::RealTime;
 
 use crate::clients::Calls;
 use crate::fault::{Fault, Target};
 use crate::health::Health;
-use crate::network::Network;
-use crate::nodes::{Addresses, Nodes};
 use crate::recorder::Recorder;
-use crate::wall_clock::WallClocks;
 
 const READY_PATIENCE: Duration = Duration::from_secs(20);
 
@@ -54,7 +52,13 @@ impl Cluster {
         let addresses = Addresses::choose(node_count)?;
         let network = Network::between(&addresses.peer, &addresses.client).await?;
         let clocks = WallClocks::detect(dir);
-        let nodes = Nodes::prepare(binary, dir, clocks.clone(), &addresses, &network)?;
+        let plan = Plan {
+            cluster: "chaos",
+            addresses: &addresses,
+            network: Some(&network),
+            settings: "snapshot_every_entries = 100",
+        };
+        let nodes = Nodes::prepare(binary, dir, clocks.clone(), &plan)?;
         let mut direct = BTreeMap::new();
         for (node, address) in &addresses.client {
             let only = BTreeMap::from([(*node, address.clone())]);

@@ -20,7 +20,16 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "holdfast-sim",
         &["holdfast-client", "holdfast-core", "holdfast-proto", "holdfast-replica", "holdfast-wal"],
     ),
-    ("holdfast-chaos", &["holdfast-client", "holdfast-core", "holdfast-proto", "holdfast-sim"]),
+    (
+        "holdfast-chaos",
+        &[
+            "holdfast-client",
+            "holdfast-cluster-kit",
+            "holdfast-core",
+            "holdfast-proto",
+            "holdfast-sim",
+        ],
+    ),
 ];
 
 pub(crate) fn check() -> Result<(), Failure> {

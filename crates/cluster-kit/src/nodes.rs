@@ -23,7 +23,7 @@ const STOP_PATIENCE: Duration = Duration::from_secs(15);
 const SNAPSHOT_INSTALLED: &str = "the leader's snapshot is installed";
 
 #[derive(Debug)]
-pub(crate) struct Nodes {
+pub struct Nodes {
     binary: PathBuf,
     dir: PathBuf,
     clocks: WallClocks,
@@ -32,15 +32,15 @@ pub(crate) struct Nodes {
 
 /// Where each node listens, by id.
 #[derive(Debug)]
-pub(crate) struct Addresses {
-    pub(crate) client: BTreeMap<u64, String>,
-    pub(crate) peer: BTreeMap<u64, String>,
+pub struct Addresses {
+    pub client: BTreeMap<u64, String>,
+    pub peer: BTreeMap<u64, String>,
 }
 
 impl Addresses {
     /// Ports that nobody listened on a moment ago. All are held until the last is found, so they
     /// differ.
-    pub(crate) fn choose(nodes: u64) -> io::Result<Addresses> {
+    pub fn choose(nodes: u64) -> io::Result<Addresses> {
         let mut held = Vec::new();
         let mut choose = || {
             let listener = TcpListener::bind("127.0.0.1:0")?;
@@ -57,33 +57,51 @@ impl Addresses {
     }
 }
 
+/// What is written into the configuration of the nodes.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan<'a> {
+    pub cluster: &'a str,
+    pub addresses: &'a Addresses,
+    /// Without it the nodes reach each other directly.
+    pub network: Option<&'a Network>,
+    /// More lines of the configuration.
+    pub settings: &'a str,
+}
+
+impl Plan<'_> {
+    /// The node's own true addresses, and for the others those of the wires that lead to them.
+    fn config_of(&self, node: u64, data_dir: &Path) -> String {
+        let Plan { cluster, addresses, network, settings } = self;
+        let through_wires = network.map(Network::client_addresses);
+        let mut text = format!(
+            "cluster = \"{cluster}\"\nnode = {node}\ndata_dir = {data_dir:?}\n{settings}\n"
+        );
+        for (other, client) in &addresses.client {
+            let mut peer = addresses.peer.get(other).map_or("", String::as_str);
+            let mut client = client.as_str();
+            if let (Some(network), Some(wires)) = (network, &through_wires)
+                && *other != node
+            {
+                client = wires.get(other).map_or("", String::as_str);
+                peer = network.peer_address(node, *other).unwrap_or_default();
+            }
+            text += &format!("[[nodes]]\nid = {other}\nclient = \"{client}\"\npeer = \"{peer}\"\n");
+        }
+        text
+    }
+}
+
 impl Nodes {
-    /// Writes the configuration of each node: its own true addresses, and for the others those of
-    /// the wires that lead to them.
-    pub(crate) fn prepare(
+    /// Writes the configuration of each node to `dir`, where they also keep their data.
+    pub fn prepare(
         binary: &Path,
         dir: &Path,
         clocks: WallClocks,
-        addresses: &Addresses,
-        network: &Network,
+        plan: &Plan<'_>,
     ) -> io::Result<Nodes> {
-        let through_wires = network.client_addresses();
-        for node in addresses.client.keys() {
-            let mut text = format!(
-                "cluster = \"chaos\"\nnode = {node}\ndata_dir = {:?}\nsnapshot_every_entries = 100\n",
-                dir.join(format!("data-{node}"))
-            );
-            for other in addresses.client.keys() {
-                let (client, peer) = if other == node {
-                    (addresses.client.get(other), addresses.peer.get(other).map(String::as_str))
-                } else {
-                    (through_wires.get(other), network.peer_address(*node, *other))
-                };
-                let (client, peer) = (client.map_or("", String::as_str), peer.unwrap_or_default());
-                text +=
-                    &format!("[[nodes]]\nid = {other}\nclient = \"{client}\"\npeer = \"{peer}\"\n");
-            }
-            std::fs::write(config_path(dir, *node), text)?;
+        for node in plan.addresses.client.keys() {
+            let data_dir = dir.join(format!("data-{node}"));
+            std::fs::write(config_path(dir, *node), plan.config_of(*node, &data_dir))?;
             clocks.set(*node, 0)?;
         }
         let (binary, dir) = (binary.to_owned(), dir.to_owned());
@@ -91,7 +109,7 @@ impl Nodes {
     }
 
     /// Starts a node on the data that it has; does nothing if it runs.
-    pub(crate) fn start(&mut self, node: u64) -> io::Result<()> {
+    pub fn start(&mut self, node: u64) -> io::Result<()> {
         if self.processes.contains_key(&node) {
             return Ok(());
         }
@@ -110,7 +128,7 @@ impl Nodes {
     }
 
     /// How often a node took in the leader's snapshot, as the nodes' own logs tell.
-    pub(crate) fn snapshot_installs(&self) -> io::Result<u64> {
+    pub fn snapshot_installs(&self) -> io::Result<u64> {
         let mut count = 0;
         for node in self.processes.keys() {
             let log = std::fs::read_to_string(log_path(&self.dir, *node))?;
@@ -120,7 +138,7 @@ impl Nodes {
     }
 
     /// `kill -9` of all these in one moment; those that do not run are left out.
-    pub(crate) fn kill(&mut self, nodes: &[u64]) -> io::Result<()> {
+    pub fn kill(&mut self, nodes: &[u64]) -> io::Result<()> {
         let mut killed = Vec::new();
         for node in nodes {
             if let Some(mut process) = self.processes.remove(node) {
@@ -135,7 +153,7 @@ impl Nodes {
     }
 
     /// SIGTERM, and waits for the end. False: it did not end well, or not in time, and was killed.
-    pub(crate) async fn terminate(&mut self, node: u64) -> io::Result<bool> {
+    pub async fn terminate(&mut self, node: u64) -> io::Result<bool> {
         let Some(mut process) = self.processes.remove(&node) else { return Ok(true) };
         kill_process(Pid::from_child(&process), Signal::TERM)?;
         let give_up = Instant::now() + STOP_PATIENCE;
@@ -152,17 +170,17 @@ impl Nodes {
         }
     }
 
-    pub(crate) fn freeze(&self, node: u64) -> io::Result<()> {
+    pub fn freeze(&self, node: u64) -> io::Result<()> {
         self.signal(node, Signal::STOP)
     }
 
-    pub(crate) fn thaw(&self, node: u64) -> io::Result<()> {
+    pub fn thaw(&self, node: u64) -> io::Result<()> {
         self.signal(node, Signal::CONT)
     }
 
     /// Nodes whose process has ended though nobody asked it to, with how it ended. They are no longer
     /// counted as running.
-    pub(crate) fn take_dead(&mut self) -> Vec<(u64, String)> {
+    pub fn take_dead(&mut self) -> Vec<(u64, String)> {
         let mut dead = Vec::new();
         for (node, process) in &mut self.processes {
             if let Ok(Some(status)) = process.try_wait() {

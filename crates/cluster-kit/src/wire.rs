@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 const BUFFER_BYTES: usize = 64 * 1024;
 
 #[derive(Debug)]
-pub(crate) struct Wire {
+pub struct Wire {
     address: String,
     condition: watch::Sender<Condition>,
     accepting: JoinHandle<()>,
@@ -32,7 +32,7 @@ struct Condition {
 
 impl Wire {
     /// Whoever connects to [`Wire::address`] reaches `target`.
-    pub(crate) async fn to(target: &str) -> io::Result<Wire> {
+    pub async fn to(target: &str) -> io::Result<Wire> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?.to_string();
         let condition = watch::Sender::new(Condition::default());
@@ -40,21 +40,21 @@ impl Wire {
         Ok(Wire { address, condition, accepting })
     }
 
-    pub(crate) fn address(&self) -> &str {
+    pub fn address(&self) -> &str {
         &self.address
     }
 
     /// Nothing passes any more, and nobody is told: connections stay, also new ones can be made.
-    pub(crate) fn cut(&self) {
+    pub fn cut(&self) {
         self.condition.send_modify(|condition| condition.is_cut = true);
     }
 
-    pub(crate) fn delay(&self, delay: Duration) {
+    pub fn delay(&self, delay: Duration) {
         self.condition.send_modify(|condition| condition.delay = delay);
     }
 
     /// No longer cut or slow.
-    pub(crate) fn heal(&self) {
+    pub fn heal(&self) {
         self.condition.send_modify(|condition| {
             condition.is_cut = false;
             condition.delay = Duration::ZERO;
@@ -62,7 +62,7 @@ impl Wire {
     }
 
     /// Ends every connection that there is.
-    pub(crate) fn break_connections(&self) {
+    pub fn break_connections(&self) {
         self.condition.send_modify(|condition| condition.breaks += 1);
     }
 }
