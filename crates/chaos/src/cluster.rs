@@ -160,6 +160,24 @@ impl Cluster {
         Ok(self.nodes.snapshot_installs()?)
     }
 
+    /// Whether a leader that hears of its followers does so over our wires: if not, no cut was one.
+    pub(crate) async fn wires_are_in_use(&self) -> bool {
+        let Some(leader) = self.leader().await else { return false };
+        let carried = || -> Vec<u64> {
+            let others = self.ids().into_iter().filter(|node| *node != leader);
+            others.map(|other| self.network.carried_bytes(leader, other)).collect()
+        };
+        let before = carried();
+        let give_up = Instant::now() + READY_PATIENCE;
+        while before.iter().zip(carried()).any(|(before, now)| now <= *before) {
+            if Instant::now() > give_up {
+                return false;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        true
+    }
+
     /// SIGTERM to all.
     pub(crate) async fn stop(&mut self) -> Result<(), ClusterError> {
         for node in self.ids() {

@@ -37,6 +37,11 @@ impl Network {
         self.peers.get(&(from, to)).map(Wire::address)
     }
 
+    /// How much passed between two peers over the wire from `from` to `to`.
+    pub fn carried_bytes(&self, from: u64, to: u64) -> u64 {
+        self.peers.get(&(from, to)).map_or(0, Wire::carried_bytes)
+    }
+
     /// Where clients find each node.
     pub fn client_addresses(&self) -> BTreeMap<u64, String> {
         self.clients.iter().map(|(node, wire)| (*node, wire.address().to_owned())).collect()

@@ -4,6 +4,7 @@
 //! this program is itself killed with SIGKILL, its nodes go on.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::net::TcpListener;
@@ -24,6 +25,8 @@ const SNAPSHOT_INSTALLED: &str = "the leader's snapshot is installed";
 
 #[derive(Debug)]
 pub struct Nodes {
+    /// A program, with its arguments, that becomes the one that follows; empty for none.
+    launcher: Vec<OsString>,
     binary: PathBuf,
     dir: PathBuf,
     clocks: WallClocks,
@@ -74,7 +77,10 @@ impl Plan<'_> {
         let Plan { cluster, addresses, network, settings } = self;
         let through_wires = network.map(Network::client_addresses);
         let mut text = format!(
-            "cluster = \"{cluster}\"\nnode = {node}\ndata_dir = {data_dir:?}\n{settings}\n"
+            "cluster = \"{cluster}\"\nnode = {node}\ndata_dir = {data_dir:?}\n\
+             announce_addresses = {}\n{settings}\n",
+            // Whoever is told where a node really is goes there, past the wires.
+            network.is_none()
         );
         for (other, client) in &addresses.client {
             let mut peer = addresses.peer.get(other).map_or("", String::as_str);
@@ -105,7 +111,13 @@ impl Nodes {
             clocks.set(*node, 0)?;
         }
         let (binary, dir) = (binary.to_owned(), dir.to_owned());
-        Ok(Nodes { binary, dir, clocks, processes: BTreeMap::new() })
+        Ok(Nodes { launcher: Vec::new(), binary, dir, clocks, processes: BTreeMap::new() })
+    }
+
+    /// Nodes are started by this program, which gets the node's own command line as its last arguments.
+    pub fn launched_by(mut self, launcher: impl IntoIterator<Item = OsString>) -> Nodes {
+        self.launcher = launcher.into_iter().collect();
+        self
     }
 
     /// Starts a node on the data that it has; does nothing if it runs.
@@ -114,7 +126,14 @@ impl Nodes {
             return Ok(());
         }
         let log = File::options().create(true).append(true).open(log_path(&self.dir, node))?;
-        let mut command = Command::new(&self.binary);
+        let mut command = match self.launcher.split_first() {
+            None => Command::new(&self.binary),
+            Some((program, arguments)) => {
+                let mut command = Command::new(program);
+                command.args(arguments).arg(&self.binary);
+                command
+            }
+        };
         command
             .args(["server", "--config"])
             .arg(config_path(&self.dir, node))
