@@ -46,7 +46,7 @@ impl Bank {
     fn checked<T>(&self, fence: &str, access: impl FnOnce() -> T) -> Result<T, CheckError> {
         match &self.marks {
             Some(marks) => {
-                let claim = admit(fence, &*self.account, Accepts::Linearizable)?;
+                let claim = admit(fence, &self.account, Accepts::Linearizable)?;
                 marks.write(&claim, access)
             }
             None => Ok(access()),
