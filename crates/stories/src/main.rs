@@ -8,6 +8,7 @@
 
 mod account;
 mod patience;
+mod plain_session;
 mod stage;
 mod stories;
 mod story;
@@ -77,8 +78,8 @@ async fn main() -> ExitCode {
         }
         return ExitCode::SUCCESS;
     }
-    let known = |name: &&String| !ALL.iter().any(|story| story.name == **name);
-    if let Some(unknown) = arguments.only.iter().find(known) {
+    let is_unknown = |name: &&String| !ALL.iter().any(|story| story.name == **name);
+    if let Some(unknown) = arguments.only.iter().find(is_unknown) {
         eprintln!("stories: there is no story `{unknown}`; --list names them");
         return ExitCode::from(64);
     }

@@ -5,7 +5,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use holdfast_client::unary::Unary;
-use holdfast_client::{AcquireError, Client, Guard, Owner, SessionId};
+use holdfast_client::{AcquireError, Client, Guard};
 use holdfast_cluster_kit::{Addresses, Network, Nodes, Plan, WallClocks};
 use holdfast_proto::v1::{GroupStatus, StatusResponse};
 use tempfile::TempDir;
@@ -13,6 +13,7 @@ use tokio::process::Command;
 use tokio::task::JoinHandle;
 
 use crate::patience::until;
+use crate::plain_session::PlainSession;
 use crate::story::Trouble;
 
 /// Longer than any wait in a story.
@@ -198,53 +199,10 @@ impl Stage {
 
     /// A session that will not be heard of again, and holds the lock.
     pub(crate) async fn leave_behind(&self, name: &str, ttl: Duration) -> Result<(), Trouble> {
-        let session = plain_session(&self.calls()?, ttl).await?;
+        let session = PlainSession::open(&self.calls()?, ttl).await?;
         session.try_acquire(name).await?;
         Ok(())
     }
 }
 
 pub(crate) type Waiting = JoinHandle<Result<Guard, AcquireError>>;
-
-/// A session without the library: no heartbeats, no guard, every call by hand.
-#[derive(Debug)]
-pub(crate) struct PlainSession {
-    calls: Unary,
-    id: SessionId,
-    next_request: std::sync::atomic::AtomicU64,
-}
-
-pub(crate) async fn plain_session(calls: &Unary, ttl: Duration) -> Result<PlainSession, Trouble> {
-    let id = SessionId::random().map_err(|error| Trouble::Broke(error.to_string()))?;
-    calls.open_session(id, ttl, None, Owner::default()).await?;
-    Ok(PlainSession { calls: calls.clone(), id, next_request: 1.into() })
-}
-
-impl PlainSession {
-    pub(crate) async fn try_acquire(&self, name: &str) -> Result<u64, Trouble> {
-        use holdfast_client::unary::Acquired;
-        use holdfast_proto::v1::AcquireRequest;
-        let request = AcquireRequest {
-            request_id: self.request_id(),
-            name: name.to_owned(),
-            ..AcquireRequest::default()
-        };
-        match self.calls.acquire(self.id, request).await? {
-            Acquired::Granted(grant) => Ok(grant.token),
-            other => Err(Trouble::NotAsTold(format!("{name} was not granted: {other:?}"))),
-        }
-    }
-
-    pub(crate) async fn release(
-        &self,
-        name: &str,
-        token: u64,
-    ) -> Result<holdfast_client::ReleaseOutcome, Trouble> {
-        let id = holdfast_client::unary::CallId { request_id: self.request_id(), acked_through: 0 };
-        Ok(self.calls.release(self.id, id, name, token).await?)
-    }
-
-    fn request_id(&self) -> u64 {
-        self.next_request.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
-    }
-}

@@ -24,7 +24,8 @@ pub(super) struct RoundTrips {
 impl RoundTrips {
     pub(super) fn of(request: &'static str, mut took: Vec<Duration>) -> RoundTrips {
         took.sort_unstable();
-        let ms = |place: usize| took.get(place).map_or(0.0, |took| took.as_secs_f64() * 1_000.0);
+        let us = |place: usize| took.get(place).map_or(0, |took: &Duration| took.as_micros());
+        let ms = |place: usize| us(place) as f64 / 1_000.0;
         RoundTrips {
             request,
             samples: took.len(),

@@ -51,8 +51,8 @@ async fn play(stage: &mut Stage, tale: &mut Tale) -> Result<(), Trouble> {
     must((late, highest) == (token, b.token()?), "other tokens than were granted")?;
     b.release().await?;
 
-    let advice = stage.holdfast(&["advise-ttl", "--operation", "1500ms", "--output", "json"]);
-    let advice = { advice }.output().await?;
+    let mut ask = stage.holdfast(&["advise-ttl", "--operation", "1500ms", "--output", "json"]);
+    let advice = ask.output().await?;
     must(advice.status.success(), String::from_utf8_lossy(&advice.stderr))?;
     let advice: serde_json::Value = serde_json::from_slice(&advice.stdout)?;
     let ttl_ms = advice["ttl_ms"].as_u64().unwrap_or_default();

@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use crate::patience::until;
-use crate::stage::{Stage, plain_session};
+use crate::plain_session::PlainSession;
+use crate::stage::Stage;
 use crate::story::{Story, Trouble, must};
 use crate::tale::{Tale, span};
 
@@ -46,7 +47,7 @@ async fn play(stage: &mut Stage, tale: &mut Tale) -> Result<(), Trouble> {
     // Each of the two is asked by itself.
     let refused = async {
         for node in few {
-            let answer = plain_session(&stage.calls_to(&[node])?, TTL).await;
+            let answer = PlainSession::open(&stage.calls_to(&[node])?, TTL).await;
             must(answer.is_err(), format!("node {node} served without a majority"))?;
         }
         Ok::<_, Trouble>(Instant::now())

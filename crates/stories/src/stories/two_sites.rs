@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use crate::patience::until;
-use crate::stage::{Stage, plain_session};
+use crate::plain_session::PlainSession;
+use crate::stage::Stage;
 use crate::story::{Story, Trouble, must};
 use crate::tale::{Tale, span};
 
@@ -26,7 +27,7 @@ async fn play(stage: &mut Stage, tale: &mut Tale) -> Result<(), Trouble> {
         (stage.view_of(3).await?.leader == 3).then_some(())
     })
     .await?;
-    let before = plain_session(&calls, TTL).await?.try_acquire("before").await?;
+    let before = PlainSession::open(&calls, TTL).await?.try_acquire("before").await?;
     tale.say(format!("east has nodes 1 and 2, west has node 3, which leads; a token is {before}"));
 
     stage.split_off(&WEST);
@@ -34,7 +35,7 @@ async fn play(stage: &mut Stage, tale: &mut Tale) -> Result<(), Trouble> {
     tale.say("the line between the sites is cut");
     let east = async {
         stage.leader_among(&EAST).await?;
-        let session = plain_session(&stage.calls_to(&EAST)?, TTL).await?;
+        let session = PlainSession::open(&stage.calls_to(&EAST)?, TTL).await?;
         let token = session.try_acquire("job").await?;
         Ok::<_, Trouble>((Instant::now(), token))
     };
@@ -57,7 +58,7 @@ async fn play(stage: &mut Stage, tale: &mut Tale) -> Result<(), Trouble> {
     stage.start(&EAST)?;
     stage.leader().await?;
     let held = stage.is_held("job").await?;
-    let after = plain_session(&stage.calls()?, TTL).await?.try_acquire("after").await?;
+    let after = PlainSession::open(&stage.calls()?, TTL).await?.try_acquire("after").await?;
     tale.say(format!("east is rebuilt and the line is mended: job is held under {held}, the next token is {after}"));
     must(held == token, "what east had granted is not what is held")?;
     must(after > token, "the token did not rise")
@@ -66,7 +67,7 @@ async fn play(stage: &mut Stage, tale: &mut Tale) -> Result<(), Trouble> {
 /// West is asked, and says why not.
 async fn refuses(stage: &Stage, name: &str) -> Result<(Instant, String), Trouble> {
     let calls = stage.calls_to(&WEST)?;
-    let answer = async { plain_session(&calls, TTL).await?.try_acquire(name).await }.await;
+    let answer = async { PlainSession::open(&calls, TTL).await?.try_acquire(name).await }.await;
     match answer {
         Ok(token) => Err(Trouble::NotAsTold(format!("west granted {name} under token {token}"))),
         Err(Trouble::Broke(words)) => {

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use holdfast_client::ReleaseOutcome;
 
-use crate::stage::{Stage, plain_session};
+use crate::plain_session::PlainSession;
+use crate::stage::Stage;
 use crate::story::{Story, Trouble, must};
 use crate::tale::Tale;
 
@@ -19,7 +20,7 @@ const TTL: Duration = Duration::from_secs(20);
 
 async fn play(stage: &mut Stage, tale: &mut Tale) -> Result<(), Trouble> {
     let calls = stage.calls()?;
-    let (a, b) = (plain_session(&calls, TTL).await?, plain_session(&calls, TTL).await?);
+    let (a, b) = (PlainSession::open(&calls, TTL).await?, PlainSession::open(&calls, TTL).await?);
     let first = a.try_acquire("deploy").await?;
     tale.say(format!("A holds deploy under token {first}"));
     let answer = b.release("deploy", first).await?;
