@@ -6,8 +6,10 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, TcpListener};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -19,6 +21,10 @@ use crate::wall_clock::WallClocks;
 
 /// Longer than a node takes to hand over and stop, also on a slow machine.
 const STOP_PATIENCE: Duration = Duration::from_secs(15);
+
+/// Below those that systems give to outgoing connections. A node that was down must find its port free; and
+/// whoever dials it meanwhile, again and again, would one day be given that very port, and be connected to itself.
+const PORTS: Range<u16> = 15_000..32_000;
 
 /// What a node says when it has done so.
 const SNAPSHOT_INSTALLED: &str = "the leader's snapshot is installed";
@@ -44,9 +50,14 @@ impl Addresses {
     /// Ports that nobody listened on a moment ago. All are held until the last is found, so they
     /// differ.
     pub fn choose(nodes: u64) -> io::Result<Addresses> {
+        let count = PORTS.end - PORTS.start;
+        let first = RandomState::new().build_hasher().finish() % u64::from(count);
+        let mut ports = (0..count).map(|i| PORTS.start + (first as u16 + i) % count);
         let mut held = Vec::new();
         let mut choose = || {
-            let listener = TcpListener::bind("127.0.0.1:0")?;
+            let listener = ports
+                .find_map(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).ok())
+                .ok_or(io::ErrorKind::AddrInUse)?;
             let address = listener.local_addr()?.to_string();
             held.push(listener);
             Ok::<_, io::Error>(address)
@@ -236,4 +247,19 @@ fn log_path(dir: &Path, node: u64) -> PathBuf {
 
 fn config_path(dir: &Path, node: u64) -> PathBuf {
     dir.join(format!("node-{node}.toml"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ports_of_nodes_differ_and_are_none_of_outgoing_connections() {
+        let addresses = Addresses::choose(5).unwrap();
+        let all = addresses.client.values().chain(addresses.peer.values());
+        let ports = all.map(|address| address.rsplit_once(':').unwrap().1.parse().unwrap());
+        let ports: std::collections::BTreeSet<u16> = ports.collect();
+        assert_eq!(ports.len(), 10);
+        assert!(ports.iter().all(|port| PORTS.contains(port)), "{ports:?}");
+    }
 }
