@@ -9,6 +9,9 @@ Verbs:
   lint [--advisories]       Check formatting, clippy, documentation, the shape of the workspace
                             and its third-party dependencies. With --advisories, also check
                             those against the advisory database, which is fetched over the network.
+  stories [--only NAME] [--list] [--release]
+                            Play what goes wrong with locks on real clusters, and check how each
+                            story ends. docs/stories has a page for each.
   test [-- <arguments>...]  Set up what the tests need and run those of the whole workspace. On
                             Debian, as root, that installs postgresql and redis-server by apt-get.
                             The arguments are passed on to `cargo test`.
@@ -17,6 +20,7 @@ Verbs:
 Examples:
   cargo xtask chaos --minutes 3 --seed 7
   cargo xtask lint
+  cargo xtask stories --only pause
   cargo xtask test
   cargo xtask test -- a_late_release           only the tests with this in their name
   cargo xtask test -- -- --nocapture           after a second `--`: for the test harness

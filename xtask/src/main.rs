@@ -10,11 +10,13 @@ use std::env;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+mod built;
 mod chaos;
 mod failure;
 mod help;
 mod lint;
 mod process;
+mod stories;
 mod test;
 
 use crate::failure::Failure;
@@ -40,6 +42,7 @@ fn run(arguments: &[OsString]) -> Result<(), Failure> {
     };
     match verb.to_str() {
         Some("chaos") => chaos::run(rest),
+        Some("stories") => stories::run(rest),
         Some("lint") => lint::run(lint::Options::parse(rest)?),
         Some("test") => test::run(test::Options::parse(rest)?),
         Some("help" | "--help" | "-h") => {

@@ -5,16 +5,14 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use holdfast_cluster_kit::{Addresses, Network, Nodes, Plan, WallClocks};
 use holdfast_proto::v1::GroupStatus;
 use holdfast_sim::history::RealTime;
 
 use crate::clients::Calls;
 use crate::fault::{Fault, Target};
 use crate::health::Health;
-use crate::network::Network;
-use crate::nodes::{Addresses, Nodes};
 use crate::recorder::Recorder;
-use crate::wall_clock::WallClocks;
 
 const READY_PATIENCE: Duration = Duration::from_secs(20);
 
@@ -54,7 +52,13 @@ impl Cluster {
         let addresses = Addresses::choose(node_count)?;
         let network = Network::between(&addresses.peer, &addresses.client).await?;
         let clocks = WallClocks::detect(dir);
-        let nodes = Nodes::prepare(binary, dir, clocks.clone(), &addresses, &network)?;
+        let plan = Plan {
+            cluster: "chaos",
+            addresses: &addresses,
+            network: Some(&network),
+            settings: "snapshot_every_entries = 100",
+        };
+        let nodes = Nodes::prepare(binary, dir, clocks.clone(), &plan)?;
         let mut direct = BTreeMap::new();
         for (node, address) in &addresses.client {
             let only = BTreeMap::from([(*node, address.clone())]);
@@ -154,6 +158,24 @@ impl Cluster {
     /// How often a node took in the leader's snapshot. Ask before the nodes are stopped.
     pub(crate) fn snapshot_installs(&self) -> Result<u64, ClusterError> {
         Ok(self.nodes.snapshot_installs()?)
+    }
+
+    /// Whether a leader that hears of its followers does so over our wires: if not, no cut was one.
+    pub(crate) async fn wires_are_in_use(&self) -> bool {
+        let Some(leader) = self.leader().await else { return false };
+        let carried = || -> Vec<u64> {
+            let others = self.ids().into_iter().filter(|node| *node != leader);
+            others.map(|other| self.network.carried_bytes(leader, other)).collect()
+        };
+        let before = carried();
+        let give_up = Instant::now() + READY_PATIENCE;
+        while before.iter().zip(carried()).any(|(before, now)| now <= *before) {
+            if Instant::now() > give_up {
+                return false;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        true
     }
 
     /// SIGTERM to all.

@@ -14,16 +14,12 @@ mod cluster;
 mod fault;
 mod health;
 mod late_expiry;
-mod network;
-mod nodes;
 mod random;
 mod recorder;
 mod report;
 mod run;
 mod schedule;
 mod verdict;
-mod wall_clock;
-mod wire;
 
 use std::io;
 use std::path::PathBuf;

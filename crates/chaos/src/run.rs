@@ -54,6 +54,10 @@ pub(crate) async fn run(plan: &Plan, binary: &Path, dir: &Path) -> Result<Report
     let mut calls = Calls::to(&cluster.client_addresses(), 0, &recorder)?;
     violations.extend(verdict::kept_locks(&mut calls, &kept).await);
     cluster.heal()?;
+    if !cluster.wires_are_in_use().await {
+        let what = "the nodes talk to each other past the wires, so no fault of them was one";
+        violations.push(Violation { checker: "wires", what: what.to_owned() });
+    }
     let snapshot_installs = cluster.snapshot_installs()?;
     cluster.stop().await?;
     let surprises = cluster.surprises.drain(..);

@@ -5,8 +5,8 @@ use clap::{Args, ColorChoice, CommandFactory, Parser, Subcommand, ValueEnum};
 use crate::cluster::ClusterVerb;
 use crate::snapshot::SnapshotVerb;
 use crate::{
-    acquire, check_token, dev, elect, exec_child, kill_group, lock, ls, observe, recover, release,
-    renew, server, status, watch,
+    acquire, advise_ttl, check_token, demo, dev, elect, exec_child, kill_group, lock, ls, observe,
+    recover, release, renew, server, status, watch,
 };
 use crate::{
     break_lock, completions, freeze, kill_session, man, set_permits, thaw, top, transfer, why,
@@ -29,7 +29,8 @@ Examples:
 const GLOBAL_OPTIONS: &str = "Global options";
 
 /// Options of all verbs that mean nothing to these: they are taken, and not shown.
-const HIDDEN: [(&str, &[&str]); 6] = [
+const HIDDEN: [(&str, &[&str]); 7] = [
+    ("demo", &["endpoints"]),
     ("dev", &["endpoints", "output"]),
     ("server", &["endpoints", "output"]),
     ("lock", &["output"]),
@@ -113,6 +114,7 @@ pub(crate) enum Format {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
     Dev(dev::DevArgs),
+    Demo(demo::DemoArgs),
     Server(server::ServerArgs),
     Lock(lock::LockArgs),
     Elect(elect::ElectArgs),
@@ -121,6 +123,7 @@ pub(crate) enum Verb {
     Release(release::ReleaseArgs),
     Renew(renew::RenewArgs),
     CheckToken(check_token::CheckTokenArgs),
+    AdviseTtl(advise_ttl::AdviseTtlArgs),
     Status(status::StatusArgs),
     Why(why::WhyArgs),
     Ls(ls::LsArgs),

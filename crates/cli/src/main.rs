@@ -4,12 +4,14 @@
 //! One file per verb.
 
 mod acquire;
+mod advise_ttl;
 mod break_lock;
 mod check_token;
 mod cli;
 mod cluster;
 mod companion;
 mod completions;
+mod demo;
 mod dev;
 mod duration;
 mod efficiency;
@@ -90,12 +92,14 @@ fn run(cli: Cli) -> Result<ExitCode, Problem> {
         Verb::Completions(args) => completions::run(&args),
         Verb::Man(args) => man::run(&args),
         Verb::Dev(args) => on_all_cores("warn", dev::run(args)),
+        Verb::Demo(args) => on_one_thread(demo::run(args, &global)),
         Verb::Server(args) => on_all_cores("info", server::run(args)),
         Verb::Lock(args) => on_one_thread(lock::run(args, &global)),
         Verb::Elect(args) => on_one_thread(elect::run(args, &global)),
         Verb::Observe(args) => on_one_thread(observe::run(args, &global)),
         Verb::Acquire(args) => on_one_thread(acquire::run(args, &global)),
         Verb::Release(args) => on_one_thread(release::run(args, &global)),
+        Verb::AdviseTtl(args) => on_one_thread(advise_ttl::run(args, &global)),
         Verb::Renew(args) => on_one_thread(renew::run(args, &global)),
         Verb::CheckToken(args) => on_one_thread(check_token::run(args, &global)),
         Verb::Status(args) => on_one_thread(status::run(args, &global)),

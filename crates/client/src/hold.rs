@@ -86,7 +86,12 @@ impl Hold {
     /// The cluster said that the hold is no more.
     pub(crate) fn end(&self, reason: LossReason) {
         self.has_ended.store(true, Ordering::Release);
-        self.loss.tell(reason);
+        let has_own_ttl = self.leases().has_own_end(self.lease);
+        self.loss.tell(match reason {
+            // The cluster has one word for both.
+            LossReason::HoldTtl if !has_own_ttl => LossReason::SessionExpired,
+            reason => reason,
+        });
     }
 
     /// The hold has another mode, and perhaps another token.

@@ -190,6 +190,11 @@ impl Leases {
         Some(own_end.into_iter().fold(self.session_valid_until(), LocalTime::min))
     }
 
+    /// Whether anything but its session bounds the hold.
+    pub fn has_own_end(&self, hold: HoldId) -> bool {
+        self.holds.get(&hold).is_some_and(|lease| self.own_end(lease).is_some())
+    }
+
     /// Whether the hold has a deadline of its own that comes before the end of its session.
     pub fn ends_before_session(&self, hold: HoldId) -> bool {
         let own_end = self.holds.get(&hold).and_then(|lease| self.own_end(lease));

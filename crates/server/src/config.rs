@@ -35,6 +35,10 @@ pub struct NodeConfig {
     /// once it has.
     #[serde(default)]
     pub join: bool,
+    /// Whether the cluster learns where this node and those in its file are reached. Without it each node reaches
+    /// the others by the addresses in its own file, for networks in which these differ.
+    #[serde(default = "defaults::announce_addresses")]
+    pub announce_addresses: bool,
     #[serde(default = "defaults::tick_ms")]
     pub tick_ms: u64,
     #[serde(default = "defaults::election_ticks")]
@@ -125,6 +129,7 @@ impl NodeConfig {
                 data_dir: data_dir.join(format!("node-{}", member.id)),
                 insecure: false,
                 join: false,
+                announce_addresses: defaults::announce_addresses(),
                 tick_ms: defaults::tick_ms(),
                 election_ticks: defaults::election_ticks(),
                 heartbeat_ticks: defaults::heartbeat_ticks(),
@@ -161,6 +166,10 @@ impl NodeConfig {
 }
 
 mod defaults {
+    pub(super) fn announce_addresses() -> bool {
+        true
+    }
+
     pub(super) fn tick_ms() -> u64 {
         50
     }

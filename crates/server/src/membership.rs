@@ -20,6 +20,8 @@ pub(crate) struct Membership {
     listening: Member,
     /// From the configuration, without addresses that nobody can dial.
     configured: BTreeMap<NodeId, Member>,
+    /// Whether others are told of those.
+    announces: bool,
     current: watch::Sender<Arc<Replicated>>,
 }
 
@@ -38,7 +40,9 @@ impl Membership {
             if node.id == me.0 {
                 listening = member(Address::to_string);
             }
-            configured.insert(NodeId(node.id), member(dialled));
+            let is_for_others = node.id != me.0 || config.announce_addresses;
+            let member = if is_for_others { member(dialled) } else { Member::default() };
+            configured.insert(NodeId(node.id), member);
         }
         let mut first = Replicated::default();
         first.configuration.voters = founders.iter().copied().collect();
@@ -46,7 +50,8 @@ impl Membership {
         first.highest = founders.iter().copied().max().unwrap_or_default();
         let cluster = config.cluster.clone();
         let current = watch::Sender::new(Arc::default());
-        let membership = Membership { cluster, me, listening, configured, current };
+        let announces = config.announce_addresses;
+        let membership = Membership { cluster, me, listening, configured, announces, current };
         membership.publish(first);
         membership
     }
@@ -96,8 +101,10 @@ impl Membership {
         }
     }
 
-    pub(crate) fn configured(&self) -> impl Iterator<Item = (NodeId, &Member)> {
-        self.configured.iter().map(|(node, member)| (*node, member))
+    /// What the cluster may learn from the configuration.
+    pub(crate) fn announced(&self) -> impl Iterator<Item = (NodeId, &Member)> {
+        let configured = self.configured.iter().filter(|_| self.announces);
+        configured.map(|(node, member)| (*node, member))
     }
 
     pub(crate) fn peer_address(&self, node: NodeId) -> Option<String> {
@@ -156,6 +163,17 @@ mod tests {
         let membership = Membership::of(&NodeConfig { join: true, ..config }, &[]);
         assert!(membership.now().members.is_empty());
         assert_eq!(membership.own().peer_address, "127.0.0.1:7421");
+    }
+
+    #[test]
+    fn addresses_that_are_not_announced_are_used_here_and_told_to_nobody() {
+        let config = NodeConfig::dev_cluster(3, Path::new("/tmp/dev"), 7420).unwrap().remove(0);
+        let config = NodeConfig { announce_addresses: false, ..config };
+        let membership = Membership::of(&config, &[1, 2, 3].map(NodeId));
+        assert_eq!(membership.peer_address(NodeId(2)).as_deref(), Some("127.0.0.1:7431"));
+        assert_eq!(membership.own(), Member::default());
+        assert_eq!(membership.announced().count(), 0);
+        assert_eq!(membership.listening().peer_address, "127.0.0.1:7421");
     }
 
     #[test]

@@ -15,12 +15,34 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("holdfast-server", &["holdfast-core", "holdfast-proto", "holdfast-replica", "holdfast-wal"]),
     ("holdfast-client", &["holdfast-proto"]),
     ("holdfast-bench", &["holdfast-client", "holdfast-proto"]),
-    ("holdfast", &["holdfast-client", "holdfast-fence", "holdfast-proto", "holdfast-server"]),
+    (
+        "holdfast",
+        &[
+            "holdfast-client",
+            "holdfast-cluster-kit",
+            "holdfast-fence",
+            "holdfast-proto",
+            "holdfast-server",
+        ],
+    ),
     (
         "holdfast-sim",
         &["holdfast-client", "holdfast-core", "holdfast-proto", "holdfast-replica", "holdfast-wal"],
     ),
-    ("holdfast-chaos", &["holdfast-client", "holdfast-core", "holdfast-proto", "holdfast-sim"]),
+    (
+        "holdfast-chaos",
+        &[
+            "holdfast-client",
+            "holdfast-cluster-kit",
+            "holdfast-core",
+            "holdfast-proto",
+            "holdfast-sim",
+        ],
+    ),
+    (
+        "holdfast-stories",
+        &["holdfast-client", "holdfast-cluster-kit", "holdfast-fence", "holdfast-proto"],
+    ),
 ];
 
 pub(crate) fn check() -> Result<(), Failure> {

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 
 mod acquire_all;
+mod advise_ttl;
 mod backup;
 mod bad_input;
 mod bad_input_of_modes;
@@ -13,6 +14,7 @@ mod bank;
 mod blocking;
 mod circuit;
 mod command_line;
+mod demo;
 mod disconnection;
 mod efficiency;
 mod efficiency_redis;

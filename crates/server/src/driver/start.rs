@@ -107,7 +107,7 @@ impl Driver {
             membership.publish(replica.membership().clone());
         }
         let mut introductions = Introductions::default();
-        for (node, member) in membership.configured() {
+        for (node, member) in membership.announced() {
             introductions.configured(node, member.clone());
         }
         let own = Member { directory: Some(channels.data_dir), ..membership.own() };

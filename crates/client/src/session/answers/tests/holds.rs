@@ -29,7 +29,11 @@ fn want_all(names: &[&str]) -> Wanted {
 }
 
 fn ended(acquire_request_id: u64, name: &str) -> Notice {
-    let reason = v1::EndReason::Broken.into();
+    ended_by(v1::EndReason::Broken, acquire_request_id, name)
+}
+
+fn ended_by(reason: v1::EndReason, acquire_request_id: u64, name: &str) -> Notice {
+    let reason = reason.into();
     let ended = HoldEnded { name: name.into(), acquire_request_id, reason, token: 0 };
     Notice { kind: Some(NoticeKind::HoldEnded(ended)) }
 }
@@ -108,6 +112,20 @@ fn locks_that_are_granted_together_come_in_the_order_of_asking_and_are_lost_toge
     // What was lost is not released, or it could be somebody else's by now.
     assert_eq!(bench.releases(), [("c".to_owned(), 7, id), ("a".to_owned(), 5, id)]);
     assert!(bench.session.holds.is_empty());
+}
+
+#[test]
+fn a_hold_that_ended_with_its_session_is_not_told_of_a_ttl_of_its_own() {
+    for (deadline_ms, told) in
+        [(None, LossReason::SessionExpired), (Some(20_000), LossReason::HoldTtl)]
+    {
+        let mut bench = Bench::new();
+        let (id, mut answer) = bench.acquire();
+        bench.answer(id, granted_as(Grant { deadline_ms, ..grant() }));
+        let guard = only(&mut answer);
+        bench.session.on_notice(ended_by(v1::EndReason::Ttl, id, "a"));
+        assert_eq!(guard.token(), Err(Lost { reason: told }), "{deadline_ms:?}");
+    }
 }
 
 #[test]

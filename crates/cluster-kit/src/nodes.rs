@@ -4,9 +4,12 @@
 //! this program is itself killed with SIGKILL, its nodes go on.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs::File;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, TcpListener};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -19,11 +22,17 @@ use crate::wall_clock::WallClocks;
 /// Longer than a node takes to hand over and stop, also on a slow machine.
 const STOP_PATIENCE: Duration = Duration::from_secs(15);
 
+/// Below those that systems give to outgoing connections. A node that was down must find its port free; and
+/// whoever dials it meanwhile, again and again, would one day be given that very port, and be connected to itself.
+const PORTS: Range<u16> = 15_000..32_000;
+
 /// What a node says when it has done so.
 const SNAPSHOT_INSTALLED: &str = "the leader's snapshot is installed";
 
 #[derive(Debug)]
-pub(crate) struct Nodes {
+pub struct Nodes {
+    /// A program, with its arguments, that becomes the one that follows; empty for none.
+    launcher: Vec<OsString>,
     binary: PathBuf,
     dir: PathBuf,
     clocks: WallClocks,
@@ -32,18 +41,23 @@ pub(crate) struct Nodes {
 
 /// Where each node listens, by id.
 #[derive(Debug)]
-pub(crate) struct Addresses {
-    pub(crate) client: BTreeMap<u64, String>,
-    pub(crate) peer: BTreeMap<u64, String>,
+pub struct Addresses {
+    pub client: BTreeMap<u64, String>,
+    pub peer: BTreeMap<u64, String>,
 }
 
 impl Addresses {
     /// Ports that nobody listened on a moment ago. All are held until the last is found, so they
     /// differ.
-    pub(crate) fn choose(nodes: u64) -> io::Result<Addresses> {
+    pub fn choose(nodes: u64) -> io::Result<Addresses> {
+        let count = PORTS.end - PORTS.start;
+        let first = RandomState::new().build_hasher().finish() % u64::from(count);
+        let mut ports = (0..count).map(|i| PORTS.start + (first as u16 + i) % count);
         let mut held = Vec::new();
         let mut choose = || {
-            let listener = TcpListener::bind("127.0.0.1:0")?;
+            let listener = ports
+                .find_map(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).ok())
+                .ok_or(io::ErrorKind::AddrInUse)?;
             let address = listener.local_addr()?.to_string();
             held.push(listener);
             Ok::<_, io::Error>(address)
@@ -57,46 +71,80 @@ impl Addresses {
     }
 }
 
+/// What is written into the configuration of the nodes.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan<'a> {
+    pub cluster: &'a str,
+    pub addresses: &'a Addresses,
+    /// Without it the nodes reach each other directly.
+    pub network: Option<&'a Network>,
+    /// More lines of the configuration.
+    pub settings: &'a str,
+}
+
+impl Plan<'_> {
+    /// The node's own true addresses, and for the others those of the wires that lead to them.
+    fn config_of(&self, node: u64, data_dir: &Path) -> String {
+        let Plan { cluster, addresses, network, settings } = self;
+        let through_wires = network.map(Network::client_addresses);
+        let mut text = format!(
+            "cluster = \"{cluster}\"\nnode = {node}\ndata_dir = {data_dir:?}\n\
+             announce_addresses = {}\n{settings}\n",
+            // Whoever is told where a node really is goes there, past the wires.
+            network.is_none()
+        );
+        for (other, client) in &addresses.client {
+            let mut peer = addresses.peer.get(other).map_or("", String::as_str);
+            let mut client = client.as_str();
+            if let (Some(network), Some(wires)) = (network, &through_wires)
+                && *other != node
+            {
+                client = wires.get(other).map_or("", String::as_str);
+                peer = network.peer_address(node, *other).unwrap_or_default();
+            }
+            text += &format!("[[nodes]]\nid = {other}\nclient = \"{client}\"\npeer = \"{peer}\"\n");
+        }
+        text
+    }
+}
+
 impl Nodes {
-    /// Writes the configuration of each node: its own true addresses, and for the others those of
-    /// the wires that lead to them.
-    pub(crate) fn prepare(
+    /// Writes the configuration of each node to `dir`, where they also keep their data.
+    pub fn prepare(
         binary: &Path,
         dir: &Path,
         clocks: WallClocks,
-        addresses: &Addresses,
-        network: &Network,
+        plan: &Plan<'_>,
     ) -> io::Result<Nodes> {
-        let through_wires = network.client_addresses();
-        for node in addresses.client.keys() {
-            let mut text = format!(
-                "cluster = \"chaos\"\nnode = {node}\ndata_dir = {:?}\nsnapshot_every_entries = 100\n",
-                dir.join(format!("data-{node}"))
-            );
-            for other in addresses.client.keys() {
-                let (client, peer) = if other == node {
-                    (addresses.client.get(other), addresses.peer.get(other).map(String::as_str))
-                } else {
-                    (through_wires.get(other), network.peer_address(*node, *other))
-                };
-                let (client, peer) = (client.map_or("", String::as_str), peer.unwrap_or_default());
-                text +=
-                    &format!("[[nodes]]\nid = {other}\nclient = \"{client}\"\npeer = \"{peer}\"\n");
-            }
-            std::fs::write(config_path(dir, *node), text)?;
+        for node in plan.addresses.client.keys() {
+            let data_dir = dir.join(format!("data-{node}"));
+            std::fs::write(config_path(dir, *node), plan.config_of(*node, &data_dir))?;
             clocks.set(*node, 0)?;
         }
         let (binary, dir) = (binary.to_owned(), dir.to_owned());
-        Ok(Nodes { binary, dir, clocks, processes: BTreeMap::new() })
+        Ok(Nodes { launcher: Vec::new(), binary, dir, clocks, processes: BTreeMap::new() })
+    }
+
+    /// Nodes are started by this program, which gets the node's own command line as its last arguments.
+    pub fn launched_by(mut self, launcher: impl IntoIterator<Item = OsString>) -> Nodes {
+        self.launcher = launcher.into_iter().collect();
+        self
     }
 
     /// Starts a node on the data that it has; does nothing if it runs.
-    pub(crate) fn start(&mut self, node: u64) -> io::Result<()> {
+    pub fn start(&mut self, node: u64) -> io::Result<()> {
         if self.processes.contains_key(&node) {
             return Ok(());
         }
         let log = File::options().create(true).append(true).open(log_path(&self.dir, node))?;
-        let mut command = Command::new(&self.binary);
+        let mut command = match self.launcher.split_first() {
+            None => Command::new(&self.binary),
+            Some((program, arguments)) => {
+                let mut command = Command::new(program);
+                command.args(arguments).arg(&self.binary);
+                command
+            }
+        };
         command
             .args(["server", "--config"])
             .arg(config_path(&self.dir, node))
@@ -110,7 +158,7 @@ impl Nodes {
     }
 
     /// How often a node took in the leader's snapshot, as the nodes' own logs tell.
-    pub(crate) fn snapshot_installs(&self) -> io::Result<u64> {
+    pub fn snapshot_installs(&self) -> io::Result<u64> {
         let mut count = 0;
         for node in self.processes.keys() {
             let log = std::fs::read_to_string(log_path(&self.dir, *node))?;
@@ -120,7 +168,7 @@ impl Nodes {
     }
 
     /// `kill -9` of all these in one moment; those that do not run are left out.
-    pub(crate) fn kill(&mut self, nodes: &[u64]) -> io::Result<()> {
+    pub fn kill(&mut self, nodes: &[u64]) -> io::Result<()> {
         let mut killed = Vec::new();
         for node in nodes {
             if let Some(mut process) = self.processes.remove(node) {
@@ -135,7 +183,7 @@ impl Nodes {
     }
 
     /// SIGTERM, and waits for the end. False: it did not end well, or not in time, and was killed.
-    pub(crate) async fn terminate(&mut self, node: u64) -> io::Result<bool> {
+    pub async fn terminate(&mut self, node: u64) -> io::Result<bool> {
         let Some(mut process) = self.processes.remove(&node) else { return Ok(true) };
         kill_process(Pid::from_child(&process), Signal::TERM)?;
         let give_up = Instant::now() + STOP_PATIENCE;
@@ -152,17 +200,17 @@ impl Nodes {
         }
     }
 
-    pub(crate) fn freeze(&self, node: u64) -> io::Result<()> {
+    pub fn freeze(&self, node: u64) -> io::Result<()> {
         self.signal(node, Signal::STOP)
     }
 
-    pub(crate) fn thaw(&self, node: u64) -> io::Result<()> {
+    pub fn thaw(&self, node: u64) -> io::Result<()> {
         self.signal(node, Signal::CONT)
     }
 
     /// Nodes whose process has ended though nobody asked it to, with how it ended. They are no longer
     /// counted as running.
-    pub(crate) fn take_dead(&mut self) -> Vec<(u64, String)> {
+    pub fn take_dead(&mut self) -> Vec<(u64, String)> {
         let mut dead = Vec::new();
         for (node, process) in &mut self.processes {
             if let Ok(Some(status)) = process.try_wait() {
@@ -199,4 +247,19 @@ fn log_path(dir: &Path, node: u64) -> PathBuf {
 
 fn config_path(dir: &Path, node: u64) -> PathBuf {
     dir.join(format!("node-{node}.toml"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ports_of_nodes_differ_and_are_none_of_outgoing_connections() {
+        let addresses = Addresses::choose(5).unwrap();
+        let all = addresses.client.values().chain(addresses.peer.values());
+        let ports = all.map(|address| address.rsplit_once(':').unwrap().1.parse().unwrap());
+        let ports: std::collections::BTreeSet<u16> = ports.collect();
+        assert_eq!(ports.len(), 10);
+        assert!(ports.iter().all(|port| PORTS.contains(port)), "{ports:?}");
+    }
 }

@@ -5,6 +5,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -16,8 +17,9 @@ use tokio::task::JoinHandle;
 const BUFFER_BYTES: usize = 64 * 1024;
 
 #[derive(Debug)]
-pub(crate) struct Wire {
+pub struct Wire {
     address: String,
+    carried_bytes: Arc<AtomicU64>,
     condition: watch::Sender<Condition>,
     accepting: JoinHandle<()>,
 }
@@ -32,29 +34,40 @@ struct Condition {
 
 impl Wire {
     /// Whoever connects to [`Wire::address`] reaches `target`.
-    pub(crate) async fn to(target: &str) -> io::Result<Wire> {
+    pub async fn to(target: &str) -> io::Result<Wire> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?.to_string();
         let condition = watch::Sender::new(Condition::default());
-        let accepting = tokio::spawn(accept(listener, target.into(), condition.subscribe()));
-        Ok(Wire { address, condition, accepting })
+        let carried_bytes = Arc::default();
+        let far_end = FarEnd {
+            target: target.into(),
+            condition: condition.subscribe(),
+            carried_bytes: Arc::clone(&carried_bytes),
+        };
+        let accepting = tokio::spawn(accept(listener, far_end));
+        Ok(Wire { address, carried_bytes, condition, accepting })
     }
 
-    pub(crate) fn address(&self) -> &str {
+    pub fn address(&self) -> &str {
         &self.address
     }
 
+    /// How much passed, in both directions, since it was laid.
+    pub fn carried_bytes(&self) -> u64 {
+        self.carried_bytes.load(Ordering::Relaxed)
+    }
+
     /// Nothing passes any more, and nobody is told: connections stay, also new ones can be made.
-    pub(crate) fn cut(&self) {
+    pub fn cut(&self) {
         self.condition.send_modify(|condition| condition.is_cut = true);
     }
 
-    pub(crate) fn delay(&self, delay: Duration) {
+    pub fn delay(&self, delay: Duration) {
         self.condition.send_modify(|condition| condition.delay = delay);
     }
 
     /// No longer cut or slow.
-    pub(crate) fn heal(&self) {
+    pub fn heal(&self) {
         self.condition.send_modify(|condition| {
             condition.is_cut = false;
             condition.delay = Duration::ZERO;
@@ -62,7 +75,7 @@ impl Wire {
     }
 
     /// Ends every connection that there is.
-    pub(crate) fn break_connections(&self) {
+    pub fn break_connections(&self) {
         self.condition.send_modify(|condition| condition.breaks += 1);
     }
 }
@@ -73,27 +86,36 @@ impl Drop for Wire {
     }
 }
 
-async fn accept(listener: TcpListener, target: Arc<str>, condition: watch::Receiver<Condition>) {
+/// What each connection needs to know.
+#[derive(Clone, Debug)]
+struct FarEnd {
+    target: Arc<str>,
+    condition: watch::Receiver<Condition>,
+    carried_bytes: Arc<AtomicU64>,
+}
+
+async fn accept(listener: TcpListener, far_end: FarEnd) {
     loop {
         // An error is one connection's, or a lack of descriptors that passes.
         let Ok((near, _)) = listener.accept().await else {
             tokio::time::sleep(Duration::from_millis(10)).await;
             continue;
         };
-        tokio::spawn(carry(near, Arc::clone(&target), condition.clone()));
+        tokio::spawn(carry(near, far_end.clone()));
     }
 }
 
-async fn carry(near: TcpStream, target: Arc<str>, mut condition: watch::Receiver<Condition>) {
+async fn carry(near: TcpStream, far_end: FarEnd) {
+    let mut condition = far_end.condition.clone();
     let breaks = condition.borrow().breaks;
-    let Ok(far) = TcpStream::connect(&*target).await else { return };
+    let Ok(far) = TcpStream::connect(&*far_end.target).await else { return };
     let _ = (near.set_nodelay(true), far.set_nodelay(true));
     let (from_near, to_near) = near.into_split();
     let (from_far, to_far) = far.into_split();
     let both = async {
         tokio::join!(
-            pump(from_near, to_far, condition.clone()),
-            pump(from_far, to_near, condition.clone())
+            pump(from_near, to_far, far_end.clone()),
+            pump(from_far, to_near, far_end.clone())
         )
     };
     let mut watching = condition.clone();
@@ -105,11 +127,8 @@ async fn carry(near: TcpStream, target: Arc<str>, mut condition: watch::Receiver
     let _ = condition.wait_for(|condition| !condition.is_cut || condition.breaks != breaks).await;
 }
 
-async fn pump(
-    mut from: OwnedReadHalf,
-    mut to: OwnedWriteHalf,
-    mut condition: watch::Receiver<Condition>,
-) {
+async fn pump(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, far_end: FarEnd) {
+    let FarEnd { mut condition, carried_bytes, .. } = far_end;
     let mut buffer = vec![0; BUFFER_BYTES];
     while let Ok(count @ 1..) = from.read(&mut buffer).await {
         let delay = condition.borrow().delay;
@@ -122,6 +141,7 @@ async fn pump(
         if to.write_all(&buffer[..count]).await.is_err() {
             return;
         }
+        carried_bytes.fetch_add(count as u64, Ordering::Relaxed);
     }
 }
 

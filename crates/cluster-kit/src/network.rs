@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::wire::Wire;
 
 #[derive(Debug)]
-pub(crate) struct Network {
+pub struct Network {
     /// By who dials, and whom.
     peers: BTreeMap<(u64, u64), Wire>,
     clients: BTreeMap<u64, Wire>,
@@ -15,7 +15,7 @@ pub(crate) struct Network {
 
 impl Network {
     /// The true addresses of all nodes, by id.
-    pub(crate) async fn between(
+    pub async fn between(
         peer_addresses: &BTreeMap<u64, String>,
         client_addresses: &BTreeMap<u64, String>,
     ) -> io::Result<Network> {
@@ -33,17 +33,22 @@ impl Network {
     }
 
     /// Where `from` finds the peer port of `to`.
-    pub(crate) fn peer_address(&self, from: u64, to: u64) -> Option<&str> {
+    pub fn peer_address(&self, from: u64, to: u64) -> Option<&str> {
         self.peers.get(&(from, to)).map(Wire::address)
     }
 
+    /// How much passed between two peers over the wire from `from` to `to`.
+    pub fn carried_bytes(&self, from: u64, to: u64) -> u64 {
+        self.peers.get(&(from, to)).map_or(0, Wire::carried_bytes)
+    }
+
     /// Where clients find each node.
-    pub(crate) fn client_addresses(&self) -> BTreeMap<u64, String> {
+    pub fn client_addresses(&self) -> BTreeMap<u64, String> {
         self.clients.iter().map(|(node, wire)| (*node, wire.address().to_owned())).collect()
     }
 
     /// Cuts every wire between peers for which `is_cut` says so.
-    pub(crate) fn cut_peers(&self, is_cut: impl Fn(u64, u64) -> bool) {
+    pub fn cut_peers(&self, is_cut: impl Fn(u64, u64) -> bool) {
         for ((from, to), wire) in &self.peers {
             if is_cut(*from, *to) {
                 wire.cut();
@@ -51,25 +56,25 @@ impl Network {
         }
     }
 
-    pub(crate) fn delay_peers(&self, delay: Duration) {
+    pub fn delay_peers(&self, delay: Duration) {
         self.peers.values().for_each(|wire| wire.delay(delay));
     }
 
-    pub(crate) fn break_peers(&self) {
+    pub fn break_peers(&self) {
         self.peers.values().for_each(Wire::break_connections);
     }
 
-    pub(crate) fn break_clients(&self) {
+    pub fn break_clients(&self) {
         self.clients.values().for_each(Wire::break_connections);
     }
 
-    pub(crate) fn silence_clients(&self, node: u64) {
+    pub fn silence_clients(&self, node: u64) {
         if let Some(wire) = self.clients.get(&node) {
             wire.cut();
         }
     }
 
-    pub(crate) fn heal(&self) {
+    pub fn heal(&self) {
         self.peers.values().chain(self.clients.values()).for_each(Wire::heal);
     }
 }

@@ -1,0 +1,109 @@
+//! `holdfast demo`: why a lock needs a fence, shown on a cluster of its own.
+//!
+//! Nothing of it is staged: three nodes run as processes, the workers use the client library, the money is in a store,
+//! and what the end says is computed from what that store has. A story that ends in another way than it is told is an
+//! error.
+
+mod bank;
+mod cluster;
+mod failover;
+mod late_write;
+mod narrator;
+mod worker;
+
+use std::process::ExitCode;
+
+use clap::Args;
+use serde::Serialize;
+
+use crate::cli::{Format, Global};
+use crate::exit::{Code, Problem};
+use crate::output::{self, Show};
+use crate::stop_signal::StopSignal;
+
+use cluster::DemoCluster;
+use failover::Failover;
+use late_write::LateWrite;
+use narrator::{Narrator, Style};
+
+/// 128 + SIGINT, as shells have it.
+const INTERRUPTED: u8 = 130;
+
+/// Tells the story of a late write, with a fence and without one, on a cluster of its own.
+///
+/// Worker A takes a lock and stands still for longer than its lease; B takes over and writes; A wakes up and
+/// writes too. With a fence A's write is refused; without one, money vanishes. Then the leader is killed, and the tokens
+/// go on rising. Three nodes run for it on free ports of this machine, and nothing is left of them.
+#[derive(Debug, Args)]
+#[command(after_help = "Exit codes: 0 it ended as told; 1 it did not; 130 interrupted.
+
+Examples:
+  holdfast demo
+  holdfast demo --fast --output json")]
+pub(crate) struct DemoArgs {
+    /// Lines and no animation, as without a terminal or with NO_COLOR.
+    #[arg(long)]
+    plain: bool,
+    /// Short leases, and no time to read.
+    #[arg(long)]
+    fast: bool,
+}
+
+/// What happened.
+#[derive(Debug, Serialize)]
+struct Told {
+    fenced: LateWrite,
+    unfenced: LateWrite,
+    failover: Failover,
+    as_told: bool,
+}
+
+impl Show for Told {
+    /// All was said when it happened.
+    fn to_table(&self) -> String {
+        String::new()
+    }
+}
+
+pub(crate) async fn run(args: DemoArgs, global: &Global) -> Result<ExitCode, Problem> {
+    let mut stop = StopSignal::listen()?;
+    let style = Style::of(global.output == Format::Json, args.plain, args.fast);
+    let told = tokio::select! {
+        told = tell(&args, Narrator::new(style)) => told?,
+        // The story is dropped, and its processes and files go with it.
+        () = stop.received() => {
+            output::say("interrupted; the demo's nodes are stopped and its data is removed");
+            return Ok(ExitCode::from(INTERRUPTED));
+        }
+    };
+    output::show(global.output, &told)?;
+    if told.as_told {
+        return Ok(ExitCode::SUCCESS);
+    }
+    output::say("this did not end as it is told: please report it, with what you see above");
+    Ok(ExitCode::FAILURE)
+}
+
+async fn tell(args: &DemoArgs, mut narrator: Narrator) -> Result<Told, Problem> {
+    let ttl = narrator.lease(args.fast);
+    narrator.heading("A lock alone is not enough").await;
+    let mut cluster = DemoCluster::start().await?;
+    narrator.say("cluster", "three nodes run, each a process of its own").await;
+    let fenced = late_write::play(&cluster, true, ttl, &mut narrator).await?;
+    let unfenced = late_write::play(&cluster, false, ttl, &mut narrator).await?;
+    let failover = failover::play(&mut cluster, &mut narrator).await?;
+    narrator.heading("What you saw").await;
+    for (words, act) in [("with the fence", &fenced), ("without it", &unfenced)] {
+        narrator.sum_up(words, &act.in_short()).await;
+    }
+    narrator.sum_up("the tokens", &failover.in_short()).await;
+    narrator.sum_up("read on", "docs/fencing.md, docs/choosing.md, docs/stories").await;
+    let as_told = fenced.is_as_told() && unfenced.is_as_told() && failover.is_as_told();
+    cluster.stop().await?;
+    Ok(Told { fenced, unfenced, failover, as_told })
+}
+
+/// Of the demo itself, not of what it shows.
+fn broke(what: impl std::fmt::Display) -> Problem {
+    Problem::new(Code::Unavailable, format!("the demo broke off: {what}"))
+}

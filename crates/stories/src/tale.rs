@@ -1,0 +1,61 @@
+//! The account of one story, in lines with the time since the curtain rose.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use crate::story::{Story, Trouble};
+
+#[derive(Debug)]
+pub(crate) struct Tale {
+    title: String,
+    began: Instant,
+    /// Told out of order here and there.
+    lines: Vec<(Instant, String)>,
+}
+
+impl Tale {
+    pub(crate) fn begin(story: &Story) -> Tale {
+        let title = format!("{} ({} nodes): {}", story.name, story.nodes, story.title);
+        Tale { title, began: Instant::now(), lines: Vec::new() }
+    }
+
+    /// The cluster stands; the story's own time begins.
+    pub(crate) fn curtain(&mut self) {
+        self.began = Instant::now();
+    }
+
+    pub(crate) fn say(&mut self, words: impl AsRef<str>) {
+        self.say_of(Instant::now(), words);
+    }
+
+    /// Of something that happened a while ago.
+    pub(crate) fn say_of(&mut self, at: Instant, words: impl AsRef<str>) {
+        let seconds = at.saturating_duration_since(self.began).as_secs_f64();
+        self.lines.push((at, format!("{seconds:>7.2} s  {}", words.as_ref())));
+    }
+
+    pub(crate) fn end(&mut self, ending: &Result<(), Trouble>) {
+        let words = match ending {
+            Ok(()) => "it held.".to_owned(),
+            Err(trouble) => trouble.to_string().to_uppercase(),
+        };
+        self.lines.sort_by_key(|(at, _)| *at);
+        self.lines.push((Instant::now(), format!("           {words}")));
+    }
+}
+
+impl fmt::Display for Tale {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.title)?;
+        self.lines.iter().try_for_each(|(_, line)| writeln!(f, "{line}"))
+    }
+}
+
+/// As short as it is precise enough.
+pub(crate) fn span(duration: Duration) -> String {
+    match duration.as_millis() {
+        0..10 => format!("{:.1} ms", duration.as_secs_f64() * 1_000.0),
+        10..1_000 => format!("{} ms", duration.as_millis()),
+        _ => format!("{:.2} s", duration.as_secs_f64()),
+    }
+}
