@@ -56,9 +56,51 @@ pub struct NodeConfig {
     pub events_kept: u64,
     #[serde(default = "defaults::segment_bytes")]
     pub segment_bytes: u64,
+    /// Which log lines are written, in the words of `HOLDFAST_LOG`, which goes before it.
+    #[serde(default)]
+    pub log: Option<String>,
+    #[serde(default)]
+    pub log_format: LogFormat,
+    /// A file with a line for every event.
+    #[serde(default)]
+    pub audit: Option<AuditConfig>,
     /// The first members, this node included; those who come later are in the cluster's log. A node that
     /// joins lists itself alone.
     pub nodes: Vec<MemberConfig>,
+}
+
+/// How log lines look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object a line, for programs.
+    Json,
+}
+
+/// The audit file.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AuditConfig {
+    pub file: PathBuf,
+    /// A larger file is put aside, and a new one begun.
+    #[serde(default = "defaults::audit_file_bytes")]
+    pub file_bytes: u64,
+    /// How many that were put aside are kept.
+    #[serde(default = "defaults::audit_files_kept")]
+    pub files_kept: u64,
+}
+
+impl AuditConfig {
+    pub fn new(file: PathBuf) -> AuditConfig {
+        AuditConfig {
+            file,
+            file_bytes: defaults::audit_file_bytes(),
+            files_kept: defaults::audit_files_kept(),
+        }
+    }
 }
 
 /// One node of the cluster, as all the others know it.
@@ -70,6 +112,9 @@ pub struct MemberConfig {
     pub client: Address,
     /// Where the other nodes reach it.
     pub peer: Address,
+    /// Where probes, scrapers and people reach it; without one the node has no HTTP port.
+    #[serde(default)]
+    pub http: Option<Address>,
 }
 
 /// Why there is no configuration to run with.
@@ -100,8 +145,8 @@ impl NodeConfig {
     }
 
     /// The nodes of a cluster on loopback, for `holdfast dev` and for tests. Node `i` (from 0) has
-    /// the ports `base_port + 10 * i` for clients and the next one for peers, and the directory
-    /// `data_dir/node-<id>`.
+    /// the ports `base_port + 10 * i` for clients, the next one for peers and the one after that for
+    /// HTTP, and the directory `data_dir/node-<id>`.
     pub fn dev_cluster(
         node_count: usize,
         data_dir: &Path,
@@ -118,6 +163,7 @@ impl NodeConfig {
                     id: i as u64 + 1,
                     client: loopback(port(0)?),
                     peer: loopback(port(1)?),
+                    http: Some(loopback(port(2)?)),
                 })
             })
             .collect::<Result<Vec<MemberConfig>, CheckError>>()?;
@@ -137,6 +183,9 @@ impl NodeConfig {
                 snapshot_every_entries: defaults::snapshot_every_entries(),
                 events_kept: defaults::events_kept(),
                 segment_bytes: defaults::segment_bytes(),
+                log: None,
+                log_format: LogFormat::default(),
+                audit: None,
                 nodes: nodes.clone(),
             })
             .collect();
@@ -158,6 +207,14 @@ impl NodeConfig {
     pub fn this_node(&self) -> Result<&MemberConfig, ConfigError> {
         let listed = self.nodes.iter().find(|member| member.id == self.node);
         Ok(listed.ok_or_else(|| check::not_listed(self))?)
+    }
+
+    /// Another HTTP address for this node, or none.
+    pub fn set_http(&mut self, address: Option<Address>) {
+        let id = self.node;
+        for member in self.nodes.iter_mut().filter(|member| member.id == id) {
+            member.http.clone_from(&address);
+        }
     }
 
     pub fn tick(&self) -> Duration {
@@ -196,6 +253,14 @@ mod defaults {
 
     pub(super) fn segment_bytes() -> u64 {
         16 * 1024 * 1024
+    }
+
+    pub(super) fn audit_file_bytes() -> u64 {
+        128 * 1024 * 1024
+    }
+
+    pub(super) fn audit_files_kept() -> u64 {
+        8
     }
 }
 
@@ -252,17 +317,21 @@ mod tests {
         let addresses: Vec<String> = configs[0]
             .nodes
             .iter()
-            .flat_map(|node| [node.client.to_string(), node.peer.to_string()])
+            .flat_map(|node| [Some(&node.client), Some(&node.peer), node.http.as_ref()])
+            .map(|address| address.unwrap().to_string())
             .collect();
         assert_eq!(
             addresses,
             [
                 "127.0.0.1:7420",
                 "127.0.0.1:7421",
+                "127.0.0.1:7422",
                 "127.0.0.1:7430",
                 "127.0.0.1:7431",
+                "127.0.0.1:7432",
                 "127.0.0.1:7440",
-                "127.0.0.1:7441"
+                "127.0.0.1:7441",
+                "127.0.0.1:7442"
             ]
         );
         assert_eq!(configs[2].data_dir, Path::new("/tmp/dev/node-3"));

@@ -19,6 +19,7 @@ mod carry_out;
 mod full_disk;
 mod inbox;
 mod log;
+mod measure;
 mod members;
 mod queue;
 mod start;
@@ -46,6 +47,7 @@ pub(crate) use self::inbox::{
 };
 use self::log::{Log, LogError};
 pub(crate) use self::log::{to_durable, to_wal_snapshot};
+use self::measure::SnapshotTimes;
 use self::members::Introductions;
 pub(crate) use self::queue::{DriverHandle, Inbox, inbox};
 pub use self::start::DriverError;
@@ -56,7 +58,9 @@ use self::take_in::Digests;
 use crate::events::EventRing;
 use crate::membership::Membership;
 use crate::memory_tier::MemoryTier;
+use crate::metrics::Metrics;
 use crate::peers::PeerLinks;
+use crate::pulse::Pulse;
 
 const INPUTS_PER_TURN_MAX: usize = 4_096;
 
@@ -90,9 +94,17 @@ struct Driver {
     /// This node is no member any more.
     removed: bool,
     leadership: watch::Sender<Leadership>,
+    /// This node leads, and so counts what happens.
+    leads: bool,
     events: Arc<EventRing>,
     memory: Arc<MemoryTier>,
     sureness: Sureness,
+    pulse: Arc<Pulse>,
+    metrics: Arc<Metrics>,
+    levels_due: Duration,
+    /// Somebody wants to know who the sessions of a snapshot belong to.
+    tells_owners: bool,
+    snapshot_times: SnapshotTimes,
     /// What the present turn has done.
     happened: Vec<(LogIndex, LogicalTime, Event)>,
     /// Messages of this half turn, one batch per peer.
@@ -100,6 +112,8 @@ struct Driver {
     effects: Vec<Effect>,
     /// Inputs that came while the disk was full and that will not come again.
     deferred: Vec<Input>,
+    /// A snapshot came from the leader in this turn.
+    installed: bool,
     digests: Digests,
     started: Instant,
     tick: Duration,
@@ -110,8 +124,10 @@ struct Driver {
 impl Driver {
     fn run(mut self) -> StopReason {
         loop {
+            self.pulse.beat();
             self.take_input();
             let now = self.started.elapsed();
+            self.callers.measure_batch();
             for replica in self.replicas.values_mut() {
                 replica.handle_time(now);
                 if self.stop_by.is_some() {
@@ -124,6 +140,7 @@ impl Driver {
                 return reason;
             }
             self.streams.flush();
+            self.publish_levels(now);
             if self.removed {
                 tracing::error!("this node was removed from the cluster, and stops");
                 self.streams.end_all(|| Delivery::LeaderMoved { leader: None });
@@ -145,7 +162,10 @@ impl Driver {
         let writing = self.replicas.values().any(Replica::is_writing_snapshot);
         let patience = if writing { Duration::ZERO } else { self.tick };
         match self.inbox.recv_timeout(patience) {
-            Ok(input) => self.handle(input),
+            Ok(input) => {
+                self.callers.set_time(self.started.elapsed());
+                self.handle(input);
+            }
             Err(RecvTimeoutError::Timeout) => return,
             Err(RecvTimeoutError::Disconnected) => {
                 self.stop_by = Some(Instant::now());
@@ -176,6 +196,9 @@ impl Driver {
             for (group, replica) in &mut self.replicas {
                 if let Some(mut turn) = replica.begin_turn() {
                     for message in std::mem::take(&mut turn.messages) {
+                        if message.is_snapshot {
+                            self.snapshot_times.sending.insert(message.to, Instant::now());
+                        }
                         carry_out::post(&mut self.outgoing, &self.links, *group, message);
                     }
                     turns.push((*group, turn));
@@ -195,13 +218,24 @@ impl Driver {
     fn persist(&mut self, turns: &[(GroupId, Turn)]) -> Result<(), StopReason> {
         for (group, turn) in turns {
             if let Some(snapshot) = &turn.snapshot {
+                let begun = Instant::now();
                 self.insist(|log| log.install(*group, snapshot))?;
+                self.metrics.snapshots_installed.record_time(begun.elapsed());
                 self.events.restart_after(snapshot.index);
+                self.installed = true;
                 tracing::info!(%group, index = snapshot.index, "the leader's snapshot is installed");
             }
             self.log.buffer(*group, turn).map_err(disk_failed)?;
+            let replica = self.replicas.get(group);
+            self.measure_writing(turn, replica.is_some_and(|replica| replica.leadership().is_here));
         }
-        self.insist(Log::commit)?;
+        if turns.iter().any(|(_, turn)| turn.needs_disk()) {
+            let begun = Instant::now();
+            self.insist(Log::commit)?;
+            self.metrics.sync_time.record_time(begun.elapsed());
+        } else {
+            self.insist(Log::commit)?;
+        }
         for group in self.log.groups_in_the_way() {
             if let Some(replica) = self.replicas.get_mut(&group) {
                 replica.request_snapshot();
@@ -211,20 +245,40 @@ impl Driver {
     }
 
     fn finish_turns(&mut self) -> Result<(), StopReason> {
+        let installed = std::mem::take(&mut self.installed);
         for group in self.replicas.keys().copied().collect::<Vec<_>>() {
             let mut effects = std::mem::take(&mut self.effects);
             if let Some(replica) = self.replicas.get_mut(&group) {
+                let (begun, before) = (self.started.elapsed(), replica.applied_index());
                 replica.finish_turn(&mut effects)?;
+                let ended = self.started.elapsed();
+                if replica.applied_index() > before {
+                    self.metrics.apply_time.record_time(ended.saturating_sub(begun));
+                }
+                self.callers.set_time(ended);
             }
             for effect in effects.drain(..) {
                 self.carry_out(group, effect);
             }
             self.effects = effects;
         }
+        if installed {
+            self.tell_owners();
+        }
         if !self.happened.is_empty() {
+            self.metrics.events.add(self.happened.len() as u64);
             self.events.record(&mut self.happened, unix_ms());
         }
         Ok(())
+    }
+
+    fn tell_owners(&self) {
+        if self.tells_owners {
+            let tables = self.replicas.values().map(Replica::table);
+            let sessions = tables.flat_map(|table| table.sessions(None, usize::MAX));
+            let owners = sessions.map(|session| (session.public, session.owner));
+            self.events.set_sessions(owners.collect());
+        }
     }
 
     fn send_outgoing(&mut self) {

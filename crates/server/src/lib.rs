@@ -16,19 +16,23 @@
 //! whether the node can serve, and [`Node`] starts and stops it all. `offline` works on the files of a node
 //! that does not run.
 
+mod audit;
 mod config;
 mod driver;
 mod durable_file;
 mod events;
 mod founders;
 mod hold_times;
+mod http;
 mod identity;
 mod known_peers;
 mod membership;
 mod memory_tier;
+mod metrics;
 mod node;
 mod offline;
 mod peers;
+mod pulse;
 mod readiness;
 mod rpc;
 mod stopping;
@@ -36,13 +40,17 @@ mod stopping;
 mod testing;
 mod wrong_port;
 
-pub use config::{Address, AddressError, CheckError, ConfigError, MemberConfig, NodeConfig};
+pub use audit::AuditFileError;
+pub use config::{
+    Address, AddressError, AuditConfig, CheckError, ConfigError, LogFormat, MemberConfig,
+    NodeConfig,
+};
 pub use driver::{DriverError, StopReason};
 pub use durable_file::FileError;
 pub use founders::FoundersError;
 pub use identity::IdentityError;
 pub use known_peers::KnownPeersError;
-pub use node::{Node, StartError};
+pub use node::{Liveness, Node, StartError};
 pub use offline::{
     BackupWriter, Inspection, LockLine, MemberLine, NewCluster, NewClusterOptions, OfflineError,
     Recovered, Restored, Survivor, restore,

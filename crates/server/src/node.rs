@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
 use holdfast_replica::Leadership;
 use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
@@ -12,16 +13,20 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tonic::transport::server::TcpIncoming;
 
+use crate::audit::{Audit, AuditFileError, AuditSettings};
 use crate::config::{Address, ConfigError, NodeConfig};
 use crate::driver::{self, Channels, DriverError, DriverHandle, Input, StopReason};
 use crate::events::EventRing;
 use crate::founders::{self, FoundersError};
+use crate::http;
 use crate::identity::{Identity, IdentityError};
 use crate::known_peers::{KnownPeers, KnownPeersError};
 use crate::membership::Membership;
 use crate::memory_tier::{self, MemoryTier};
+use crate::metrics::Metrics;
 use crate::peers::{Handshake, PeerLinks, PeerPort};
-use crate::readiness;
+use crate::pulse::Pulse;
+use crate::readiness::{self, Readiness};
 use crate::rpc::{self, Rpc};
 use crate::stopping::StopSwitch;
 
@@ -35,17 +40,32 @@ const SERVERS_STOP_TIMEOUT: Duration = Duration::from_secs(1);
 /// and waits for nothing.
 #[derive(Debug)]
 pub struct Node {
+    pulse: Arc<Pulse>,
     client_address: SocketAddr,
+    http_address: Option<SocketAddr>,
     driver: DriverHandle,
     /// Taken when it has been heard.
     driver_end: Option<oneshot::Receiver<StopReason>>,
-    ready: watch::Receiver<bool>,
+    ready: watch::Receiver<Readiness>,
     /// Thrown first: the node tells that it does not serve any more.
     leaving: StopSwitch,
     /// Thrown when the driver has ended: streams and servers end.
     stop: StopSwitch,
     tasks: JoinSet<()>,
     servers: JoinSet<()>,
+}
+
+/// Whether a node's loop turns.
+#[derive(Clone, Debug)]
+pub struct Liveness {
+    pulse: Arc<Pulse>,
+}
+
+impl Liveness {
+    /// One that stands still for long waits for its disk, or has a bug.
+    pub fn is_turning(&self) -> bool {
+        self.pulse.stopped_for().is_none()
+    }
 }
 
 /// Why a node could not start.
@@ -70,15 +90,23 @@ pub enum StartError {
     )]
     CannotListen { port: &'static str, address: Address, source: io::Error },
     #[error(transparent)]
+    Audit(#[from] AuditFileError),
+    #[error(transparent)]
     Driver(#[from] DriverError),
     #[error("the start was broken off: {0}")]
     BrokenOff(#[from] tokio::task::JoinError),
 }
 
 impl Node {
-    /// Call it within a tokio runtime. When it returns both ports are open; [`Node::serving`] tells
+    /// Call it within a tokio runtime. When it returns all ports are open; [`Node::serving`] tells
     /// when there is a leader to serve.
     pub async fn start(config: NodeConfig) -> Result<Node, StartError> {
+        Node::start_with_pages(config, Router::new()).await
+    }
+
+    /// As [`Node::start`], with more pages on the HTTP port. None of them may be at a path of the node's own:
+    /// `/healthz`, `/readyz`, `/metrics`.
+    pub async fn start_with_pages(config: NodeConfig, pages: Router) -> Result<Node, StartError> {
         config.check()?;
         let identity =
             Identity::load_or_create(&config.data_dir, &config.cluster, config.node_id())?;
@@ -91,6 +119,11 @@ impl Node {
         let client_address = client_listener
             .local_addr()
             .map_err(|source| cannot_listen("client", &this_node.client, source))?;
+        let http_listener = match &this_node.http {
+            Some(address) => Some(listen("HTTP", address).await?),
+            None => None,
+        };
+        let http_address = http_listener.as_ref().and_then(|listener| listener.local_addr().ok());
 
         let (inbox_sender, inbox) = driver::inbox();
         let leadership = watch::Sender::new(Leadership::default());
@@ -103,9 +136,26 @@ impl Node {
         let events = Arc::new(EventRing::new(config.events_kept));
         let memory = Arc::new(MemoryTier::new());
         tasks.spawn(memory_tier::keep_time(Arc::clone(&memory)));
+        let pulse = Arc::new(Pulse::new());
+        let metrics = Arc::new(Metrics::new());
+        let (node, started_unix_ms) = (config.node_id(), driver::unix_ms());
+        let audit = match &config.audit {
+            Some(audit) => {
+                let settings = AuditSettings {
+                    file: audit.file.clone(),
+                    bytes_max: audit.file_bytes,
+                    kept: audit.files_kept,
+                };
+                let (events, metrics) = (Arc::clone(&events), Arc::clone(&metrics));
+                Some(Audit::open(&settings, events, driver.clone(), metrics)?)
+            }
+            None => None,
+        };
         let driver_end = {
             let membership = Arc::clone(&membership);
             let events = Arc::clone(&events);
+            let pulse = Arc::clone(&pulse);
+            let metrics = Arc::clone(&metrics);
             let memory = Arc::clone(&memory);
             let channels = Channels {
                 inbox,
@@ -113,6 +163,8 @@ impl Node {
                 leadership,
                 events,
                 memory,
+                pulse,
+                metrics,
                 membership,
                 founders,
                 data_dir,
@@ -124,17 +176,21 @@ impl Node {
 
         let (leaving, stop) = (StopSwitch::new(), StopSwitch::new());
         let (reporter, health) = tonic_health::server::health_reporter();
-        let ready = watch::Sender::new(false);
+        let ready = watch::Sender::new(Readiness::NoLeader);
         let ready_watch = ready.subscribe();
         tasks.spawn(readiness::keep_telling(
             driver.clone(),
             links.clone(),
+            Arc::clone(&pulse),
             reporter,
             ready,
             leaving.watch(),
         ));
 
         let mut servers = JoinSet::new();
+        if let Some(audit) = audit {
+            servers.spawn(audit.keep_writing(stop.watch()));
+        }
         let peer_port = PeerPort::new(handshake, driver.clone(), links.clone(), stop.watch());
         let incoming = keep_alive(TcpIncoming::from(peer_listener).with_nodelay(Some(true)));
         servers.spawn(async move {
@@ -142,7 +198,10 @@ impl Node {
                 tracing::error!(%error, "the peer port is closed");
             }
         });
-        let rpc = Rpc::new(driver.clone(), membership, links, events, memory, stop.watch());
+        let rpc = {
+            let (driver, metrics) = (driver.clone(), Arc::clone(&metrics));
+            Rpc::new(driver, membership, links, events, memory, metrics, stop.watch())
+        };
         let incoming = keep_alive(TcpIncoming::from(client_listener).with_nodelay(Some(true)));
         servers.spawn(async move {
             if let Err(error) = rpc::serve(rpc, health, incoming).await {
@@ -150,20 +209,55 @@ impl Node {
             }
         });
 
-        tracing::info!(%client_address, "node started");
+        if let Some(listener) = http_listener {
+            let readiness = ready_watch.clone();
+            let driver = driver.clone();
+            let shown = http::Shown {
+                node,
+                driver,
+                metrics,
+                started_unix_ms,
+                pulse: Arc::clone(&pulse),
+                readiness,
+            };
+            servers.spawn(http::serve(listener, http::routes(shown, pages), stop.watch()));
+        }
+
+        tracing::info!(%client_address, http_address = http_address.map(tracing::field::display), "node started");
         let driver_end = Some(driver_end);
         let ready = ready_watch;
-        Ok(Node { client_address, driver, driver_end, ready, leaving, stop, tasks, servers })
+        Ok(Node {
+            pulse,
+            client_address,
+            http_address,
+            driver,
+            driver_end,
+            ready,
+            leaving,
+            stop,
+            tasks,
+            servers,
+        })
     }
 
     pub fn client_address(&self) -> SocketAddr {
         self.client_address
     }
 
+    /// None if it has no HTTP port.
+    pub fn http_address(&self) -> Option<SocketAddr> {
+        self.http_address
+    }
+
+    /// For whoever watches over the node.
+    pub fn liveness(&self) -> Liveness {
+        Liveness { pulse: Arc::clone(&self.pulse) }
+    }
+
     /// Returns when the node can serve clients: it leads, or is connected to the node that does. Also
     /// returns if the node stops before.
     pub async fn serving(&self) {
-        let _ = self.ready.clone().wait_for(|ready| *ready).await;
+        let _ = self.ready.clone().wait_for(|ready| ready.is_serving()).await;
     }
 
     /// Returns when the node has ended of its own accord, which is always a failure.
@@ -178,7 +272,7 @@ impl Node {
         }
     }
 
-    /// Hands leadership over, ends all streams and closes both ports. Other nodes take over within
+    /// Hands leadership over, ends all streams and closes all ports. Other nodes take over within
     /// milliseconds if they are up.
     pub async fn shutdown(mut self) {
         self.leaving.throw();

@@ -63,10 +63,12 @@ use crate::driver::DriverHandle;
 use crate::events::EventRing;
 use crate::membership::Membership;
 use crate::memory_tier::MemoryTier;
+use crate::metrics::Metrics;
 use crate::peers::PeerLinks;
 use crate::stopping::Stopping;
 
 pub(crate) use self::serve::serve;
+pub(crate) use self::watch::told;
 
 /// Calls and streams that one node serves at a time.
 const UNDER_WAY_MAX: usize = 100_000;
@@ -80,6 +82,7 @@ pub(crate) struct Rpc {
     leaders: Arc<Leaders>,
     events: Arc<EventRing>,
     memory: Arc<MemoryTier>,
+    metrics: Arc<Metrics>,
     stopping: Stopping,
     places: Arc<Semaphore>,
     /// For whoever makes a backup: each costs memory as large as the state.
@@ -93,12 +96,24 @@ impl Rpc {
         links: PeerLinks,
         events: Arc<EventRing>,
         memory: Arc<MemoryTier>,
+        metrics: Arc<Metrics>,
         stopping: Stopping,
     ) -> Rpc {
         let leaders = Arc::new(Leaders::new(Arc::clone(&membership)));
         let places = Arc::new(Semaphore::new(UNDER_WAY_MAX));
         let backups = Arc::new(Semaphore::new(1));
-        Rpc { driver, membership, links, leaders, events, memory, stopping, places, backups }
+        Rpc {
+            driver,
+            membership,
+            links,
+            leaders,
+            events,
+            memory,
+            metrics,
+            stopping,
+            places,
+            backups,
+        }
     }
 
     /// A place among the calls under way, for as long as it is held.

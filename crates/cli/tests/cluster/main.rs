@@ -7,6 +7,7 @@
 
 mod acquire_all;
 mod advise_ttl;
+mod audit;
 mod backup;
 mod bad_input;
 mod bad_input_of_modes;
@@ -28,6 +29,7 @@ mod library_examples;
 mod live;
 mod lock_command;
 mod membership;
+mod metrics;
 mod modes;
 mod paused;
 mod promises;
@@ -39,6 +41,7 @@ mod strangers;
 mod supervision;
 mod support;
 mod survival;
+mod systemd;
 mod wallet;
 mod watching;
 mod why;

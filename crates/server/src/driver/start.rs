@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use holdfast_core::{Limits, Span};
 use holdfast_replica::{DirectoryId, GroupId, Leadership, Member, NodeId, Replica, ReplicaConfig};
@@ -14,6 +14,7 @@ use tokio::sync::{oneshot, watch};
 use super::callers::Callers;
 use super::inbox::FIRST_GROUP;
 use super::log::{self, Log};
+use super::measure::SnapshotTimes;
 use super::members::Introductions;
 use super::queue::{Inbox, InboxSender};
 use super::streams::Streams;
@@ -24,7 +25,9 @@ use crate::config::NodeConfig;
 use crate::events::EventRing;
 use crate::membership::Membership;
 use crate::memory_tier::MemoryTier;
+use crate::metrics::Metrics;
 use crate::peers::{LOG_VERSION, PeerLinks};
+use crate::pulse::Pulse;
 
 const SNAPSHOT_EVERY_BYTES: u64 = 16 << 20;
 /// What a turn can bear beside its own work: less than a millisecond.
@@ -55,6 +58,8 @@ pub(crate) struct Channels {
     pub(crate) leadership: watch::Sender<Leadership>,
     pub(crate) events: Arc<EventRing>,
     pub(crate) memory: Arc<MemoryTier>,
+    pub(crate) pulse: Arc<Pulse>,
+    pub(crate) metrics: Arc<Metrics>,
     /// Where the driver publishes who the members are.
     pub(crate) membership: Arc<Membership>,
     /// The first members.
@@ -119,19 +124,26 @@ impl Driver {
             replicas,
             log: Log::new(wal, channels.inbox_sender).map_err(DriverError::Thread)?,
             links,
-            callers: Callers::default(),
+            callers: Callers::new(Arc::clone(&channels.metrics)),
             streams: Streams::default(),
             removed: membership.now().was_removed(membership.me),
             membership,
             introductions,
             leadership: channels.leadership,
+            leads: false,
             events: channels.events,
             memory: channels.memory,
             sureness: Sureness::new(config.tick(), election_timeout),
+            pulse: channels.pulse,
+            metrics: channels.metrics,
+            levels_due: Duration::ZERO,
+            tells_owners: config.audit.is_some(),
+            snapshot_times: SnapshotTimes::default(),
             happened: Vec::new(),
             outgoing: BTreeMap::new(),
             effects: Vec::new(),
             deferred: Vec::new(),
+            installed: false,
             digests: Digests::default(),
             started: Instant::now(),
             tick: config.tick(),
@@ -139,6 +151,7 @@ impl Driver {
             stop_by: None,
         };
         driver.introduce();
+        driver.tell_owners();
         Ok(driver)
     }
 }

@@ -72,6 +72,12 @@ impl Driver {
                 }
             }
             Input::SnapshotSent { group, to, delivered } => {
+                match self.snapshot_times.sending.remove(&to) {
+                    Some(begun) if delivered => {
+                        self.metrics.snapshots_sent.record_time(begun.elapsed());
+                    }
+                    _ => self.metrics.snapshots_failed.add(1),
+                }
                 if let Some(replica) = self.replicas.get_mut(&group) {
                     replica.handle_snapshot_sent(to, delivered);
                 }
@@ -121,9 +127,16 @@ impl Driver {
             self.log.snapshot_saved(written).map(|()| index)
         });
         match saved {
-            Ok(index) => replica.handle_snapshot_saved(index),
+            Ok(index) => {
+                if let Some((begun, bytes)) = self.snapshot_times.saving.take() {
+                    self.metrics.snapshots_taken.record_time(begun.elapsed());
+                    self.metrics.snapshot_bytes.set(bytes);
+                }
+                replica.handle_snapshot_saved(index);
+            }
             Err(error) => {
                 tracing::error!(%group, %error, "a snapshot could not be saved");
+                self.metrics.snapshots_failed.add(1);
                 replica.handle_snapshot_failed();
             }
         }

@@ -25,7 +25,9 @@ use crate::identity::Identity;
 use crate::known_peers::KnownPeers;
 use crate::membership::Membership;
 use crate::memory_tier::MemoryTier;
+use crate::metrics::Metrics;
 use crate::peers::{Handshake, PeerLinks};
+use crate::pulse::Pulse;
 
 const ALICE: SessionId = SessionId(0xa11ce);
 const STREAM: StreamKey = StreamKey { session: ALICE, stream: StreamId(1) };
@@ -70,6 +72,8 @@ impl Bench {
             leadership,
             events,
             memory,
+            pulse: Arc::new(Pulse::new()),
+            metrics: Arc::new(Metrics::new()),
             membership,
             founders,
             data_dir,

@@ -8,6 +8,7 @@ mod snapshot;
 mod tell;
 
 pub(super) use follow::Frames;
+pub(crate) use tell::event as told;
 
 use std::pin::Pin;
 
