@@ -34,6 +34,7 @@ mod route;
 mod serve;
 mod sessions;
 mod stream;
+mod survey;
 mod transfer;
 mod unary;
 mod watch;
@@ -79,6 +80,7 @@ pub(crate) struct Rpc {
     places: Arc<Semaphore>,
     /// For whoever makes a backup: each costs memory as large as the state.
     backups: Arc<Semaphore>,
+    rankings: survey::Rankings,
 }
 
 impl Rpc {
@@ -92,7 +94,8 @@ impl Rpc {
         let leaders = Arc::new(Leaders::new(Arc::clone(&membership)));
         let places = Arc::new(Semaphore::new(UNDER_WAY_MAX));
         let backups = Arc::new(Semaphore::new(1));
-        Rpc { driver, membership, links, leaders, events, stopping, places, backups }
+        let rankings = survey::Rankings::default();
+        Rpc { driver, membership, links, leaders, events, stopping, places, backups, rankings }
     }
 
     /// A place among the calls under way, for as long as it is held.
@@ -204,7 +207,7 @@ impl LockService for Rpc {
     }
 
     async fn list(&self, request: Request<ListRequest>) -> Result<Response<ListResponse>, Status> {
-        look::serve(self, request).await
+        survey::serve(self, request).await
     }
 
     async fn list_sessions(

@@ -4,7 +4,8 @@
 
 use holdfast_core::{
     Command, EndReason, FenceToken, FreezeInfo, LockName, LockStatus, LockSummary, LockWhy,
-    LogicalTime, Outcome, PublicSessionId, RequestId, SessionId, SessionSummary, StreamId,
+    LogicalTime, Outcome, PublicSessionId, RequestId, SessionId, SessionSummary, StreamId, Survey,
+    SurveyPart,
 };
 use holdfast_replica::{
     ChangeRefusal, ClusterId, GroupId, HandOverRefusal, Member, MembershipChange, NodeId,
@@ -168,6 +169,13 @@ pub(crate) enum Query {
         shown_max: usize,
     },
     Freezes,
+    /// A part of the locks, for whoever looks for something among them.
+    Survey {
+        survey: Survey,
+        after: Option<String>,
+        above: Option<u64>,
+        found_max: usize,
+    },
     /// All of it, as bytes.
     Snapshot,
 }
@@ -186,6 +194,7 @@ pub(crate) enum ReadData {
     List(Vec<LockSummary>),
     Sessions(Vec<SessionSummary>),
     Freezes(Vec<FreezeInfo>),
+    Survey(SurveyPart),
     Snapshot(WholeState),
 }
 
@@ -207,6 +216,7 @@ pub(crate) struct GroupView {
     pub(crate) applied_index: u64,
     pub(crate) logical_time: LogicalTime,
     pub(crate) locks: usize,
+    pub(crate) waiters: usize,
     pub(crate) sessions: usize,
     pub(crate) last_token: u64,
     pub(crate) digest: Option<String>,

@@ -117,6 +117,7 @@ fn group(view: GroupView) -> GroupStatus {
         applied_index: view.applied_index,
         logical_time_ms: view.logical_time.as_ms(),
         locks: view.locks as u64,
+        waiters: view.waiters as u64,
         sessions: view.sessions as u64,
         last_token: view.last_token,
         digest: view.digest.clone().unwrap_or_default(),
