@@ -1,0 +1,243 @@
+//! What the plots show: the cluster, once a second, for the last minutes.
+
+use std::collections::VecDeque;
+
+use holdfast_proto::v1::ClusterStatusResponse;
+use serde::Serialize;
+
+/// Five minutes of them.
+pub(crate) const SAMPLES_MAX: usize = 300;
+
+/// Acquires are sorted by how long they took, into one class per bound and one above all of them.
+pub const WAIT_BOUNDS_MICROS: [u64; 20] = [
+    50,
+    100,
+    200,
+    500,
+    1_000,
+    2_000,
+    5_000,
+    10_000,
+    20_000,
+    50_000,
+    100_000,
+    200_000,
+    500_000,
+    1_000_000,
+    2_000_000,
+    5_000_000,
+    10_000_000,
+    20_000_000,
+    50_000_000,
+    100_000_000,
+];
+const CLASSES: usize = WAIT_BOUNDS_MICROS.len() + 1;
+
+/// What a leader has done since it started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Activity {
+    /// Whose numbers these are; those of another cannot be compared with them.
+    pub node: u64,
+    pub granted: u64,
+    pub queued: u64,
+    pub released: u64,
+    /// Holds that ended without their holder's doing.
+    pub lost: u64,
+    /// Requests that the table refused, deadlocks among them.
+    pub refused: u64,
+    pub deadlocks: u64,
+    /// Acquires that were granted, by how long that took.
+    pub wait_classes: [u64; CLASSES],
+}
+
+/// One second.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct Sample {
+    pub(crate) unix_ms: u64,
+    pub(crate) leader: u64,
+    pub(crate) term: u64,
+    pub(crate) locks: u64,
+    pub(crate) waiters: u64,
+    pub(crate) sessions: u64,
+    /// Absent when it cannot be told: nobody leads, or somebody else does since a moment.
+    #[serde(flatten)]
+    pub(crate) rates: Option<Rates>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct Rates {
+    pub(crate) granted: f64,
+    pub(crate) queued: f64,
+    pub(crate) released: f64,
+    pub(crate) lost: f64,
+    pub(crate) refused: f64,
+    pub(crate) deadlocks: f64,
+    /// Milliseconds; absent if nothing was granted.
+    pub(crate) p50: Option<f64>,
+    pub(crate) p95: Option<f64>,
+    pub(crate) p99: Option<f64>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Samples {
+    last: Option<(u64, Activity)>,
+    kept: VecDeque<Sample>,
+}
+
+impl Samples {
+    pub(crate) fn take(
+        &mut self,
+        unix_ms: u64,
+        cluster: &ClusterStatusResponse,
+        activity: Option<Activity>,
+    ) -> Sample {
+        let sum = |of: fn(&holdfast_proto::v1::GroupStatus) -> u64| {
+            cluster.groups.iter().map(of).sum::<u64>()
+        };
+        let first = cluster.groups.first();
+        let rates = match (self.last, activity) {
+            (Some((then_ms, then)), Some(now)) => {
+                rates(&then, &now, unix_ms.saturating_sub(then_ms))
+            }
+            _ => None,
+        };
+        self.last = activity.map(|activity| (unix_ms, activity));
+        let sample = Sample {
+            unix_ms,
+            leader: first.map_or(0, |group| group.leader),
+            term: first.map_or(0, |group| group.term),
+            locks: sum(|group| group.locks),
+            waiters: sum(|group| group.waiters),
+            sessions: sum(|group| group.sessions),
+            rates,
+        };
+        if self.kept.len() == SAMPLES_MAX {
+            self.kept.pop_front();
+        }
+        self.kept.push_back(sample.clone());
+        sample
+    }
+
+    pub(crate) fn kept(&self) -> &VecDeque<Sample> {
+        &self.kept
+    }
+
+    /// How often somebody else led than before, in the time that is kept.
+    pub(crate) fn leader_changes(&self) -> u64 {
+        let mut leaders =
+            self.kept.iter().map(|sample| sample.leader).filter(|leader| *leader != 0);
+        let Some(mut last) = leaders.next() else { return 0 };
+        let mut changes = 0;
+        for leader in leaders {
+            changes += u64::from(leader != last);
+            last = leader;
+        }
+        changes
+    }
+}
+
+fn rates(then: &Activity, now: &Activity, elapsed_ms: u64) -> Option<Rates> {
+    let comparable = then.node == now.node && now.granted >= then.granted && elapsed_ms > 0;
+    if !comparable {
+        return None;
+    }
+    let per_second = |then: u64, now: u64| {
+        let rate = now.saturating_sub(then) as f64 * 1_000.0 / elapsed_ms as f64;
+        (rate * 10.0).round() / 10.0
+    };
+    let classes: [u64; CLASSES] =
+        std::array::from_fn(|at| now.wait_classes[at].saturating_sub(then.wait_classes[at]));
+    Some(Rates {
+        granted: per_second(then.granted, now.granted),
+        queued: per_second(then.queued, now.queued),
+        released: per_second(then.released, now.released),
+        lost: per_second(then.lost, now.lost),
+        refused: per_second(then.refused, now.refused),
+        deadlocks: per_second(then.deadlocks, now.deadlocks),
+        p50: quantile_ms(&classes, 0.50),
+        p95: quantile_ms(&classes, 0.95),
+        p99: quantile_ms(&classes, 0.99),
+    })
+}
+
+/// Evenly spread within its class; what is above all bounds counts as the last of them.
+fn quantile_ms(classes: &[u64; CLASSES], quantile: f64) -> Option<f64> {
+    let all: u64 = classes.iter().sum();
+    if all == 0 {
+        return None;
+    }
+    let wanted = quantile * all as f64;
+    let (mut below, mut lower) = (0.0, 0);
+    for (count, bound) in classes.iter().zip(WAIT_BOUNDS_MICROS) {
+        let count = *count as f64;
+        if count > 0.0 && below + count >= wanted {
+            let share = ((wanted - below) / count).clamp(0.0, 1.0);
+            let micros = lower as f64 + share * (bound - lower) as f64;
+            return Some((micros / 10.0).round() / 100.0);
+        }
+        below += count;
+        lower = bound;
+    }
+    Some(lower as f64 / 1_000.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_proto::v1::GroupStatus;
+
+    use super::*;
+
+    fn led_by(leader: u64) -> ClusterStatusResponse {
+        let group = GroupStatus { leader, locks: 7, ..Default::default() };
+        ClusterStatusResponse { groups: vec![group], ..Default::default() }
+    }
+
+    fn activity(node: u64, granted: u64) -> Option<Activity> {
+        let mut wait_classes = [0; CLASSES];
+        wait_classes[4] = granted;
+        Some(Activity { node, granted, wait_classes, ..Default::default() })
+    }
+
+    #[test]
+    fn rates_are_per_second_and_quantiles_of_what_was_granted_since() {
+        let mut samples = Samples::default();
+        assert_eq!(samples.take(1_000, &led_by(1), activity(1, 100)).rates, None);
+        let rates = samples.take(3_000, &led_by(1), activity(1, 300)).rates.unwrap();
+        assert_eq!(rates.granted, 100.0);
+        // All of them between half a millisecond and a whole one.
+        assert_eq!((rates.p50, rates.p99), (Some(0.75), Some(1.0)));
+        let idle = samples.take(4_000, &led_by(1), activity(1, 300)).rates.unwrap();
+        assert_eq!((idle.granted, idle.p50), (0.0, None));
+    }
+
+    #[test]
+    fn numbers_of_another_leader_are_not_compared_with_those_of_the_last() {
+        let mut samples = Samples::default();
+        samples.take(1_000, &led_by(1), activity(1, 100));
+        assert_eq!(samples.take(2_000, &led_by(2), activity(2, 900)).rates, None);
+        assert!(samples.take(3_000, &led_by(2), activity(2, 950)).rates.is_some());
+        assert_eq!(samples.take(4_000, &led_by(0), None).rates, None);
+        // It was started again.
+        samples.take(5_000, &led_by(2), activity(2, 950));
+        assert_eq!(samples.take(6_000, &led_by(2), activity(2, 10)).rates, None);
+        assert_eq!(samples.leader_changes(), 1);
+    }
+
+    #[test]
+    fn what_takes_longer_than_all_bounds_counts_as_the_last_of_them() {
+        let mut classes = [0; CLASSES];
+        classes[CLASSES - 1] = 1;
+        assert_eq!(quantile_ms(&classes, 0.5), Some(100_000.0));
+        assert_eq!(quantile_ms(&[0; CLASSES], 0.5), None);
+    }
+
+    #[test]
+    fn only_the_last_minutes_are_kept() {
+        let mut samples = Samples::default();
+        for second in 0..=SAMPLES_MAX as u64 {
+            samples.take(second * 1_000, &led_by(1), None);
+        }
+        assert_eq!(samples.kept().len(), SAMPLES_MAX);
+        assert_eq!(samples.kept()[0].unix_ms, 1_000);
+    }
+}
