@@ -30,9 +30,12 @@ pub(crate) struct DevArgs {
     /// Where the nodes keep their data; without it they forget everything at the end.
     #[arg(long, value_name = "D")]
     data_dir: Option<PathBuf>,
-    /// The first node's client port; its peers use the next, the next node the port 10 higher.
+    /// The first node's client port; its peers use the next, HTTP the one after; the next node the port 10 higher.
     #[arg(long, value_name = "PORT", default_value_t = 7420)]
     port: u16,
+    /// Without the HTTP ports.
+    #[arg(long)]
+    no_http: bool,
 }
 
 fn node_count(text: &str) -> Result<usize, &'static str> {
@@ -77,8 +80,11 @@ pub(crate) async fn run(args: DevArgs) -> Result<ExitCode, Problem> {
         })?),
     };
     check_ports(args.port, args.nodes)?;
-    let configs = NodeConfig::dev_cluster(args.nodes, data_dir.path(), args.port)
+    let mut configs = NodeConfig::dev_cluster(args.nodes, data_dir.path(), args.port)
         .map_err(|error| Problem::new(Code::Usage, error.to_string()))?;
+    if args.no_http {
+        configs.iter_mut().for_each(|config| config.set_http(None));
+    }
     let mut nodes = Vec::new();
     for config in configs {
         nodes.push(Node::start(config).await.map_err(cannot_start)?);
@@ -94,9 +100,9 @@ pub(crate) async fn run(args: DevArgs) -> Result<ExitCode, Problem> {
     outcome
 }
 
-/// The last node needs two ports, 10 for each of the others below them.
+/// The last node needs three ports, 10 for each of the others below them.
 fn check_ports(first: u16, nodes: usize) -> Result<(), Problem> {
-    let highest_first = usize::from(u16::MAX) - 10 * (nodes - 1) - 1;
+    let highest_first = usize::from(u16::MAX) - 10 * (nodes - 1) - 2;
     if usize::from(first) <= highest_first {
         return Ok(());
     }
@@ -152,9 +158,16 @@ fn welcome(nodes: &[Node], data_dir: &DataDir) -> String {
     let mut text = String::new();
     let addresses: Vec<String> =
         nodes.iter().map(|node| node.client_address().to_string()).collect();
-    for (position, address) in addresses.iter().enumerate() {
+    for (position, node) in nodes.iter().enumerate() {
+        let http = node.http_address().map(|address| format!("  http://{address}"));
         // Writing to a string cannot fail.
-        let _ = writeln!(text, "node {}  {address}", position + 1);
+        let _ = writeln!(
+            text,
+            "node {}  {}{}",
+            position + 1,
+            node.client_address(),
+            http.unwrap_or_default()
+        );
     }
     let kept = match data_dir {
         DataDir::Named(path) => format!("data in {}", path.display()),

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use holdfast_server::{Node, NodeConfig, StartError, StopReason};
+use holdfast_server::{Address, AddressError, Node, NodeConfig, StartError, StopReason};
 use tokio::time::timeout;
 
 use crate::exit::{Code, Problem};
@@ -17,7 +17,6 @@ use crate::stop_signal::StopSignal;
 /// Says `serving` on stderr once it can serve. SIGTERM or Ctrl-C hands leadership over and stops it. A node
 /// that was removed from the cluster ends with exit code 77.
 #[derive(Debug, Args)]
-#[group(required = true, multiple = false)]
 #[command(after_help = "Logs go to stderr; HOLDFAST_LOG says which, for example debug.
 
 Examples:
@@ -25,19 +24,39 @@ Examples:
   holdfast server --config node-1.toml")]
 pub(crate) struct ServerArgs {
     /// The node's configuration, in TOML.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", required_unless_present = "example_config")]
     config: Option<PathBuf>,
+    /// Where probes and scrapers reach the node, host:port, or `off`; the configuration says so otherwise.
+    #[arg(long, value_name = "H:P", value_parser = http_address, requires = "config")]
+    http: Option<HttpAddress>,
     /// Prints a configuration file to start from.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "config")]
     example_config: bool,
+}
+
+/// Where the HTTP port is to be, if anywhere.
+#[derive(Clone, Debug)]
+struct HttpAddress(Option<Address>);
+
+fn http_address(text: &str) -> Result<HttpAddress, String> {
+    match text {
+        "off" => Ok(HttpAddress(None)),
+        text => text
+            .parse()
+            .map(|address| HttpAddress(Some(address)))
+            .map_err(|error: AddressError| error.to_string()),
+    }
 }
 
 pub(crate) async fn run(args: ServerArgs) -> Result<ExitCode, Problem> {
     let Some(path) = args.config else {
         return output::data_to_stdout(NodeConfig::EXAMPLE).map(|()| ExitCode::SUCCESS);
     };
-    let config =
+    let mut config =
         NodeConfig::load(&path).map_err(|error| Problem::new(Code::Usage, error.to_string()))?;
+    if let Some(HttpAddress(address)) = args.http {
+        config.set_http(address);
+    }
     let config_joins = config.join;
     // Before the start, which may take a while: a signal then must not cut it off half way.
     let mut stop = StopSignal::listen()?;
@@ -63,6 +82,9 @@ async fn serve(node: &mut Node, stop: &mut StopSignal) -> Option<StopReason> {
         return Some(reason);
     }
     output::say(&format!("serving clients on {}", node.client_address()));
+    if let Some(address) = node.http_address() {
+        output::say(&format!("health and metrics on http://{address}"));
+    }
     tokio::select! {
         reason = node.stopped() => Some(reason),
         () = stop.received() => None,

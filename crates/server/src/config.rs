@@ -66,6 +66,9 @@ pub struct MemberConfig {
     pub client: Address,
     /// Where the other nodes reach it.
     pub peer: Address,
+    /// Where probes, scrapers and people reach it; without one the node has no HTTP port.
+    #[serde(default)]
+    pub http: Option<Address>,
 }
 
 /// Why there is no configuration to run with.
@@ -96,8 +99,8 @@ impl NodeConfig {
     }
 
     /// The nodes of a cluster on loopback, for `holdfast dev` and for tests. Node `i` (from 0) has
-    /// the ports `base_port + 10 * i` for clients and the next one for peers, and the directory
-    /// `data_dir/node-<id>`.
+    /// the ports `base_port + 10 * i` for clients, the next one for peers and the one after that for
+    /// HTTP, and the directory `data_dir/node-<id>`.
     pub fn dev_cluster(
         node_count: usize,
         data_dir: &Path,
@@ -114,6 +117,7 @@ impl NodeConfig {
                     id: i as u64 + 1,
                     client: loopback(port(0)?),
                     peer: loopback(port(1)?),
+                    http: Some(loopback(port(2)?)),
                 })
             })
             .collect::<Result<Vec<MemberConfig>, CheckError>>()?;
@@ -153,6 +157,14 @@ impl NodeConfig {
     pub fn this_node(&self) -> Result<&MemberConfig, ConfigError> {
         let listed = self.nodes.iter().find(|member| member.id == self.node);
         Ok(listed.ok_or_else(|| check::not_listed(self))?)
+    }
+
+    /// Another HTTP address for this node, or none.
+    pub fn set_http(&mut self, address: Option<Address>) {
+        let id = self.node;
+        for member in self.nodes.iter_mut().filter(|member| member.id == id) {
+            member.http.clone_from(&address);
+        }
     }
 
     pub fn tick(&self) -> Duration {
@@ -243,17 +255,21 @@ mod tests {
         let addresses: Vec<String> = configs[0]
             .nodes
             .iter()
-            .flat_map(|node| [node.client.to_string(), node.peer.to_string()])
+            .flat_map(|node| [Some(&node.client), Some(&node.peer), node.http.as_ref()])
+            .map(|address| address.unwrap().to_string())
             .collect();
         assert_eq!(
             addresses,
             [
                 "127.0.0.1:7420",
                 "127.0.0.1:7421",
+                "127.0.0.1:7422",
                 "127.0.0.1:7430",
                 "127.0.0.1:7431",
+                "127.0.0.1:7432",
                 "127.0.0.1:7440",
-                "127.0.0.1:7441"
+                "127.0.0.1:7441",
+                "127.0.0.1:7442"
             ]
         );
         assert_eq!(configs[2].data_dir, Path::new("/tmp/dev/node-3"));

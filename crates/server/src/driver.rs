@@ -53,6 +53,7 @@ use self::take_in::Digests;
 use crate::events::EventRing;
 use crate::membership::Membership;
 use crate::peers::PeerLinks;
+use crate::pulse::Pulse;
 
 const INPUTS_PER_TURN_MAX: usize = 4_096;
 
@@ -87,6 +88,7 @@ struct Driver {
     removed: bool,
     leadership: watch::Sender<Leadership>,
     events: Arc<EventRing>,
+    pulse: Arc<Pulse>,
     /// What the present turn has done.
     happened: Vec<(LogIndex, LogicalTime, Event)>,
     /// Messages of this half turn, one batch per peer.
@@ -104,6 +106,7 @@ struct Driver {
 impl Driver {
     fn run(mut self) -> StopReason {
         loop {
+            self.pulse.beat();
             self.take_input();
             let now = self.started.elapsed();
             for replica in self.replicas.values_mut() {

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
 use holdfast_replica::Leadership;
 use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
@@ -16,11 +17,13 @@ use crate::config::{Address, ConfigError, NodeConfig};
 use crate::driver::{self, Channels, DriverError, DriverHandle, Input, StopReason};
 use crate::events::EventRing;
 use crate::founders::{self, FoundersError};
+use crate::http;
 use crate::identity::{Identity, IdentityError};
 use crate::known_peers::{KnownPeers, KnownPeersError};
 use crate::membership::Membership;
 use crate::peers::{Handshake, PeerLinks, PeerPort};
-use crate::readiness;
+use crate::pulse::Pulse;
+use crate::readiness::{self, Readiness};
 use crate::rpc::{self, Rpc};
 use crate::stopping::StopSwitch;
 
@@ -35,10 +38,11 @@ const SERVERS_STOP_TIMEOUT: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Node {
     client_address: SocketAddr,
+    http_address: Option<SocketAddr>,
     driver: DriverHandle,
     /// Taken when it has been heard.
     driver_end: Option<oneshot::Receiver<StopReason>>,
-    ready: watch::Receiver<bool>,
+    ready: watch::Receiver<Readiness>,
     /// Thrown first: the node tells that it does not serve any more.
     leaving: StopSwitch,
     /// Thrown when the driver has ended: streams and servers end.
@@ -75,9 +79,15 @@ pub enum StartError {
 }
 
 impl Node {
-    /// Call it within a tokio runtime. When it returns both ports are open; [`Node::serving`] tells
+    /// Call it within a tokio runtime. When it returns all ports are open; [`Node::serving`] tells
     /// when there is a leader to serve.
     pub async fn start(config: NodeConfig) -> Result<Node, StartError> {
+        Node::start_with_pages(config, Router::new()).await
+    }
+
+    /// As [`Node::start`], with more pages on the HTTP port. None of them may be at a path of the node's own:
+    /// `/healthz`, `/readyz`, `/metrics`, `/log-level`.
+    pub async fn start_with_pages(config: NodeConfig, pages: Router) -> Result<Node, StartError> {
         config.check()?;
         let identity =
             Identity::load_or_create(&config.data_dir, &config.cluster, config.node_id())?;
@@ -90,6 +100,11 @@ impl Node {
         let client_address = client_listener
             .local_addr()
             .map_err(|source| cannot_listen("client", &this_node.client, source))?;
+        let http_listener = match &this_node.http {
+            Some(address) => Some(listen("HTTP", address).await?),
+            None => None,
+        };
+        let http_address = http_listener.as_ref().and_then(|listener| listener.local_addr().ok());
 
         let (inbox_sender, inbox) = driver::inbox();
         let leadership = watch::Sender::new(Leadership::default());
@@ -100,14 +115,17 @@ impl Node {
         let links = PeerLinks::start(&handshake, &driver, &mut tasks);
 
         let events = Arc::new(EventRing::new(config.events_kept));
+        let pulse = Arc::new(Pulse::new());
         let driver_end = {
             let membership = Arc::clone(&membership);
             let events = Arc::clone(&events);
+            let pulse = Arc::clone(&pulse);
             let channels = Channels {
                 inbox,
                 inbox_sender,
                 leadership,
                 events,
+                pulse,
                 membership,
                 founders,
                 data_dir,
@@ -119,11 +137,12 @@ impl Node {
 
         let (leaving, stop) = (StopSwitch::new(), StopSwitch::new());
         let (reporter, health) = tonic_health::server::health_reporter();
-        let ready = watch::Sender::new(false);
+        let ready = watch::Sender::new(Readiness::NoLeader);
         let ready_watch = ready.subscribe();
         tasks.spawn(readiness::keep_telling(
             driver.clone(),
             links.clone(),
+            Arc::clone(&pulse),
             reporter,
             ready,
             leaving.watch(),
@@ -145,20 +164,40 @@ impl Node {
             }
         });
 
-        tracing::info!(%client_address, "node started");
+        if let Some(listener) = http_listener {
+            let shown = http::Shown { pulse, readiness: ready_watch.clone() };
+            servers.spawn(http::serve(listener, http::routes(shown, pages), stop.watch()));
+        }
+
+        tracing::info!(%client_address, http_address = http_address.map(tracing::field::display), "node started");
         let driver_end = Some(driver_end);
         let ready = ready_watch;
-        Ok(Node { client_address, driver, driver_end, ready, leaving, stop, tasks, servers })
+        Ok(Node {
+            client_address,
+            http_address,
+            driver,
+            driver_end,
+            ready,
+            leaving,
+            stop,
+            tasks,
+            servers,
+        })
     }
 
     pub fn client_address(&self) -> SocketAddr {
         self.client_address
     }
 
+    /// None if it has no HTTP port.
+    pub fn http_address(&self) -> Option<SocketAddr> {
+        self.http_address
+    }
+
     /// Returns when the node can serve clients: it leads, or is connected to the node that does. Also
     /// returns if the node stops before.
     pub async fn serving(&self) {
-        let _ = self.ready.clone().wait_for(|ready| *ready).await;
+        let _ = self.ready.clone().wait_for(|ready| ready.is_serving()).await;
     }
 
     /// Returns when the node has ended of its own accord, which is always a failure.
@@ -173,7 +212,7 @@ impl Node {
         }
     }
 
-    /// Hands leadership over, ends all streams and closes both ports. Other nodes take over within
+    /// Hands leadership over, ends all streams and closes all ports. Other nodes take over within
     /// milliseconds if they are up.
     pub async fn shutdown(mut self) {
         self.leaving.throw();

@@ -55,6 +55,9 @@ pub(super) struct NewNode {
     /// Where clients reach it, host:port.
     #[arg(long, value_name = "H:P")]
     client_address: Address,
+    /// Where probes and scrapers reach it, host:port; without it the node has no HTTP port.
+    #[arg(long, value_name = "H:P")]
+    http_address: Option<Address>,
     /// Its data directory, for the configuration that is printed.
     #[arg(long, value_name = "DIR", default_value = "/var/lib/holdfast")]
     data_dir: String,
@@ -164,13 +167,16 @@ async fn wait_for_role(
 }
 
 fn configuration(cluster: &str, new: &NewNode) -> String {
-    let insecure = !(new.peer_address.is_loopback() && new.client_address.is_loopback());
+    let addresses = [&new.peer_address, &new.client_address].into_iter().chain(&new.http_address);
+    let insecure = !addresses.into_iter().all(Address::is_loopback);
+    let http = new.http_address.as_ref().map(|address| format!("http = \"{address}\"\n"));
+    let http = http.unwrap_or_default();
     let insecure =
         if insecure { "insecure = true   # there is no authentication yet\n" } else { "" };
     let data_dir = toml_text(&new.data_dir);
     format!(
         "cluster = \"{cluster}\"\nnode = {id}\ndata_dir = {data_dir}   # empty at its first start\n\
-         join = true\n{insecure}\n[[nodes]]\nid = {id}\nclient = \"{client}\"\npeer = \"{peer}\"\n",
+         join = true\n{insecure}\n[[nodes]]\nid = {id}\nclient = \"{client}\"\npeer = \"{peer}\"\n{http}",
         id = new.id,
         client = new.client_address,
         peer = new.peer_address,
@@ -190,17 +196,25 @@ mod tests {
 
     #[test]
     fn what_is_printed_is_a_configuration_that_works() {
-        for (host, insecure) in [("127.0.0.1", false), ("node-4.example", true)] {
+        let cases = [
+            ("127.0.0.1", None, false),
+            ("node-4.example", None, true),
+            ("127.0.0.1", Some("node-4.example:7422"), true),
+        ];
+        for (host, http, insecure) in cases {
+            let http_address = http.map(|address| Address::new(address).unwrap());
             let new = NewNode {
                 id: 4,
                 peer_address: Address::new(&format!("{host}:7421")).unwrap(),
                 client_address: Address::new(&format!("{host}:7420")).unwrap(),
+                http_address: http_address.clone(),
                 data_dir: "/srv/it's \"here\"\\".to_owned(),
                 timeout: Duration::ZERO,
             };
             let config = NodeConfig::from_toml(&configuration("prod", &new)).unwrap();
             assert!(config.join && config.node == 4 && config.cluster == "prod");
             assert_eq!(config.insecure, insecure);
+            assert_eq!(config.nodes[0].http, http_address);
             assert_eq!(config.data_dir.to_str(), Some("/srv/it's \"here\"\\"));
         }
     }

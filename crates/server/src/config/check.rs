@@ -45,7 +45,7 @@ pub enum CheckError {
     DuplicateAddress { first: String, second: String, address: String },
     #[error(
         "{what} = '{address}' can be reached from other machines, and there is no authentication \
-         yet: whoever reaches it can take and free every lock; use a loopback address, or set \
+         yet: whoever reaches it can see, take or free locks; use a loopback address, or set \
          insecure = true if the network is trusted"
     )]
     NotLoopback { what: String, address: String },
@@ -135,7 +135,10 @@ pub(super) fn not_listed(config: &NodeConfig) -> CheckError {
 fn check_addresses(config: &NodeConfig) -> Result<(), CheckError> {
     let mut seen: BTreeMap<&Address, String> = BTreeMap::new();
     for node in &config.nodes {
-        for (key, address) in [("client", &node.client), ("peer", &node.peer)] {
+        let http = node.http.iter().map(|address| ("http", address));
+        for (key, address) in
+            [("client", &node.client), ("peer", &node.peer)].into_iter().chain(http)
+        {
             let what = format!("{key} of node {}", node.id);
             if node.id == config.node && !config.insecure && !address.is_loopback() {
                 return Err(CheckError::NotLoopback { what, address: address.to_string() });
@@ -237,12 +240,16 @@ mod tests {
 
     #[test]
     fn an_open_address_needs_the_word_insecure() {
+        let words = refusal(|config| config.nodes[0].http = Some(address("10.0.0.1:7422")));
+        assert!(words.starts_with("http of node 1 = '10.0.0.1:7422'"), "{words}");
+
         let words = refusal(|config| config.nodes[0].client = address("0.0.0.0:7420"));
         assert!(words.starts_with("client of node 1 = '0.0.0.0:7420'"), "{words}");
         assert!(words.contains("insecure = true"), "{words}");
 
         let mut config = example();
         config.nodes[0].peer = address("10.0.0.1:7421");
+        config.nodes[0].http = Some(address("10.0.0.1:7422"));
         config.insecure = true;
         assert_eq!(check(&config), Ok(()));
     }

@@ -25,6 +25,7 @@ impl Driver {
         let since = Instant::now();
         let mut resigned = false;
         loop {
+            self.pulse.beat();
             self.refuse_for_want_of_space()?;
             match work(&mut self.log) {
                 Ok(()) => break,

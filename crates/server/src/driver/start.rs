@@ -23,6 +23,7 @@ use crate::config::NodeConfig;
 use crate::events::EventRing;
 use crate::membership::Membership;
 use crate::peers::{LOG_VERSION, PeerLinks};
+use crate::pulse::Pulse;
 
 const SNAPSHOT_EVERY_BYTES: u64 = 16 << 20;
 /// What a turn can bear beside its own work: less than a millisecond.
@@ -52,6 +53,7 @@ pub(crate) struct Channels {
     pub(crate) inbox_sender: InboxSender,
     pub(crate) leadership: watch::Sender<Leadership>,
     pub(crate) events: Arc<EventRing>,
+    pub(crate) pulse: Arc<Pulse>,
     /// Where the driver publishes who the members are.
     pub(crate) membership: Arc<Membership>,
     /// The first members.
@@ -121,6 +123,7 @@ impl Driver {
             introductions,
             leadership: channels.leadership,
             events: channels.events,
+            pulse: channels.pulse,
             happened: Vec::new(),
             outgoing: BTreeMap::new(),
             effects: Vec::new(),

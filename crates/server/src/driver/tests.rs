@@ -25,6 +25,7 @@ use crate::identity::Identity;
 use crate::known_peers::KnownPeers;
 use crate::membership::Membership;
 use crate::peers::{Handshake, PeerLinks};
+use crate::pulse::Pulse;
 
 const ALICE: SessionId = SessionId(0xa11ce);
 const STREAM: StreamKey = StreamKey { session: ALICE, stream: StreamId(1) };
@@ -62,8 +63,16 @@ impl Bench {
             PeerLinks::start(&handshake, &handle, &mut JoinSet::new())
         };
         let events = Arc::new(EventRing::new(config.events_kept));
-        let channels =
-            Channels { inbox, inbox_sender, leadership, events, membership, founders, data_dir };
+        let channels = Channels {
+            inbox,
+            inbox_sender,
+            leadership,
+            events,
+            pulse: Arc::new(Pulse::new()),
+            membership,
+            founders,
+            data_dir,
+        };
         let driver = Driver::open(&config, channels, links).unwrap();
         let mut bench = Bench {
             driver,

@@ -13,6 +13,8 @@ use holdfast_proto::v1::{
 };
 use holdfast_server::{Address, Node, NodeConfig};
 use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_stream::wrappers::ReceiverStream;
@@ -39,11 +41,14 @@ impl Cluster {
     pub(crate) async fn start_with(count: usize, change: impl Fn(&mut NodeConfig)) -> Cluster {
         let dir = tempfile::tempdir().unwrap();
         let mut configs = NodeConfig::dev_cluster(count, dir.path(), 1_000).unwrap();
-        let addresses = free_addresses(2 * count);
+        let addresses = free_addresses(3 * count);
         for config in &mut configs {
             change(config);
-            for (member, pair) in config.nodes.iter_mut().zip(addresses.chunks(2)) {
-                (member.client, member.peer) = (Address::from(pair[0]), Address::from(pair[1]));
+            for (member, ports) in config.nodes.iter_mut().zip(addresses.chunks(3)) {
+                (member.client, member.peer) = (Address::from(ports[0]), Address::from(ports[1]));
+                if member.http.is_some() {
+                    member.http = Some(Address::from(ports[2]));
+                }
             }
         }
         let mut nodes = Vec::new();
@@ -73,6 +78,10 @@ impl Cluster {
 
     pub(crate) fn address(&self, index: usize) -> String {
         self.configs[index].nodes[index].client.to_string()
+    }
+
+    pub(crate) fn http_address(&self, index: usize) -> String {
+        self.configs[index].nodes[index].http.as_ref().unwrap().to_string()
     }
 
     pub(crate) async fn client(&self, index: usize) -> Client {
@@ -112,6 +121,20 @@ fn free_addresses(count: usize) -> Vec<SocketAddr> {
     let held: Vec<TcpListener> =
         (0..count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
     held.iter().map(|listener| listener.local_addr().unwrap()).collect()
+}
+
+/// Status and body of one page.
+pub(crate) async fn http_get(address: &str, path: &str) -> (u16, String) {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    // What the server did not read makes the end of the connection a rude one.
+    let _ = timeout(PATIENCE, stream.read_to_end(&mut answer)).await.expect("no answer in time");
+    let answer = String::from_utf8(answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+    let code = head.split(' ').nth(1).and_then(|code| code.parse().ok());
+    (code.unwrap_or_else(|| panic!("{answer:?}")), body.to_owned())
 }
 
 pub(crate) async fn connect(address: &str) -> Client {

@@ -46,6 +46,7 @@ struct Node {
     id: u64,
     client_port: u16,
     peer_port: u16,
+    http_port: u16,
     config: PathBuf,
     process: Option<Child>,
 }
@@ -59,17 +60,17 @@ impl Cluster {
     pub(crate) async fn start_with(options: ClusterOptions) -> Cluster {
         let stage = stage().await;
         let dir = tempfile::tempdir().unwrap();
-        let ports = free_ports(2 * options.nodes as usize);
+        let ports = free_ports(3 * options.nodes as usize);
         let mut nodes = Vec::new();
         let mut members = String::new();
         for id in 1..=options.nodes {
-            let at = 2 * (id as usize - 1);
-            let (client_port, peer_port) = (ports[at], ports[at + 1]);
+            let at = 3 * (id as usize - 1);
+            let (client_port, peer_port, http_port) = (ports[at], ports[at + 1], ports[at + 2]);
             members += &format!(
-                "[[nodes]]\nid = {id}\nclient = \"127.0.0.1:{client_port}\"\npeer = \"127.0.0.1:{peer_port}\"\n"
+                "[[nodes]]\nid = {id}\nclient = \"127.0.0.1:{client_port}\"\npeer = \"127.0.0.1:{peer_port}\"\nhttp = \"127.0.0.1:{http_port}\"\n"
             );
             let config = dir.path().join(format!("node-{id}.toml"));
-            nodes.push(Node { id, client_port, peer_port, config, process: None });
+            nodes.push(Node { id, client_port, peer_port, http_port, config, process: None });
         }
         for node in &nodes {
             let data_dir = dir.path().join(format!("data-{}", node.id));
@@ -89,10 +90,10 @@ impl Cluster {
 
     /// Takes addresses for a node that is yet to be added.
     pub(crate) fn prepare(&mut self, id: u64) {
-        let ports = free_ports(2);
+        let ports = free_ports(3);
         let config = self.dir.path().join(format!("node-{id}.toml"));
-        let (client_port, peer_port) = (ports[0], ports[1]);
-        self.nodes.push(Node { id, client_port, peer_port, config, process: None });
+        let (client_port, peer_port, http_port) = (ports[0], ports[1], ports[2]);
+        self.nodes.push(Node { id, client_port, peer_port, http_port, config, process: None });
     }
 
     pub(crate) fn data_dir(&self, id: u64) -> PathBuf {
@@ -120,7 +121,7 @@ impl Cluster {
 
     /// Gives the node other addresses, in its own file alone.
     pub(crate) fn relocate(&mut self, id: u64) {
-        let ports = free_ports(2);
+        let ports = free_ports(3);
         let node = self.node_mut(id);
         let mut text = std::fs::read_to_string(&node.config).unwrap();
         for (old, new) in [(&mut node.client_port, ports[0]), (&mut node.peer_port, ports[1])] {
@@ -221,6 +222,10 @@ impl Cluster {
 
     pub(crate) fn peer_address(&self, id: u64) -> String {
         format!("127.0.0.1:{}", self.node(id).peer_port)
+    }
+
+    pub(crate) fn http_address(&self, id: u64) -> String {
+        format!("127.0.0.1:{}", self.node(id).http_port)
     }
 
     /// All client addresses, as the command line takes them.

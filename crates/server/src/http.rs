@@ -1,0 +1,34 @@
+//! The HTTP port, for probes, scrapers and people: `/healthz`, `/readyz`, and what others add to the [`Router`].
+//!
+//! It is apart from the client port, so that it can be open to a monitoring network alone, and it never
+//! holds up the driver: what it shows is published elsewhere already. Limits: connections, headers, bodies,
+//! the time that a request's head may take, and the time that one of the node's own answers may take. An
+//! answer of a router that was merged in may last, as a stream of events does, until the node stops.
+
+mod health;
+mod serve;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::DefaultBodyLimit;
+use tokio::sync::watch;
+
+pub(crate) use self::serve::serve;
+use crate::pulse::Pulse;
+use crate::readiness::Readiness;
+
+const BODY_BYTES_MAX: usize = 64 * 1024;
+
+/// What the node's own pages show.
+#[derive(Clone, Debug)]
+pub(crate) struct Shown {
+    pub(crate) pulse: Arc<Pulse>,
+    pub(crate) readiness: watch::Receiver<Readiness>,
+}
+
+/// The node's own pages, and those of others. The latter must leave the paths of the former alone.
+pub(crate) fn routes(shown: Shown, others: Router) -> Router {
+    let own = health::routes(shown).layer(axum::middleware::from_fn(serve::in_time));
+    own.merge(others).layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+}
