@@ -33,7 +33,7 @@ use axum::routing::{get, post};
 use tokio::sync::{Semaphore, watch};
 
 pub use guard::Actions;
-pub use samples::{Activity, WAIT_BOUNDS_MICROS};
+pub use samples::WAIT_BOUNDS_MICROS;
 pub use source::{RecentEvents, Source, WatchFrames};
 
 use guard::Guard;

@@ -64,9 +64,8 @@ pub(crate) async fn keep_sampling<S: Source>(
         seconds.tick().await;
         let looked_at = streams.available_permits() < STREAMS_MAX;
         let Ok(cluster) = source.cluster().await else { continue };
-        let activity = source.activity().await;
         let views = if looked_at { source.own_views().await } else { Vec::new() };
-        let sample = samples.take(unix_ms(), &cluster, activity);
+        let sample = samples.take(unix_ms(), &cluster);
         let now = overview(&cluster, &views, &sample, samples.leader_changes());
         sender.send_replace(Arc::new(Pulse { now, samples: samples.clone() }));
     }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use holdfast_proto::v1::ClusterStatusResponse;
+use holdfast_proto::v1::{Activity, ClusterStatusResponse, GroupStatus};
 use serde::Serialize;
 
 /// Five minutes of them.
@@ -32,23 +32,6 @@ pub const WAIT_BOUNDS_MICROS: [u64; 20] = [
     100_000_000,
 ];
 const CLASSES: usize = WAIT_BOUNDS_MICROS.len() + 1;
-
-/// What a leader has done since it started.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Activity {
-    /// Whose numbers these are; those of another cannot be compared with them.
-    pub node: u64,
-    pub granted: u64,
-    pub queued: u64,
-    pub released: u64,
-    /// Holds that ended without their holder's doing.
-    pub lost: u64,
-    /// Requests that the table refused, deadlocks among them.
-    pub refused: u64,
-    pub deadlocks: u64,
-    /// Acquires that were granted, by how long that took.
-    pub wait_classes: [u64; CLASSES],
-}
 
 /// One second.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -80,28 +63,26 @@ pub(crate) struct Rates {
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Samples {
-    last: Option<(u64, Activity)>,
+    /// When it was, whose numbers they are, and the numbers.
+    last: Option<(u64, u64, Activity)>,
     kept: VecDeque<Sample>,
 }
 
 impl Samples {
-    pub(crate) fn take(
-        &mut self,
-        unix_ms: u64,
-        cluster: &ClusterStatusResponse,
-        activity: Option<Activity>,
-    ) -> Sample {
-        let sum = |of: fn(&holdfast_proto::v1::GroupStatus) -> u64| {
-            cluster.groups.iter().map(of).sum::<u64>()
-        };
+    pub(crate) fn take(&mut self, unix_ms: u64, cluster: &ClusterStatusResponse) -> Sample {
+        let sum = |of: fn(&GroupStatus) -> u64| cluster.groups.iter().map(of).sum::<u64>();
         let first = cluster.groups.first();
-        let rates = match (self.last, activity) {
-            (Some((then_ms, then)), Some(now)) => {
-                rates(&then, &now, unix_ms.saturating_sub(then_ms))
+        // A follower that could not ask the leader tells its own.
+        let told = first
+            .filter(|group| group.leader == cluster.answered_by)
+            .and_then(|group| group.activity.clone());
+        let rates = match (&self.last, &told) {
+            (Some((then_ms, node, then)), Some(now)) if *node == cluster.answered_by => {
+                rates(then, now, unix_ms.saturating_sub(*then_ms))
             }
             _ => None,
         };
-        self.last = activity.map(|activity| (unix_ms, activity));
+        self.last = told.map(|activity| (unix_ms, cluster.answered_by, activity));
         let sample = Sample {
             unix_ms,
             leader: first.map_or(0, |group| group.leader),
@@ -137,7 +118,8 @@ impl Samples {
 }
 
 fn rates(then: &Activity, now: &Activity, elapsed_ms: u64) -> Option<Rates> {
-    let comparable = then.node == now.node && now.granted >= then.granted && elapsed_ms > 0;
+    // Less than before: it was started again.
+    let comparable = now.granted >= then.granted && elapsed_ms > 0;
     if !comparable {
         return None;
     }
@@ -146,7 +128,7 @@ fn rates(then: &Activity, now: &Activity, elapsed_ms: u64) -> Option<Rates> {
         (rate * 10.0).round() / 10.0
     };
     let classes: [u64; CLASSES] =
-        std::array::from_fn(|at| now.wait_classes[at].saturating_sub(then.wait_classes[at]));
+        std::array::from_fn(|at| class(now, at).saturating_sub(class(then, at)));
     Some(Rates {
         granted: per_second(then.granted, now.granted),
         queued: per_second(then.queued, now.queued),
@@ -158,6 +140,10 @@ fn rates(then: &Activity, now: &Activity, elapsed_ms: u64) -> Option<Rates> {
         p95: quantile_ms(&classes, 0.95),
         p99: quantile_ms(&classes, 0.99),
     })
+}
+
+fn class(activity: &Activity, at: usize) -> u64 {
+    activity.wait_classes.get(at).copied().unwrap_or(0)
 }
 
 /// Evenly spread within its class; what is above all bounds counts as the last of them.
@@ -183,43 +169,43 @@ fn quantile_ms(classes: &[u64; CLASSES], quantile: f64) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use holdfast_proto::v1::GroupStatus;
-
     use super::*;
 
-    fn led_by(leader: u64) -> ClusterStatusResponse {
-        let group = GroupStatus { leader, locks: 7, ..Default::default() };
-        ClusterStatusResponse { groups: vec![group], ..Default::default() }
+    /// Node `leader` leads, and has granted so many, none of them in less than 0.5 or more than 1 ms.
+    fn led_by(leader: u64, granted: u64) -> ClusterStatusResponse {
+        let mut wait_classes = vec![0; CLASSES];
+        wait_classes[4] = granted;
+        let activity = Some(Activity { granted, wait_classes, ..Default::default() });
+        let group = GroupStatus { leader, locks: 7, activity, ..Default::default() };
+        ClusterStatusResponse { groups: vec![group], answered_by: leader, ..Default::default() }
     }
 
-    fn activity(node: u64, granted: u64) -> Option<Activity> {
-        let mut wait_classes = [0; CLASSES];
-        wait_classes[4] = granted;
-        Some(Activity { node, granted, wait_classes, ..Default::default() })
+    /// What a follower says that finds no leader.
+    fn led_by_nobody() -> ClusterStatusResponse {
+        ClusterStatusResponse { answered_by: 3, ..led_by(0, 5) }
     }
 
     #[test]
     fn rates_are_per_second_and_quantiles_of_what_was_granted_since() {
         let mut samples = Samples::default();
-        assert_eq!(samples.take(1_000, &led_by(1), activity(1, 100)).rates, None);
-        let rates = samples.take(3_000, &led_by(1), activity(1, 300)).rates.unwrap();
+        assert_eq!(samples.take(1_000, &led_by(1, 100)).rates, None);
+        let rates = samples.take(3_000, &led_by(1, 300)).rates.unwrap();
         assert_eq!(rates.granted, 100.0);
-        // All of them between half a millisecond and a whole one.
         assert_eq!((rates.p50, rates.p99), (Some(0.75), Some(1.0)));
-        let idle = samples.take(4_000, &led_by(1), activity(1, 300)).rates.unwrap();
+        let idle = samples.take(4_000, &led_by(1, 300)).rates.unwrap();
         assert_eq!((idle.granted, idle.p50), (0.0, None));
     }
 
     #[test]
     fn numbers_of_another_leader_are_not_compared_with_those_of_the_last() {
         let mut samples = Samples::default();
-        samples.take(1_000, &led_by(1), activity(1, 100));
-        assert_eq!(samples.take(2_000, &led_by(2), activity(2, 900)).rates, None);
-        assert!(samples.take(3_000, &led_by(2), activity(2, 950)).rates.is_some());
-        assert_eq!(samples.take(4_000, &led_by(0), None).rates, None);
+        samples.take(1_000, &led_by(1, 100));
+        assert_eq!(samples.take(2_000, &led_by(2, 900)).rates, None);
+        assert!(samples.take(3_000, &led_by(2, 950)).rates.is_some());
+        assert_eq!(samples.take(4_000, &led_by_nobody()).rates, None);
+        samples.take(5_000, &led_by(2, 950));
         // It was started again.
-        samples.take(5_000, &led_by(2), activity(2, 950));
-        assert_eq!(samples.take(6_000, &led_by(2), activity(2, 10)).rates, None);
+        assert_eq!(samples.take(6_000, &led_by(2, 10)).rates, None);
         assert_eq!(samples.leader_changes(), 1);
     }
 
@@ -235,7 +221,7 @@ mod tests {
     fn only_the_last_minutes_are_kept() {
         let mut samples = Samples::default();
         for second in 0..=SAMPLES_MAX as u64 {
-            samples.take(second * 1_000, &led_by(1), None);
+            samples.take(second * 1_000, &led_by(1, 0));
         }
         assert_eq!(samples.kept().len(), SAMPLES_MAX);
         assert_eq!(samples.kept()[0].unix_ms, 1_000);

@@ -10,8 +10,6 @@ use holdfast_proto::v1::{
 };
 use tokio_stream::Stream;
 
-use crate::samples::Activity;
-
 /// What happens, as it happens; it ends with words.
 pub type WatchFrames = Pin<Box<dyn Stream<Item = Result<WatchFrame, Failure>> + Send>>;
 
@@ -36,9 +34,6 @@ pub trait Source: Send + Sync + 'static {
 
     /// Each node's own view of itself; none for one that does not answer.
     fn own_views(&self) -> impl Future<Output = Vec<(u64, Option<ClusterStatusResponse>)>> + Send;
-
-    /// What the leader has done since it started; none if it cannot be asked.
-    fn activity(&self) -> impl Future<Output = Option<Activity>> + Send;
 
     fn list(&self, request: ListRequest) -> impl Future<Output = Answer<ListResponse>> + Send;
 

@@ -8,6 +8,7 @@
 
 mod address;
 mod check;
+mod http;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -18,6 +19,7 @@ use serde::Deserialize;
 pub use address::{Address, AddressError};
 pub use check::CheckError;
 use holdfast_replica::NodeId;
+pub use http::HttpConfig;
 
 /// The settings of one node.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -52,6 +54,8 @@ pub struct NodeConfig {
     pub events_kept: u64,
     #[serde(default = "defaults::segment_bytes")]
     pub segment_bytes: u64,
+    #[serde(default)]
+    pub http: HttpConfig,
     /// The first members, this node included; those who come later are in the cluster's log. A node that
     /// joins lists itself alone.
     pub nodes: Vec<MemberConfig>,
@@ -76,6 +80,8 @@ pub struct MemberConfig {
 pub enum ConfigError {
     #[error("cannot read the configuration file {}: {source}", path.display())]
     Read { path: PathBuf, source: std::io::Error },
+    #[error("cannot read the secret for the dashboard's actions from {}: {source}", path.display())]
+    Secret { path: PathBuf, source: std::io::Error },
     #[error("the configuration is not what it should be: {0}")]
     Parse(#[from] Box<toml::de::Error>),
     #[error("the configuration cannot work: {0}")]
@@ -136,6 +142,7 @@ impl NodeConfig {
                 snapshot_every_entries: defaults::snapshot_every_entries(),
                 events_kept: defaults::events_kept(),
                 segment_bytes: defaults::segment_bytes(),
+                http: HttpConfig::default(),
                 nodes: nodes.clone(),
             })
             .collect();

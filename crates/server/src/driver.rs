@@ -14,6 +14,7 @@
 //! told, and the same turn is tried again until there is room. A disk that fails ends the loop, and
 //! with it the node.
 
+mod activity;
 mod callers;
 mod carry_out;
 mod full_disk;
@@ -37,6 +38,7 @@ use holdfast_replica::{Effect, Fatal, GroupId, Leadership, NodeId, Replica, Turn
 use thiserror::Error;
 use tokio::sync::watch;
 
+pub(crate) use self::activity::Activity;
 use self::callers::Callers;
 pub(crate) use self::inbox::{
     Answer, Delivery, FIRST_GROUP, GroupView, Input, Query, ReadAnswer, ReadData, StreamKey,
@@ -141,7 +143,10 @@ impl Driver {
         let writing = self.replicas.values().any(Replica::is_writing_snapshot);
         let patience = if writing { Duration::ZERO } else { self.tick };
         match self.inbox.recv_timeout(patience) {
-            Ok(input) => self.handle(input),
+            Ok(input) => {
+                self.callers.now = self.started.elapsed();
+                self.handle(input);
+            }
             Err(RecvTimeoutError::Timeout) => return,
             Err(RecvTimeoutError::Disconnected) => {
                 self.stop_by = Some(Instant::now());
@@ -207,6 +212,7 @@ impl Driver {
     }
 
     fn finish_turns(&mut self) -> Result<(), StopReason> {
+        self.callers.now = self.started.elapsed();
         for group in self.replicas.keys().copied().collect::<Vec<_>>() {
             let mut effects = std::mem::take(&mut self.effects);
             if let Some(replica) = self.replicas.get_mut(&group) {
@@ -218,6 +224,7 @@ impl Driver {
             self.effects = effects;
         }
         if !self.happened.is_empty() {
+            self.callers.activity.count(&self.happened);
             self.events.record(&mut self.happened, unix_ms());
         }
         Ok(())

@@ -35,7 +35,9 @@ mod stopping;
 mod testing;
 mod wrong_port;
 
-pub use config::{Address, AddressError, CheckError, ConfigError, MemberConfig, NodeConfig};
+pub use config::{
+    Address, AddressError, CheckError, ConfigError, HttpConfig, MemberConfig, NodeConfig,
+};
 pub use driver::{DriverError, StopReason};
 pub use durable_file::FileError;
 pub use founders::FoundersError;

@@ -86,9 +86,10 @@ impl Node {
     }
 
     /// As [`Node::start`], with more pages on the HTTP port. None of them may be at a path of the node's own:
-    /// `/healthz`, `/readyz`, `/metrics`, `/log-level`.
+    /// `/`, `/assets/…`, `/api/…`, `/healthz`, `/readyz`, `/metrics`, `/log-level`.
     pub async fn start_with_pages(config: NodeConfig, pages: Router) -> Result<Node, StartError> {
         config.check()?;
+        let actions = config.http.actions()?;
         let identity =
             Identity::load_or_create(&config.data_dir, &config.cluster, config.node_id())?;
         let known_peers = KnownPeers::load(&config.data_dir)?;
@@ -157,6 +158,7 @@ impl Node {
             }
         });
         let rpc = Rpc::new(driver.clone(), membership, links, events, stop.watch());
+        let source = Arc::new(rpc.clone());
         let incoming = keep_alive(TcpIncoming::from(client_listener).with_nodelay(Some(true)));
         servers.spawn(async move {
             if let Err(error) = rpc::serve(rpc, health, incoming).await {
@@ -166,6 +168,9 @@ impl Node {
 
         if let Some(listener) = http_listener {
             let shown = http::Shown { pulse, readiness: ready_watch.clone() };
+            let (dashboard, sampling) = holdfast_dashboard::dashboard(source, actions);
+            tasks.spawn(sampling);
+            let pages = dashboard.merge(pages);
             servers.spawn(http::serve(listener, http::routes(shown, pages), stop.watch()));
         }
 

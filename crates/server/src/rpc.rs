@@ -18,6 +18,7 @@ mod authorise;
 mod cancel;
 mod cluster;
 mod convert;
+mod dashboard;
 mod decode;
 mod election;
 mod encode;

@@ -1,11 +1,13 @@
 //! Who waits for an answer: calls under way, and acquires that stand in a queue.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use holdfast_core::{Command, LogicalTime, Outcome, RequestId, SessionId};
 use holdfast_replica::{ChangeRefusal, GroupId, Ticket};
 use tokio::sync::oneshot;
 
+use super::activity::Activity;
 use super::inbox::{Answer, ChangeAnswer, Delivery, Query, ReadAnswer, StreamKey, Unavailable};
 use super::streams::Streams;
 
@@ -35,12 +37,21 @@ type Wait = (GroupId, SessionId, RequestId);
 pub(super) struct Callers {
     last_ticket: u64,
     under_way: HashMap<Ticket, Caller>,
-    parked: HashMap<Wait, ReplyTo>,
+    parked: HashMap<Wait, Parked>,
+    /// The driver's time, as of this half turn.
+    pub(super) now: Duration,
+    pub(super) activity: Activity,
+}
+
+#[derive(Debug)]
+struct Parked {
+    reply: ReplyTo,
+    asked: Duration,
 }
 
 #[derive(Debug)]
 enum Caller {
-    Call { reply: ReplyTo, wait: Option<Wait> },
+    Call { reply: ReplyTo, wait: Option<Wait>, asked: Duration },
     Read { query: Query, reply: oneshot::Sender<Result<ReadAnswer, Unavailable>> },
     Change(oneshot::Sender<ChangeAnswer>),
 }
@@ -54,7 +65,7 @@ impl Callers {
             _ => None,
         };
         let wait = wait.map(|call| (group, call.session, call.request));
-        self.ticket(Caller::Call { reply, wait })
+        self.ticket(Caller::Call { reply, wait, asked: self.now })
     }
 
     pub(super) fn read(
@@ -91,15 +102,22 @@ impl Callers {
         outcome: Outcome,
         streams: &mut Streams,
     ) {
-        let Some(Caller::Call { reply, wait }) = self.under_way.remove(&ticket) else { return };
+        let Some(Caller::Call { reply, wait, asked }) = self.under_way.remove(&ticket) else {
+            return;
+        };
         match (outcome, wait) {
             (Outcome::Queued { position }, Some(wait)) => {
                 if let ReplyTo::Stream { stream, request } = reply {
                     streams.tell(stream, Delivery::Queued { request, position });
                 }
-                self.parked.insert(wait, reply);
+                self.parked.insert(wait, Parked { reply, asked });
             }
-            (outcome, _) => reply.answer(Answer { at, result: Ok(outcome) }, streams),
+            (outcome, wait) => {
+                if wait.is_some() {
+                    self.note(&outcome, asked);
+                }
+                reply.answer(Answer { at, result: Ok(outcome) }, streams);
+            }
         }
     }
 
@@ -111,7 +129,8 @@ impl Callers {
         outcome: &Outcome,
         streams: &mut Streams,
     ) {
-        if let Some(reply) = self.parked.remove(&wait) {
+        if let Some(Parked { reply, asked }) = self.parked.remove(&wait) {
+            self.note(outcome, asked);
             reply.answer(Answer { at, result: Ok(outcome.clone()) }, streams);
         }
     }
@@ -149,8 +168,14 @@ impl Callers {
         reason: Unavailable,
         streams: &mut Streams,
     ) {
-        for (_, reply) in self.parked.extract_if(|wait, _| wait.0 == group) {
-            reply.answer(failed(reason), streams);
+        for (_, parked) in self.parked.extract_if(|wait, _| wait.0 == group) {
+            parked.reply.answer(failed(reason), streams);
+        }
+    }
+
+    fn note(&mut self, outcome: &Outcome, asked: Duration) {
+        if matches!(outcome, Outcome::Granted(_) | Outcome::GrantedAll(_)) {
+            self.activity.acquired(self.now.saturating_sub(asked));
         }
     }
 }

@@ -8,6 +8,7 @@ use holdfast_replica::{GroupId, HandOverRefusal, Replica};
 use holdfast_wal::{DurableSnapshot, WriteError};
 
 use super::Driver;
+use super::activity::Activity;
 use super::callers::{ReplyTo, failed};
 use super::inbox::{GroupView, Input, StreamKey, Unavailable};
 use super::log::LogError;
@@ -35,7 +36,7 @@ impl Driver {
             Input::Inspect { with_digests, reply } => {
                 let views = self.replicas.iter().map(|(group, replica)| {
                     let digest = with_digests.then(|| self.digests.of(*group, replica)).flatten();
-                    view(*group, replica, digest)
+                    view(*group, replica, digest, self.callers.activity)
                 });
                 let _ = reply.send(views.collect());
             }
@@ -167,7 +168,12 @@ impl Digests {
     }
 }
 
-fn view(group: GroupId, replica: &Replica, digest: Option<String>) -> GroupView {
+fn view(
+    group: GroupId,
+    replica: &Replica,
+    digest: Option<String>,
+    activity: Activity,
+) -> GroupView {
     let (progress, table) = (replica.progress(), replica.table());
     GroupView {
         group,
@@ -183,5 +189,6 @@ fn view(group: GroupId, replica: &Replica, digest: Option<String>) -> GroupView 
         digest,
         matched: progress.matched,
         last_index: progress.last_index,
+        activity,
     }
 }

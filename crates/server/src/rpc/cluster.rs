@@ -11,7 +11,7 @@ mod save;
 use std::time::Duration;
 
 use holdfast_proto::v1::{
-    ClusterStatusRequest, ClusterStatusResponse, Failure, GroupStatus, NodeRole, NodeStatus,
+    self, ClusterStatusRequest, ClusterStatusResponse, Failure, GroupStatus, NodeRole, NodeStatus,
     ReplicaProgress,
 };
 use holdfast_replica::Role;
@@ -23,7 +23,7 @@ use super::Rpc;
 use super::failure::{dropped_by_driver, took_too_long};
 use super::origin::Origin;
 use super::unary::CALL_TIMEOUT;
-use crate::driver::{GroupView, Input};
+use crate::driver::{Activity, GroupView, Input};
 use crate::identity::DataDirId;
 
 const LEADER_PATIENCE: Duration = Duration::from_secs(1);
@@ -122,5 +122,18 @@ fn group(view: GroupView) -> GroupStatus {
         last_token: view.last_token,
         digest: view.digest.clone().unwrap_or_default(),
         replicas: replicas.collect(),
+        activity: Some(activity(&view.activity)),
+    }
+}
+
+fn activity(activity: &Activity) -> v1::Activity {
+    v1::Activity {
+        granted: activity.granted,
+        queued: activity.queued,
+        released: activity.released,
+        lost: activity.lost,
+        refused: activity.refused,
+        deadlocks: activity.deadlocks,
+        wait_classes: activity.wait_classes.to_vec(),
     }
 }
