@@ -10,6 +10,8 @@ export const live = {
   state: "connecting",
   now: null,
   samples: [],
+  // The node that serves this page.
+  node: 0,
   actions: false,
 };
 
@@ -30,6 +32,7 @@ export function connect() {
   source = new EventSource("/api/live");
   source.addEventListener("hello", (message) => {
     const told = JSON.parse(message.data);
+    live.node = told.node;
     live.actions = told.actions;
     live.samples = told.samples;
     heard(told.now);

@@ -5,15 +5,17 @@ import { number, clock } from "./text.js";
 
 const WIDTH = 300;
 const HEIGHT = 90;
-const SPAN_MS = 300000;
+const SPAN_MIN_MS = 60000;
+const SPAN_MAX_MS = 300000;
 
 // series: [{ label, of: sample -> number or null, show }]
 export function plot(title, samples, series, show = number) {
   const end = samples.length ? samples[samples.length - 1].unix_ms : 0;
-  const kept = samples.filter((sample) => end - sample.unix_ms <= SPAN_MS);
+  const kept = samples.filter((sample) => end - sample.unix_ms <= SPAN_MAX_MS);
+  const span = Math.max(SPAN_MIN_MS, kept.length ? end - kept[0].unix_ms : 0);
   const values = kept.flatMap((sample) => series.map((one) => one.of(sample)).filter((value) => value !== null && value !== undefined));
   const top = ceiling(Math.max(0, ...values));
-  const x = (sample) => WIDTH - ((end - sample.unix_ms) / SPAN_MS) * WIDTH;
+  const x = (sample) => WIDTH - ((end - sample.unix_ms) / span) * WIDTH;
   const y = (value) => HEIGHT - (value / top) * HEIGHT;
   const last = kept[kept.length - 1];
   const legend = series.map((one, at) => h("span", { class: `tone-${at + 1}` }, one.label, " ", h("b", {}, last ? show(one.of(last)) : "–")));
@@ -28,7 +30,7 @@ export function plot(title, samples, series, show = number) {
         marks(kept).map((sample) => s("line", { class: "mark", x1: x(sample), x2: x(sample), y1: 0, y2: HEIGHT },
           s("title", {}, `${clock(sample.unix_ms)}: node ${sample.leader} leads`))),
         series.map((one, at) => curves(kept, one, x, y, at + 1, at === 0))),
-      h("div", { class: "axis" }, h("span", {}, "5 min ago"), h("span", {}, `top ${show(top)}`), h("span", {}, "now"))));
+      h("div", { class: "axis" }, h("span", {}, `${span < 90000 ? `${Math.round(span / 1000)} s` : `${Math.round(span / 60000)} min`} ago`), h("span", {}, `top ${show(top)}`), h("span", {}, "now"))));
 }
 
 // Where the leader changed.

@@ -6,14 +6,23 @@ import { live } from "./live.js";
 import { ask } from "./api.js";
 import { address } from "./route.js";
 
+let typing = 0;
+
 export const elections = {
   title: "Elections",
   every: 2,
-  load: () => ask("elections"),
-  render(data) {
+  load: (parameters) => ask("elections", parameters),
+  render(data, page) {
     return [
       h("div", { class: "head" }, h("h1", {}, "Elections"),
-        h("p", {}, "An election is an exclusive lock whose holder publishes a value: the holder leads, the fencing token is its epoch, those who wait are the candidates.")),
+        h("p", {}, "An election is an exclusive lock whose holder publishes a value: the holder leads, the fencing token is its epoch, those who wait are the candidates. A lock that is held with a reason looks the same, and is listed too; begin the names of elections alike to tell them apart.")),
+      h("form", { class: "filters", role: "search", onsubmit: (event) => event.preventDefault() },
+        h("label", { class: "field" }, "Name begins with",
+          h("input", { type: "search", id: "prefix", value: page.parameters.prefix || "", maxlength: 512, autocomplete: "off", spellcheck: "false", oninput: (event) => {
+            const value = event.target.value;
+            clearTimeout(typing);
+            typing = setTimeout(() => page.go({ prefix: value }), 250);
+          } }))),
       card("Led", data.more ? "the first 200" : null, led(data.led)),
       card("Vacant", "led lately, by nobody now", vacant(data.vacant)),
       live.now ? card("The cluster itself", null, cluster(live.now)) : null,

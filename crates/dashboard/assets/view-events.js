@@ -5,15 +5,18 @@ import { shown, clock, number } from "./text.js";
 import { ask } from "./api.js";
 import { address } from "./route.js";
 
-const KEPT_MAX = 300;
+const KEPT_MAX = 200;
+// However fast they come, so often they are drawn.
+const DRAW_EVERY_MS = 250;
 const KINDS = [
   ["grants", ["granted", "converted", "proclaimed", "transferred"]], ["queueing", ["queued", "wait_ended"]], ["releases", ["released", "reopened"]],
   ["losses", ["expired", "wounded", "broken", "killed"]], ["refusals", ["refused"]], ["interventions", ["intervened", "frozen", "thawed"]],
   ["sessions", ["session_opened", "session_ended"]],
 ];
 
-const state = { source: null, list: [], skipped: 0, gap: false, paused: false, waiting: 0, interrupted: "" };
+const state = { source: null, list: [], skipped: 0, gap: false, paused: false, held: [], waiting: 0, interrupted: "" };
 let typing = 0;
+let drawing = 0;
 
 export const events = {
   title: "Events",
@@ -81,9 +84,13 @@ function follow(page, prefix, kinds) {
   source.addEventListener("events", (message) => {
     const fresh = JSON.parse(message.data).reverse();
     state.interrupted = "";
+    if (state.paused) {
+      state.waiting += fresh.length;
+      state.held = [...fresh, ...state.held].slice(0, KEPT_MAX);
+      return;
+    }
     state.list = [...fresh, ...state.list].slice(0, KEPT_MAX);
-    if (state.paused) state.waiting += fresh.length;
-    else page.draw();
+    drawSoon(page);
   });
   source.addEventListener("watching", () => { state.interrupted = ""; });
   source.addEventListener("skipped", (message) => { state.skipped += JSON.parse(message.data).events; });
@@ -95,13 +102,20 @@ function follow(page, prefix, kinds) {
   };
 }
 
+function drawSoon(page) {
+  if (drawing) return;
+  drawing = setTimeout(() => { drawing = 0; page.draw(); }, DRAW_EVERY_MS);
+}
+
 function stop() {
   if (state.source) state.source.close();
-  Object.assign(state, { source: null, list: [], skipped: 0, gap: false, paused: false, waiting: 0, interrupted: "" });
+  Object.assign(state, { source: null, list: [], skipped: 0, gap: false, paused: false, held: [], waiting: 0, interrupted: "" });
 }
 
 function pause(page) {
   state.paused = !state.paused;
+  state.list = [...state.held, ...state.list].slice(0, KEPT_MAX);
+  state.held = [];
   state.waiting = 0;
   page.draw();
 }

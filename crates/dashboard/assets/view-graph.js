@@ -6,8 +6,8 @@ import { shown, plain, whoText, who, number, clock } from "./text.js";
 import { ask } from "./api.js";
 import { address } from "./route.js";
 
-const BOX = { width: 168, height: 36 };
-const STEP = { x: 236, y: 48 };
+const BOX = { width: 144, height: 36 };
+const STEP = { x: 182, y: 46 };
 const DEPTH_MAX = 12;
 
 export const graph = {
@@ -17,7 +17,7 @@ export const graph = {
   render(data) {
     return [
       h("div", { class: "head" }, h("h1", {}, "Wait-for graph"),
-        h("p", {}, "Arrows point at what is waited for: from a session to a lock, from a lock to whoever holds it. Green holds and waits for nothing; amber holds something and waits itself.")),
+        h("p", {}, "Arrows point at what is waited for: from a session to a lock, from a lock to whoever holds it. Green holds and waits for nothing; amber holds something and waits itself. Each task of a client waits for itself, so a client can appear twice.")),
       card("Now", data.more ? "the 30 longest queues" : null, data.locks.length ? drawing(data.locks) : empty("Nobody waits for anybody.")),
       card("Cycles that were refused", "a wait that would close a cycle is refused at once", cycles(data.cycles)),
       data.locks.length ? card("The same in words", null, words(data.locks)) : null,
@@ -25,16 +25,16 @@ export const graph = {
   },
 };
 
-// Nodes by key, each with what it waits for (`to`).
+// Nodes by key, each with what it waits for (`to`). Several tasks of one session wait and hold each for itself.
 function network(locks) {
   const nodes = new Map();
   const add = (key, make) => {
     if (!nodes.has(key)) nodes.set(key, { key, to: new Map(), ...make() });
     return nodes.get(key);
   };
-  const session = (one) => add(`s ${one.session}`, () => ({ kind: "session", label: whoText(one.owner, one.session, 23), sub: one.session.slice(0, 8), href: address("sessions", { contains: one.session }) }));
+  const session = (one) => add(`s ${one.session} ${one.actor}`, () => ({ kind: "session", label: whoText(one.owner, one.session, 20), full: `${whoText(one.owner, one.session)}, session ${one.session}, actor ${one.actor}`, sub: one.session.slice(0, 8), href: address("sessions", { contains: one.session }) }));
   for (const lock of locks) {
-    const node = add(`l ${lock.name}`, () => ({ kind: "lock", label: plain(lock.name, 21), full: plain(lock.name), sub: `${number(lock.waiter_count)} waiting`, href: address("lock", { name: lock.name }) }));
+    const node = add(`l ${lock.name}`, () => ({ kind: "lock", label: plain(lock.name, 17), full: plain(lock.name), sub: `${number(lock.waiter_count)} waiting`, href: address("lock", { name: lock.name }) }));
     for (const holder of lock.holders) {
       const held = session(holder);
       held.holds = true;
@@ -131,7 +131,7 @@ function drawing(locks) {
   const edges = [...nodes.values()].flatMap((node) => [...node.to].map(([key, kind]) => {
     const target = nodes.get(key);
     const [x1, y1, x2, y2] = [node.x + BOX.width, node.y + BOX.height / 2, target.x - 5, target.y + BOX.height / 2];
-    const bend = Math.max(24, (x2 - x1) / 2);
+    const bend = Math.max(16, (x2 - x1) / 2);
     return s("path", { class: kind, d: `M${x1} ${y1}C${x1 + bend} ${y1} ${x2 - bend} ${y2} ${x2} ${y2}`, "marker-end": "url(#arrow)" });
   }));
   const boxes = [...nodes.values()].map((node) => {

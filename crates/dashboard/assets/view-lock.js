@@ -21,7 +21,7 @@ export const lock = {
         status.holder_count > 0 ? actionButton("Break…", { class: "danger", id: "break" }, () => breakHolds(status, page)) : null),
       card(status.holder_count === 1 ? "Holder" : `Holders (${number(status.holder_count)})`, null, holders(status, page)),
       h("div", { class: "columns" },
-        card("Why is it not to be had?", estimate(why), h("div", { class: "body" }, whyList(status, why))),
+        card("What is in the way?", estimate(why), h("div", { class: "body" }, whyList(status, why))),
         card("Hold times lately", null, times(why))),
       card(`Queue (${number(status.waiter_count)})`, "the first in line is served next", queue(status, page)),
       card("Recent history", "as far back as this node keeps events", history.length ? eventTable(history, true) : empty("No event of this lock is kept any more.")),
@@ -45,7 +45,7 @@ function holders(status, page) {
     return empty("Nobody holds it. Take it: ", h("code", {}, "holdfast lock NAME -- COMMAND"));
   }
   const columns = [{ label: "Who" }, { label: "Reason", class: "value" }, { label: "Token", class: "num" },
-    { label: "Held for", class: "num" }, { label: "Ends", class: "fit" }, { label: "", class: "fit" }];
+    { label: "Held for", class: "num" }, { label: "Ends by itself" }, { label: "", class: "fit" }];
   return table(columns, status.holders.map((holder) => ({
     key: `${holder.session}-${holder.token}-${holder.actor}`,
     cells: [
@@ -66,9 +66,9 @@ function sessionLine(session) {
 }
 
 function ends(holder) {
-  const bySession = `in ${duration(holder.session_remaining_ms)} unless heard of`;
-  if (holder.remaining_ms === null) return bySession;
-  return [`in ${duration(holder.remaining_ms)}`, h("div", { class: "sub" }, `its session ${bySession}`)];
+  const silent = `if its client stays silent for ${duration(holder.session_remaining_ms)}`;
+  if (holder.remaining_ms === null) return silent;
+  return [`in ${duration(holder.remaining_ms)}`, h("div", { class: "sub" }, `or ${silent}`)];
 }
 
 function queue(status, page) {

@@ -21,7 +21,7 @@ export const overview = {
     const last = live.samples[live.samples.length - 1] || {};
     return [
       h("div", { class: "head" }, h("h1", {}, "Overview"), h("span", { class: "grow" }),
-        h("span", { class: "note" }, `version ${now.version} · seen by node ${now.answered_by}`)),
+        h("span", { class: "note" }, `version ${now.version} · this page comes from node ${live.node}`)),
       tiles(now, last),
       h("div", { class: "columns" },
         plot("Operations per second", live.samples, [

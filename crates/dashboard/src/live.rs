@@ -31,11 +31,11 @@ pub(crate) async fn serve<S: Source>(
 ) -> Result<Response, Failed> {
     let (outlet, response) = stream::open(&dashboard.streams)?;
     let mut pulse = dashboard.pulse.clone();
-    let acts = dashboard.guard.is_on();
+    let (node, acts) = (dashboard.source.node(), dashboard.guard.is_on());
     tokio::spawn(async move {
         let first = {
             let pulse = pulse.borrow_and_update();
-            json!({ "actions": acts, "samples": pulse.samples.kept(), "now": pulse.now })
+            json!({ "node": node, "actions": acts, "samples": pulse.samples.kept(), "now": pulse.now })
         };
         let mut told = outlet.tell("hello", "", &first).await;
         while told.is_ok() {

@@ -182,10 +182,21 @@ pub(crate) async fn freezes<S: Source>(State(dashboard): State<Dashboard<S>>) ->
     })))
 }
 
-/// An election is an exclusive lock whose holder publishes a value. Those that are vacant are in no table:
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct ElectionsAsk {
+    prefix: String,
+}
+
+/// An election is an exclusive lock whose holder publishes a value; one that is merely held with a reason looks
+/// the same, and is shown too. Those that are vacant are in no table:
 /// that they were led lately is known from the events.
-pub(crate) async fn elections<S: Source>(State(dashboard): State<Dashboard<S>>) -> Answer {
+pub(crate) async fn elections<S: Source>(
+    State(dashboard): State<Dashboard<S>>,
+    Query(ask): Query<ElectionsAsk>,
+) -> Answer {
     let request = ListRequest {
+        prefix: ask.prefix.clone(),
         only_with_value: true,
         order: ListOrder::Name.into(),
         page_size: ELECTIONS_MAX,
@@ -193,7 +204,8 @@ pub(crate) async fn elections<S: Source>(State(dashboard): State<Dashboard<S>>) 
     };
     let list = dashboard.source.list(request).await?;
     let led: Vec<&LockSummary> = list.locks.iter().collect();
-    let events = dashboard.source.recent(RecentEvents { max: usize::MAX, ..Default::default() });
+    let wanted = RecentEvents { prefix: ask.prefix, max: usize::MAX, ..Default::default() };
+    let events = dashboard.source.recent(wanted);
     let mut vacant: BTreeMap<&str, (&WatchEvent, Option<&WatchEvent>)> = BTreeMap::new();
     let mut terms: BTreeMap<&str, u64> = BTreeMap::new();
     for event in &events {

@@ -29,6 +29,9 @@ pub struct RecentEvents {
 /// A node, as the dashboard sees it. What is read of the lock table is linearizable; each method bounds its
 /// own time.
 pub trait Source: Send + Sync + 'static {
+    /// The id of the node that serves the page.
+    fn node(&self) -> u64;
+
     /// The leader's view, or this node's own if no leader answers.
     fn cluster(&self) -> impl Future<Output = Answer<ClusterStatusResponse>> + Send;
 

@@ -30,6 +30,7 @@ pub(crate) struct CutOff;
 #[derive(Debug)]
 pub(crate) struct Outlet {
     messages: mpsc::Sender<Bytes>,
+    patience: Duration,
     _place: OwnedSemaphorePermit,
 }
 
@@ -42,7 +43,8 @@ pub(crate) fn open(places: &Arc<Semaphore>) -> Result<(Outlet, Response), Failed
     let (messages, receiver) = mpsc::channel(MESSAGES_AHEAD);
     let body = Body::from_stream(ReceiverStream::new(receiver).map(Ok::<_, Infallible>));
     let headers = [(CONTENT_TYPE, "text/event-stream")];
-    Ok((Outlet { messages, _place: place }, (headers, body).into_response()))
+    let outlet = Outlet { messages, patience: PATIENCE, _place: place };
+    Ok((outlet, (headers, body).into_response()))
 }
 
 impl Outlet {
@@ -54,7 +56,7 @@ impl Outlet {
     }
 
     pub(crate) async fn send(&self, message: Bytes) -> Result<(), CutOff> {
-        match timeout(PATIENCE, self.messages.send(message)).await {
+        match timeout(self.patience, self.messages.send(message)).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(_)) | Err(_) => Err(CutOff),
         }
@@ -64,5 +66,35 @@ impl Outlet {
     pub(crate) fn closed(&self) -> impl Future<Output = ()> + Send + use<> {
         let messages = self.messages.clone();
         async move { messages.closed().await }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn who_does_not_read_is_cut_off_and_makes_room() {
+        let places = Arc::new(Semaphore::new(1));
+        let (mut outlet, unread) = open(&places).unwrap();
+        assert_eq!(open(&places).unwrap_err().status, StatusCode::SERVICE_UNAVAILABLE);
+        outlet.patience = Duration::from_millis(10);
+        for _ in 0..MESSAGES_AHEAD {
+            assert_eq!(outlet.tell("second", "", &Value::Null).await, Ok(()));
+        }
+        assert_eq!(outlet.tell("second", "", &Value::Null).await, Err(CutOff));
+        drop(outlet);
+        assert!(open(&places).is_ok());
+        drop(unread);
+    }
+
+    #[tokio::test]
+    async fn a_reader_that_goes_away_is_noticed() {
+        let places = Arc::new(Semaphore::new(1));
+        let (outlet, unread) = open(&places).unwrap();
+        let closed = outlet.closed();
+        drop(unread);
+        closed.await;
+        assert_eq!(outlet.tell("second", "", &Value::Null).await, Err(CutOff));
     }
 }

@@ -13,6 +13,7 @@ mod bank;
 mod blocking;
 mod circuit;
 mod command_line;
+mod dashboard;
 mod disconnection;
 mod elect_command;
 mod election;

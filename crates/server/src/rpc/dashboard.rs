@@ -26,6 +26,10 @@ use super::{Rpc, watch};
 const VIEW_PATIENCE: Duration = Duration::from_millis(700);
 
 impl Source for Rpc {
+    fn node(&self) -> u64 {
+        self.membership.me.0
+    }
+
     async fn cluster(&self) -> Result<ClusterStatusResponse, Failure> {
         plain(self.cluster_status(Request::new(ClusterStatusRequest::default())).await)
     }
