@@ -3,10 +3,11 @@
 use alloc::boxed::Box;
 use alloc::string::String;
 
-use crate::command::{Intervention, Mode};
+use crate::command::{Intervention, Mode, Owner};
 use crate::id::{ActorId, FenceToken, PublicSessionId, RequestId, SessionId};
 use crate::name::{LockName, Names};
 use crate::outcome::Outcome;
+use crate::time::LogicalTime;
 
 /// Something that happened in the table. The leader acts on it (answers the parked call, tells the
 /// holder); every replica can record it.
@@ -15,6 +16,7 @@ pub enum Event {
     SessionOpened {
         session: SessionId,
         public: PublicSessionId,
+        owner: Box<Owner>,
     },
     SessionEnded {
         session: SessionId,
@@ -78,6 +80,7 @@ pub enum Event {
         /// The acquire of the hold.
         request: RequestId,
         token: FenceToken,
+        granted_at: LogicalTime,
     },
     /// The hold ended without its holder's doing.
     HoldEnded {
@@ -85,6 +88,7 @@ pub enum Event {
         session: SessionId,
         request: RequestId,
         token: FenceToken,
+        granted_at: LogicalTime,
         reason: EndReason,
     },
     /// A lock delay is over.

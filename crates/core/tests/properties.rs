@@ -358,13 +358,13 @@ impl Judge {
                     _ => assert_eq!(before, *token, "a downgrade keeps its token"),
                 }
             }
-            Event::Released { name, session, request, token } => {
+            Event::Released { name, session, request, token, .. } => {
                 let gone = self.remove_holder(name, |holder| {
                     (holder.session, holder.request, holder.token) == (*session, *request, *token)
                 });
                 assert!(gone.is_some(), "released what was not held");
             }
-            Event::HoldEnded { name, session, request, token, reason } => {
+            Event::HoldEnded { name, session, request, token, reason, .. } => {
                 match reason {
                     EndReason::Ttl | EndReason::MaxHold | EndReason::SessionExpired => {
                         assert!(matches!(cause, Command::Tick), "only a tick lets expire");

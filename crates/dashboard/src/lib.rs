@@ -33,7 +33,6 @@ use axum::routing::{get, post};
 use tokio::sync::{Semaphore, watch};
 
 pub use guard::Actions;
-pub use samples::WAIT_BOUNDS_MICROS;
 pub use source::{RecentEvents, Source, WatchFrames};
 
 use guard::Guard;

@@ -2,36 +2,11 @@
 
 use std::collections::VecDeque;
 
-use holdfast_proto::v1::{Activity, ClusterStatusResponse, GroupStatus};
+use holdfast_proto::v1::{Activity, ClusterStatusResponse, GroupStatus, WaitClass};
 use serde::Serialize;
 
 /// Five minutes of them.
 pub(crate) const SAMPLES_MAX: usize = 300;
-
-/// Acquires are sorted by how long they took, into one class per bound and one above all of them.
-pub const WAIT_BOUNDS_MICROS: [u64; 20] = [
-    50,
-    100,
-    200,
-    500,
-    1_000,
-    2_000,
-    5_000,
-    10_000,
-    20_000,
-    50_000,
-    100_000,
-    200_000,
-    500_000,
-    1_000_000,
-    2_000_000,
-    5_000_000,
-    10_000_000,
-    20_000_000,
-    50_000_000,
-    100_000_000,
-];
-const CLASSES: usize = WAIT_BOUNDS_MICROS.len() + 1;
 
 /// One second.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -53,7 +28,6 @@ pub(crate) struct Rates {
     pub(crate) queued: f64,
     pub(crate) released: f64,
     pub(crate) lost: f64,
-    pub(crate) refused: f64,
     pub(crate) deadlocks: f64,
     /// Milliseconds; absent if nothing was granted.
     pub(crate) p50: Option<f64>,
@@ -127,14 +101,20 @@ fn rates(then: &Activity, now: &Activity, elapsed_ms: u64) -> Option<Rates> {
         let rate = now.saturating_sub(then) as f64 * 1_000.0 / elapsed_ms as f64;
         (rate * 10.0).round() / 10.0
     };
-    let classes: [u64; CLASSES] =
-        std::array::from_fn(|at| class(now, at).saturating_sub(class(then, at)));
+    let classes: Vec<WaitClass> = now
+        .wait_classes
+        .iter()
+        .enumerate()
+        .map(|(at, class)| {
+            let before = then.wait_classes.get(at).map_or(0, |class| class.grants);
+            WaitClass { grants: class.grants.saturating_sub(before), ..*class }
+        })
+        .collect();
     Some(Rates {
         granted: per_second(then.granted, now.granted),
         queued: per_second(then.queued, now.queued),
         released: per_second(then.released, now.released),
         lost: per_second(then.lost, now.lost),
-        refused: per_second(then.refused, now.refused),
         deadlocks: per_second(then.deadlocks, now.deadlocks),
         p50: quantile_ms(&classes, 0.50),
         p95: quantile_ms(&classes, 0.95),
@@ -142,39 +122,40 @@ fn rates(then: &Activity, now: &Activity, elapsed_ms: u64) -> Option<Rates> {
     })
 }
 
-fn class(activity: &Activity, at: usize) -> u64 {
-    activity.wait_classes.get(at).copied().unwrap_or(0)
-}
-
-/// Evenly spread within its class; what is above all bounds counts as the last of them.
-fn quantile_ms(classes: &[u64; CLASSES], quantile: f64) -> Option<f64> {
-    let all: u64 = classes.iter().sum();
+/// Evenly spread within its class; what is above all others but has no bound counts as the last that has.
+fn quantile_ms(classes: &[WaitClass], quantile: f64) -> Option<f64> {
+    const LONGEST_SECONDS: f64 = 1e9;
+    let all: u64 = classes.iter().map(|class| class.grants).sum();
     if all == 0 {
         return None;
     }
     let wanted = quantile * all as f64;
-    let (mut below, mut lower) = (0.0, 0);
-    for (count, bound) in classes.iter().zip(WAIT_BOUNDS_MICROS) {
-        let count = *count as f64;
+    let (mut below, mut lower) = (0.0, 0.0);
+    for class in classes.iter().filter(|class| class.up_to_seconds < LONGEST_SECONDS) {
+        let count = class.grants as f64;
         if count > 0.0 && below + count >= wanted {
             let share = ((wanted - below) / count).clamp(0.0, 1.0);
-            let micros = lower as f64 + share * (bound - lower) as f64;
-            return Some((micros / 10.0).round() / 100.0);
+            let seconds = lower + share * (class.up_to_seconds - lower);
+            return Some((seconds * 1e5).round() / 100.0);
         }
         below += count;
-        lower = bound;
+        lower = class.up_to_seconds;
     }
-    Some(lower as f64 / 1_000.0)
+    Some(lower * 1_000.0)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn classes(grants: [u64; 3]) -> Vec<WaitClass> {
+        let bounds = [0.0005, 0.001, f64::MAX].into_iter().zip(grants);
+        bounds.map(|(up_to_seconds, grants)| WaitClass { up_to_seconds, grants }).collect()
+    }
+
     /// Node `leader` leads, and has granted so many, none of them in less than 0.5 or more than 1 ms.
     fn led_by(leader: u64, granted: u64) -> ClusterStatusResponse {
-        let mut wait_classes = vec![0; CLASSES];
-        wait_classes[4] = granted;
+        let wait_classes = classes([0, granted, 0]);
         let activity = Some(Activity { granted, wait_classes, ..Default::default() });
         let group = GroupStatus { leader, locks: 7, activity, ..Default::default() };
         ClusterStatusResponse { groups: vec![group], answered_by: leader, ..Default::default() }
@@ -211,10 +192,9 @@ mod tests {
 
     #[test]
     fn what_takes_longer_than_all_bounds_counts_as_the_last_of_them() {
-        let mut classes = [0; CLASSES];
-        classes[CLASSES - 1] = 1;
-        assert_eq!(quantile_ms(&classes, 0.5), Some(100_000.0));
-        assert_eq!(quantile_ms(&[0; CLASSES], 0.5), None);
+        assert_eq!(quantile_ms(&classes([0, 0, 1]), 0.5), Some(1.0));
+        assert_eq!(quantile_ms(&classes([0, 0, 0]), 0.5), None);
+        assert_eq!(quantile_ms(&[], 0.5), None);
     }
 
     #[test]

@@ -14,12 +14,12 @@
 //! told, and the same turn is tried again until there is room. A disk that fails ends the loop, and
 //! with it the node.
 
-mod activity;
 mod callers;
 mod carry_out;
 mod full_disk;
 mod inbox;
 mod log;
+mod measure;
 mod members;
 mod queue;
 mod start;
@@ -38,7 +38,6 @@ use holdfast_replica::{Effect, Fatal, GroupId, Leadership, NodeId, Replica, Turn
 use thiserror::Error;
 use tokio::sync::watch;
 
-pub(crate) use self::activity::Activity;
 use self::callers::Callers;
 pub(crate) use self::inbox::{
     Answer, Delivery, FIRST_GROUP, GroupView, Input, Query, ReadAnswer, ReadData, StreamKey,
@@ -46,6 +45,7 @@ pub(crate) use self::inbox::{
 };
 use self::log::{Log, LogError};
 pub(crate) use self::log::{to_durable, to_wal_snapshot};
+use self::measure::SnapshotTimes;
 use self::members::Introductions;
 pub(crate) use self::queue::{DriverHandle, Inbox, inbox};
 pub use self::start::DriverError;
@@ -54,6 +54,7 @@ use self::streams::Streams;
 use self::take_in::Digests;
 use crate::events::EventRing;
 use crate::membership::Membership;
+use crate::metrics::Metrics;
 use crate::peers::PeerLinks;
 use crate::pulse::Pulse;
 
@@ -89,8 +90,13 @@ struct Driver {
     /// This node is no member any more.
     removed: bool,
     leadership: watch::Sender<Leadership>,
+    /// This node leads, and so counts what happens.
+    leads: bool,
     events: Arc<EventRing>,
     pulse: Arc<Pulse>,
+    metrics: Arc<Metrics>,
+    levels_due: Duration,
+    snapshot_times: SnapshotTimes,
     /// What the present turn has done.
     happened: Vec<(LogIndex, LogicalTime, Event)>,
     /// Messages of this half turn, one batch per peer.
@@ -111,6 +117,7 @@ impl Driver {
             self.pulse.beat();
             self.take_input();
             let now = self.started.elapsed();
+            self.callers.measure_batch();
             for replica in self.replicas.values_mut() {
                 replica.handle_time(now);
                 if self.stop_by.is_some() {
@@ -122,6 +129,7 @@ impl Driver {
                 return reason;
             }
             self.streams.flush();
+            self.publish_levels(now);
             if self.removed {
                 tracing::error!("this node was removed from the cluster, and stops");
                 self.streams.end_all(|| Delivery::LeaderMoved { leader: None });
@@ -144,7 +152,7 @@ impl Driver {
         let patience = if writing { Duration::ZERO } else { self.tick };
         match self.inbox.recv_timeout(patience) {
             Ok(input) => {
-                self.callers.now = self.started.elapsed();
+                self.callers.set_time(self.started.elapsed());
                 self.handle(input);
             }
             Err(RecvTimeoutError::Timeout) => return,
@@ -177,6 +185,9 @@ impl Driver {
             for (group, replica) in &mut self.replicas {
                 if let Some(mut turn) = replica.begin_turn() {
                     for message in std::mem::take(&mut turn.messages) {
+                        if message.is_snapshot {
+                            self.snapshot_times.sending.insert(message.to, Instant::now());
+                        }
                         carry_out::post(&mut self.outgoing, &self.links, *group, message);
                     }
                     turns.push((*group, turn));
@@ -196,13 +207,23 @@ impl Driver {
     fn persist(&mut self, turns: &[(GroupId, Turn)]) -> Result<(), StopReason> {
         for (group, turn) in turns {
             if let Some(snapshot) = &turn.snapshot {
+                let begun = Instant::now();
                 self.insist(|log| log.install(*group, snapshot))?;
+                self.metrics.snapshots_installed.record_time(begun.elapsed());
                 self.events.restart_after(snapshot.index);
                 tracing::info!(%group, index = snapshot.index, "the leader's snapshot is installed");
             }
             self.log.buffer(*group, turn).map_err(disk_failed)?;
+            let replica = self.replicas.get(group);
+            self.measure_writing(turn, replica.is_some_and(|replica| replica.leadership().is_here));
         }
-        self.insist(Log::commit)?;
+        if turns.iter().any(|(_, turn)| turn.needs_disk()) {
+            let begun = Instant::now();
+            self.insist(Log::commit)?;
+            self.metrics.sync_time.record_time(begun.elapsed());
+        } else {
+            self.insist(Log::commit)?;
+        }
         for group in self.log.groups_in_the_way() {
             if let Some(replica) = self.replicas.get_mut(&group) {
                 replica.request_snapshot();
@@ -212,11 +233,16 @@ impl Driver {
     }
 
     fn finish_turns(&mut self) -> Result<(), StopReason> {
-        self.callers.now = self.started.elapsed();
         for group in self.replicas.keys().copied().collect::<Vec<_>>() {
             let mut effects = std::mem::take(&mut self.effects);
             if let Some(replica) = self.replicas.get_mut(&group) {
+                let (begun, before) = (self.started.elapsed(), replica.applied_index());
                 replica.finish_turn(&mut effects)?;
+                let ended = self.started.elapsed();
+                if replica.applied_index() > before {
+                    self.metrics.apply_time.record_time(ended.saturating_sub(begun));
+                }
+                self.callers.set_time(ended);
             }
             for effect in effects.drain(..) {
                 self.carry_out(group, effect);
@@ -224,7 +250,7 @@ impl Driver {
             self.effects = effects;
         }
         if !self.happened.is_empty() {
-            self.callers.activity.count(&self.happened);
+            self.metrics.events.add(self.happened.len() as u64);
             self.events.record(&mut self.happened, unix_ms());
         }
         Ok(())

@@ -148,7 +148,10 @@ fn weight(event: &Event) -> usize {
         | Event::HoldEnded { name, .. }
         | Event::Reopened { name } => name.len(),
         Event::Thawed { prefix } => prefix.len(),
-        Event::SessionOpened { .. } | Event::SessionEnded { .. } => 0,
+        Event::SessionOpened { owner, .. } => {
+            size_of_val(&**owner) + owner.application.len() + owner.host.len() + owner.note.len()
+        }
+        Event::SessionEnded { .. } => 0,
     };
     size_of::<Recorded>() + texts
 }
@@ -160,7 +163,8 @@ mod tests {
     use super::*;
 
     fn happened(indexes: impl IntoIterator<Item = u64>) -> Vec<(LogIndex, LogicalTime, Event)> {
-        let event = Event::SessionOpened { session: SessionId(1), public: PublicSessionId(1) };
+        let (session, public) = (SessionId(1), PublicSessionId(1));
+        let event = Event::SessionOpened { session, public, owner: Box::default() };
         indexes
             .into_iter()
             .map(|index| (LogIndex(index), LogicalTime::from_ms(index), event.clone()))

@@ -73,6 +73,7 @@ mod tests {
     fn hold(ring: &EventRing, name: &str, request: u64, from_ms: u64, to_ms: u64) {
         let name = LockName::new(name).unwrap();
         let (session, request, token) = (SessionId(1), RequestId(request), FenceToken(request));
+        let granted_at = LogicalTime::from_ms(from_ms);
         let granted = Event::Granted {
             name: name.clone(),
             session,
@@ -83,7 +84,7 @@ mod tests {
             metadata: Box::default(),
         };
         record(ring, from_ms, granted);
-        record(ring, to_ms, Event::Released { name, session, request, token });
+        record(ring, to_ms, Event::Released { name, session, request, token, granted_at });
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The HTTP port, for probes, scrapers and people: `/healthz`, `/readyz`, and what others add to the [`Router`].
+//! The HTTP port, for probes, scrapers and people: `/healthz`, `/readyz`, `/metrics`, and what others add to the [`Router`].
 //!
 //! It is apart from the client port, so that it can be open to a monitoring network alone, and it never
 //! holds up the driver: what it shows is published elsewhere already. Limits: connections, headers, bodies,
@@ -6,15 +6,19 @@
 //! answer of a router that was merged in may last, as a stream of events does, until the node stops.
 
 mod health;
+mod metrics;
 mod serve;
 
 use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
+use holdfast_replica::NodeId;
 use tokio::sync::watch;
 
 pub(crate) use self::serve::serve;
+use crate::driver::DriverHandle;
+use crate::metrics::Metrics;
 use crate::pulse::Pulse;
 use crate::readiness::Readiness;
 
@@ -23,12 +27,18 @@ const BODY_BYTES_MAX: usize = 64 * 1024;
 /// What the node's own pages show.
 #[derive(Clone, Debug)]
 pub(crate) struct Shown {
+    pub(crate) node: NodeId,
+    pub(crate) driver: DriverHandle,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) started_unix_ms: u64,
     pub(crate) pulse: Arc<Pulse>,
     pub(crate) readiness: watch::Receiver<Readiness>,
 }
 
 /// The node's own pages, and those of others. The latter must leave the paths of the former alone.
 pub(crate) fn routes(shown: Shown, others: Router) -> Router {
-    let own = health::routes(shown).layer(axum::middleware::from_fn(serve::in_time));
+    let own = health::routes(shown.clone())
+        .merge(metrics::routes(shown))
+        .layer(axum::middleware::from_fn(serve::in_time));
     own.merge(others).layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
 }

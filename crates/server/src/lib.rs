@@ -24,6 +24,7 @@ mod http;
 mod identity;
 mod known_peers;
 mod membership;
+mod metrics;
 mod node;
 mod offline;
 mod peers;

@@ -21,6 +21,7 @@ use crate::http;
 use crate::identity::{Identity, IdentityError};
 use crate::known_peers::{KnownPeers, KnownPeersError};
 use crate::membership::Membership;
+use crate::metrics::Metrics;
 use crate::peers::{Handshake, PeerLinks, PeerPort};
 use crate::pulse::Pulse;
 use crate::readiness::{self, Readiness};
@@ -117,16 +118,20 @@ impl Node {
 
         let events = Arc::new(EventRing::new(config.events_kept));
         let pulse = Arc::new(Pulse::new());
+        let metrics = Arc::new(Metrics::new());
+        let (node, started_unix_ms) = (config.node_id(), driver::unix_ms());
         let driver_end = {
             let membership = Arc::clone(&membership);
             let events = Arc::clone(&events);
             let pulse = Arc::clone(&pulse);
+            let metrics = Arc::clone(&metrics);
             let channels = Channels {
                 inbox,
                 inbox_sender,
                 leadership,
                 events,
                 pulse,
+                metrics,
                 membership,
                 founders,
                 data_dir,
@@ -157,7 +162,8 @@ impl Node {
                 tracing::error!(%error, "the peer port is closed");
             }
         });
-        let rpc = Rpc::new(driver.clone(), membership, links, events, stop.watch());
+        let rpc =
+            Rpc::new(driver.clone(), membership, links, events, Arc::clone(&metrics), stop.watch());
         let source = Arc::new(rpc.clone());
         let incoming = keep_alive(TcpIncoming::from(client_listener).with_nodelay(Some(true)));
         servers.spawn(async move {
@@ -167,7 +173,9 @@ impl Node {
         });
 
         if let Some(listener) = http_listener {
-            let shown = http::Shown { pulse, readiness: ready_watch.clone() };
+            let readiness = ready_watch.clone();
+            let driver = driver.clone();
+            let shown = http::Shown { node, driver, metrics, started_unix_ms, pulse, readiness };
             let (dashboard, sampling) = holdfast_dashboard::dashboard(source, actions);
             tasks.spawn(sampling);
             let pages = dashboard.merge(pages);

@@ -27,6 +27,11 @@ impl Pulse {
         self.last_turn_ms.store(now, Ordering::Relaxed);
     }
 
+    /// Since the node began.
+    pub(crate) fn age(&self) -> Duration {
+        self.started.elapsed()
+    }
+
     pub(crate) fn is_late(&self) -> bool {
         self.silence() > LATE_AFTER
     }

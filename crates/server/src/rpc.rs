@@ -61,6 +61,7 @@ use self::stream::Outgoing;
 use crate::driver::DriverHandle;
 use crate::events::EventRing;
 use crate::membership::Membership;
+use crate::metrics::Metrics;
 use crate::peers::PeerLinks;
 use crate::stopping::Stopping;
 
@@ -77,6 +78,7 @@ pub(crate) struct Rpc {
     links: PeerLinks,
     leaders: Arc<Leaders>,
     events: Arc<EventRing>,
+    metrics: Arc<Metrics>,
     stopping: Stopping,
     places: Arc<Semaphore>,
     /// For whoever makes a backup: each costs memory as large as the state.
@@ -90,13 +92,25 @@ impl Rpc {
         membership: Arc<Membership>,
         links: PeerLinks,
         events: Arc<EventRing>,
+        metrics: Arc<Metrics>,
         stopping: Stopping,
     ) -> Rpc {
         let leaders = Arc::new(Leaders::new(Arc::clone(&membership)));
         let places = Arc::new(Semaphore::new(UNDER_WAY_MAX));
         let backups = Arc::new(Semaphore::new(1));
         let rankings = survey::Rankings::default();
-        Rpc { driver, membership, links, leaders, events, stopping, places, backups, rankings }
+        Rpc {
+            driver,
+            membership,
+            links,
+            leaders,
+            events,
+            metrics,
+            stopping,
+            places,
+            backups,
+            rankings,
+        }
     }
 
     /// A place among the calls under way, for as long as it is held.

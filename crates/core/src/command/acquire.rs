@@ -220,9 +220,9 @@ impl LockTable {
                 && let Some(resource) = self.resources.get(&name)
                 && let Some(hold) = resource.hold(key)
             {
-                let ((session, request), token) = (key, hold.token);
+                let ((session, request), token, granted_at) = (key, hold.token, hold.granted_at);
                 let reason = EndReason::Wounded;
-                events.push(Event::HoldEnded { name, session, request, token, reason });
+                events.push(Event::HoldEnded { name, session, request, token, granted_at, reason });
                 continue;
             }
             self.end_hold(&name, key, EndReason::Wounded, events);

@@ -37,7 +37,11 @@ impl LockTable {
         let outcome = session.opened();
         self.deadlines.insert(session.deadline, Due::Session(id));
         self.public_ids.insert((session.public, id));
-        events.push(Event::SessionOpened { session: id, public: session.public });
+        events.push(Event::SessionOpened {
+            session: id,
+            public: session.public,
+            owner: Box::new(session.owner.clone()),
+        });
         self.sessions.insert(id, Box::new(session));
         outcome
     }

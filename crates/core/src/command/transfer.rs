@@ -73,6 +73,7 @@ impl LockTable {
             session,
             request: request_before,
             token: old.token,
+            granted_at: old.granted_at,
             reason,
         });
         let actor = self.sessions.get(&id).and_then(|session| session.waits.get(request));

@@ -84,8 +84,8 @@ impl LockTable {
             self.close_after(name, &hold);
         }
         let (session, request) = key;
-        let name = name.clone();
-        events.push(Event::HoldEnded { name, session, request, token: hold.token, reason });
+        let (name, token, granted_at) = (name.clone(), hold.token, hold.granted_at);
+        events.push(Event::HoldEnded { name, session, request, token, granted_at, reason });
     }
 
     fn close_after(&mut self, name: &LockName, hold: &Hold) {
@@ -165,8 +165,8 @@ impl LockTable {
         events: &mut Vec<Event>,
     ) -> Option<Hold> {
         let hold = self.take_hold(name, key, events)?;
-        let ((session, request), token) = (key, hold.token);
-        events.push(Event::Released { name: name.clone(), session, request, token });
+        let ((session, request), token, granted_at) = (key, hold.token, hold.granted_at);
+        events.push(Event::Released { name: name.clone(), session, request, token, granted_at });
         Some(hold)
     }
 

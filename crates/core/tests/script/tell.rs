@@ -134,7 +134,7 @@ pub(super) fn event_text(world: &World, event: &Event) -> String {
         Event::Released { name, session, token, .. } => {
             format!("{} gives {name} back: token {token}", world.name_of(*session))
         }
-        Event::HoldEnded { name, session, request, token, reason } => format!(
+        Event::HoldEnded { name, session, request, token, reason, .. } => format!(
             "{} #{} loses {name}: token {token}, {reason:?}",
             world.name_of(*session),
             request.0

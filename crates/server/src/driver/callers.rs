@@ -1,15 +1,16 @@
 //! Who waits for an answer: calls under way, and acquires that stand in a queue.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_core::{Command, LogicalTime, Outcome, RequestId, SessionId};
 use holdfast_replica::{ChangeRefusal, GroupId, Ticket};
 use tokio::sync::oneshot;
 
-use super::activity::Activity;
 use super::inbox::{Answer, ChangeAnswer, Delivery, Query, ReadAnswer, StreamKey, Unavailable};
 use super::streams::Streams;
+use crate::metrics::{Kind, Metrics, Settled};
 
 /// Where an answer goes.
 #[derive(Debug)]
@@ -33,30 +34,74 @@ impl ReplyTo {
 /// A request that can wait, as the lock table names it.
 type Wait = (GroupId, SessionId, RequestId);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Callers {
+    metrics: Arc<Metrics>,
+    /// The time of the present half turn; one look at the clock serves all of it.
+    now: Duration,
+    /// Calls since the turn began.
+    taken_in: u64,
     last_ticket: u64,
     under_way: HashMap<Ticket, Caller>,
     parked: HashMap<Wait, Parked>,
-    /// The driver's time, as of this half turn.
-    pub(super) now: Duration,
-    pub(super) activity: Activity,
+}
+
+/// What was asked, and when.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    kind: Kind,
+    at: Duration,
 }
 
 #[derive(Debug)]
 struct Parked {
     reply: ReplyTo,
-    asked: Duration,
+    asked: Asked,
 }
 
 #[derive(Debug)]
 enum Caller {
-    Call { reply: ReplyTo, wait: Option<Wait>, asked: Duration },
+    Call { reply: ReplyTo, wait: Option<Wait>, asked: Asked },
     Read { query: Query, reply: oneshot::Sender<Result<ReadAnswer, Unavailable>> },
     Change(oneshot::Sender<ChangeAnswer>),
 }
 
 impl Callers {
+    pub(super) fn new(metrics: Arc<Metrics>) -> Callers {
+        Callers {
+            metrics,
+            now: Duration::ZERO,
+            taken_in: 0,
+            last_ticket: 0,
+            under_way: HashMap::new(),
+            parked: HashMap::new(),
+        }
+    }
+
+    pub(super) fn set_time(&mut self, now: Duration) {
+        self.now = now;
+    }
+
+    /// All input of a turn is taken in.
+    pub(super) fn measure_batch(&mut self) {
+        if self.taken_in > 0 {
+            self.metrics.batch.record(std::mem::take(&mut self.taken_in));
+        }
+    }
+
+    fn settled(&self, asked: Asked, outcome: &Outcome, stood_in_queue: bool) {
+        let Some(settled) = Settled::of(outcome) else { return };
+        self.metrics.operations.add(asked.kind, settled);
+        if settled == Settled::Granted {
+            let waits = if stood_in_queue {
+                &self.metrics.granted_after_wait
+            } else {
+                &self.metrics.granted_at_once
+            };
+            waits.record_time(self.now.saturating_sub(asked.at));
+        }
+    }
+
     pub(super) fn call(&mut self, group: GroupId, command: &Command, reply: ReplyTo) -> Ticket {
         let wait = match command {
             Command::Acquire(acquire) => Some(acquire.call),
@@ -65,7 +110,9 @@ impl Callers {
             _ => None,
         };
         let wait = wait.map(|call| (group, call.session, call.request));
-        self.ticket(Caller::Call { reply, wait, asked: self.now })
+        let asked = Asked { kind: Kind::of(command), at: self.now };
+        self.taken_in += 1;
+        self.ticket(Caller::Call { reply, wait, asked })
     }
 
     pub(super) fn read(
@@ -105,19 +152,16 @@ impl Callers {
         let Some(Caller::Call { reply, wait, asked }) = self.under_way.remove(&ticket) else {
             return;
         };
+        self.settled(asked, &outcome, false);
         match (outcome, wait) {
             (Outcome::Queued { position }, Some(wait)) => {
                 if let ReplyTo::Stream { stream, request } = reply {
                     streams.tell(stream, Delivery::Queued { request, position });
                 }
+                self.metrics.queue_position.record(position);
                 self.parked.insert(wait, Parked { reply, asked });
             }
-            (outcome, wait) => {
-                if wait.is_some() {
-                    self.note(&outcome, asked);
-                }
-                reply.answer(Answer { at, result: Ok(outcome) }, streams);
-            }
+            (outcome, _) => reply.answer(Answer { at, result: Ok(outcome) }, streams),
         }
     }
 
@@ -130,15 +174,21 @@ impl Callers {
         streams: &mut Streams,
     ) {
         if let Some(Parked { reply, asked }) = self.parked.remove(&wait) {
-            self.note(outcome, asked);
+            self.settled(asked, outcome, true);
             reply.answer(Answer { at, result: Ok(outcome.clone()) }, streams);
         }
     }
 
     pub(super) fn fail(&mut self, ticket: Ticket, reason: Unavailable, streams: &mut Streams) {
         match self.under_way.remove(&ticket) {
-            Some(Caller::Call { reply, .. }) => reply.answer(failed(reason), streams),
-            Some(Caller::Read { reply, .. }) => drop(reply.send(Err(reason))),
+            Some(Caller::Call { reply, asked, .. }) => {
+                self.metrics.operations.add(asked.kind, Settled::Unavailable);
+                reply.answer(failed(reason), streams);
+            }
+            Some(Caller::Read { reply, .. }) => {
+                self.metrics.operations.add(Kind::Read, Settled::Unavailable);
+                drop(reply.send(Err(reason)));
+            }
             Some(Caller::Change(reply)) => drop(reply.send(Err(reason))),
             None => {}
         }
@@ -156,7 +206,10 @@ impl Callers {
         ticket: Ticket,
     ) -> Option<(Query, oneshot::Sender<Result<ReadAnswer, Unavailable>>)> {
         match self.under_way.remove(&ticket)? {
-            Caller::Read { query, reply } => Some((query, reply)),
+            Caller::Read { query, reply } => {
+                self.metrics.operations.add(Kind::Read, Settled::Done);
+                Some((query, reply))
+            }
             Caller::Call { .. } | Caller::Change(_) => None,
         }
     }
@@ -168,14 +221,9 @@ impl Callers {
         reason: Unavailable,
         streams: &mut Streams,
     ) {
-        for (_, parked) in self.parked.extract_if(|wait, _| wait.0 == group) {
-            parked.reply.answer(failed(reason), streams);
-        }
-    }
-
-    fn note(&mut self, outcome: &Outcome, asked: Duration) {
-        if matches!(outcome, Outcome::Granted(_) | Outcome::GrantedAll(_)) {
-            self.activity.acquired(self.now.saturating_sub(asked));
+        for (_, Parked { reply, asked }) in self.parked.extract_if(|wait, _| wait.0 == group) {
+            self.metrics.operations.add(asked.kind, Settled::Unavailable);
+            reply.answer(failed(reason), streams);
         }
     }
 }

@@ -1,12 +1,13 @@
 //! What each effect asks for.
 
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 use holdfast_core::{Event, LogicalTime, Part};
 use holdfast_replica::{Effect, GroupId, Leadership, NodeId, Outgoing, Ticket};
 
-use super::Driver;
 use super::inbox::{Delivery, Query, ReadAnswer, ReadData, Unavailable, WholeState};
+use super::{Driver, measure};
 use crate::peers::PeerLinks;
 
 /// Locks that one part of a survey looks at: well under a millisecond.
@@ -15,7 +16,12 @@ const SURVEY_LOCKS_MAX: usize = 2_000;
 impl Driver {
     pub(super) fn carry_out(&mut self, group: GroupId, effect: Effect) {
         match effect {
-            Effect::Send(message) => post(&mut self.outgoing, &self.links, group, message),
+            Effect::Send(message) => {
+                if message.is_snapshot {
+                    self.snapshot_times.sending.insert(message.to, Instant::now());
+                }
+                post(&mut self.outgoing, &self.links, group, message);
+            }
             Effect::Answer { ticket, at, outcome } => {
                 self.callers.answer(ticket, at, outcome, &mut self.streams);
             }
@@ -25,12 +31,19 @@ impl Driver {
             Effect::Read { ticket } => self.serve_read(group, ticket),
             Effect::Happened { index, at, event } => {
                 self.tell_those_concerned(group, at, &event);
+                if self.leads {
+                    measure::event(&self.metrics, at, &event);
+                }
                 self.happened.push((index, at, event));
             }
             Effect::LeadershipChanged(leadership) => self.leadership_changed(group, leadership),
             Effect::ChangeEnded { ticket, result } => self.callers.change_ended(ticket, result),
             Effect::MembershipChanged(members) => self.members_changed(members),
-            Effect::SaveSnapshot(file) => self.log.save(group, file),
+            Effect::SaveSnapshot(file) => {
+                let bytes = file.data.len() as u64;
+                self.snapshot_times.saving = Some((Instant::now(), bytes));
+                self.log.save(group, file);
+            }
             Effect::BackupMade { ticket, cluster, at, file } => {
                 let Some((_, reply)) = self.callers.take_read(ticket) else { return };
                 let state = WholeState { cluster, logical_time: at, file };
@@ -75,7 +88,7 @@ impl Driver {
                 let wait = (group, *session, *request);
                 self.callers.wait_ended(wait, at, outcome, &mut self.streams);
             }
-            Event::HoldEnded { name, session, request, token, reason } => {
+            Event::HoldEnded { name, session, request, token, reason, .. } => {
                 let (name, token, acquire) = (name.clone(), *token, *request);
                 let notice = Delivery::HoldEnded { name, token, acquire, reason: *reason };
                 self.streams.tell_session(*session, notice);
@@ -98,6 +111,14 @@ impl Driver {
 
     fn leadership_changed(&mut self, group: GroupId, leadership: Leadership) {
         let Leadership { leader, is_here, term } = leadership;
+        let before = *self.leadership.borrow();
+        if leader.is_some() && leader != before.leader {
+            self.metrics.leader_changes.add(1);
+        }
+        self.leads = is_here;
+        if is_here && !(before.is_here && before.term == term) {
+            self.metrics.elections_won.add(1);
+        }
         tracing::info!(%group, term, is_here, leader = leader.map(|node| node.0), "leadership");
         if !is_here {
             let reason = Unavailable::LeadershipLost { leader };

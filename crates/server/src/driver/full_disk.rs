@@ -22,6 +22,7 @@ impl Driver {
             return Err(disk_failed(error));
         }
         tracing::error!(%error, "the disk is full");
+        self.metrics.disk_full.set(1);
         let since = Instant::now();
         let mut resigned = false;
         loop {
@@ -38,6 +39,7 @@ impl Driver {
                 resigned = true;
             }
         }
+        self.metrics.disk_full.set(0);
         tracing::info!(full_for = ?since.elapsed(), "the disk has room again");
         if resigned {
             self.publish_leadership();

@@ -14,8 +14,6 @@ use holdfast_replica::{
 use holdfast_wal::{DurableSnapshot, FileDisk, Spare, WriteError};
 use tokio::sync::{mpsc, oneshot};
 
-use super::activity::Activity;
-
 /// The one group that runs while names are not yet spread over several.
 pub(crate) const FIRST_GROUP: GroupId = GroupId(1);
 
@@ -225,6 +223,4 @@ pub(crate) struct GroupView {
     /// Filled by the leader: node and the index up to which its log is known to match.
     pub(crate) matched: Vec<(NodeId, u64)>,
     pub(crate) last_index: u64,
-    /// Of this node, in all groups.
-    pub(crate) activity: Activity,
 }

@@ -5,7 +5,7 @@
 //! clients could crowd out heartbeats, it would cost the leader its office.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
@@ -29,6 +29,7 @@ pub(crate) struct Overloaded;
 struct Backlog {
     inputs: AtomicUsize,
     operations: AtomicUsize,
+    refusals: AtomicU64,
 }
 
 /// Where inputs go in.
@@ -59,11 +60,13 @@ impl InboxSender {
     fn offer(&self, input: Input) -> Result<(), Box<Input>> {
         let operations = input.operations_of_clients();
         if operations > 0 && !self.backlog.admit(operations) {
+            self.backlog.refusals.fetch_add(1, Ordering::Relaxed);
             return Err(Box::new(input));
         }
         self.inputs.try_send(input).map_err(|error| {
             let (TrySendError::Full(input) | TrySendError::Disconnected(input)) = error;
             self.backlog.leave(operations);
+            self.backlog.refusals.fetch_add(u64::from(operations > 0), Ordering::Relaxed);
             Box::new(input)
         })
     }
@@ -133,6 +136,13 @@ impl DriverHandle {
         self.inbox.offer(input)
     }
 
+    /// Operations of clients that wait, and how often any were refused for want of room.
+    pub(crate) fn backlog(&self) -> (u64, u64) {
+        let backlog = &self.inbox.backlog;
+        let waiting = backlog.operations.load(Ordering::Relaxed) as u64;
+        (waiting, backlog.refusals.load(Ordering::Relaxed))
+    }
+
     /// The driver has ended; nothing that is sent will be answered.
     pub(crate) fn is_gone(&self) -> bool {
         self.leadership.has_changed().is_err()
@@ -162,6 +172,7 @@ mod tests {
         let (sender, inbox) = inbox();
         let admitted = (0..INPUTS_MAX).filter(|_| sender.offer(inspect()).is_ok()).count();
         assert_eq!(admitted, CLIENT_INPUTS_MAX);
+        assert_eq!(sender.backlog.refusals.load(Ordering::Relaxed), (INPUTS_MAX - admitted) as u64);
         assert!(sender.offer(Input::PeerMessages(Vec::new())).is_ok());
         assert_eq!(inbox.waiting().count(), CLIENT_INPUTS_MAX + 1);
         assert!(sender.offer(inspect()).is_ok());

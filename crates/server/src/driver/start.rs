@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use holdfast_core::{Limits, Span};
 use holdfast_replica::{DirectoryId, GroupId, Leadership, Member, NodeId, Replica, ReplicaConfig};
@@ -14,6 +14,7 @@ use tokio::sync::{oneshot, watch};
 use super::callers::Callers;
 use super::inbox::FIRST_GROUP;
 use super::log::{self, Log};
+use super::measure::SnapshotTimes;
 use super::members::Introductions;
 use super::queue::{Inbox, InboxSender};
 use super::streams::Streams;
@@ -22,6 +23,7 @@ use super::{Driver, StopReason};
 use crate::config::NodeConfig;
 use crate::events::EventRing;
 use crate::membership::Membership;
+use crate::metrics::Metrics;
 use crate::peers::{LOG_VERSION, PeerLinks};
 use crate::pulse::Pulse;
 
@@ -54,6 +56,7 @@ pub(crate) struct Channels {
     pub(crate) leadership: watch::Sender<Leadership>,
     pub(crate) events: Arc<EventRing>,
     pub(crate) pulse: Arc<Pulse>,
+    pub(crate) metrics: Arc<Metrics>,
     /// Where the driver publishes who the members are.
     pub(crate) membership: Arc<Membership>,
     /// The first members.
@@ -116,14 +119,18 @@ impl Driver {
             replicas,
             log: Log::new(wal, channels.inbox_sender).map_err(DriverError::Thread)?,
             links,
-            callers: Callers::default(),
+            callers: Callers::new(Arc::clone(&channels.metrics)),
             streams: Streams::default(),
             removed: membership.now().was_removed(membership.me),
             membership,
             introductions,
             leadership: channels.leadership,
+            leads: false,
             events: channels.events,
             pulse: channels.pulse,
+            metrics: channels.metrics,
+            levels_due: Duration::ZERO,
+            snapshot_times: SnapshotTimes::default(),
             happened: Vec::new(),
             outgoing: BTreeMap::new(),
             effects: Vec::new(),

@@ -33,6 +33,10 @@ impl Streams {
         self.streams.insert(key, Stream { outbox, gathered: Vec::new() });
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.streams.len()
+    }
+
     /// False if it was closed before.
     pub(super) fn close(&mut self, key: StreamKey) -> bool {
         if self.latest.get(&key.session) == Some(&key.stream) {

@@ -8,7 +8,6 @@ use holdfast_replica::{GroupId, HandOverRefusal, Replica};
 use holdfast_wal::{DurableSnapshot, WriteError};
 
 use super::Driver;
-use super::activity::Activity;
 use super::callers::{ReplyTo, failed};
 use super::inbox::{GroupView, Input, StreamKey, Unavailable};
 use super::log::LogError;
@@ -36,7 +35,7 @@ impl Driver {
             Input::Inspect { with_digests, reply } => {
                 let views = self.replicas.iter().map(|(group, replica)| {
                     let digest = with_digests.then(|| self.digests.of(*group, replica)).flatten();
-                    view(*group, replica, digest, self.callers.activity)
+                    view(*group, replica, digest)
                 });
                 let _ = reply.send(views.collect());
             }
@@ -71,6 +70,12 @@ impl Driver {
                 }
             }
             Input::SnapshotSent { group, to, delivered } => {
+                match self.snapshot_times.sending.remove(&to) {
+                    Some(begun) if delivered => {
+                        self.metrics.snapshots_sent.record_time(begun.elapsed());
+                    }
+                    _ => self.metrics.snapshots_failed.add(1),
+                }
                 if let Some(replica) = self.replicas.get_mut(&group) {
                     replica.handle_snapshot_sent(to, delivered);
                 }
@@ -120,9 +125,16 @@ impl Driver {
             self.log.snapshot_saved(written).map(|()| index)
         });
         match saved {
-            Ok(index) => replica.handle_snapshot_saved(index),
+            Ok(index) => {
+                if let Some((begun, bytes)) = self.snapshot_times.saving.take() {
+                    self.metrics.snapshots_taken.record_time(begun.elapsed());
+                    self.metrics.snapshot_bytes.set(bytes);
+                }
+                replica.handle_snapshot_saved(index);
+            }
             Err(error) => {
                 tracing::error!(%group, %error, "a snapshot could not be saved");
+                self.metrics.snapshots_failed.add(1);
                 replica.handle_snapshot_failed();
             }
         }
@@ -168,12 +180,7 @@ impl Digests {
     }
 }
 
-fn view(
-    group: GroupId,
-    replica: &Replica,
-    digest: Option<String>,
-    activity: Activity,
-) -> GroupView {
+fn view(group: GroupId, replica: &Replica, digest: Option<String>) -> GroupView {
     let (progress, table) = (replica.progress(), replica.table());
     GroupView {
         group,
@@ -189,6 +196,5 @@ fn view(
         digest,
         matched: progress.matched,
         last_index: progress.last_index,
-        activity,
     }
 }

@@ -24,6 +24,7 @@ use crate::events::EventRing;
 use crate::identity::Identity;
 use crate::known_peers::KnownPeers;
 use crate::membership::Membership;
+use crate::metrics::Metrics;
 use crate::peers::{Handshake, PeerLinks};
 use crate::pulse::Pulse;
 
@@ -69,6 +70,7 @@ impl Bench {
             leadership,
             events,
             pulse: Arc::new(Pulse::new()),
+            metrics: Arc::new(Metrics::new()),
             membership,
             founders,
             data_dir,

@@ -134,7 +134,7 @@ pub(crate) async fn http_get(address: &str, path: &str) -> (u16, String) {
     let answer = String::from_utf8(answer).unwrap();
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
     let code = head.split(' ').nth(1).and_then(|code| code.parse().ok());
-    (code.unwrap_or_else(|| panic!("{answer:?}")), body.to_owned())
+    (code.expect("no HTTP answer"), body.to_owned())
 }
 
 pub(crate) async fn connect(address: &str) -> Client {

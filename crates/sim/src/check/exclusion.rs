@@ -48,7 +48,7 @@ pub fn check(history: &Evidence<'_>) -> Vec<Violation> {
                         ));
                     }
                 }
-                Event::Released { name, session, request, token }
+                Event::Released { name, session, request, token, .. }
                 | Event::HoldEnded { name, session, request, token, .. } => {
                     let held = holders.find(name, *session, *request);
                     if held.is_none_or(|held| held.token != *token) {

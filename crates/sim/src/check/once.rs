@@ -66,7 +66,7 @@ impl<'a> Effects<'a> {
                             effects.shared.insert(*token);
                         }
                     }
-                    Event::Released { name, session, request, token } => {
+                    Event::Released { name, session, request, token, .. } => {
                         effects.released_tokens.insert((*session, name, *token));
                         let is_first = effects.released.insert((*session, *request, name));
                         if !is_first {

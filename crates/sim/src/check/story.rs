@@ -201,6 +201,7 @@ pub(super) fn released(lock: &str, session: u128, request: u64, token: u64) -> E
         session: SessionId(session),
         request: RequestId(request),
         token: FenceToken(token),
+        granted_at: LogicalTime::ZERO,
     }
 }
 
@@ -220,6 +221,7 @@ pub(super) fn hold_ended_by(
         session: SessionId(session),
         request: RequestId(request),
         token: FenceToken(token),
+        granted_at: LogicalTime::ZERO,
         reason,
     }
 }
@@ -248,7 +250,11 @@ pub(super) fn wait_ended(lock: &str, session: u128, request: u64, outcome: Outco
 }
 
 pub(super) fn opened(session: u128) -> Event {
-    Event::SessionOpened { session: SessionId(session), public: PublicSessionId(session as u64) }
+    Event::SessionOpened {
+        session: SessionId(session),
+        public: PublicSessionId(session as u64),
+        owner: Box::default(),
+    }
 }
 
 pub(super) fn ended(session: u128, reason: EndReason) -> Event {

@@ -212,10 +212,10 @@ impl Account {
                     queue.retain(|other| other.who != who);
                 }
             }
-            Event::Released { name, session, request, token } => {
+            Event::Released { name, session, request, token, .. } => {
                 self.ends(place(name)?, waiter(*session, *request), *token)?;
             }
-            Event::HoldEnded { name, session, request, token, reason } => {
+            Event::HoldEnded { name, session, request, token, reason, .. } => {
                 let may_be = match (reason, cause) {
                     (EndReason::Wounded, Command::Acquire(_) | Command::AcquireAll(_)) => true,
                     (EndReason::Broken | EndReason::Killed, Command::Intervene(_)) => true,

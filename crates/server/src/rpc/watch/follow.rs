@@ -55,11 +55,14 @@ pub(super) fn start(rpc: Rpc, ask: Ask, place: OwnedSemaphorePermit) -> Frames {
     let told_at_end = Arc::clone(&end);
     tokio::spawn(async move {
         let _place = place;
+        let metrics = Arc::clone(&rpc.metrics);
+        metrics.watch_streams.rise();
         let watcher = Watcher { rpc, names: ask.names, sender };
         if let Err(Ended::Because(failure)) = watcher.run(ask.start).await {
             let status = failure.into();
             *told_at_end.lock().unwrap_or_else(PoisonError::into_inner) = Some(status);
         }
+        metrics.watch_streams.fall();
     });
     Frames { frames, end }
 }

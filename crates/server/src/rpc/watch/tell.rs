@@ -90,11 +90,11 @@ pub(super) fn event(recorded: &Recorded) -> WatchEvent {
             metadata: metadata.to_vec(),
             ..of_hold(EventKind::Proclaimed, name, *session, *token)
         },
-        Event::Released { name, session, request, token } => WatchEvent {
+        Event::Released { name, session, request, token, .. } => WatchEvent {
             request_id: request.0,
             ..of_hold(EventKind::Released, name, *session, *token)
         },
-        Event::HoldEnded { name, session, request, token, reason } => WatchEvent {
+        Event::HoldEnded { name, session, request, token, reason, .. } => WatchEvent {
             request_id: request.0,
             reason: end_reason(*reason).into(),
             ..of_hold(ended_kind(*reason), name, *session, *token)

@@ -1,0 +1,99 @@
+//! What the driver counts of its own work. It is the only one to write these numbers.
+
+use std::time::{Duration, Instant};
+
+use holdfast_core::{Event, LogicalTime, Outcome};
+use holdfast_replica::{Leadership, Replica, Turn};
+
+use super::Driver;
+use crate::metrics::{Metrics, RELEASED, ending};
+
+/// How often levels are published: more often than anybody looks, and far less often than the loop turns.
+const PUBLISH_EVERY: Duration = Duration::from_millis(100);
+
+impl Driver {
+    /// How things stand, now and then.
+    pub(super) fn publish_levels(&mut self, now: Duration) {
+        self.metrics.turns.add(1);
+        if now < self.levels_due {
+            return;
+        }
+        self.levels_due = now + PUBLISH_EVERY;
+        let metrics = &self.metrics;
+        metrics.session_streams.set(self.streams.len() as u64);
+        let total =
+            |of: fn(&Replica) -> usize| self.replicas.values().map(of).sum::<usize>() as u64;
+        metrics.locks.set(total(|replica| replica.table().lock_count()));
+        metrics.waiters.set(total(|replica| replica.table().waiter_count()));
+        metrics.sessions.set(total(|replica| replica.table().session_count()));
+        let Some(replica) = self.replicas.values().next() else { return };
+        let progress = replica.progress();
+        let Leadership { leader, is_here, term } = progress.leadership;
+        metrics.term.set(term);
+        metrics.leader.set(leader.map_or(0, |node| node.0));
+        metrics.is_leader.set(u64::from(is_here));
+        metrics.applied_index.set(progress.applied_index);
+        metrics.committed_index.set(progress.commit_index);
+        metrics.last_index.set(progress.last_index);
+        let me = self.membership.me;
+        let peers = progress.matched.iter().filter(|(node, _)| is_here && *node != me);
+        let lag =
+            peers.map(|(node, matched)| (node.0, progress.last_index.saturating_sub(*matched)));
+        metrics.set_peer_lag(lag.collect());
+    }
+
+    /// What a turn writes.
+    pub(super) fn measure_writing(&self, turn: &Turn, leads: bool) {
+        let entries = turn.entries.len() as u64;
+        let bytes: usize = turn.entries.iter().map(|entry| entry.data.len()).sum();
+        self.metrics.entries_written.add(entries);
+        self.metrics.bytes_written.add(bytes as u64);
+        if leads {
+            self.metrics.proposals.add(entries);
+        }
+    }
+}
+
+/// Counted where it was decided, so that the nodes' numbers can be added up.
+pub(super) fn event(metrics: &Metrics, at: LogicalTime, event: &Event) {
+    let held = |granted_at: LogicalTime| {
+        metrics.hold_time.record(at.since(granted_at).as_ms().saturating_mul(1_000));
+    };
+    let count = |of: &[crate::metrics::Tally], ending: usize| {
+        if let Some(tally) = of.get(ending) {
+            tally.add(1);
+        }
+    };
+    match event {
+        Event::SessionOpened { .. } => metrics.sessions_opened.add(1),
+        Event::SessionEnded { reason, .. } => count(&metrics.sessions_ended, ending(*reason)),
+        Event::Granted { .. } => metrics.grants.add(1),
+        Event::Queued { .. } => metrics.queued.add(1),
+        Event::Released { granted_at, .. } => {
+            count(&metrics.holds_ended, RELEASED);
+            held(*granted_at);
+        }
+        Event::HoldEnded { granted_at, reason, .. } => {
+            count(&metrics.holds_ended, ending(*reason));
+            held(*granted_at);
+        }
+        Event::Refused { outcome: Outcome::Deadlock(_), .. }
+        | Event::WaitEnded { outcome: Outcome::Deadlock(_), .. } => {
+            metrics.deadlocks_refused.add(1)
+        }
+        Event::Intervened(_) => metrics.interventions.add(1),
+        Event::Refused { .. }
+        | Event::WaitEnded { .. }
+        | Event::Converted { .. }
+        | Event::Proclaimed { .. }
+        | Event::Reopened { .. }
+        | Event::Thawed { .. } => {}
+    }
+}
+
+/// When snapshots that are under way were begun.
+#[derive(Debug, Default)]
+pub(super) struct SnapshotTimes {
+    pub(super) saving: Option<(Instant, u64)>,
+    pub(super) sending: std::collections::BTreeMap<holdfast_replica::NodeId, Instant>,
+}

@@ -1,0 +1,468 @@
+//! What `/metrics` says: every name, unit and word of it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::{Registry, Unit};
+
+use super::distribution::Distribution;
+use super::{ENDINGS, Metrics, process};
+
+/// What is known elsewhere in the node.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Extra {
+    pub(crate) node: u64,
+    pub(crate) ready: bool,
+    pub(crate) uptime_seconds: f64,
+    pub(crate) started_unix_seconds: f64,
+    pub(crate) inbox_operations: u64,
+    pub(crate) inbox_refusals: u64,
+}
+
+/// In the OpenMetrics text format, or in the older one of Prometheus, which most tools still ask for.
+pub(crate) fn page(
+    metrics: &Arc<Metrics>,
+    extra: Extra,
+    open_metrics: bool,
+) -> Result<String, fmt::Error> {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(Shown { metrics: Arc::clone(metrics), extra }));
+    let mut text = String::new();
+    encode(&mut text, &registry)?;
+    Ok(if open_metrics { text } else { classic(&text) })
+}
+
+/// The older format names a counter with its suffix in the lines about it too, and knows no units and no end.
+fn classic(open_metrics: &str) -> String {
+    let counters: Vec<&str> = open_metrics
+        .lines()
+        .filter_map(|line| line.strip_prefix("# TYPE ")?.strip_suffix(" counter"))
+        .collect();
+    let mut text = String::with_capacity(open_metrics.len());
+    for line in open_metrics.lines() {
+        let about = line.strip_prefix("# ").and_then(|about| about.split_once(' '));
+        match about {
+            None if line.starts_with('#') => continue,
+            None => text.push_str(line),
+            Some(("UNIT", _)) => continue,
+            Some((what, rest)) => {
+                let (name, words) = rest.split_once(' ').unwrap_or((rest, ""));
+                let suffix = if counters.contains(&name) { "_total" } else { "" };
+                text.push_str(&format!("# {what} {name}{suffix} {words}"));
+            }
+        }
+        text.push('\n');
+    }
+    text
+}
+
+#[derive(Debug)]
+struct Shown {
+    metrics: Arc<Metrics>,
+    extra: Extra,
+}
+
+struct Page<'a> {
+    encoder: DescriptorEncoder<'a>,
+}
+
+type Label<'a> = [(&'static str, &'a str); 1];
+const NO_EXEMPLAR: Option<&prometheus_client::metrics::exemplar::Exemplar<NoLabelSet, f64>> = None;
+
+impl Page<'_> {
+    fn counter(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
+        self.encoder
+            .encode_descriptor(name, help, None, MetricType::Counter)?
+            .encode_counter(&value, NO_EXEMPLAR)
+    }
+
+    fn counter_in(&mut self, name: &str, help: &str, unit: &Unit, value: f64) -> fmt::Result {
+        self.encoder
+            .encode_descriptor(name, help, Some(unit), MetricType::Counter)?
+            .encode_counter(&value, NO_EXEMPLAR)
+    }
+
+    fn gauge(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
+        self.encoder
+            .encode_descriptor(name, help, None, MetricType::Gauge)?
+            .encode_gauge(&i64::try_from(value).unwrap_or(i64::MAX))
+    }
+
+    fn gauge_in(&mut self, name: &str, help: &str, unit: &Unit, value: f64) -> fmt::Result {
+        self.encoder
+            .encode_descriptor(name, help, Some(unit), MetricType::Gauge)?
+            .encode_gauge(&value)
+    }
+
+    fn counters<'l>(
+        &mut self,
+        name: &str,
+        help: &str,
+        each: impl IntoIterator<Item = (Label<'l>, u64)>,
+    ) -> fmt::Result {
+        let mut family = self.encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for (labels, value) in each {
+            family.encode_family(&labels)?.encode_counter(&value, NO_EXEMPLAR)?;
+        }
+        Ok(())
+    }
+
+    fn times(&mut self, name: &str, help: &str, values: &Distribution) -> fmt::Result {
+        self.distribution(name, help, Some(&Unit::Seconds), values)
+    }
+
+    fn distribution(
+        &mut self,
+        name: &str,
+        help: &str,
+        unit: Option<&Unit>,
+        values: &Distribution,
+    ) -> fmt::Result {
+        let mut histogram =
+            self.encoder.encode_descriptor(name, help, unit, MetricType::Histogram)?;
+        let buckets = values.buckets();
+        let count = buckets.iter().map(|(_, count)| count).sum();
+        histogram.encode_histogram::<NoLabelSet>(values.sum(), count, &buckets, None)
+    }
+}
+
+impl Collector for Shown {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let mut page = Page { encoder };
+        self.node(&mut page)?;
+        self.locks(&mut page)?;
+        self.consensus(&mut page)?;
+        self.disk(&mut page)?;
+        self.load(&mut page)?;
+        self.audit(&mut page)?;
+        self.process(&mut page)
+    }
+}
+
+impl Shown {
+    fn node(&self, page: &mut Page<'_>) -> fmt::Result {
+        let node = self.extra.node.to_string();
+        page.encoder
+            .encode_descriptor(
+                "holdfast_build_info",
+                "Always 1; the version and the node are in its labels",
+                None,
+                MetricType::Gauge,
+            )?
+            .encode_family(&[("version", env!("CARGO_PKG_VERSION")), ("node", node.as_str())])?
+            .encode_gauge(&1_i64)?;
+        page.gauge(
+            "holdfast_ready",
+            "1 if the node can serve clients, as /readyz says",
+            u64::from(self.extra.ready),
+        )?;
+        page.gauge_in(
+            "holdfast_uptime",
+            "Time since the node started",
+            &Unit::Seconds,
+            self.extra.uptime_seconds,
+        )
+    }
+
+    fn locks(&self, page: &mut Page<'_>) -> fmt::Result {
+        let metrics = &self.metrics;
+        let mut operations = page.encoder.encode_descriptor(
+            "holdfast_operations",
+            "Operations of clients that were settled, by what was asked and what came of it; counted by the leader",
+            None,
+            MetricType::Counter,
+        )?;
+        for (kind, outcome, count) in metrics.operations.each() {
+            operations
+                .encode_family(&[("kind", kind), ("outcome", outcome)])?
+                .encode_counter(&count, NO_EXEMPLAR)?;
+        }
+        let mut waits = page.encoder.encode_descriptor(
+            "holdfast_acquire_wait",
+            "Time from the arrival of an acquire at the leader to its grant, by whether it stood in the queue",
+            Some(&Unit::Seconds),
+            MetricType::Histogram,
+        )?;
+        for (queued, values) in
+            [("no", &metrics.granted_at_once), ("yes", &metrics.granted_after_wait)]
+        {
+            let buckets = values.buckets();
+            let count = buckets.iter().map(|(_, count)| count).sum();
+            waits.encode_family(&[("queued", queued)])?.encode_histogram::<NoLabelSet>(
+                values.sum(),
+                count,
+                &buckets,
+                None,
+            )?;
+        }
+        page.times(
+            "holdfast_hold_time",
+            "For how long locks were held, counted by the leader when they ended",
+            &metrics.hold_time,
+        )?;
+        page.distribution(
+            "holdfast_queue_position",
+            "At which place acquires entered a queue; 1 is next in line",
+            None,
+            &metrics.queue_position,
+        )?;
+        page.counter(
+            "holdfast_grants",
+            "Holds that began, counted by the leader",
+            metrics.grants.get(),
+        )?;
+        page.counter(
+            "holdfast_queued",
+            "Places taken in queues, counted by the leader",
+            metrics.queued.get(),
+        )?;
+        page.counter(
+            "holdfast_deadlocks_refused",
+            "Waits that were refused because they would have closed a cycle, counted by the leader",
+            metrics.deadlocks_refused.get(),
+        )?;
+        page.counters(
+            "holdfast_holds_ended",
+            "Holds that ended, by why; counted by the leader",
+            ENDINGS
+                .iter()
+                .zip(&metrics.holds_ended)
+                .map(|(reason, count)| ([("reason", *reason)], count.get())),
+        )?;
+        page.counter(
+            "holdfast_sessions_opened",
+            "Sessions that began, counted by the leader",
+            metrics.sessions_opened.get(),
+        )?;
+        page.counters(
+            "holdfast_sessions_ended",
+            "Sessions that ended, by why; counted by the leader",
+            ENDINGS
+                .iter()
+                .zip(&metrics.sessions_ended)
+                .filter(|(reason, _)| {
+                    ["ttl", "closed", "disconnected", "session_expired", "killed"].contains(reason)
+                })
+                .map(|(reason, count)| ([("reason", *reason)], count.get())),
+        )?;
+        page.counter(
+            "holdfast_interventions",
+            "What operators did: break, transfer, freeze, thaw, permits, kill; counted by the leader",
+            metrics.interventions.get(),
+        )?;
+        page.gauge("holdfast_locks", "Names that are held or waited for", metrics.locks.get())?;
+        page.gauge("holdfast_waiters", "Places in all queues", metrics.waiters.get())?;
+        page.gauge("holdfast_sessions", "Sessions that are open", metrics.sessions.get())
+    }
+
+    fn consensus(&self, page: &mut Page<'_>) -> fmt::Result {
+        let metrics = &self.metrics;
+        page.gauge("holdfast_is_leader", "1 if this node leads", metrics.is_leader.get())?;
+        page.gauge(
+            "holdfast_leader",
+            "The node that leads; 0 if none is known",
+            metrics.leader.get(),
+        )?;
+        page.gauge("holdfast_term", "The term of consensus", metrics.term.get())?;
+        page.counter(
+            "holdfast_elections_won",
+            "How often this node became the leader",
+            metrics.elections_won.get(),
+        )?;
+        page.counter(
+            "holdfast_leader_changes",
+            "How often this node learned of another leader",
+            metrics.leader_changes.get(),
+        )?;
+        page.gauge(
+            "holdfast_applied_index",
+            "The log entry that was applied last",
+            metrics.applied_index.get(),
+        )?;
+        page.gauge(
+            "holdfast_committed_index",
+            "The last log entry that is known to be committed",
+            metrics.committed_index.get(),
+        )?;
+        page.gauge(
+            "holdfast_last_index",
+            "The last entry of this node's log",
+            metrics.last_index.get(),
+        )?;
+        let mut lag = page.encoder.encode_descriptor(
+            "holdfast_peer_lag_entries",
+            "Log entries that a peer is not known to have; shown by the leader",
+            None,
+            MetricType::Gauge,
+        )?;
+        for (peer, entries) in metrics.peer_lag() {
+            lag.encode_family(&[("peer", peer.to_string())])?
+                .encode_gauge(&i64::try_from(entries).unwrap_or(i64::MAX))?;
+        }
+        page.counter(
+            "holdfast_proposals",
+            "Log entries that this node proposed as the leader",
+            metrics.proposals.get(),
+        )?;
+        page.distribution(
+            "holdfast_batch_operations",
+            "Operations that went into one turn of the loop, and so into one write",
+            None,
+            &metrics.batch,
+        )
+    }
+
+    fn disk(&self, page: &mut Page<'_>) -> fmt::Result {
+        let metrics = &self.metrics;
+        page.times(
+            "holdfast_log_sync",
+            "Time for one write to the log and its sync",
+            &metrics.sync_time,
+        )?;
+        page.counter("holdfast_log_entries", "Log entries written", metrics.entries_written.get())?;
+        page.counter_in(
+            "holdfast_log_written",
+            "What was written to the log, without its framing",
+            &Unit::Bytes,
+            metrics.bytes_written.get() as f64,
+        )?;
+        page.gauge(
+            "holdfast_disk_full",
+            "1 while the node waits for room on its disk",
+            metrics.disk_full.get(),
+        )?;
+        page.times("holdfast_apply", "Time to apply what a turn committed", &metrics.apply_time)?;
+        page.times(
+            "holdfast_snapshot_take",
+            "Time to take and save a snapshot, beside the other work",
+            &metrics.snapshots_taken,
+        )?;
+        page.times(
+            "holdfast_snapshot_send",
+            "Time to send a snapshot to a peer",
+            &metrics.snapshots_sent,
+        )?;
+        page.times(
+            "holdfast_snapshot_install",
+            "Time to write a snapshot that the leader sent",
+            &metrics.snapshots_installed,
+        )?;
+        page.counter(
+            "holdfast_snapshots_failed",
+            "Snapshots that could not be saved or sent",
+            metrics.snapshots_failed.get(),
+        )?;
+        page.gauge_in(
+            "holdfast_snapshot_size",
+            "Size of the last snapshot that was saved",
+            &Unit::Bytes,
+            metrics.snapshot_bytes.get() as f64,
+        )
+    }
+
+    fn load(&self, page: &mut Page<'_>) -> fmt::Result {
+        let metrics = &self.metrics;
+        page.counter("holdfast_turns", "Turns of the loop", metrics.turns.get())?;
+        page.gauge(
+            "holdfast_inbox_operations",
+            "Operations of clients that wait for the loop",
+            self.extra.inbox_operations,
+        )?;
+        page.counter(
+            "holdfast_inbox_refusals",
+            "What clients asked for and was refused because the loop was too far behind",
+            self.extra.inbox_refusals,
+        )?;
+        page.gauge(
+            "holdfast_session_streams",
+            "Session streams that this node serves as the leader",
+            metrics.session_streams.get(),
+        )?;
+        page.gauge(
+            "holdfast_watch_streams",
+            "Watches that this node serves as the leader",
+            metrics.watch_streams.get(),
+        )?;
+        page.counter(
+            "holdfast_events",
+            "Events that this node recorded for those who watch",
+            metrics.events.get(),
+        )
+    }
+
+    fn audit(&self, page: &mut Page<'_>) -> fmt::Result {
+        let audit = &self.metrics.audit;
+        page.counter("holdfast_audit_lines", "Lines written to the audit file", audit.lines.get())?;
+        page.counter_in(
+            "holdfast_audit_written",
+            "Bytes written to the audit file",
+            &Unit::Bytes,
+            audit.bytes.get() as f64,
+        )?;
+        page.gauge(
+            "holdfast_audit_behind_entries",
+            "Log entries between the last event and the last one in the audit file",
+            audit.behind.get(),
+        )?;
+        page.counter(
+            "holdfast_audit_gaps",
+            "How often events were lost to the audit file because it was too far behind",
+            audit.lost.get(),
+        )?;
+        page.counter(
+            "holdfast_audit_failures",
+            "How often the audit file could not be written",
+            audit.failures.get(),
+        )?;
+        page.counter(
+            "holdfast_audit_rotations",
+            "How often the audit file was rotated",
+            audit.rotations.get(),
+        )
+    }
+
+    fn process(&self, page: &mut Page<'_>) -> fmt::Result {
+        let process = process::look();
+        if let Some(seconds) = process.cpu_seconds {
+            page.counter_in("process_cpu", "Time of all processors", &Unit::Seconds, seconds)?;
+        }
+        if let Some(bytes) = process.resident_bytes {
+            page.gauge_in("process_resident_memory", "Memory in use", &Unit::Bytes, bytes as f64)?;
+        }
+        if let Some(files) = process.open_files {
+            page.gauge("process_open_fds", "Open files and connections", files)?;
+        }
+        page.gauge_in(
+            "process_start_time",
+            "When the node started, since 1970",
+            &Unit::Seconds,
+            self.extra.started_unix_seconds,
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_formats_say_the_same_of_a_counter() {
+        let metrics = Arc::new(Metrics::new());
+        metrics.grants.add(3);
+        let open = page(&metrics, Extra::default(), true).unwrap();
+        assert!(
+            open.contains("# TYPE holdfast_grants counter\nholdfast_grants_total 3\n"),
+            "{open}"
+        );
+        assert!(open.ends_with("# EOF\n"));
+        let classic = page(&metrics, Extra::default(), false).unwrap();
+        let expected = "# HELP holdfast_grants_total Holds that began, counted by the leader\n\
+                        # TYPE holdfast_grants_total counter\nholdfast_grants_total 3\n";
+        assert!(classic.contains(expected), "{classic}");
+        assert!(!classic.contains("# UNIT") && !classic.contains("# EOF"), "{classic}");
+    }
+}
