@@ -15,6 +15,7 @@ mod failure;
 mod help;
 mod lint;
 mod process;
+mod screenshots;
 mod test;
 
 use crate::failure::Failure;
@@ -41,6 +42,7 @@ fn run(arguments: &[OsString]) -> Result<(), Failure> {
     match verb.to_str() {
         Some("chaos") => chaos::run(rest),
         Some("lint") => lint::run(lint::Options::parse(rest)?),
+        Some("screenshots") => screenshots::run(rest),
         Some("test") => test::run(test::Options::parse(rest)?),
         Some("help" | "--help" | "-h") => {
             help::run();

@@ -12,10 +12,30 @@ use crate::process;
 const ALLOWED: &[(&str, &[&str])] = &[
     ("holdfast-replica", &["holdfast-core"]),
     ("holdfast-proto", &["holdfast-core", "holdfast-fence"]),
-    ("holdfast-server", &["holdfast-core", "holdfast-proto", "holdfast-replica", "holdfast-wal"]),
+    ("holdfast-dashboard", &["holdfast-proto"]),
+    (
+        "holdfast-server",
+        &[
+            "holdfast-core",
+            "holdfast-dashboard",
+            "holdfast-proto",
+            "holdfast-replica",
+            "holdfast-wal",
+        ],
+    ),
+    ("holdfast-browser", &["holdfast-client"]),
     ("holdfast-client", &["holdfast-proto"]),
     ("holdfast-bench", &["holdfast-client", "holdfast-proto"]),
-    ("holdfast", &["holdfast-client", "holdfast-fence", "holdfast-proto", "holdfast-server"]),
+    (
+        "holdfast",
+        &[
+            "holdfast-browser",
+            "holdfast-client",
+            "holdfast-fence",
+            "holdfast-proto",
+            "holdfast-server",
+        ],
+    ),
     (
         "holdfast-sim",
         &["holdfast-client", "holdfast-core", "holdfast-proto", "holdfast-replica", "holdfast-wal"],
