@@ -93,7 +93,11 @@ export function table(columns, rows, caption) {
       h("thead", {}, h("tr", {}, columns.map((column) => h("th", { class: column.class, scope: "col" }, column.label)))),
       h("tbody", {}, rows.map((row) =>
         h("tr", { "data-key": row.key, class: [row.link ? "linked" : "", row.class || ""].join(" ").trim() || null },
-          row.cells.map((cell, at) => h("td", { class: columns[at].class, "data-label": columns[at].label }, cell)))))));
+          row.cells.map((cell, at) => h("td", { class: columns[at].class, "data-label": columns[at].label }, isEmpty(cell) ? null : h("div", {}, cell))))))));
+}
+
+function isEmpty(cell) {
+  return cell === null || cell === undefined || cell === false || cell === "" || (Array.isArray(cell) && cell.every(isEmpty));
 }
 
 export function card(title, note, ...body) {

@@ -30,7 +30,7 @@ export function plot(title, samples, series, show = number) {
         marks(kept).map((sample) => s("line", { class: "mark", x1: x(sample), x2: x(sample), y1: 0, y2: HEIGHT },
           s("title", {}, `${clock(sample.unix_ms)}: node ${sample.leader} leads`))),
         series.map((one, at) => curves(kept, one, x, y, at + 1, at === 0))),
-      h("div", { class: "axis" }, h("span", {}, `${span < 90000 ? `${Math.round(span / 1000)} s` : `${Math.round(span / 60000)} min`} ago`), h("span", {}, `top ${show(top)}`), h("span", {}, "now"))));
+      h("div", { class: "axis" }, h("span", {}, `${span < 90000 ? `${Math.round(span / 1000)} s` : `${Math.round(span / 60000)} min`} ago`), h("span", {}, `scale 0 to ${show(top)}`), h("span", {}, "now"))));
 }
 
 // Where the leader changed.

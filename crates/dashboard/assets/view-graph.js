@@ -6,8 +6,8 @@ import { shown, plain, whoText, who, number, clock } from "./text.js";
 import { ask } from "./api.js";
 import { address } from "./route.js";
 
-const BOX = { width: 144, height: 36 };
-const STEP = { x: 182, y: 46 };
+const BOX = { width: 142, height: 36 };
+const STEP = { x: 174, y: 46 };
 const DEPTH_MAX = 12;
 
 export const graph = {

@@ -73,12 +73,12 @@ function ends(holder) {
 
 function queue(status, page) {
   if (status.waiter_count === 0) return empty("Nobody waits for it.");
-  const columns = [{ label: "Place", class: "num" }, { label: "Who" }, { label: "Wants it", class: "fit" }, { label: "Waits for", class: "num" },
+  const columns = [{ label: "Place", class: "fit" }, { label: "Who" }, { label: "Wants it", class: "fit" }, { label: "Waits for", class: "num" },
     { label: "Gives up in", class: "num" }, { label: "", class: "fit" }];
   const rows = status.waiters.map((waiter) => ({
     key: `${waiter.session}-${waiter.actor}-${waiter.position}`,
     cells: [
-      number(waiter.position),
+      `#${number(waiter.position)}`,
       [who(waiter.owner, waiter.session), waiter.metadata ? h("div", { class: "sub" }, shown(waiter.metadata)) : null,
         waiter.also.length ? h("div", { class: "sub" }, "together with ", waiter.also.slice(0, 5).map((name, at) => [at ? ", " : "", shown(name)]),
           waiter.also.length > 5 ? ` and ${number(waiter.also.length - 5)} more` : "") : null],

@@ -52,8 +52,8 @@ function tiles(now, last) {
     tile("Waiters", number(sum("waiters")), "places in queues"),
     tile("Sessions", number(sum("sessions"))),
     tile("Grants", [number(last.granted ?? null), h("small", {}, " /s")], `${number(last.released ?? null)} releases /s`),
-    tile("Acquire p50", milliseconds(last.p50 ?? null), "in the last second"),
-    tile("Acquire p99", milliseconds(last.p99 ?? null), "waiting in queues included"),
+    tile("Time to acquire, p50", milliseconds(last.p50 ?? null), "in the last second"),
+    tile("Time to acquire, p99", milliseconds(last.p99 ?? null), "waiting in queues included"),
     tile("Leader changes", now.leader_changes, "in the last 5 minutes"));
 }
 
@@ -69,7 +69,7 @@ function nodes(now) {
     ],
   }));
   const columns = [{ label: "Node" }, { label: "Role", class: "fit" }, { label: "Term", class: "num" },
-    { label: "Applied index", class: "num" }, { label: "Behind the leader", class: "num" }];
+    { label: "Applied index", class: "num" }, { label: "Entries behind", class: "num" }];
   const groups = now.groups.map((group) => `group ${group.group}: term ${number(group.term)}, ${count(group.commit_index, "entry", "entries")} committed`);
   return card("Nodes", groups.join(" · "), table(columns, rows, "Nodes of the cluster"));
 }

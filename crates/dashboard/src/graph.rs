@@ -32,8 +32,9 @@ pub(crate) async fn serve<S: Source>(
     }
     let mut locks = Vec::new();
     while let Some(answer) = asked.join_next().await {
-        let Ok(Ok(status)) = answer else { continue };
-        locks.push(status);
+        // It may have been freed since.
+        let waited_for = answer.ok().and_then(Result::ok).filter(|status| status.waiter_count > 0);
+        locks.extend(waited_for);
     }
     locks.sort_by(|one, other| {
         (other.waiter_count, &one.name).cmp(&(one.waiter_count, &other.name))

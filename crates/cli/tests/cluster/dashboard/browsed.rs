@@ -116,5 +116,12 @@ async fn a_person_sees_what_happens_survives_a_kill_and_breaks_a_lock() {
     let intruders =
         "return [window.pwned ?? null, document.querySelectorAll('main img, main script').length]";
     assert_eq!(run(&browser, intruders), json!([null, 0]));
+
+    // Its own node goes and comes back; the page says so, and goes on.
+    cluster.kill(looked_at);
+    see(&browser, "#connection", |text| text == "connection lost, retrying");
+    see(&browser, "#banner", |text| text.contains("retrying"));
+    cluster.launch(looked_at);
+    see(&browser, "#connection", |text| text.starts_with("live"));
     assert_eq!(run(&browser, "return window.notLoadedAgain"), json!(true));
 }
