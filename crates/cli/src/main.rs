@@ -46,6 +46,7 @@ mod status_fd;
 mod stop_signal;
 mod supervise;
 mod suspension;
+mod systemd;
 mod terms;
 mod thaw;
 mod top;
@@ -86,8 +87,12 @@ fn run(cli: Cli) -> Result<ExitCode, Problem> {
         Verb::KillGroup(args) => kill_group::run(args),
         Verb::Completions(args) => completions::run(&args),
         Verb::Man(args) => man::run(&args),
-        Verb::Dev(args) => on_all_cores("warn", dev::run(args)),
-        Verb::Server(args) => on_all_cores("info", server::run(args)),
+        Verb::Dev(args) => {
+            log::to_stderr("warn");
+            on_all_cores(dev::run(args))
+        }
+        // Its configuration says what is logged.
+        Verb::Server(args) => on_all_cores(server::run(args)),
         Verb::Lock(args) => on_one_thread(lock::run(args, &global)),
         Verb::Elect(args) => on_one_thread(elect::run(args, &global)),
         Verb::Observe(args) => on_one_thread(observe::run(args, &global)),
@@ -115,8 +120,7 @@ fn run(cli: Cli) -> Result<ExitCode, Problem> {
 
 type Outcome = Result<ExitCode, Problem>;
 
-fn on_all_cores(log_level: &str, verb: impl Future<Output = Outcome>) -> Outcome {
-    log::to_stderr(log_level);
+fn on_all_cores(verb: impl Future<Output = Outcome>) -> Outcome {
     block_on(Builder::new_multi_thread(), verb)
 }
 

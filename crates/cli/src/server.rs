@@ -5,23 +5,33 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use holdfast_server::{Address, AddressError, Node, NodeConfig, StartError, StopReason};
+use holdfast_server::{
+    Address, AddressError, AuditConfig, LogFormat, Node, NodeConfig, StartError, StopReason,
+};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::timeout;
 
 use crate::exit::{Code, Problem};
+use crate::log::{self, LogControl};
 use crate::output;
 use crate::stop_signal::StopSignal;
+use crate::systemd::{self, Systemd};
+
+const DEFAULT_FILTER: &str = "info";
 
 /// Runs one node of a cluster.
 ///
 /// Says `serving` on stderr once it can serve. SIGTERM or Ctrl-C hands leadership over and stops it. A node
 /// that was removed from the cluster ends with exit code 77.
 #[derive(Debug, Args)]
-#[command(after_help = "Logs go to stderr; HOLDFAST_LOG says which, for example debug.
+#[command(
+    after_help = "Logs go to stderr; HOLDFAST_LOG says which, for example debug. SIGHUP reads `log` of the
+configuration again.
 
 Examples:
   holdfast server --example-config > node-1.toml
-  holdfast server --config node-1.toml")]
+  holdfast server --config node-1.toml"
+)]
 pub(crate) struct ServerArgs {
     /// The node's configuration, in TOML.
     #[arg(long, value_name = "FILE", required_unless_present = "example_config")]
@@ -29,9 +39,30 @@ pub(crate) struct ServerArgs {
     /// Where probes and scrapers reach the node, host:port, or `off`; the configuration says so otherwise.
     #[arg(long, value_name = "H:P", value_parser = http_address, requires = "config")]
     http: Option<HttpAddress>,
+    /// A JSON line for every event goes there; the configuration says so otherwise.
+    #[arg(long, value_name = "FILE", requires = "config")]
+    audit_file: Option<PathBuf>,
+    /// How log lines look; the configuration says so otherwise.
+    #[arg(long, value_name = "FORMAT", env = "HOLDFAST_LOG_FORMAT")]
+    log_format: Option<LogStyle>,
     /// Prints a configuration file to start from.
     #[arg(long, conflicts_with = "config")]
     example_config: bool,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum LogStyle {
+    Text,
+    Json,
+}
+
+impl From<LogStyle> for LogFormat {
+    fn from(style: LogStyle) -> LogFormat {
+        match style {
+            LogStyle::Text => LogFormat::Text,
+            LogStyle::Json => LogFormat::Json,
+        }
+    }
 }
 
 /// Where the HTTP port is to be, if anywhere.
@@ -57,33 +88,82 @@ pub(crate) async fn run(args: ServerArgs) -> Result<ExitCode, Problem> {
     if let Some(HttpAddress(address)) = args.http {
         config.set_http(address);
     }
+    if let Some(file) = args.audit_file {
+        config.audit = Some(AuditConfig::new(file));
+    }
+    let format = args.log_format.map_or(config.log_format, LogFormat::from);
+    let log = log::start(config.log.as_deref().unwrap_or(DEFAULT_FILTER), format);
     let config_joins = config.join;
     // Before the start, which may take a while: a signal then must not cut it off half way.
     let mut stop = StopSignal::listen()?;
+    read_log_filter_again_on_hangup(path, log)?;
+    let systemd = Systemd::from_environment();
     let mut node = Node::start(config).await.map_err(cannot_start)?;
+    // To wait for a leader could be in vain until other nodes are started.
+    systemd.tell(systemd::READY);
     if config_joins {
-        output::say(
+        announce(
+            format,
             "waiting for the cluster to come to this node, if `holdfast cluster add` was told",
         );
     }
-    let told_to_stop = tokio::select! {
-        () = node.serving() => false,
-        () = stop.received() => true,
+    let liveness = node.liveness();
+    let failure = tokio::select! {
+        failure = run_until_stopped(&mut node, &mut stop, format) => failure,
+        () = systemd.reassure(liveness) => None,
     };
-    let failure = if told_to_stop { None } else { serve(&mut node, &mut stop).await };
+    systemd.tell(systemd::STOPPING);
     node.shutdown().await;
     failure.map_or(Ok(ExitCode::SUCCESS), |reason| Err(stopped_by_itself(&reason)))
 }
 
+/// SIGHUP changes what is logged, by the configuration as it is then.
+fn read_log_filter_again_on_hangup(path: PathBuf, log: LogControl) -> Result<(), Problem> {
+    let mut hangup = signal(SignalKind::hangup()).map_err(|error| {
+        Problem::new(Code::Unavailable, format!("cannot listen for signals: {error}"))
+    })?;
+    tokio::spawn(async move {
+        while hangup.recv().await.is_some() {
+            let config = NodeConfig::load(&path).map_err(|error| error.to_string());
+            let filter = config.map(|config| config.log.unwrap_or(DEFAULT_FILTER.to_owned()));
+            match filter.and_then(|filter| log.set(&filter).map(|()| filter)) {
+                Ok(filter) => tracing::warn!(filter, "SIGHUP: what is logged has changed"),
+                Err(error) => tracing::error!(error, "SIGHUP: what is logged stays as it was"),
+            }
+        }
+    });
+    Ok(())
+}
+
+/// To people; where programs read the log, as a line of it.
+fn announce(format: LogFormat, words: &str) {
+    match format {
+        LogFormat::Text => output::say(words),
+        LogFormat::Json => tracing::info!("{words}"),
+    }
+}
+
+async fn run_until_stopped(
+    node: &mut Node,
+    stop: &mut StopSignal,
+    format: LogFormat,
+) -> Option<StopReason> {
+    let told_to_stop = tokio::select! {
+        () = node.serving() => false,
+        () = stop.received() => true,
+    };
+    if told_to_stop { None } else { serve(node, stop, format).await }
+}
+
 /// Until it fails, or is told to stop.
-async fn serve(node: &mut Node, stop: &mut StopSignal) -> Option<StopReason> {
+async fn serve(node: &mut Node, stop: &mut StopSignal, format: LogFormat) -> Option<StopReason> {
     // A node that has failed does not wait to serve any longer either.
     if let Ok(reason) = timeout(Duration::ZERO, node.stopped()).await {
         return Some(reason);
     }
-    output::say(&format!("serving clients on {}", node.client_address()));
+    announce(format, &format!("serving clients on {}", node.client_address()));
     if let Some(address) = node.http_address() {
-        output::say(&format!("health and metrics on http://{address}"));
+        announce(format, &format!("health and metrics on http://{address}"));
     }
     tokio::select! {
         reason = node.stopped() => Some(reason),

@@ -54,11 +54,53 @@ pub struct NodeConfig {
     pub events_kept: u64,
     #[serde(default = "defaults::segment_bytes")]
     pub segment_bytes: u64,
+    /// Which log lines are written, in the words of `HOLDFAST_LOG`, which goes before it.
+    #[serde(default)]
+    pub log: Option<String>,
+    #[serde(default)]
+    pub log_format: LogFormat,
+    /// A file with a line for every event.
+    #[serde(default)]
+    pub audit: Option<AuditConfig>,
     #[serde(default)]
     pub http: HttpConfig,
     /// The first members, this node included; those who come later are in the cluster's log. A node that
     /// joins lists itself alone.
     pub nodes: Vec<MemberConfig>,
+}
+
+/// How log lines look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object a line, for programs.
+    Json,
+}
+
+/// The audit file.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AuditConfig {
+    pub file: PathBuf,
+    /// A larger file is put aside, and a new one begun.
+    #[serde(default = "defaults::audit_file_bytes")]
+    pub file_bytes: u64,
+    /// How many that were put aside are kept.
+    #[serde(default = "defaults::audit_files_kept")]
+    pub files_kept: u64,
+}
+
+impl AuditConfig {
+    pub fn new(file: PathBuf) -> AuditConfig {
+        AuditConfig {
+            file,
+            file_bytes: defaults::audit_file_bytes(),
+            files_kept: defaults::audit_files_kept(),
+        }
+    }
 }
 
 /// One node of the cluster, as all the others know it.
@@ -142,6 +184,9 @@ impl NodeConfig {
                 snapshot_every_entries: defaults::snapshot_every_entries(),
                 events_kept: defaults::events_kept(),
                 segment_bytes: defaults::segment_bytes(),
+                log: None,
+                log_format: LogFormat::default(),
+                audit: None,
                 http: HttpConfig::default(),
                 nodes: nodes.clone(),
             })
@@ -206,6 +251,14 @@ mod defaults {
 
     pub(super) fn segment_bytes() -> u64 {
         16 * 1024 * 1024
+    }
+
+    pub(super) fn audit_file_bytes() -> u64 {
+        128 * 1024 * 1024
+    }
+
+    pub(super) fn audit_files_kept() -> u64 {
+        8
     }
 }
 

@@ -96,6 +96,8 @@ struct Driver {
     pulse: Arc<Pulse>,
     metrics: Arc<Metrics>,
     levels_due: Duration,
+    /// Somebody wants to know who the sessions of a snapshot belong to.
+    tells_owners: bool,
     snapshot_times: SnapshotTimes,
     /// What the present turn has done.
     happened: Vec<(LogIndex, LogicalTime, Event)>,
@@ -104,6 +106,8 @@ struct Driver {
     effects: Vec<Effect>,
     /// Inputs that came while the disk was full and that will not come again.
     deferred: Vec<Input>,
+    /// A snapshot came from the leader in this turn.
+    installed: bool,
     digests: Digests,
     started: Instant,
     tick: Duration,
@@ -211,6 +215,7 @@ impl Driver {
                 self.insist(|log| log.install(*group, snapshot))?;
                 self.metrics.snapshots_installed.record_time(begun.elapsed());
                 self.events.restart_after(snapshot.index);
+                self.installed = true;
                 tracing::info!(%group, index = snapshot.index, "the leader's snapshot is installed");
             }
             self.log.buffer(*group, turn).map_err(disk_failed)?;
@@ -233,6 +238,7 @@ impl Driver {
     }
 
     fn finish_turns(&mut self) -> Result<(), StopReason> {
+        let installed = std::mem::take(&mut self.installed);
         for group in self.replicas.keys().copied().collect::<Vec<_>>() {
             let mut effects = std::mem::take(&mut self.effects);
             if let Some(replica) = self.replicas.get_mut(&group) {
@@ -249,11 +255,23 @@ impl Driver {
             }
             self.effects = effects;
         }
+        if installed {
+            self.tell_owners();
+        }
         if !self.happened.is_empty() {
             self.metrics.events.add(self.happened.len() as u64);
             self.events.record(&mut self.happened, unix_ms());
         }
         Ok(())
+    }
+
+    fn tell_owners(&self) {
+        if self.tells_owners {
+            let tables = self.replicas.values().map(Replica::table);
+            let sessions = tables.flat_map(|table| table.sessions(None, usize::MAX));
+            let owners = sessions.map(|session| (session.public, session.owner));
+            self.events.set_sessions(owners.collect());
+        }
     }
 
     fn send_outgoing(&mut self) {

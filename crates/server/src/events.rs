@@ -9,7 +9,8 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use holdfast_core::{Event, LogIndex, LogicalTime};
+use holdfast_core::command::Owner;
+use holdfast_core::{Event, LogIndex, LogicalTime, PublicSessionId};
 use tokio::sync::watch;
 
 const BYTES_MAX: usize = 64 << 20;
@@ -28,6 +29,8 @@ pub(crate) struct Recorded {
     /// For display only.
     pub(crate) unix_ms: u64,
     pub(crate) event: Event,
+    /// How many this ring recorded before; not the same on other replicas.
+    pub(crate) serial: u64,
 }
 
 /// Something after the position is no longer kept.
@@ -45,7 +48,10 @@ struct Ring {
     events_max: usize,
     events: VecDeque<Arc<Recorded>>,
     bytes: usize,
+    recorded: u64,
     complete_after: Position,
+    /// Who was there when the state became that of a snapshot, for those who want to know owners.
+    sessions: Vec<(PublicSessionId, Owner)>,
 }
 
 impl Position {
@@ -60,7 +66,14 @@ impl EventRing {
     pub(crate) fn new(events_max: u64) -> EventRing {
         let events_max = usize::try_from(events_max).unwrap_or(usize::MAX);
         let complete_after = Position::default();
-        let ring = Ring { events_max, events: VecDeque::new(), bytes: 0, complete_after };
+        let ring = Ring {
+            events_max,
+            events: VecDeque::new(),
+            bytes: 0,
+            recorded: 0,
+            complete_after,
+            sessions: Vec::new(),
+        };
         EventRing { ring: Mutex::new(ring), news: watch::Sender::new(complete_after) }
     }
 
@@ -72,7 +85,10 @@ impl EventRing {
             let number = if last.index == index.0 { last.number.wrapping_add(1) } else { 0 };
             last = Position { index: index.0, number };
             ring.bytes += weight(&event);
-            ring.events.push_back(Arc::new(Recorded { position: last, at, unix_ms, event }));
+            let serial = ring.recorded;
+            ring.recorded += 1;
+            let recorded = Recorded { position: last, at, unix_ms, event, serial };
+            ring.events.push_back(Arc::new(recorded));
         }
         ring.forget_oldest();
         drop(ring);
@@ -111,6 +127,21 @@ impl EventRing {
     /// After what everything is still there.
     pub(crate) fn oldest(&self) -> Position {
         self.lock().complete_after
+    }
+
+    /// What was recorded last.
+    pub(crate) fn newest(&self) -> Position {
+        *self.news.borrow()
+    }
+
+    /// The sessions of a state that came as a snapshot.
+    pub(crate) fn set_sessions(&self, sessions: Vec<(PublicSessionId, Owner)>) {
+        self.lock().sessions = sessions;
+    }
+
+    /// Once for each snapshot.
+    pub(crate) fn take_sessions(&self) -> Vec<(PublicSessionId, Owner)> {
+        std::mem::take(&mut self.lock().sessions)
     }
 
     /// Changes whenever there is more to read.
@@ -158,7 +189,7 @@ fn weight(event: &Event) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use holdfast_core::{PublicSessionId, SessionId};
+    use holdfast_core::SessionId;
 
     use super::*;
 

@@ -14,6 +14,7 @@
 //! whether the node can serve, and [`Node`] starts and stops it all. `offline` works on the files of a node
 //! that does not run.
 
+mod audit;
 mod config;
 mod driver;
 mod durable_file;
@@ -36,15 +37,17 @@ mod stopping;
 mod testing;
 mod wrong_port;
 
+pub use audit::AuditFileError;
 pub use config::{
-    Address, AddressError, CheckError, ConfigError, HttpConfig, MemberConfig, NodeConfig,
+    Address, AddressError, AuditConfig, CheckError, ConfigError, HttpConfig, LogFormat,
+    MemberConfig, NodeConfig,
 };
 pub use driver::{DriverError, StopReason};
 pub use durable_file::FileError;
 pub use founders::FoundersError;
 pub use identity::IdentityError;
 pub use known_peers::KnownPeersError;
-pub use node::{Node, StartError};
+pub use node::{Liveness, Node, StartError};
 pub use offline::{
     BackupWriter, Inspection, LockLine, MemberLine, NewCluster, NewClusterOptions, OfflineError,
     Recovered, Restored, Survivor, restore,

@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tonic::transport::server::TcpIncoming;
 
+use crate::audit::{Audit, AuditFileError, AuditSettings};
 use crate::config::{Address, ConfigError, NodeConfig};
 use crate::driver::{self, Channels, DriverError, DriverHandle, Input, StopReason};
 use crate::events::EventRing;
@@ -38,6 +39,7 @@ const SERVERS_STOP_TIMEOUT: Duration = Duration::from_secs(1);
 /// and waits for nothing.
 #[derive(Debug)]
 pub struct Node {
+    pulse: Arc<Pulse>,
     client_address: SocketAddr,
     http_address: Option<SocketAddr>,
     driver: DriverHandle,
@@ -50,6 +52,19 @@ pub struct Node {
     stop: StopSwitch,
     tasks: JoinSet<()>,
     servers: JoinSet<()>,
+}
+
+/// Whether a node's loop turns.
+#[derive(Clone, Debug)]
+pub struct Liveness {
+    pulse: Arc<Pulse>,
+}
+
+impl Liveness {
+    /// One that stands still for long waits for its disk, or has a bug.
+    pub fn is_turning(&self) -> bool {
+        self.pulse.stopped_for().is_none()
+    }
 }
 
 /// Why a node could not start.
@@ -74,6 +89,8 @@ pub enum StartError {
     )]
     CannotListen { port: &'static str, address: Address, source: io::Error },
     #[error(transparent)]
+    Audit(#[from] AuditFileError),
+    #[error(transparent)]
     Driver(#[from] DriverError),
     #[error("the start was broken off: {0}")]
     BrokenOff(#[from] tokio::task::JoinError),
@@ -87,7 +104,7 @@ impl Node {
     }
 
     /// As [`Node::start`], with more pages on the HTTP port. None of them may be at a path of the node's own:
-    /// `/`, `/assets/…`, `/api/…`, `/healthz`, `/readyz`, `/metrics`, `/log-level`.
+    /// `/`, `/assets/…`, `/api/…`, `/healthz`, `/readyz`, `/metrics`.
     pub async fn start_with_pages(config: NodeConfig, pages: Router) -> Result<Node, StartError> {
         config.check()?;
         let actions = config.http.actions()?;
@@ -120,6 +137,18 @@ impl Node {
         let pulse = Arc::new(Pulse::new());
         let metrics = Arc::new(Metrics::new());
         let (node, started_unix_ms) = (config.node_id(), driver::unix_ms());
+        let audit = match &config.audit {
+            Some(audit) => {
+                let settings = AuditSettings {
+                    file: audit.file.clone(),
+                    bytes_max: audit.file_bytes,
+                    kept: audit.files_kept,
+                };
+                let (events, metrics) = (Arc::clone(&events), Arc::clone(&metrics));
+                Some(Audit::open(&settings, events, driver.clone(), metrics)?)
+            }
+            None => None,
+        };
         let driver_end = {
             let membership = Arc::clone(&membership);
             let events = Arc::clone(&events);
@@ -155,6 +184,9 @@ impl Node {
         ));
 
         let mut servers = JoinSet::new();
+        if let Some(audit) = audit {
+            servers.spawn(audit.keep_writing(stop.watch()));
+        }
         let peer_port = PeerPort::new(handshake, driver.clone(), links.clone(), stop.watch());
         let incoming = keep_alive(TcpIncoming::from(peer_listener).with_nodelay(Some(true)));
         servers.spawn(async move {
@@ -175,7 +207,14 @@ impl Node {
         if let Some(listener) = http_listener {
             let readiness = ready_watch.clone();
             let driver = driver.clone();
-            let shown = http::Shown { node, driver, metrics, started_unix_ms, pulse, readiness };
+            let shown = http::Shown {
+                node,
+                driver,
+                metrics,
+                started_unix_ms,
+                pulse: Arc::clone(&pulse),
+                readiness,
+            };
             let (dashboard, sampling) = holdfast_dashboard::dashboard(source, actions);
             tasks.spawn(sampling);
             let pages = dashboard.merge(pages);
@@ -186,6 +225,7 @@ impl Node {
         let driver_end = Some(driver_end);
         let ready = ready_watch;
         Ok(Node {
+            pulse,
             client_address,
             http_address,
             driver,
@@ -205,6 +245,11 @@ impl Node {
     /// None if it has no HTTP port.
     pub fn http_address(&self) -> Option<SocketAddr> {
         self.http_address
+    }
+
+    /// For whoever watches over the node.
+    pub fn liveness(&self) -> Liveness {
+        Liveness { pulse: Arc::clone(&self.pulse) }
     }
 
     /// Returns when the node can serve clients: it leads, or is connected to the node that does. Also

@@ -66,6 +66,7 @@ use crate::peers::PeerLinks;
 use crate::stopping::Stopping;
 
 pub(crate) use self::serve::serve;
+pub(crate) use self::watch::told;
 
 /// Calls and streams that one node serves at a time.
 const UNDER_WAY_MAX: usize = 100_000;

@@ -66,7 +66,7 @@ async fn a_node_is_ready_while_it_has_a_leader_and_alive_without() {
 async fn pages_of_others_stand_beside_the_nodes_own_and_all_end_with_it() {
     let mut cluster = Cluster::start(1).await;
     cluster.stop(0).await;
-    let endless = get(|| std::future::pending::<()>());
+    let endless = get(std::future::pending::<()>);
     let pages = Router::new().route("/hello", get(|| async { "hello" })).route("/endless", endless);
     let node = Node::start_with_pages(cluster.configs[0].clone(), pages).await.unwrap();
     let address = node.http_address().unwrap().to_string();

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 
 mod acquire_all;
+mod audit;
 mod backup;
 mod bad_input;
 mod bad_input_of_modes;
@@ -25,6 +26,7 @@ mod library_examples;
 mod live;
 mod lock_command;
 mod membership;
+mod metrics;
 mod modes;
 mod paused;
 mod promises;
@@ -36,6 +38,7 @@ mod strangers;
 mod supervision;
 mod support;
 mod survival;
+mod systemd;
 mod wallet;
 mod watching;
 mod why;

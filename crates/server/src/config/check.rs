@@ -18,6 +18,8 @@ pub enum CheckError {
     ClusterName { name: String },
     #[error("data_dir is empty; name a directory that belongs to this node alone")]
     NoDataDir,
+    #[error("audit.file is empty; name a file that this node alone writes")]
+    NoAuditFile,
     #[error("{key} = {value} is out of range; choose a number from {min} to {max}")]
     OutOfRange { key: &'static str, value: u64, min: u64, max: u64 },
     #[error(
@@ -101,6 +103,13 @@ fn check_tuning(config: &NodeConfig) -> Result<(), CheckError> {
     in_range("snapshot_every_entries", config.snapshot_every_entries, 100..=100_000_000)?;
     in_range("events_kept", config.events_kept, 100..=10_000_000)?;
     in_range("segment_bytes", config.segment_bytes, MIB..=1024 * MIB)?;
+    if let Some(audit) = &config.audit {
+        in_range("audit.file_bytes", audit.file_bytes, 4_096..=1024 * 1024 * MIB)?;
+        in_range("audit.files_kept", audit.files_kept, 0..=1_000)?;
+        if audit.file.as_os_str().is_empty() {
+            return Err(CheckError::NoAuditFile);
+        }
+    }
     if config.heartbeat_ticks * 3 > config.election_ticks {
         return Err(CheckError::HeartbeatTooSlow {
             heartbeat: config.heartbeat_ticks,

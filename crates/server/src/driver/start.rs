@@ -130,11 +130,13 @@ impl Driver {
             pulse: channels.pulse,
             metrics: channels.metrics,
             levels_due: Duration::ZERO,
+            tells_owners: config.audit.is_some(),
             snapshot_times: SnapshotTimes::default(),
             happened: Vec::new(),
             outgoing: BTreeMap::new(),
             effects: Vec::new(),
             deferred: Vec::new(),
+            installed: false,
             digests: Digests::default(),
             started: Instant::now(),
             tick: config.tick(),
@@ -144,6 +146,7 @@ impl Driver {
             stop_by: None,
         };
         driver.introduce();
+        driver.tell_owners();
         Ok(driver)
     }
 }

@@ -10,6 +10,7 @@ mod tell;
 
 pub(super) use follow::Frames;
 pub(super) use recent::recent;
+pub(crate) use tell::event as told;
 
 use std::pin::Pin;
 

@@ -2,6 +2,7 @@
 
 mod command;
 mod example;
+mod http;
 mod load;
 mod nodes;
 mod plain;
@@ -15,6 +16,7 @@ use std::time::{Duration, Instant};
 
 pub(crate) use command::{data, json, json_lines, output, run, text, words};
 pub(crate) use example::build_examples;
+pub(crate) use http::{metrics, page, value as metric};
 pub(crate) use load::{Load, LoadReport};
 pub(crate) use nodes::{Cluster, ClusterOptions, free_base_port, holdfast, stage};
 pub(crate) use plain::{PlainClient, PlainSession, hold, wait_in_line};

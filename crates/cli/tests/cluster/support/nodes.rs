@@ -32,7 +32,7 @@ pub(crate) fn holdfast() -> Command {
 #[derive(Clone, Debug)]
 pub(crate) struct ClusterOptions {
     pub(crate) nodes: u64,
-    /// More lines of the configuration file.
+    /// More lines of the configuration file; `{node}` stands for the node's id.
     pub(crate) settings: String,
 }
 
@@ -76,7 +76,8 @@ impl Cluster {
             let data_dir = dir.path().join(format!("data-{}", node.id));
             let text = format!(
                 "cluster = \"test\"\nnode = {}\ndata_dir = {data_dir:?}\n{}\n{members}",
-                node.id, options.settings
+                node.id,
+                options.settings.replace("{node}", &node.id.to_string())
             );
             std::fs::write(&node.config, text).unwrap();
         }
@@ -187,6 +188,10 @@ impl Cluster {
 
     pub(crate) fn thaw(&self, id: u64) {
         self.signal(id, Signal::CONT);
+    }
+
+    pub(crate) fn send(&self, id: u64, signal: Signal) {
+        self.signal(id, signal);
     }
 
     fn signal(&self, id: u64, signal: Signal) {

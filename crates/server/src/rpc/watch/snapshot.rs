@@ -119,7 +119,7 @@ mod tests {
     fn reopened(name: &str, index: u64) -> Recorded {
         let event = Event::Reopened { name: LockName::new(name).unwrap() };
         let position = Position { index, number: 0 };
-        Recorded { position, at: LogicalTime::ZERO, unix_ms: 0, event }
+        Recorded { position, at: LogicalTime::ZERO, unix_ms: 0, event, serial: 0 }
     }
 
     #[test]

@@ -40,7 +40,7 @@ pub(super) fn concerns(event: &Event, watched: &Scope) -> bool {
     }
 }
 
-pub(super) fn event(recorded: &Recorded) -> WatchEvent {
+pub(crate) fn event(recorded: &Recorded) -> WatchEvent {
     let told = match &recorded.event {
         Event::SessionOpened { public, .. } => WatchEvent {
             public_session_id: public.to_string(),
