@@ -33,7 +33,7 @@ pub(crate) fn run_on_holdfast(
 }
 
 /// That of this very program, `target/debug/xtask`.
-fn target_directory() -> Result<PathBuf, Failure> {
+pub(crate) fn target_directory() -> Result<PathBuf, Failure> {
     let program = std::env::current_exe()
         .map_err(|error| Failure::Failed(format!("xtask cannot find itself: {error}")))?;
     let target = program.ancestors().nth(2).map(PathBuf::from);

@@ -9,11 +9,14 @@ Verbs:
   lint [--advisories]       Check formatting, clippy, documentation, the shape of the workspace
                             and its third-party dependencies. With --advisories, also check
                             those against the advisory database, which is fetched over the network.
+  screenshots               Take pictures of the dashboard anew, into docs/screenshots. Needs chromium,
+                            chromium-driver and some font, such as fonts-dejavu-core.
   stories [--only NAME] [--list] [--release]
                             Play what goes wrong with locks on real clusters, and check how each
                             story ends. docs/stories has a page for each.
   test [-- <arguments>...]  Set up what the tests need and run those of the whole workspace. On
-                            Debian, as root, that installs postgresql and redis-server by apt-get.
+                            Debian, as root, that installs postgresql, redis-server, chromium and
+                            chromium-driver by apt-get.
                             The arguments are passed on to `cargo test`.
   help                      Print this text.
 

@@ -16,6 +16,7 @@ mod failure;
 mod help;
 mod lint;
 mod process;
+mod screenshots;
 mod stories;
 mod test;
 
@@ -44,6 +45,7 @@ fn run(arguments: &[OsString]) -> Result<(), Failure> {
         Some("chaos") => chaos::run(rest),
         Some("stories") => stories::run(rest),
         Some("lint") => lint::run(lint::Options::parse(rest)?),
+        Some("screenshots") => screenshots::run(rest),
         Some("test") => test::run(test::Options::parse(rest)?),
         Some("help" | "--help" | "-h") => {
             help::run();

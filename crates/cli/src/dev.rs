@@ -33,6 +33,9 @@ pub(crate) struct DevArgs {
     /// The first node's client port; its peers use the next, HTTP the one after; the next node the port 10 higher.
     #[arg(long, value_name = "PORT", default_value_t = 7420)]
     port: u16,
+    /// Lets people act from the dashboard who know the secret on the first line of this file.
+    #[arg(long, value_name = "FILE", conflicts_with = "no_http")]
+    actions_secret_file: Option<PathBuf>,
     /// Without the HTTP ports.
     #[arg(long)]
     no_http: bool,
@@ -86,7 +89,8 @@ pub(crate) async fn run(args: DevArgs) -> Result<ExitCode, Problem> {
         configs.iter_mut().for_each(|config| config.set_http(None));
     }
     let mut nodes = Vec::new();
-    for config in configs {
+    for mut config in configs {
+        config.http.actions_secret_file.clone_from(&args.actions_secret_file);
         nodes.push(Node::start(config).await.map_err(cannot_start)?);
     }
 

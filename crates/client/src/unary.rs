@@ -155,7 +155,8 @@ impl Unary {
         let mut page = String::new();
         loop {
             let prefix = prefix.to_owned();
-            let request = v1::ListRequest { prefix, page_size: PAGE_SIZE, page };
+            let request =
+                v1::ListRequest { prefix, page_size: PAGE_SIZE, page, ..Default::default() };
             let answer: v1::ListResponse = self
                 .call(Duration::ZERO, async |mut node| node.list(request.clone()).await)
                 .await?;

@@ -53,6 +53,7 @@ pub use outcome::{CycleLink, Grant, Intervened, Outcome, Rejection, ReleaseAnswe
 pub use table::query::{
     FreezeInfo, HolderInfo, LockStatus, LockSummary, SessionSummary, TokenStanding, WaiterInfo,
 };
+pub use table::survey::{Part, Rank, Survey, SurveyPart};
 pub use table::why::{LockWhy, ReservedLock, WaitLink};
 pub use table::{Digest, EndedByNewBeginning, LockTable, NewBeginning};
 pub use time::{LogicalTime, Span};

@@ -36,6 +36,7 @@ pub(crate) mod resource;
 pub(crate) mod session;
 mod shelf;
 mod snapshot;
+pub(crate) mod survey;
 pub(crate) mod wait;
 mod waiting;
 mod waits;

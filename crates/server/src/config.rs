@@ -8,6 +8,7 @@
 
 mod address;
 mod check;
+mod http;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -18,6 +19,7 @@ use serde::Deserialize;
 pub use address::{Address, AddressError};
 pub use check::CheckError;
 use holdfast_replica::NodeId;
+pub use http::HttpConfig;
 
 /// The settings of one node.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -64,6 +66,8 @@ pub struct NodeConfig {
     /// A file with a line for every event.
     #[serde(default)]
     pub audit: Option<AuditConfig>,
+    #[serde(default)]
+    pub http: HttpConfig,
     /// The first members, this node included; those who come later are in the cluster's log. A node that
     /// joins lists itself alone.
     pub nodes: Vec<MemberConfig>,
@@ -122,6 +126,8 @@ pub struct MemberConfig {
 pub enum ConfigError {
     #[error("cannot read the configuration file {}: {source}", path.display())]
     Read { path: PathBuf, source: std::io::Error },
+    #[error("cannot read the secret for the dashboard's actions from {}: {source}", path.display())]
+    Secret { path: PathBuf, source: std::io::Error },
     #[error("the configuration is not what it should be: {0}")]
     Parse(#[from] Box<toml::de::Error>),
     #[error("the configuration cannot work: {0}")]
@@ -186,6 +192,7 @@ impl NodeConfig {
                 log: None,
                 log_format: LogFormat::default(),
                 audit: None,
+                http: HttpConfig::default(),
                 nodes: nodes.clone(),
             })
             .collect();

@@ -42,8 +42,8 @@ mod wrong_port;
 
 pub use audit::AuditFileError;
 pub use config::{
-    Address, AddressError, AuditConfig, CheckError, ConfigError, LogFormat, MemberConfig,
-    NodeConfig,
+    Address, AddressError, AuditConfig, CheckError, ConfigError, HttpConfig, LogFormat,
+    MemberConfig, NodeConfig,
 };
 pub use driver::{DriverError, StopReason};
 pub use durable_file::FileError;

@@ -105,9 +105,10 @@ impl Node {
     }
 
     /// As [`Node::start`], with more pages on the HTTP port. None of them may be at a path of the node's own:
-    /// `/healthz`, `/readyz`, `/metrics`.
+    /// `/`, `/assets/…`, `/api/…`, `/healthz`, `/readyz`, `/metrics`.
     pub async fn start_with_pages(config: NodeConfig, pages: Router) -> Result<Node, StartError> {
         config.check()?;
+        let actions = config.http.actions()?;
         let identity =
             Identity::load_or_create(&config.data_dir, &config.cluster, config.node_id())?;
         let known_peers = KnownPeers::load(&config.data_dir)?;
@@ -202,6 +203,7 @@ impl Node {
             let (driver, metrics) = (driver.clone(), Arc::clone(&metrics));
             Rpc::new(driver, membership, links, events, memory, metrics, stop.watch())
         };
+        let source = Arc::new(rpc.clone());
         let incoming = keep_alive(TcpIncoming::from(client_listener).with_nodelay(Some(true)));
         servers.spawn(async move {
             if let Err(error) = rpc::serve(rpc, health, incoming).await {
@@ -220,6 +222,9 @@ impl Node {
                 pulse: Arc::clone(&pulse),
                 readiness,
             };
+            let (dashboard, sampling) = holdfast_dashboard::dashboard(source, actions);
+            tasks.spawn(sampling);
+            let pages = dashboard.merge(pages);
             servers.spawn(http::serve(listener, http::routes(shown, pages), stop.watch()));
         }
 

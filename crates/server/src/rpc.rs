@@ -20,6 +20,7 @@ mod cancel;
 mod check_token;
 mod cluster;
 mod convert;
+mod dashboard;
 mod decode;
 mod election;
 mod encode;
@@ -37,6 +38,7 @@ mod route;
 mod serve;
 mod sessions;
 mod stream;
+mod survey;
 mod transfer;
 mod unary;
 mod watch;
@@ -87,6 +89,7 @@ pub(crate) struct Rpc {
     places: Arc<Semaphore>,
     /// For whoever makes a backup: each costs memory as large as the state.
     backups: Arc<Semaphore>,
+    rankings: survey::Rankings,
 }
 
 impl Rpc {
@@ -102,6 +105,7 @@ impl Rpc {
         let leaders = Arc::new(Leaders::new(Arc::clone(&membership)));
         let places = Arc::new(Semaphore::new(UNDER_WAY_MAX));
         let backups = Arc::new(Semaphore::new(1));
+        let rankings = survey::Rankings::default();
         Rpc {
             driver,
             membership,
@@ -113,6 +117,7 @@ impl Rpc {
             stopping,
             places,
             backups,
+            rankings,
         }
     }
 
@@ -232,7 +237,7 @@ impl LockService for Rpc {
     }
 
     async fn list(&self, request: Request<ListRequest>) -> Result<Response<ListResponse>, Status> {
-        look::serve(self, request).await
+        survey::serve(self, request).await
     }
 
     async fn list_sessions(

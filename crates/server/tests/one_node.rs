@@ -141,7 +141,8 @@ async fn a_listing_comes_in_pages_without_gaps() {
     let mut listed = Vec::new();
     let mut page = String::new();
     loop {
-        let request = ListRequest { prefix: "job/".into(), page_size: 10, page };
+        let request =
+            ListRequest { prefix: "job/".into(), page_size: 10, page, ..Default::default() };
         let answer = client.list(request).await.unwrap().into_inner();
         assert!(answer.locks.len() <= 10);
         listed.extend(answer.locks.into_iter().map(|lock| lock.name));

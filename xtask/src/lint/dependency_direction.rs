@@ -12,12 +12,24 @@ use crate::process;
 const ALLOWED: &[(&str, &[&str])] = &[
     ("holdfast-replica", &["holdfast-core"]),
     ("holdfast-proto", &["holdfast-core", "holdfast-fence"]),
-    ("holdfast-server", &["holdfast-core", "holdfast-proto", "holdfast-replica", "holdfast-wal"]),
+    ("holdfast-dashboard", &["holdfast-proto"]),
+    (
+        "holdfast-server",
+        &[
+            "holdfast-core",
+            "holdfast-dashboard",
+            "holdfast-proto",
+            "holdfast-replica",
+            "holdfast-wal",
+        ],
+    ),
+    ("holdfast-browser", &["holdfast-client"]),
     ("holdfast-client", &["holdfast-proto"]),
     ("holdfast-bench", &["holdfast-client", "holdfast-proto"]),
     (
         "holdfast",
         &[
+            "holdfast-browser",
             "holdfast-client",
             "holdfast-cluster-kit",
             "holdfast-fence",

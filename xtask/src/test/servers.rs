@@ -1,4 +1,4 @@
-//! The programs of others that tests use: PostgreSQL and Redis, and Prometheus's `promtool`.
+//! The programs of others that tests use: PostgreSQL, Redis, a browser, and Prometheus's `promtool`.
 //!
 //! The tests find the programs by themselves, and start each on a free port and with a directory of its own; here
 //! it is only seen to that they are installed. On Debian, as root, they are installed by apt-get, without the
@@ -20,10 +20,12 @@ struct Server {
     debian_package: &'static str,
 }
 
-const SERVERS: [Server; 3] = [
+const SERVERS: [Server; 5] = [
     Server { name: "PostgreSQL", program: "initdb", debian_package: "postgresql" },
     Server { name: "Redis", program: "redis-server", debian_package: "redis-server" },
     Server { name: "promtool", program: "promtool", debian_package: "prometheus" },
+    Server { name: "Chromium", program: "chromium", debian_package: "chromium" },
+    Server { name: "ChromeDriver", program: "chromedriver", debian_package: "chromium-driver" },
 ];
 
 pub(crate) fn install_missing() -> Result<(), Failure> {

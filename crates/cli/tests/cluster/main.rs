@@ -15,6 +15,7 @@ mod bank;
 mod blocking;
 mod circuit;
 mod command_line;
+mod dashboard;
 mod demo;
 mod disconnection;
 mod efficiency;

@@ -9,6 +9,7 @@ use super::LockTable;
 use super::freeze::Freeze;
 use super::hold::Hold;
 use super::queue::Waiter;
+use super::resource::Resource;
 use crate::command::{Mode, Owner};
 use crate::id::{ActorId, FenceToken, PublicSessionId, SessionId};
 use crate::name::LockName;
@@ -167,14 +168,18 @@ impl LockTable {
         self.resources
             .from(start)
             .take_while(|(name, _)| name.starts_with(prefix))
-            .map(|(name, resource)| LockSummary {
-                name: name.clone(),
-                holder_count: resource.holder_count(),
-                waiter_count: resource.waiter_count(),
-                first_holder: resource.holds().next().map(|hold| self.holder_info(hold)),
-            })
+            .map(|(name, resource)| self.summary(name, resource))
             .take(limit)
             .collect()
+    }
+
+    pub(super) fn summary(&self, name: &LockName, resource: &Resource) -> LockSummary {
+        LockSummary {
+            name: name.clone(),
+            holder_count: resource.holder_count(),
+            waiter_count: resource.waiter_count(),
+            first_holder: resource.holds().next().map(|hold| self.holder_info(hold)),
+        }
     }
 
     /// Sessions in order of their public ids, those that come after `after`.

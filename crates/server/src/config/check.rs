@@ -56,6 +56,12 @@ pub enum CheckError {
          the others from the cluster"
     )]
     JoinsWithOthers { count: usize },
+    #[error("http.actions_secret and http.actions_secret_file are both given; keep one")]
+    TwoSecrets,
+    #[error(
+        "the secret for the dashboard's actions has fewer than 12 characters; choose a longer one"
+    )]
+    ShortSecret,
     #[error("there are not enough ports above {base_port} for all nodes; choose a lower one")]
     PortsRunOut { base_port: u16 },
 }

@@ -3,12 +3,15 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use holdfast_core::{Event, LogicalTime};
+use holdfast_core::{Event, LogicalTime, Part};
 use holdfast_replica::{Effect, GroupId, Leadership, NodeId, Outgoing, Ticket};
 
 use super::inbox::{Delivery, Query, ReadAnswer, ReadData, Unavailable, WholeState};
 use super::{Driver, measure};
 use crate::peers::PeerLinks;
+
+/// Locks that one part of a survey looks at: well under a millisecond.
+const SURVEY_LOCKS_MAX: usize = 2_000;
 
 impl Driver {
     pub(super) fn carry_out(&mut self, group: GroupId, effect: Effect) {
@@ -78,6 +81,11 @@ impl Driver {
                     self.memory.admit(session, known.public, known.owner);
                     true
                 }))
+            }
+            Query::Survey { survey, after, above, found_max } => {
+                let after = after.as_deref();
+                let part = Part { after, locks_max: SURVEY_LOCKS_MAX, above, found_max };
+                ReadData::Survey(table.survey(&survey, part))
             }
             // It was handed to the replica above.
             Query::Snapshot => return,

@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use holdfast_core::{
     Command, EndReason, FenceToken, FreezeInfo, LockName, LockStatus, LockSummary, LockWhy,
-    LogicalTime, Outcome, PublicSessionId, RequestId, SessionId, SessionSummary, StreamId,
-    TokenStanding,
+    LogicalTime, Outcome, PublicSessionId, RequestId, SessionId, SessionSummary, StreamId, Survey,
+    SurveyPart, TokenStanding,
 };
 use holdfast_replica::{
     ChangeRefusal, ClusterId, GroupId, HandOverRefusal, Member, MembershipChange, NodeId,
@@ -184,6 +184,13 @@ pub(crate) enum Query {
         session: SessionId,
         asked: Instant,
     },
+    /// A part of the locks, for whoever looks for something among them.
+    Survey {
+        survey: Survey,
+        after: Option<String>,
+        above: Option<u64>,
+        found_max: usize,
+    },
     /// All of it, as bytes.
     Snapshot,
 }
@@ -206,6 +213,7 @@ pub(crate) enum ReadData {
     Confirmed,
     /// Whether there is such a session.
     Admitted(bool),
+    Survey(SurveyPart),
     Snapshot(WholeState),
 }
 
@@ -227,6 +235,7 @@ pub(crate) struct GroupView {
     pub(crate) applied_index: u64,
     pub(crate) logical_time: LogicalTime,
     pub(crate) locks: usize,
+    pub(crate) waiters: usize,
     pub(crate) sessions: usize,
     pub(crate) last_token: u64,
     pub(crate) digest: Option<String>,

@@ -193,6 +193,7 @@ fn view(group: GroupId, replica: &Replica, digest: Option<String>) -> GroupView 
         applied_index: progress.applied_index,
         logical_time: replica.now(),
         locks: table.lock_count(),
+        waiters: table.waiter_count(),
         sessions: table.session_count(),
         last_token: table.last_token(),
         digest,

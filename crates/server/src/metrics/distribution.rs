@@ -43,7 +43,7 @@ impl Distribution {
     }
 
     /// The bounds as they are shown, each with how many values were in its bucket, and the last for all others.
-    pub(super) fn buckets(&self) -> Vec<(f64, u64)> {
+    pub(crate) fn buckets(&self) -> Vec<(f64, u64)> {
         let bounds = self.bounds.iter().map(|bound| *bound as f64 / self.scale);
         let counts = self.buckets.iter().map(Tally::get);
         bounds.chain([f64::MAX]).zip(counts).collect()

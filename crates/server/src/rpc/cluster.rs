@@ -11,8 +11,8 @@ mod save;
 use std::time::Duration;
 
 use holdfast_proto::v1::{
-    ClusterStatusRequest, ClusterStatusResponse, Failure, GroupStatus, NodeRole, NodeStatus,
-    ReplicaProgress,
+    Activity, ClusterStatusRequest, ClusterStatusResponse, Failure, GroupStatus, NodeRole,
+    NodeStatus, ReplicaProgress, WaitClass,
 };
 use holdfast_replica::Role;
 use tokio::sync::oneshot;
@@ -25,6 +25,7 @@ use super::origin::Origin;
 use super::unary::CALL_TIMEOUT;
 use crate::driver::{GroupView, Input};
 use crate::identity::DataDirId;
+use crate::metrics::{Metrics, RELEASED, Tally};
 
 const LEADER_PATIENCE: Duration = Duration::from_secs(1);
 
@@ -88,7 +89,7 @@ fn describe(rpc: &Rpc, views: Vec<GroupView>) -> ClusterStatusResponse {
         cluster: rpc.membership.cluster.clone(),
         answered_by: rpc.membership.me.0,
         nodes: nodes.collect(),
-        groups: views.into_iter().map(group).collect(),
+        groups: views.into_iter().map(|view| group(view, &rpc.metrics)).collect(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
     }
 }
@@ -103,7 +104,7 @@ fn role(role: Option<Role>) -> NodeRole {
     }
 }
 
-fn group(view: GroupView) -> GroupStatus {
+fn group(view: GroupView, metrics: &Metrics) -> GroupStatus {
     let replicas = view.matched.iter().map(|(node, matched)| ReplicaProgress {
         node: node.0,
         matched_index: *matched,
@@ -117,9 +118,33 @@ fn group(view: GroupView) -> GroupStatus {
         applied_index: view.applied_index,
         logical_time_ms: view.logical_time.as_ms(),
         locks: view.locks as u64,
+        waiters: view.waiters as u64,
         sessions: view.sessions as u64,
         last_token: view.last_token,
         digest: view.digest.clone().unwrap_or_default(),
         replicas: replicas.collect(),
+        activity: Some(activity(metrics)),
+    }
+}
+
+fn activity(metrics: &Metrics) -> Activity {
+    let at_once = metrics.granted_at_once.buckets();
+    let after_wait = metrics.granted_after_wait.buckets();
+    let ended: Vec<u64> = metrics.holds_ended.iter().map(Tally::get).collect();
+    let released = ended.get(RELEASED).copied().unwrap_or(0);
+    Activity {
+        granted: metrics.grants.get(),
+        queued: metrics.queued.get(),
+        released,
+        lost: ended.iter().sum::<u64>() - released,
+        deadlocks: metrics.deadlocks_refused.get(),
+        wait_classes: at_once
+            .iter()
+            .zip(&after_wait)
+            .map(|((bound, one), (_, other))| WaitClass {
+                up_to_seconds: *bound,
+                grants: one + other,
+            })
+            .collect(),
     }
 }

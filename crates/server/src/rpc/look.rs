@@ -138,6 +138,7 @@ impl Look for ListRequest {
             locks: locks.into_iter().map(|lock| summary(lock, answer.at)).collect(),
             next_page,
             logical_time_ms: answer.at.as_ms(),
+            matched: None,
         })
     }
 

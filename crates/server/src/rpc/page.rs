@@ -61,7 +61,7 @@ pub(super) fn after_session(page: &str) -> Result<Option<PublicSessionId>, Failu
     }
 }
 
-fn not_ours() -> Failure {
+pub(super) fn not_ours() -> Failure {
     refused(Reason::InvalidPage, "the page is not one that was given as next_page; start over")
 }
 

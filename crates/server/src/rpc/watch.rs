@@ -4,10 +4,12 @@
 //! next one), the events were not read fast enough, or they are no longer kept.
 
 mod follow;
+mod recent;
 mod snapshot;
 mod tell;
 
 pub(super) use follow::Frames;
+pub(super) use recent::recent;
 pub(crate) use tell::event as told;
 
 use std::pin::Pin;

@@ -132,6 +132,29 @@ pub(crate) fn event(recorded: &Recorded) -> WatchEvent {
     }
 }
 
+/// As [`event`] tells it.
+pub(super) fn kind(event: &Event) -> i32 {
+    let kind = match event {
+        Event::SessionOpened { .. } => EventKind::SessionOpened,
+        Event::SessionEnded { .. } => EventKind::SessionEnded,
+        Event::Granted { .. } => EventKind::Granted,
+        Event::Queued { .. } => EventKind::Queued,
+        Event::Refused { .. } => EventKind::Refused,
+        Event::WaitEnded { .. } => EventKind::WaitEnded,
+        Event::Converted { .. } => EventKind::Converted,
+        Event::Proclaimed { .. } => EventKind::Proclaimed,
+        Event::Released { .. } => EventKind::Released,
+        Event::HoldEnded { reason, .. } => ended_kind(*reason),
+        Event::Reopened { .. } => EventKind::Reopened,
+        Event::Thawed { .. } => EventKind::Thawed,
+        Event::Intervened(intervention) => match &intervention.action {
+            Action::Freeze { .. } => EventKind::Frozen,
+            _ => EventKind::Intervened,
+        },
+    };
+    kind.into()
+}
+
 fn of_kind(kind: EventKind) -> WatchEvent {
     WatchEvent { kind: kind.into(), ..Default::default() }
 }

@@ -1,0 +1,135 @@
+// The frame: which view is shown, when it is asked for again, how the connection is.
+
+import { h, morphChildren } from "./dom.js";
+import { shown } from "./text.js";
+import { address, parse } from "./route.js";
+import { live, connect, onBeat } from "./live.js";
+import { overview } from "./view-overview.js";
+import { locks } from "./view-locks.js";
+import { lock } from "./view-lock.js";
+import { graph } from "./view-graph.js";
+import { sessions } from "./view-sessions.js";
+import { events } from "./view-events.js";
+import { elections } from "./view-elections.js";
+
+// A view: { title, every (beats between two loads), load(parameters) -> data, render(data, page) -> nodes, leave() }.
+const VIEWS = { "": overview, locks, lock, graph, sessions, events, elections };
+const TABS = [["", "Overview"], ["locks", "Locks"], ["graph", "Wait-for graph"], ["sessions", "Sessions"], ["events", "Events"], ["elections", "Elections"]];
+
+const main = document.getElementById("main");
+let page = null;
+
+function route() {
+  const { path, parameters } = parse(location.hash);
+  const id = Object.hasOwn(VIEWS, path) ? path : "";
+  return { id, view: VIEWS[id], parameters };
+}
+
+function open() {
+  if (location.hash === "#main") {
+    history.replaceState(null, "", page ? address(page.id, page.parameters) : "#/");
+    main.focus();
+    return;
+  }
+  const next = route();
+  const same = page && page.id === next.id;
+  if (page && !same && page.view.leave) page.view.leave();
+  page = { ...next, data: same ? page.data : null, failed: "", beats: 0, loading: false,
+    go: (parameters) => { history.replaceState(null, "", address(next.id, parameters)); open(); },
+    refresh: () => load(page), draw };
+  if (same && next.view.keyed) page.data = null;
+  for (const tab of document.querySelectorAll("#tabs a")) {
+    if (tab.dataset.id === (next.id === "lock" ? "locks" : next.id)) tab.setAttribute("aria-current", "page");
+    else tab.removeAttribute("aria-current");
+  }
+  document.title = `${next.view.title} · Holdfast`;
+  if (!same) main.replaceChildren(h("p", { class: "loading" }, "Loading…"));
+  if (page.view.enter) page.view.enter(page);
+  load(page);
+}
+
+async function load(asked) {
+  if (asked.loading) return;
+  asked.loading = true;
+  asked.beats = 0;
+  try {
+    const data = await asked.view.load(asked.parameters);
+    if (page !== asked) return;
+    asked.data = data;
+    asked.failed = "";
+  } catch (error) {
+    asked.failed = error.message;
+  } finally {
+    asked.loading = false;
+  }
+  draw();
+}
+
+function draw() {
+  if (!page || page.data === null) {
+    if (page && page.failed) main.replaceChildren(h("p", { class: "loading" }, `This cannot be shown now: ${page.failed}. Trying again.`));
+    banner();
+    return;
+  }
+  const wanted = h("main", {}, page.view.render(page.data, page));
+  morphChildren(main, wanted);
+  main.classList.toggle("stale", live.state === "lost" || page.failed !== "");
+  banner();
+}
+
+function banner() {
+  const element = document.getElementById("banner");
+  let words = "";
+  if (live.state === "lost") words = "Connection to the node lost; retrying. What you see may be old.";
+  else if (live.now && live.now.leader === 0) words = "The cluster has no leader at the moment: nothing is granted until one is elected.";
+  else if (page && page.failed && page.data !== null) words = `Not up to date: ${page.failed}. Trying again.`;
+  if (element.textContent !== words) element.textContent = words;
+}
+
+function header() {
+  const pill = document.getElementById("connection");
+  const leader = live.now ? live.now.leader : 0;
+  const [words, tone] = live.state === "lost" ? ["connection lost, retrying", "is-bad"]
+    : live.state === "connecting" ? ["connecting", ""]
+      : leader === 0 ? ["no leader", "is-bad"] : [`live · node ${leader} leads`, "is-good"];
+  pill.className = `pill ${tone}`;
+  if (pill.textContent !== words) pill.textContent = words;
+  if (live.now) document.getElementById("cluster").replaceChildren(shown(live.now.cluster));
+}
+
+function onEachBeat() {
+  header();
+  if (!page) return;
+  page.beats += 1;
+  const due = page.beats >= (page.view.every || 1) && !document.hidden && live.state === "live";
+  if (due) load(page);
+  else draw();
+}
+
+const THEMES = { auto: "Theme: system", light: "Theme: light", dark: "Theme: dark" };
+
+function theme(chosen) {
+  const button = document.getElementById("theme");
+  if (chosen === "auto") document.documentElement.removeAttribute("data-theme");
+  else document.documentElement.setAttribute("data-theme", chosen);
+  button.textContent = { auto: "◐", light: "○", dark: "●" }[chosen];
+  button.title = THEMES[chosen];
+  button.setAttribute("aria-label", `${THEMES[chosen]}; change`);
+  button.onclick = () => {
+    const next = { auto: "light", light: "dark", dark: "auto" }[chosen];
+    try { localStorage.setItem("holdfast-theme", next); } catch { /* only until it is closed */ }
+    theme(next);
+  };
+}
+
+function remembered() {
+  try { return THEMES[localStorage.getItem("holdfast-theme")] ? localStorage.getItem("holdfast-theme") : "auto"; } catch { return "auto"; }
+}
+
+theme(remembered());
+document.getElementById("tabs").append(...TABS.map(([id, label]) => h("a", { href: `#/${id}`, "data-id": id }, label)));
+addEventListener("hashchange", open);
+document.addEventListener("visibilitychange", () => { if (!document.hidden && page) load(page); });
+onBeat(onEachBeat);
+open();
+connect();

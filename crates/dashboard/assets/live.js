@@ -1,0 +1,70 @@
+// The stream of seconds: what the header and the plots show, and the beat by which all else is asked for
+// again. When it breaks it is opened anew, again and again; the page is never loaded again for that.
+
+const SAMPLES_MAX = 300;
+const SILENCE_MAX_MS = 5000;
+const AGAIN_MS = [500, 1000, 2000, 4000];
+
+export const live = {
+  // "connecting", "live" or "lost"
+  state: "connecting",
+  now: null,
+  samples: [],
+  // The node that serves this page.
+  node: 0,
+  actions: false,
+};
+
+const listeners = new Set();
+let source = null;
+let failures = 0;
+let watchdog = 0;
+
+export function onBeat(listener) {
+  listeners.add(listener);
+}
+
+function beat() {
+  for (const listener of listeners) listener();
+}
+
+export function connect() {
+  source = new EventSource("/api/live");
+  source.addEventListener("hello", (message) => {
+    const told = JSON.parse(message.data);
+    live.node = told.node;
+    live.actions = told.actions;
+    live.samples = told.samples;
+    heard(told.now);
+  });
+  source.addEventListener("second", (message) => {
+    const told = JSON.parse(message.data);
+    if (told.sample) live.samples.push(told.sample);
+    live.samples.splice(0, live.samples.length - SAMPLES_MAX);
+    heard(told.now);
+  });
+  source.onerror = lost;
+  watch();
+}
+
+function heard(now) {
+  failures = 0;
+  live.state = "live";
+  if (now) live.now = now;
+  watch();
+  beat();
+}
+
+function watch() {
+  clearTimeout(watchdog);
+  watchdog = setTimeout(lost, SILENCE_MAX_MS);
+}
+
+function lost() {
+  clearTimeout(watchdog);
+  source.close();
+  live.state = "lost";
+  beat();
+  setTimeout(connect, AGAIN_MS[Math.min(failures, AGAIN_MS.length - 1)]);
+  failures += 1;
+}

@@ -1,0 +1,59 @@
+// Elections are locks: the leader is who holds it and publishes a value, the candidates are who wait.
+
+import { h, table, card, empty } from "./dom.js";
+import { shown, number, duration, who, clock } from "./text.js";
+import { live } from "./live.js";
+import { ask } from "./api.js";
+import { address } from "./route.js";
+
+let typing = 0;
+
+export const elections = {
+  title: "Elections",
+  every: 2,
+  load: (parameters) => ask("elections", parameters),
+  render(data, page) {
+    return [
+      h("div", { class: "head" }, h("h1", {}, "Elections"),
+        h("p", {}, "An election is an exclusive lock whose holder publishes a value: the holder leads, the fencing token is its epoch, those who wait are the candidates. A lock that is held with a reason looks the same, and is listed too; begin the names of elections alike to tell them apart.")),
+      h("form", { class: "filters", role: "search", onsubmit: (event) => event.preventDefault() },
+        h("label", { class: "field" }, "Name begins with",
+          h("input", { type: "search", id: "prefix", value: page.parameters.prefix || "", maxlength: 512, autocomplete: "off", spellcheck: "false", oninput: (event) => {
+            const value = event.target.value;
+            clearTimeout(typing);
+            typing = setTimeout(() => page.go({ prefix: value }), 250);
+          } }))),
+      card("Led", data.more ? "the first 200" : null, led(data.led)),
+      card("Vacant", "led lately, by nobody now", vacant(data.vacant)),
+      live.now ? card("The cluster itself", null, cluster(live.now)) : null,
+    ];
+  },
+};
+
+function led(list) {
+  if (list.length === 0) return empty("Nobody leads anything. Stand for election: ", h("code", {}, "holdfast elect scheduler --value host-1 -- COMMAND"));
+  const columns = [{ label: "Election", class: "name" }, { label: "Leader's value", class: "value" }, { label: "Leader" }, { label: "Epoch", class: "num" },
+    { label: "Leads for", class: "num" }, { label: "Candidates", class: "num" }, { label: "Leaders lately", class: "num" }];
+  return table(columns, list.map((lock) => ({
+    key: lock.name, link: true,
+    cells: [h("a", { href: address("lock", { name: lock.name }) }, shown(lock.name)), shown(lock.metadata), who(lock.owner, lock.session),
+      h("span", { class: "mono" }, lock.token), duration(lock.held_for_ms), number(lock.waiters), number(Math.max(1, lock.terms))],
+  })), "Elections that somebody leads");
+}
+
+function vacant(list) {
+  if (list.length === 0) return empty("No election that was led lately is vacant.");
+  const columns = [{ label: "Election", class: "name" }, { label: "Last leader's value", class: "value" }, { label: "Last epoch", class: "num" }, { label: "How it ended", class: "fit" }, { label: "Vacant since", class: "num mono" }];
+  return table(columns, list.map((one) => ({
+    key: one.name, link: true,
+    cells: [h("a", { href: address("lock", { name: one.name }) }, shown(one.name)), shown(one.last.metadata), h("span", { class: "mono" }, one.last.token),
+      one.ended.kind.replaceAll("_", " "), clock(one.ended.unix_ms)],
+  })), "Elections that nobody leads");
+}
+
+function cluster(now) {
+  const fact = (label, value) => [h("dt", {}, label), h("dd", {}, value)];
+  return h("div", { class: "body" }, now.groups.map((group) => h("dl", { class: "facts" },
+    fact(`Group ${group.group}`, group.leader ? `node ${group.leader} leads in term ${number(group.term)}` : "no leader"),
+    fact("Leader changes", `${number(now.leader_changes)} in the last 5 minutes`))));
+}

@@ -1,0 +1,131 @@
+// Is the cluster well, and what is contended?
+
+import { h, table, card, empty } from "./dom.js";
+import { shown, number, milliseconds, duration, count } from "./text.js";
+import { live } from "./live.js";
+import { ask } from "./api.js";
+import { plot } from "./plot.js";
+import { address } from "./route.js";
+import { actionButton, actionsNote, confirm } from "./dialog.js";
+
+export const overview = {
+  title: "Overview",
+  every: 2,
+  async load() {
+    const [busiest, frozen] = await Promise.all([ask("locks", { sort: "queue", size: 6 }), ask("freezes")]);
+    return { busiest: busiest.locks.filter((lock) => lock.waiters > 0), freezes: frozen.freezes };
+  },
+  render(data, page) {
+    const now = live.now;
+    if (!now) return [h("p", { class: "loading" }, "Waiting for the first second…")];
+    const last = live.samples[live.samples.length - 1] || {};
+    return [
+      h("div", { class: "head" }, h("h1", {}, "Overview"), h("span", { class: "grow" }),
+        h("span", { class: "note" }, `version ${now.version} · this page comes from node ${live.node}`)),
+      tiles(now, last),
+      h("div", { class: "columns" },
+        plot("Operations per second", live.samples, [
+          { label: "granted", of: (sample) => sample.granted },
+          { label: "queued", of: (sample) => sample.queued },
+          { label: "lost", of: (sample) => sample.lost }]),
+        plot("Time to acquire", live.samples, [
+          { label: "p50", of: (sample) => sample.p50 },
+          { label: "p95", of: (sample) => sample.p95 },
+          { label: "p99", of: (sample) => sample.p99 }], milliseconds),
+        plot("Locks and waiters", live.samples, [
+          { label: "locks", of: (sample) => sample.locks },
+          { label: "waiters", of: (sample) => sample.waiters },
+          { label: "sessions", of: (sample) => sample.sessions }])),
+      nodes(now),
+      h("div", { class: "columns" }, busiest(data.busiest), freezes(data.freezes, page)),
+    ];
+  },
+};
+
+function tiles(now, last) {
+  const sum = (of) => now.groups.reduce((all, group) => all + group[of], 0);
+  const up = now.nodes.filter((node) => node.up).length;
+  const tile = (label, value, sub) => h("div", { class: "tile" }, h("dt", {}, label), h("dd", {}, value), sub ? h("div", { class: "sub" }, sub) : null);
+  return h("dl", { class: "tiles" },
+    tile("Nodes up", [up, h("small", {}, ` of ${now.nodes.length}`)], now.leader ? `node ${now.leader} leads` : "no leader"),
+    tile("Locks in use", number(sum("locks")), "held, awaited or closed"),
+    tile("Waiters", number(sum("waiters")), "places in queues"),
+    tile("Sessions", number(sum("sessions"))),
+    tile("Grants", [number(last.granted ?? null), h("small", {}, " /s")], `${number(last.released ?? null)} releases /s`),
+    tile("Time to acquire, p50", milliseconds(last.p50 ?? null), "in the last second"),
+    tile("Time to acquire, p99", milliseconds(last.p99 ?? null), "waiting in queues included"),
+    tile("Leader changes", now.leader_changes, "in the last 5 minutes"));
+}
+
+function nodes(now) {
+  const tone = { leader: "is-accent", learner: "is-warn", entering: "is-warn", leaving: "is-warn" };
+  const rows = now.nodes.map((node) => ({
+    key: String(node.id),
+    cells: [
+      [h("strong", {}, `node ${node.id}`), " ", h("span", { class: "sub mono" }, node.address)],
+      h("span", { class: `tag ${node.up ? tone[node.role] || "" : "is-bad"}` }, node.up ? node.role : "not answering"),
+      number(node.term), number(node.applied_index),
+      node.lag === null ? "–" : node.lag === 0 ? "0" : number(node.lag),
+    ],
+  }));
+  const columns = [{ label: "Node" }, { label: "Role", class: "fit" }, { label: "Term", class: "num" },
+    { label: "Applied index", class: "num" }, { label: "Entries behind", class: "num" }];
+  const groups = now.groups.map((group) => `group ${group.group}: term ${number(group.term)}, ${count(group.commit_index, "entry", "entries")} committed`);
+  return card("Nodes", groups.join(" · "), table(columns, rows, "Nodes of the cluster"));
+}
+
+function busiest(locks) {
+  const most = Math.max(1, ...locks.map((lock) => lock.waiters));
+  const body = locks.length === 0
+    ? empty("Nobody waits for a lock.")
+    : table([{ label: "Lock", class: "name" }, { label: "Queue", class: "num" }, { label: "Held for", class: "num" }],
+      locks.map((lock) => ({
+        key: lock.name, link: true,
+        cells: [h("a", { href: address("lock", { name: lock.name }) }, shown(lock.name)),
+          [bar(lock.waiters / most), number(lock.waiters)],
+          lock.holders ? duration(lock.held_for_ms) : "free"],
+      })), "Locks with the longest queues");
+  return card("Longest queues", h("a", { href: address("locks", { sort: "queue" }) }, "all locks"), body);
+}
+
+function bar(share) {
+  const element = h("span", { class: "bar", "aria-hidden": true });
+  element.style.width = `${Math.max(4, Math.round(share * 60))}px`;
+  return element;
+}
+
+function freezes(frozen, page) {
+  const rows = frozen.map((freeze) => ({
+    key: freeze.prefix,
+    cells: [freeze.prefix ? shown(freeze.prefix) : "everything",
+      [shown(freeze.reason), h("div", { class: "sub" }, "by ", shown(freeze.by))],
+      duration(freeze.remaining_ms),
+      actionButton("Thaw", { class: "small" }, () => thaw(freeze, page))],
+  }));
+  const body = frozen.length === 0
+    ? empty("Nothing is frozen. Under a frozen prefix nothing is granted until it is thawed.")
+    : table([{ label: "Prefix", class: "name" }, { label: "Why" }, { label: "Ends in", class: "num" }, { label: "", class: "fit" }], rows, "Frozen prefixes");
+  return card("Frozen prefixes", actionButton("Freeze a prefix…", { class: "small" }, () => freeze(page)), body,
+    live.actions ? null : h("div", { class: "body" }, actionsNote()));
+}
+
+function thaw(freeze, page) {
+  confirm({
+    action: "thaw", title: "Thaw a prefix", confirm: "Thaw",
+    means: [h("p", { class: "subject name" }, freeze.prefix ? shown(freeze.prefix) : "everything"), h("p", {}, "Those who wait under it are served at once.")],
+    body: () => ({ prefix: freeze.prefix }),
+    done: () => "thawed",
+  }, page.refresh);
+}
+
+function freeze(page) {
+  confirm({
+    action: "freeze", title: "Freeze a prefix", confirm: "Freeze", danger: true,
+    means: h("p", {}, "Nothing under it is granted until the time is over or it is thawed. What is held stays held; releases and deadlines go on."),
+    fields: [{ name: "prefix", label: "Prefix (empty: everything)", optional: true, hint: "billing/" },
+      { name: "ttl", label: "For", value: "600000", options: [["60000", "1 minute"], ["600000", "10 minutes"], ["3600000", "1 hour"], ["86400000", "1 day"]] }],
+    body: (fields) => ({ prefix: fields.prefix, ttl_ms: Number(fields.ttl) }),
+    done: () => "frozen",
+  }, page.refresh);
+}
+

@@ -1,0 +1,145 @@
+//! `/api/events`: what happens, as it happens.
+//!
+//! The source's watch ends when the leader moves; the stream to the browser goes on with the next one, from
+//! the last position that was told. No eye follows more than [`EVENTS_PER_SECOND_MAX`]: of what is more, only
+//! the number is told.
+
+use std::time::{Duration, Instant};
+
+use axum::extract::{Query, State};
+use axum::http::HeaderMap;
+use axum::response::Response;
+use holdfast_proto::v1::{EventPosition, Reason, WatchEvent, WatchFrame, WatchRequest};
+use serde::Deserialize;
+use serde_json::json;
+use tokio::time::sleep;
+use tokio_stream::StreamExt;
+
+use crate::failed::Failed;
+use crate::look::kinds;
+use crate::source::Source;
+use crate::stream::{CutOff, Outlet};
+use crate::{Dashboard, shape, stream};
+
+const EVENTS_PER_SECOND_MAX: u32 = 100;
+const AGAIN_AFTER: Duration = Duration::from_millis(500);
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Ask {
+    prefix: String,
+    /// Names of kinds with commas between them; empty: all.
+    kinds: String,
+}
+
+pub(crate) async fn serve<S: Source>(
+    State(dashboard): State<Dashboard<S>>,
+    Query(ask): Query<Ask>,
+    headers: HeaderMap,
+) -> Result<Response, Failed> {
+    let kinds = kinds(&ask.kinds)?;
+    let last = headers.get("last-event-id").and_then(|id| id.to_str().ok());
+    let after = last.and_then(position);
+    let (outlet, response) = stream::open(&dashboard.streams)?;
+    let request = WatchRequest { prefix: ask.prefix, after, without_snapshot: after.is_none() };
+    let teller = Teller { outlet, kinds, second: Instant::now(), told: 0, skipped: 0 };
+    tokio::spawn(async move {
+        let gone = teller.outlet.closed();
+        tokio::select! {
+            _ = follow(dashboard, request, teller) => {}
+            () = gone => {}
+        }
+    });
+    Ok(response)
+}
+
+async fn follow<S: Source>(
+    dashboard: Dashboard<S>,
+    mut request: WatchRequest,
+    mut teller: Teller,
+) -> Result<(), CutOff> {
+    loop {
+        let ended = match dashboard.source.watch(request.clone()).await {
+            Err(failure) => failure,
+            Ok(mut frames) => {
+                teller.outlet.tell("watching", "", &json!({})).await?;
+                loop {
+                    match frames.next().await {
+                        Some(Ok(frame)) => {
+                            request.after = frame.position.or(request.after);
+                            request.without_snapshot = request.after.is_none();
+                            teller.tell(frame).await?;
+                        }
+                        Some(Err(failure)) => break failure,
+                        None => break Default::default(),
+                    }
+                }
+            }
+        };
+        if matches!(ended.reason(), Reason::Compacted | Reason::SlowReader) {
+            request = WatchRequest { after: None, without_snapshot: true, ..request };
+            teller.outlet.tell("gap", "", &json!({})).await?;
+        } else {
+            let words = json!({ "words": ended.message });
+            teller.outlet.tell("interrupted", "", &words).await?;
+        }
+        sleep(AGAIN_AFTER).await;
+    }
+}
+
+struct Teller {
+    outlet: Outlet,
+    kinds: Vec<i32>,
+    second: Instant,
+    told: u32,
+    skipped: u64,
+}
+
+impl Teller {
+    async fn tell(&mut self, frame: WatchFrame) -> Result<(), CutOff> {
+        if self.second.elapsed() >= Duration::from_secs(1) {
+            self.second = Instant::now();
+            self.told = 0;
+            if self.skipped > 0 {
+                let skipped = std::mem::take(&mut self.skipped);
+                self.outlet.tell("skipped", "", &json!({ "events": skipped })).await?;
+            }
+        }
+        let wanted =
+            |event: &&WatchEvent| self.kinds.is_empty() || self.kinds.contains(&event.kind);
+        let events: Vec<&WatchEvent> = frame.events.iter().filter(wanted).collect();
+        let room = EVENTS_PER_SECOND_MAX.saturating_sub(self.told) as usize;
+        // The latest are worth most.
+        let (skipped, shown) = events.split_at(events.len().saturating_sub(room));
+        self.skipped += skipped.len() as u64;
+        self.told += u32::try_from(shown.len()).unwrap_or(u32::MAX);
+        let Some(last) = shown.last() else { return Ok(()) };
+        let events: Vec<_> = shown.iter().map(|event| shape::event(event)).collect();
+        self.outlet.tell("events", &shape::position(last), &json!(events)).await
+    }
+}
+
+fn position(text: &str) -> Option<EventPosition> {
+    let mut parts = text.split('.');
+    let position = EventPosition {
+        group: parts.next()?.parse().ok()?,
+        index: parts.next()?.parse().ok()?,
+        number: parts.next()?.parse().ok()?,
+    };
+    parts.next().is_none().then_some(position)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_position_comes_back_as_it_went_and_nothing_else_is_one() {
+        let there = EventPosition { group: 1, index: 70, number: 3 };
+        let event = WatchEvent { position: Some(there), ..Default::default() };
+        assert_eq!(position(&shape::position(&event)), Some(there));
+        for wrong in ["", "1", "1.2", "1.2.3.4", "a.b.c", "1.2.-3"] {
+            assert_eq!(position(wrong), None, "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! The dashboard: pages for a browser, and what they ask for.
+//!
+//! The pages are plain files in `assets/`, in the binary; they are built with nothing. They ask under
+//! `/api/`, and what is shown there comes from a [`Source`]: a node, or in tests a made-up one.
+//!
+//! # Invariants
+//!
+//! * Nothing that a client of the cluster has chosen (names, owners, metadata, reasons) is ever made part of
+//!   a page: it travels as JSON, and the pages show it as text. The content security policy allows no
+//!   script but the files of this crate.
+//! * The page asks for what it shows: every answer is bounded, however large the table is.
+//! * Looking is free for all who reach the port. Doing needs the secret of [`Actions`], and comes from this
+//!   very page: a request that a browser makes on behalf of another site is refused before anything else.
+//! * What lasts (streams) is bounded in number and in memory; whoever does not read is cut off.
+
+mod act;
+mod assets;
+mod events;
+mod failed;
+mod graph;
+mod guard;
+mod live;
+mod look;
+mod samples;
+mod shape;
+mod source;
+mod stream;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::routing::{get, post};
+use tokio::sync::{Semaphore, watch};
+
+pub use guard::Actions;
+pub use source::{RecentEvents, Source, WatchFrames};
+
+use guard::Guard;
+use live::Pulse;
+
+/// Streams that one node keeps open for browsers, of both kinds.
+const STREAMS_MAX: usize = 64;
+
+/// What all pages share. Cheap to clone.
+#[derive(Debug)]
+pub struct Dashboard<S> {
+    source: Arc<S>,
+    guard: Arc<Guard>,
+    pulse: watch::Receiver<Arc<Pulse>>,
+    streams: Arc<Semaphore>,
+}
+
+impl<S> Clone for Dashboard<S> {
+    fn clone(&self) -> Dashboard<S> {
+        Dashboard {
+            source: Arc::clone(&self.source),
+            guard: Arc::clone(&self.guard),
+            pulse: self.pulse.clone(),
+            streams: Arc::clone(&self.streams),
+        }
+    }
+}
+
+/// The pages, and the task that takes the samples which they plot. It runs for as long as it is polled.
+pub fn dashboard<S: Source>(
+    source: Arc<S>,
+    actions: Actions,
+) -> (Router, impl Future<Output = ()> + Send + use<S>) {
+    let (sender, pulse) = watch::channel(Arc::new(Pulse::default()));
+    let streams = Arc::new(Semaphore::new(STREAMS_MAX));
+    let guard = Arc::new(Guard::new(actions));
+    let dashboard =
+        Dashboard { source: Arc::clone(&source), guard, pulse, streams: Arc::clone(&streams) };
+    let routes = Router::new()
+        .route("/api/live", get(live::serve))
+        .route("/api/events", get(events::serve))
+        .route("/api/recent", get(look::recent))
+        .route("/api/locks", get(look::locks))
+        .route("/api/lock", get(look::lock))
+        .route("/api/sessions", get(look::sessions))
+        .route("/api/freezes", get(look::freezes))
+        .route("/api/elections", get(look::elections))
+        .route("/api/graph", get(graph::serve))
+        .route("/api/actions/{action}", post(act::serve))
+        .with_state(dashboard)
+        .merge(assets::routes())
+        .layer(axum::middleware::map_response(assets::with_policy));
+    (routes, live::keep_sampling(source, sender, streams))
+}

@@ -1,0 +1,139 @@
+//! `/api/live`: how the cluster is, once a second. One task asks for all who look.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use axum::extract::State;
+use axum::response::Response;
+use holdfast_proto::v1::{ClusterStatusResponse, NodeRole, NodeStatus};
+use serde_json::{Value, json};
+use tokio::sync::{Semaphore, watch};
+use tokio::time::{MissedTickBehavior, interval};
+
+use crate::failed::Failed;
+use crate::samples::{Sample, Samples};
+use crate::source::Source;
+use crate::{Dashboard, STREAMS_MAX, stream};
+
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// The last second, and those before it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Pulse {
+    /// Null before the first sample.
+    now: Value,
+    samples: Samples,
+}
+
+pub(crate) async fn serve<S: Source>(
+    State(dashboard): State<Dashboard<S>>,
+) -> Result<Response, Failed> {
+    let (outlet, response) = stream::open(&dashboard.streams)?;
+    let mut pulse = dashboard.pulse.clone();
+    let (node, acts) = (dashboard.source.node(), dashboard.guard.is_on());
+    tokio::spawn(async move {
+        let first = {
+            let pulse = pulse.borrow_and_update();
+            json!({ "node": node, "actions": acts, "samples": pulse.samples.kept(), "now": pulse.now })
+        };
+        let mut told = outlet.tell("hello", "", &first).await;
+        while told.is_ok() {
+            tokio::select! {
+                changed = pulse.changed() => if changed.is_err() { return },
+                () = outlet.closed() => return,
+            }
+            let pulse = Arc::clone(&pulse.borrow_and_update());
+            let second = json!({ "now": pulse.now, "sample": pulse.samples.kept().back() });
+            told = outlet.tell("second", "", &second).await;
+        }
+    });
+    Ok(response)
+}
+
+/// For as long as it is polled. While nobody looks it asks for less.
+pub(crate) async fn keep_sampling<S: Source>(
+    source: Arc<S>,
+    sender: watch::Sender<Arc<Pulse>>,
+    streams: Arc<Semaphore>,
+) {
+    let mut samples = Samples::default();
+    let mut seconds = interval(INTERVAL);
+    seconds.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        seconds.tick().await;
+        let looked_at = streams.available_permits() < STREAMS_MAX;
+        let Ok(cluster) = source.cluster().await else { continue };
+        let views = if looked_at { source.own_views().await } else { Vec::new() };
+        let sample = samples.take(unix_ms(), &cluster);
+        let now = overview(&cluster, &views, &sample, samples.leader_changes());
+        sender.send_replace(Arc::new(Pulse { now, samples: samples.clone() }));
+    }
+}
+
+fn overview(
+    cluster: &ClusterStatusResponse,
+    views: &[(u64, Option<ClusterStatusResponse>)],
+    sample: &Sample,
+    leader_changes: u64,
+) -> Value {
+    let views: BTreeMap<u64, &Option<ClusterStatusResponse>> =
+        views.iter().map(|(node, view)| (*node, view)).collect();
+    json!({
+        "cluster": cluster.cluster,
+        "version": cluster.version,
+        "answered_by": cluster.answered_by,
+        "unix_ms": sample.unix_ms,
+        "leader": sample.leader,
+        "leader_changes": leader_changes,
+        "nodes": cluster.nodes.iter()
+            .map(|member| node(cluster, member, views.get(&member.id).copied()))
+            .collect::<Vec<_>>(),
+        "groups": cluster.groups.iter().map(|group| json!({
+            "group": group.group,
+            "leader": group.leader,
+            "term": group.term,
+            "commit_index": group.commit_index,
+            "applied_index": group.applied_index,
+            "locks": group.locks,
+            "waiters": group.waiters,
+            "sessions": group.sessions,
+        })).collect::<Vec<_>>(),
+    })
+}
+
+/// A node says best itself how it is; the leader knows how far behind it is.
+fn node(
+    cluster: &ClusterStatusResponse,
+    member: &NodeStatus,
+    view: Option<&Option<ClusterStatusResponse>>,
+) -> Value {
+    let group = cluster.groups.first();
+    let leads = group.is_some_and(|group| group.leader == member.id);
+    let own = view.and_then(Option::as_ref).and_then(|view| view.groups.first());
+    let progress =
+        group.and_then(|group| group.replicas.iter().find(|replica| replica.node == member.id));
+    let is_answerer = member.id == cluster.answered_by;
+    json!({
+        "id": member.id,
+        "address": member.client_address,
+        "role": match member.role() {
+            _ if leads => "leader",
+            NodeRole::Learner => "learner",
+            NodeRole::Entering => "entering",
+            NodeRole::Leaving => "leaving",
+            _ => "follower",
+        },
+        // Not asked: believe the one that was.
+        "up": view.map_or(is_answerer || member.reachable, Option::is_some),
+        "term": own.map(|own| own.term).or(group.filter(|_| is_answerer).map(|group| group.term)),
+        "applied_index": own.map(|own| own.applied_index)
+            .or(group.filter(|_| is_answerer).map(|group| group.applied_index)),
+        "lag": if leads { Some(0) } else { progress.map(|progress| progress.lag) },
+    })
+}
+
+pub(crate) fn unix_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}

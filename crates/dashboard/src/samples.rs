@@ -1,0 +1,209 @@
+//! What the plots show: the cluster, once a second, for the last minutes.
+
+use std::collections::VecDeque;
+
+use holdfast_proto::v1::{Activity, ClusterStatusResponse, GroupStatus, WaitClass};
+use serde::Serialize;
+
+/// Five minutes of them.
+pub(crate) const SAMPLES_MAX: usize = 300;
+
+/// One second.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct Sample {
+    pub(crate) unix_ms: u64,
+    pub(crate) leader: u64,
+    pub(crate) term: u64,
+    pub(crate) locks: u64,
+    pub(crate) waiters: u64,
+    pub(crate) sessions: u64,
+    /// Absent when it cannot be told: nobody leads, or somebody else does since a moment.
+    #[serde(flatten)]
+    pub(crate) rates: Option<Rates>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct Rates {
+    pub(crate) granted: f64,
+    pub(crate) queued: f64,
+    pub(crate) released: f64,
+    pub(crate) lost: f64,
+    pub(crate) deadlocks: f64,
+    /// Milliseconds; absent if nothing was granted.
+    pub(crate) p50: Option<f64>,
+    pub(crate) p95: Option<f64>,
+    pub(crate) p99: Option<f64>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Samples {
+    /// When it was, whose numbers they are, and the numbers.
+    last: Option<(u64, u64, Activity)>,
+    kept: VecDeque<Sample>,
+}
+
+impl Samples {
+    pub(crate) fn take(&mut self, unix_ms: u64, cluster: &ClusterStatusResponse) -> Sample {
+        let sum = |of: fn(&GroupStatus) -> u64| cluster.groups.iter().map(of).sum::<u64>();
+        let first = cluster.groups.first();
+        // A follower that could not ask the leader tells its own.
+        let told = first
+            .filter(|group| group.leader == cluster.answered_by)
+            .and_then(|group| group.activity.clone());
+        let rates = match (&self.last, &told) {
+            (Some((then_ms, node, then)), Some(now)) if *node == cluster.answered_by => {
+                rates(then, now, unix_ms.saturating_sub(*then_ms))
+            }
+            _ => None,
+        };
+        self.last = told.map(|activity| (unix_ms, cluster.answered_by, activity));
+        let sample = Sample {
+            unix_ms,
+            leader: first.map_or(0, |group| group.leader),
+            term: first.map_or(0, |group| group.term),
+            locks: sum(|group| group.locks),
+            waiters: sum(|group| group.waiters),
+            sessions: sum(|group| group.sessions),
+            rates,
+        };
+        if self.kept.len() == SAMPLES_MAX {
+            self.kept.pop_front();
+        }
+        self.kept.push_back(sample.clone());
+        sample
+    }
+
+    pub(crate) fn kept(&self) -> &VecDeque<Sample> {
+        &self.kept
+    }
+
+    /// How often somebody else led than before, in the time that is kept.
+    pub(crate) fn leader_changes(&self) -> u64 {
+        let mut leaders =
+            self.kept.iter().map(|sample| sample.leader).filter(|leader| *leader != 0);
+        let Some(mut last) = leaders.next() else { return 0 };
+        let mut changes = 0;
+        for leader in leaders {
+            changes += u64::from(leader != last);
+            last = leader;
+        }
+        changes
+    }
+}
+
+fn rates(then: &Activity, now: &Activity, elapsed_ms: u64) -> Option<Rates> {
+    // Less than before: it was started again.
+    let comparable = now.granted >= then.granted && elapsed_ms > 0;
+    if !comparable {
+        return None;
+    }
+    let per_second = |then: u64, now: u64| {
+        let rate = now.saturating_sub(then) as f64 * 1_000.0 / elapsed_ms as f64;
+        (rate * 10.0).round() / 10.0
+    };
+    let classes: Vec<WaitClass> = now
+        .wait_classes
+        .iter()
+        .enumerate()
+        .map(|(at, class)| {
+            let before = then.wait_classes.get(at).map_or(0, |class| class.grants);
+            WaitClass { grants: class.grants.saturating_sub(before), ..*class }
+        })
+        .collect();
+    Some(Rates {
+        granted: per_second(then.granted, now.granted),
+        queued: per_second(then.queued, now.queued),
+        released: per_second(then.released, now.released),
+        lost: per_second(then.lost, now.lost),
+        deadlocks: per_second(then.deadlocks, now.deadlocks),
+        p50: quantile_ms(&classes, 0.50),
+        p95: quantile_ms(&classes, 0.95),
+        p99: quantile_ms(&classes, 0.99),
+    })
+}
+
+/// Evenly spread within its class; what is above all others but has no bound counts as the last that has.
+fn quantile_ms(classes: &[WaitClass], quantile: f64) -> Option<f64> {
+    const LONGEST_SECONDS: f64 = 1e9;
+    let all: u64 = classes.iter().map(|class| class.grants).sum();
+    if all == 0 {
+        return None;
+    }
+    let wanted = quantile * all as f64;
+    let (mut below, mut lower) = (0.0, 0.0);
+    for class in classes.iter().filter(|class| class.up_to_seconds < LONGEST_SECONDS) {
+        let count = class.grants as f64;
+        if count > 0.0 && below + count >= wanted {
+            let share = ((wanted - below) / count).clamp(0.0, 1.0);
+            let seconds = lower + share * (class.up_to_seconds - lower);
+            return Some((seconds * 1e5).round() / 100.0);
+        }
+        below += count;
+        lower = class.up_to_seconds;
+    }
+    Some(lower * 1_000.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn classes(grants: [u64; 3]) -> Vec<WaitClass> {
+        let bounds = [0.0005, 0.001, f64::MAX].into_iter().zip(grants);
+        bounds.map(|(up_to_seconds, grants)| WaitClass { up_to_seconds, grants }).collect()
+    }
+
+    /// Node `leader` leads, and has granted so many, none of them in less than 0.5 or more than 1 ms.
+    fn led_by(leader: u64, granted: u64) -> ClusterStatusResponse {
+        let wait_classes = classes([0, granted, 0]);
+        let activity = Some(Activity { granted, wait_classes, ..Default::default() });
+        let group = GroupStatus { leader, locks: 7, activity, ..Default::default() };
+        ClusterStatusResponse { groups: vec![group], answered_by: leader, ..Default::default() }
+    }
+
+    /// What a follower says that finds no leader.
+    fn led_by_nobody() -> ClusterStatusResponse {
+        ClusterStatusResponse { answered_by: 3, ..led_by(0, 5) }
+    }
+
+    #[test]
+    fn rates_are_per_second_and_quantiles_of_what_was_granted_since() {
+        let mut samples = Samples::default();
+        assert_eq!(samples.take(1_000, &led_by(1, 100)).rates, None);
+        let rates = samples.take(3_000, &led_by(1, 300)).rates.unwrap();
+        assert_eq!(rates.granted, 100.0);
+        assert_eq!((rates.p50, rates.p99), (Some(0.75), Some(1.0)));
+        let idle = samples.take(4_000, &led_by(1, 300)).rates.unwrap();
+        assert_eq!((idle.granted, idle.p50), (0.0, None));
+    }
+
+    #[test]
+    fn numbers_of_another_leader_are_not_compared_with_those_of_the_last() {
+        let mut samples = Samples::default();
+        samples.take(1_000, &led_by(1, 100));
+        assert_eq!(samples.take(2_000, &led_by(2, 900)).rates, None);
+        assert!(samples.take(3_000, &led_by(2, 950)).rates.is_some());
+        assert_eq!(samples.take(4_000, &led_by_nobody()).rates, None);
+        samples.take(5_000, &led_by(2, 950));
+        // It was started again.
+        assert_eq!(samples.take(6_000, &led_by(2, 10)).rates, None);
+        assert_eq!(samples.leader_changes(), 1);
+    }
+
+    #[test]
+    fn what_takes_longer_than_all_bounds_counts_as_the_last_of_them() {
+        assert_eq!(quantile_ms(&classes([0, 0, 1]), 0.5), Some(1.0));
+        assert_eq!(quantile_ms(&classes([0, 0, 0]), 0.5), None);
+        assert_eq!(quantile_ms(&[], 0.5), None);
+    }
+
+    #[test]
+    fn only_the_last_minutes_are_kept() {
+        let mut samples = Samples::default();
+        for second in 0..=SAMPLES_MAX as u64 {
+            samples.take(second * 1_000, &led_by(1, 0));
+        }
+        assert_eq!(samples.kept().len(), SAMPLES_MAX);
+        assert_eq!(samples.kept()[0].unix_ms, 1_000);
+    }
+}

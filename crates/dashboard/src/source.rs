@@ -1,0 +1,78 @@
+//! Where the dashboard has everything from.
+
+use std::pin::Pin;
+
+use holdfast_proto::v1::{
+    BreakRequest, BreakResponse, ClusterStatusResponse, Failure, FreezeRequest, FreezeResponse,
+    KillSessionRequest, KillSessionResponse, ListFreezesResponse, ListRequest, ListResponse,
+    ListSessionsRequest, ListSessionsResponse, MoveLockRequest, MoveLockResponse, StatusResponse,
+    ThawRequest, ThawResponse, WatchEvent, WatchFrame, WatchRequest, WhyResponse,
+};
+use tokio_stream::Stream;
+
+/// What happens, as it happens; it ends with words.
+pub type WatchFrames = Pin<Box<dyn Stream<Item = Result<WatchFrame, Failure>> + Send>>;
+
+type Answer<T> = Result<T, Failure>;
+
+/// Which of the events that are still kept are wanted; the latest, at most so many.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RecentEvents {
+    /// Of this lock alone; else those under the prefix.
+    pub name: Option<String>,
+    pub prefix: String,
+    /// Values of `EventKind`; empty: all.
+    pub kinds: Vec<i32>,
+    pub max: usize,
+}
+
+/// A node, as the dashboard sees it. What is read of the lock table is linearizable; each method bounds its
+/// own time.
+pub trait Source: Send + Sync + 'static {
+    /// The id of the node that serves the page.
+    fn node(&self) -> u64;
+
+    /// The leader's view, or this node's own if no leader answers.
+    fn cluster(&self) -> impl Future<Output = Answer<ClusterStatusResponse>> + Send;
+
+    /// Each node's own view of itself; none for one that does not answer.
+    fn own_views(&self) -> impl Future<Output = Vec<(u64, Option<ClusterStatusResponse>)>> + Send;
+
+    fn list(&self, request: ListRequest) -> impl Future<Output = Answer<ListResponse>> + Send;
+
+    fn status(&self, name: String) -> impl Future<Output = Answer<StatusResponse>> + Send;
+
+    fn why(&self, name: String) -> impl Future<Output = Answer<WhyResponse>> + Send;
+
+    fn sessions(
+        &self,
+        request: ListSessionsRequest,
+    ) -> impl Future<Output = Answer<ListSessionsResponse>> + Send;
+
+    fn freezes(&self) -> impl Future<Output = Answer<ListFreezesResponse>> + Send;
+
+    /// From what this node has kept; the latest last.
+    fn recent(&self, wanted: RecentEvents) -> Vec<WatchEvent>;
+
+    fn watch(&self, request: WatchRequest) -> impl Future<Output = Answer<WatchFrames>> + Send;
+
+    fn break_holds(
+        &self,
+        request: BreakRequest,
+    ) -> impl Future<Output = Answer<BreakResponse>> + Send;
+
+    fn move_lock(
+        &self,
+        request: MoveLockRequest,
+    ) -> impl Future<Output = Answer<MoveLockResponse>> + Send;
+
+    fn freeze(&self, request: FreezeRequest)
+    -> impl Future<Output = Answer<FreezeResponse>> + Send;
+
+    fn thaw(&self, request: ThawRequest) -> impl Future<Output = Answer<ThawResponse>> + Send;
+
+    fn kill_session(
+        &self,
+        request: KillSessionRequest,
+    ) -> impl Future<Output = Answer<KillSessionResponse>> + Send;
+}

@@ -1,0 +1,79 @@
+//! `[http]`: what the HTTP port offers beyond looking.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use holdfast_dashboard::Actions;
+use serde::Deserialize;
+
+use super::{CheckError, ConfigError};
+
+const SECRET_CHARS_MIN: usize = 12;
+
+#[derive(Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HttpConfig {
+    /// With it people can act from the dashboard. A file keeps it out of the configuration.
+    #[serde(default)]
+    pub actions_secret: Option<String>,
+    /// Its first line is the secret.
+    #[serde(default)]
+    pub actions_secret_file: Option<PathBuf>,
+}
+
+impl fmt::Debug for HttpConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HttpConfig")
+            .field("actions_secret", &self.actions_secret.as_ref().map(|_| ".."))
+            .field("actions_secret_file", &self.actions_secret_file)
+            .finish()
+    }
+}
+
+impl HttpConfig {
+    /// Reads the file, if there is one.
+    pub(crate) fn actions(&self) -> Result<Actions, ConfigError> {
+        let secret = match (&self.actions_secret, &self.actions_secret_file) {
+            (None, None) => return Ok(Actions::Off),
+            (Some(_), Some(_)) => return Err(CheckError::TwoSecrets.into()),
+            (Some(secret), None) => secret.clone(),
+            (None, Some(path)) => std::fs::read_to_string(path)
+                .map_err(|source| ConfigError::Secret { path: path.clone(), source })?
+                .lines()
+                .next()
+                .unwrap_or_default()
+                .trim()
+                .to_owned(),
+        };
+        if secret.chars().count() < SECRET_CHARS_MIN {
+            return Err(CheckError::ShortSecret.into());
+        }
+        Ok(Actions::Secret(secret))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_secret_nothing_can_be_done() {
+        assert_eq!(HttpConfig::default().actions().unwrap(), Actions::Off);
+    }
+
+    #[test]
+    fn a_secret_is_the_first_line_of_a_file_and_not_too_short() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("secret");
+        let config = HttpConfig { actions_secret_file: Some(path.clone()), actions_secret: None };
+        let error = config.actions().unwrap_err().to_string();
+        assert!(error.contains("secret"), "{error}");
+        std::fs::write(&path, "correct horse\nbattery\n").unwrap();
+        assert_eq!(config.actions().unwrap(), Actions::Secret("correct horse".to_owned()));
+        std::fs::write(&path, "short\n").unwrap();
+        assert!(config.actions().unwrap_err().to_string().contains("12 characters"));
+        let both = HttpConfig { actions_secret: Some("x".repeat(20)), ..config };
+        assert!(both.actions().unwrap_err().to_string().contains("keep one"));
+        assert!(!format!("{both:?}").contains("xxx"));
+    }
+}
