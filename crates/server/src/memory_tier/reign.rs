@@ -175,7 +175,7 @@ impl Reign {
                         reply.answer(Answer { at: now, result: Ok(outcome) }, streams);
                     }
                 }
-                Event::HoldEnded { name, session, request, token, reason } => {
+                Event::HoldEnded { name, session, request, token, reason, .. } => {
                     let notice = Delivery::HoldEnded { name, token, acquire: request, reason };
                     streams.tell_session(session, notice);
                 }
