@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::output::line_to_stdout;
 
-const TIME_TO_READ: Duration = Duration::from_millis(1_400);
+const TIME_TO_READ: Duration = Duration::from_millis(1_000);
 const FRAME: Duration = Duration::from_millis(60);
 const BAR: usize = 40;
 
@@ -104,7 +104,7 @@ impl Narrator {
     /// Long enough to be seen running out.
     pub(super) fn lease(&self, fast: bool) -> Duration {
         match self.style {
-            Style::Animated { paced: true } => Duration::from_secs(8),
+            Style::Animated { paced: true } => Duration::from_secs(7),
             _ if fast => Duration::from_secs(1),
             _ => Duration::from_secs(3),
         }
