@@ -273,6 +273,32 @@ mod tests {
     }
 
     #[test]
+    fn a_number_of_more_than_64_bits_is_refused() {
+        let mut one_bit_too_many = [0xff; 10];
+        one_bit_too_many[9] = 0x02;
+        let mut one_byte_too_many = [0x81; 11];
+        one_byte_too_many[10] = 0x01;
+        for bytes in [&one_bit_too_many[..], &one_byte_too_many] {
+            assert_eq!(Reader::new(bytes).varint(), Err(DecodeError::InvalidNumber), "{bytes:x?}");
+        }
+    }
+
+    #[test]
+    fn there_may_be_as_many_things_as_bytes_and_a_known_version_and_nothing_after_the_end() {
+        assert_eq!(Reader::new(&[2, 7, 7]).count(), Ok(2));
+        assert_eq!(Reader::new(&[2, 7]).count(), Err(DecodeError::UnexpectedEnd));
+        let what = "test";
+        for (found, expected) in [(1, Ok(1)), (2, Ok(2))] {
+            assert_eq!(Reader::new(&[found]).version(what, 2), expected);
+        }
+        for found in [0, 3] {
+            let unknown = DecodeError::UnknownVersion { what, found, known: 2 };
+            assert_eq!(Reader::new(&[found]).version(what, 2), Err(unknown));
+        }
+        assert_eq!(Reader::new(&[7]).end(), Err(DecodeError::TrailingBytes { count: 1 }));
+    }
+
+    #[test]
     fn a_length_beyond_the_bytes_is_refused_before_anything_is_allocated() {
         let mut bytes = Vec::new();
         bytes.varint(u64::MAX);

@@ -132,6 +132,17 @@ mod tests {
     use alloc::string::String;
 
     #[test]
+    fn names_stay_in_order_as_they_are_added() {
+        let name = |text| LockName::new(text).unwrap();
+        let mut names = Names::One(name("m"));
+        for text in ["c", "x", "f", "a", "z"] {
+            names.add(name(text));
+        }
+        let texts: Vec<&str> = names.iter().map(LockName::as_str).collect();
+        assert_eq!(texts, ["a", "c", "f", "m", "x", "z"]);
+    }
+
+    #[test]
     fn a_name_has_one_to_512_bytes_and_no_control_characters() {
         assert_eq!(LockName::new(""), Err(NameError::Empty));
         assert!(LockName::new("a").is_ok());

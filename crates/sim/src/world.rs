@@ -1,6 +1,10 @@
 //! The whole run in one value: nodes, clients, the network between them, and an agenda of what is to
 //! happen. One thread takes one thing at a time from the agenda; nothing else makes time pass.
 
+mod clients;
+mod mail;
+mod turns;
+
 use std::collections::BTreeMap;
 
 use holdfast_replica::NodeId;
@@ -10,11 +14,11 @@ use crate::client::{self, Client, Timer, Write};
 use crate::clock::LocalClock;
 use crate::coverage::Coverage;
 use crate::fault::{ActiveFault, FaultKind, Undo};
-use crate::history::{Happening, RealTime, StoreWrite};
-use crate::message::{Body, Message, Place, Request};
+use crate::history::RealTime;
+use crate::message::{Message, Place};
 use crate::names::Names;
 use crate::network::Network;
-use crate::node::{self, Incoming, Node, StartFailure};
+use crate::node::{self, Incoming, Node};
 use crate::operator::Operator;
 use crate::plan::Plan;
 use crate::recorder::Recorder;
@@ -23,10 +27,6 @@ use crate::rng::Rng;
 use crate::run::Options;
 use crate::store::FencedStore;
 use crate::trace::Trace;
-use crate::workload::CommandKind;
-
-/// A loop turn takes this long; what arrives meanwhile is taken in by the next one.
-const TURN_US: u64 = 10_000;
 
 #[derive(Debug)]
 pub(crate) struct World {
@@ -247,313 +247,6 @@ impl World {
         }
     }
 
-    /// A paused client acts when it goes on; a dead one never.
-    fn may_act(&mut self, client: usize, what: Due) -> bool {
-        if self.clients[client].dead {
-            return false;
-        }
-        if self.clients[client].paused > 0 {
-            self.backlogs[client].push(what);
-            return false;
-        }
-        true
-    }
-
-    pub(crate) fn catch_up(&mut self, client: usize) {
-        if self.clients[client].paused == 0 {
-            for what in std::mem::take(&mut self.backlogs[client]) {
-                self.agenda.plan(self.now, what);
-            }
-        }
-    }
-
-    fn think(&mut self, client: usize) {
-        let mut outputs = std::mem::take(&mut self.client_outputs);
-        let pause = self.clients[client].think(
-            self.now,
-            self.plan.pace_us,
-            &mut self.recorder,
-            &mut outputs,
-        );
-        self.carry_out_for_client(client, outputs);
-        self.agenda.plan(RealTime(self.now.0 + pause), Due::Think(client));
-    }
-
-    fn carry_out_for_client(&mut self, client: usize, mut outputs: Vec<client::Output>) {
-        for output in outputs.drain(..) {
-            match output {
-                client::Output::Send { to, request } => {
-                    self.note_in_flight(&request);
-                    self.trace
-                        .line(self.now, || format!("client {client} -> node {to}: {request:?}"));
-                    self.send(Place::Client(client), Place::Node(to), Message::Request(request));
-                }
-                client::Output::Timer { after_us, timer } => {
-                    self.agenda.plan(RealTime(self.now.0 + after_us), Due::Timer(client, timer));
-                }
-                client::Output::Write { after_us, write } => {
-                    self.agenda.plan(RealTime(self.now.0 + after_us), Due::Write(client, write));
-                }
-                client::Output::StreamBroke { node, broken } => {
-                    let after_us = self.rng.between(1_000, 2_000_000);
-                    self.tell(node, Incoming::StreamBroke(broken), after_us);
-                }
-            }
-        }
-        self.client_outputs = outputs;
-    }
-
-    fn write(&mut self, client: usize, write: Write) {
-        let Write { believed, session, name, token, clock_stood_still } = write;
-        let accepted = self.store.write(&name, token);
-        self.trace.number(token.0 << 1 | u64::from(accepted));
-        self.trace.line(self.now, || {
-            format!("client {client} writes under {name} with token {token}: accepted {accepted}")
-        });
-        let at = self.now;
-        self.recorder.wrote(StoreWrite {
-            at,
-            believed,
-            session,
-            name,
-            token,
-            clock_stood_still,
-            accepted,
-        });
-    }
-
-    fn send(&mut self, from: Place, to: Place, message: Message) {
-        let arrivals = self.network.arrivals_us(from, to);
-        if let (Message::Consensus { is_snapshot: true, .. }, [None, _]) = (&message, arrivals) {
-            self.snapshot_sent(from, to, false);
-        }
-        let [first, second] = arrivals;
-        if let Some(after_us) = second {
-            let message = message.clone();
-            let due = RealTime(self.now.0 + after_us);
-            self.agenda.plan(due, Due::Deliver { from, to, message });
-        }
-        if let Some(after_us) = first {
-            let due = RealTime(self.now.0 + after_us);
-            self.agenda.plan(due, Due::Deliver { from, to, message });
-        }
-    }
-
-    fn deliver(&mut self, from: Place, to: Place, message: Message) {
-        if matches!(from, Place::Node(node) if node < self.first_node) {
-            // What a cluster had said is lost with it; or else its answers would count as those of the next.
-            return;
-        }
-        let passes = !self.network.is_cut(from, to);
-        match (to, message) {
-            (Place::Node(node), Message::Consensus { bytes, is_snapshot }) => {
-                let Place::Node(sender) = from else { return };
-                let arrives = passes && self.nodes[node].is_up();
-                self.trace.number(self.now.0 ^ (node as u64) << 56);
-                self.trace.bytes(&bytes);
-                if is_snapshot {
-                    self.snapshot_sent(from, to, arrives);
-                }
-                if arrives {
-                    let from = self.nodes[sender].id;
-                    self.nodes[node].receive(Incoming::Consensus { from, bytes });
-                    self.wake(node, self.now);
-                } else if self.rng.percent(5) {
-                    let unreachable = Incoming::PeerUnreachable(self.nodes[node].id);
-                    self.tell(sender, unreachable, 1_000);
-                }
-            }
-            (Place::Node(node), Message::Request(request)) => {
-                if passes {
-                    self.nodes[node].receive(Incoming::Request(request));
-                    self.wake(node, self.now);
-                }
-            }
-            // An answer to a request that this node passed on.
-            (Place::Node(node), Message::Answer(answer)) => {
-                if passes && self.nodes[node].listens(self.now) {
-                    let client = Place::Client(answer.reply_to.client);
-                    self.send(to, client, Message::Answer(answer));
-                }
-            }
-            (Place::Node(_), Message::Notice { .. }) => {}
-            (Place::Client(client), message) => {
-                if passes {
-                    self.deliver_to_client(from, client, message);
-                }
-            }
-        }
-    }
-
-    fn deliver_to_client(&mut self, from: Place, client: usize, message: Message) {
-        if self.clients[client].dead {
-            return;
-        }
-        if self.clients[client].paused > 0 {
-            let to = Place::Client(client);
-            return self.backlogs[client].push(Due::Deliver { from, to, message });
-        }
-        self.trace.number(self.now.0 ^ (client as u64) << 48);
-        self.trace.line(self.now, || format!("{from:?} -> client {client}: {message:?}"));
-        match message {
-            Message::Answer(answer) => {
-                let mut outputs = std::mem::take(&mut self.client_outputs);
-                self.clients[client].receive(self.now, *answer, &mut self.recorder, &mut outputs);
-                self.carry_out_for_client(client, outputs);
-            }
-            Message::Notice { session, notice } => {
-                self.clients[client].notice(session, &notice);
-            }
-            Message::Consensus { .. } | Message::Request(_) => {}
-        }
-    }
-
-    /// The sender of a snapshot hears what became of it.
-    fn snapshot_sent(&mut self, from: Place, to: Place, delivered: bool) {
-        if let (Place::Node(from), Place::Node(to)) = (from, to) {
-            let incoming = Incoming::SnapshotSent { to: self.nodes[to].id, delivered };
-            let after_us = if delivered { 2_000 } else { 1_500_000 };
-            self.tell(from, incoming, after_us);
-        }
-    }
-
-    pub(crate) fn tell(&mut self, node: usize, incoming: Incoming, after_us: u64) {
-        let process = self.nodes[node].starts;
-        self.agenda.plan(RealTime(self.now.0 + after_us), Due::Tell { node, process, incoming });
-    }
-
-    /// The node's loop turns at that time, or sooner if it was going to.
-    pub(crate) fn wake(&mut self, node: usize, at: RealTime) {
-        let ready = RealTime(self.turned[node].0 + TURN_US).max(self.nodes[node].busy_until);
-        let at = at.max(ready);
-        if self.wakes[node].is_none_or(|planned| planned > at) {
-            self.wakes[node] = Some(at);
-        }
-    }
-
-    fn turn(&mut self, node: usize) {
-        if !self.nodes[node].is_up() || self.nodes[node].is_paused() {
-            return;
-        }
-        self.turned[node] = self.now;
-        let mut outputs = std::mem::take(&mut self.node_outputs);
-        self.nodes[node].turn(self.now, &mut outputs);
-        for output in outputs.drain(..) {
-            self.carry_out_for_node(node, output);
-        }
-        self.node_outputs = outputs;
-        let busy_until = self.nodes[node].busy_until;
-        let next = if busy_until > self.now {
-            busy_until
-        } else {
-            RealTime(self.now.0 + self.nodes[node].tick_us())
-        };
-        self.wake(node, next);
-    }
-
-    fn carry_out_for_node(&mut self, node: usize, output: node::Output) {
-        let (from, id, now) = (Place::Node(node), self.nodes[node].id, self.now);
-        match output {
-            node::Output::Send(outgoing) => {
-                let (to, is_snapshot) = (place_of(outgoing.to), outgoing.is_snapshot);
-                let bytes = outgoing.message;
-                self.send(from, to, Message::Consensus { bytes, is_snapshot });
-            }
-            node::Output::Answer(answer) => {
-                let to = match answer.reply_to.via {
-                    Some(via) if via != node => Place::Node(via),
-                    _ => Place::Client(answer.reply_to.client),
-                };
-                self.send(from, to, Message::Answer(answer));
-            }
-            node::Output::Forward { to, request } => {
-                self.send(from, place_of(to), Message::Request(request));
-            }
-            node::Output::Notice { client, session, notice } => {
-                let message = Message::Notice { session, notice };
-                self.send(from, Place::Client(client), message);
-            }
-            node::Output::SnapshotToSave(file) => {
-                let after_us = self.rng.between(0, 500_000);
-                self.tell(node, Incoming::SnapshotDue(file), after_us);
-            }
-            node::Output::Happened { index, at, event } => {
-                self.trace.number(index.0 << 8 | node as u64);
-                self.trace
-                    .line(now, || format!("node {id} applies {} at {at}: {event:?}", index.0));
-                self.recorder.replicated(now, id, index, at, Happening::Event(event));
-            }
-            node::Output::Restored { index, at } => {
-                self.trace.line(now, || format!("node {id} has a table restored at {}", index.0));
-                self.recorder.replicated(now, id, index, at, Happening::Restored);
-            }
-            node::Output::Digest { index, at, digest } => {
-                self.trace.number(digest);
-                self.recorder.replicated(now, id, index, at, Happening::Digest(digest));
-            }
-            node::Output::Committed { term } => self.recorder.committed(now, id, term),
-            node::Output::Proposed(entry) => {
-                self.recorder.proposed(now, &entry);
-                if let Some(coverage) = &mut self.coverage {
-                    coverage.proposed(&entry, &self.active);
-                }
-            }
-            node::Output::Leadership(leadership) => {
-                self.trace.line(now, || format!("node {id}: {leadership:?}"));
-            }
-            node::Output::Members { index, members } => self.note_members(node, index, *members),
-            node::Output::Backup { at, file } => self.backup = Some(Backup { at, file }),
-            node::Output::ChangeEnded { number, answer } => self.change_ended(number, answer),
-            node::Output::FromRemoved(removed) => {
-                self.tell(index_of(removed), Incoming::Removed, 1_000);
-            }
-            node::Output::Removed => {
-                self.trace.line(now, || format!("node {id} was removed"));
-                self.nodes[node].stop();
-                self.nodes[node].ruined = true;
-            }
-            node::Output::Stopped { why } => {
-                self.trace.line(now, || format!("node {id} stops: {why}"));
-                self.power_off_or_not(node);
-            }
-            node::Output::Crashed => {
-                self.trace.line(now, || format!("node {id} crashes while it writes"));
-            }
-            node::Output::Broken { what } => {
-                let what = format!("at {} s node {id}: {what}", now.0 / 1_000_000);
-                self.trace.line(now, || what.clone());
-                self.recorder.violation("replica", what);
-            }
-        }
-    }
-
-    /// A process that stopped because of its disk may take the machine with it.
-    fn power_off_or_not(&mut self, node: usize) {
-        if self.rng.percent(50) { self.nodes[node].crash() } else { self.nodes[node].stop() }
-    }
-
-    /// Starts a node that is down, if it can start.
-    pub(crate) fn restart(&mut self, node: usize) {
-        if self.nodes[node].is_up() || self.nodes[node].ruined {
-            return;
-        }
-        let mut outputs = std::mem::take(&mut self.node_outputs);
-        let started = self.nodes[node].start(&mut outputs);
-        for output in outputs.drain(..) {
-            self.carry_out_for_node(node, output);
-        }
-        self.node_outputs = outputs;
-        if let Err(StartFailure::Log(why) | StartFailure::Replica(why)) = started {
-            let what = format!("at {} s node {node} cannot start: {why}", self.now.0 / 1_000_000);
-            self.recorder.violation("recovery", what);
-            self.nodes[node].ruined = true;
-            return;
-        }
-        self.trace.line(self.now, || format!("node {} starts", node + 1));
-        self.nodes[node].busy_until = self.now;
-        self.wake(node, self.now);
-    }
-
     /// The leader with the highest term.
     pub(crate) fn leader(&self) -> Option<usize> {
         let leading = (0..self.nodes.len()).filter(|node| self.nodes[*node].leads());
@@ -561,16 +254,6 @@ impl World {
             self.nodes[*node].replica().map_or(0, |replica| replica.leadership().term)
         })
     }
-
-    fn note_in_flight(&mut self, request: &Request) {
-        if let (Some(coverage), Body::Command(command)) = (&mut self.coverage, &request.body) {
-            coverage.in_flight(CommandKind::of(command), &self.active);
-        }
-    }
-}
-
-fn place_of(node: NodeId) -> Place {
-    Place::Node(index_of(node))
 }
 
 pub(crate) fn index_of(node: NodeId) -> usize {

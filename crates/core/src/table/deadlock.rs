@@ -17,6 +17,10 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::cell::Cell;
 
+mod stuck;
+
+use stuck::{Obstacle, Obstacles, way_back};
+
 use super::LockTable;
 use super::answers::Reply;
 use super::hold::{Actor, HoldKey};
@@ -42,18 +46,9 @@ pub(crate) struct Want<'a> {
     pub(crate) converts: Option<HoldKey>,
 }
 
-/// Who is in the way of somebody at one place.
-struct Obstacle<'a> {
-    name: &'a LockName,
-    /// And how often: of permits one may have several.
-    actors: BTreeMap<Actor, usize>,
-    /// So many of them must be stuck for it to be stuck.
-    stuck_min: usize,
-}
-
 /// What the search has seen: who waits for whom.
 struct Graph<'a> {
-    obstacles: BTreeMap<Actor, Vec<Obstacle<'a>>>,
+    obstacles: Obstacles<'a>,
     /// Steps that the search may still take.
     steps_left: usize,
     /// Holds that are as good as ended.
@@ -125,7 +120,8 @@ impl LockTable {
             graph.obstacles.insert(next, obstacles);
         }
         *steps = graph.steps_left;
-        self.told(actor, &graph.way_back(actor, &own)?)
+        graph.obstacles.insert(actor, own);
+        self.told(actor, &way_back(actor, &graph.obstacles)?)
     }
 
     /// Something has changed that may have closed a cycle through these waits: they are refused now, but for one
@@ -263,47 +259,6 @@ impl Graph<'_> {
                 && (!like || conflicts(place.mode, want.mode))
         });
         stands_ahead || self.converts == Some(want.name)
-    }
-
-    /// If the actor were stuck, who would be stuck by that? If in the end the actor itself, the way from
-    /// it to itself.
-    fn way_back(&self, actor: Actor, own: &[Obstacle<'_>]) -> Option<Vec<(Actor, LockName)>> {
-        let nodes = self.obstacles.iter().map(|(node, obstacles)| (*node, obstacles.as_slice()));
-        let all = nodes
-            .chain([(actor, own)])
-            .flat_map(|(node, obstacles)| obstacles.iter().map(move |obstacle| (node, obstacle)));
-        let mut in_the_way_of: BTreeMap<Actor, Vec<(usize, usize)>> = BTreeMap::new();
-        let mut blocked: Vec<(Actor, &LockName, usize)> = Vec::new();
-        for (node, obstacle) in all {
-            for (other, times) in &obstacle.actors {
-                in_the_way_of.entry(*other).or_default().push((blocked.len(), *times));
-            }
-            blocked.push((node, obstacle.name, obstacle.stuck_min));
-        }
-        // Whom each stuck actor waits for, and where.
-        let mut stuck: BTreeMap<Actor, (Actor, &LockName)> = BTreeMap::new();
-        let mut newly_stuck = Vec::from([actor]);
-        while let Some(by) = newly_stuck.pop() {
-            for (number, times) in in_the_way_of.get(&by).into_iter().flatten() {
-                let (node, name, missing) = &mut blocked[*number];
-                *missing = missing.saturating_sub(*times);
-                if *missing == 0 && !stuck.contains_key(node) {
-                    stuck.insert(*node, (by, name));
-                    newly_stuck.push(*node);
-                }
-            }
-            if stuck.contains_key(&actor) {
-                break;
-            }
-        }
-        let mut way = Vec::new();
-        let mut next = actor;
-        while way.is_empty() || next != actor {
-            let (after, name) = stuck.get(&next)?;
-            way.push((next, (*name).clone()));
-            next = *after;
-        }
-        Some(way)
     }
 }
 

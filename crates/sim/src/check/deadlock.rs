@@ -1,12 +1,11 @@
 //! Deadlocks: after no entry of the log is there a cycle of waits that were all to be refused rather than close
 //! one. The graph is worked out anew from the events, as simply as can be: whoever waits for an exclusive or a
-//! shared hold waits for every holder and everybody ahead with whom it could not share.
-//!
-//! Caveat: waits for permits are left out, since one who waits for a permit is stuck only if all holders are.
+//! shared hold waits for every holder and everybody ahead with whom it could not share, and is stuck if one of them is;
+//! whoever waits for a permit is stuck if as many are stuck as there are permits.
 
 use std::collections::{BTreeMap, VecDeque};
 
-use holdfast_core::command::{Mode, Policy};
+use holdfast_core::command::{Action, Mode, Policy};
 use holdfast_core::{ActorId, EndReason, Event, LockName, RequestId, SessionId};
 
 use super::evidence::Evidence;
@@ -32,6 +31,7 @@ pub fn check(history: &Evidence<'_>) -> Vec<Violation> {
     let mut findings = Findings::of("deadlock");
     let mut queues: Queues<'_> = BTreeMap::new();
     let mut holders = Holders::default();
+    let mut permits: Permits<'_> = BTreeMap::new();
     for entry in history.log() {
         let mut may_close_a_cycle = false;
         for event in &entry.events {
@@ -64,15 +64,27 @@ pub fn check(history: &Evidence<'_>) -> Vec<Violation> {
                     }
                 }
                 Event::HoldEnded { reason: EndReason::Transferred, .. } => may_close_a_cycle = true,
+                Event::Intervened(intervention) => {
+                    if let Action::SetPermits { name, limit } = &intervention.action {
+                        match limit {
+                            Some(limit) => drop(permits.insert(name, *limit)),
+                            None => drop(permits.remove(name)),
+                        }
+                        may_close_a_cycle = true;
+                    }
+                }
                 _ => {}
             }
         }
-        if may_close_a_cycle && let Some(stuck) = cycle(&queues, &holders) {
+        if may_close_a_cycle && let Some(stuck) = stuck(&queues, &holders, &permits) {
             let name = |(who, actor): Actor| format!("{}/{}", Who(who), actor.0);
             let mut words = Vec::new();
-            for (waiter, others) in &stuck {
-                for (other, lock) in others.iter().filter(|(other, _)| stuck.contains_key(other)) {
-                    words.push(format!("{} for {} at {lock}", name(*waiter), name(*other)));
+            for (waiter, obstacles) in &stuck {
+                for obstacle in obstacles.iter().filter(|it| it.holds_up(&stuck)) {
+                    for other in obstacle.stuck_ones(&stuck) {
+                        let lock = obstacle.lock;
+                        words.push(format!("{} for {} at {lock}", name(*waiter), name(other)));
+                    }
                 }
             }
             findings.add(format!(
@@ -87,18 +99,38 @@ pub fn check(history: &Evidence<'_>) -> Vec<Violation> {
     findings.into_violations()
 }
 
-/// Who waits for whom, and where.
-type Graph<'a> = BTreeMap<Actor, BTreeMap<Actor, &'a LockName>>;
+/// The numbers that operators have set.
+type Permits<'a> = BTreeMap<&'a LockName, u32>;
 
-/// Those who wait for one another in a circle, if anybody does.
-fn cycle<'a>(queues: &Queues<'a>, holders: &Holders<'_>) -> Option<Graph<'a>> {
-    let mut waits_for: Graph<'a> = BTreeMap::new();
+/// What those who wait wait for.
+type Graph<'a> = BTreeMap<Actor, Vec<Obstacle<'a>>>;
+
+struct Obstacle<'a> {
+    lock: &'a LockName,
+    actors: Vec<Actor>,
+    /// So many of them must be stuck for the waiter to be stuck.
+    stuck_min: usize,
+}
+
+impl Obstacle<'_> {
+    fn stuck_ones(&self, stuck: &Graph<'_>) -> impl Iterator<Item = Actor> {
+        self.actors.iter().filter(|other| stuck.contains_key(other)).copied()
+    }
+
+    fn holds_up(&self, stuck: &Graph<'_>) -> bool {
+        self.stuck_ones(stuck).count() >= self.stuck_min
+    }
+}
+
+/// Those who wait for one another for ever, if anybody does.
+fn stuck<'a>(
+    queues: &Queues<'a>,
+    holders: &Holders<'_>,
+    permits: &Permits<'_>,
+) -> Option<Graph<'a>> {
+    let mut waiting: Graph<'a> = BTreeMap::new();
     for (name, queue) in queues {
-        for (place, waiter) in queue.iter().enumerate() {
-            if !waiter.looks || matches!(waiter.mode, Mode::Permit { .. }) {
-                continue;
-            }
-            let conflicts = |mode| mode == Mode::Exclusive || mode != waiter.mode;
+        for (place, waiter) in queue.iter().enumerate().filter(|(_, waiter)| waiter.looks) {
             let held = holders
                 .of(name)
                 .iter()
@@ -110,28 +142,39 @@ fn cycle<'a>(queues: &Queues<'a>, holders: &Holders<'_>) -> Option<Graph<'a>> {
                 .take(place)
                 .filter(|other| other.looks || !other.converts)
                 .map(|other| (other.actor, other.mode));
-            let in_the_way = held
-                .chain(ahead)
-                .filter(|(_, mode)| waiter.mode == Mode::Exclusive || conflicts(*mode))
-                .map(|(actor, _)| (actor, *name));
-            waits_for.entry(waiter.actor).or_default().extend(in_the_way);
+            let both = held.chain(ahead);
+            let in_the_way: Vec<(Actor, Mode)> = both
+                .filter(|(_, mode)| !matches!((waiter.mode, *mode), (Mode::Shared, Mode::Shared)))
+                .collect();
+            let all_permits =
+                in_the_way.iter().all(|(_, mode)| matches!(mode, Mode::Permit { .. }));
+            let stuck_min = match waiter.mode {
+                Mode::Permit { limit: stated } if all_permits => {
+                    *permits.get(name).unwrap_or(&stated) as usize
+                }
+                _ => 1,
+            };
+            let actors = in_the_way.into_iter().map(|(actor, _)| actor).collect();
+            let obstacle = Obstacle { lock: name, actors, stuck_min };
+            waiting.entry(waiter.actor).or_default().push(obstacle);
         }
     }
-    // Whoever waits for nobody who waits is not stuck; what is left in the end is.
+    // Whoever is not held up by any who wait can go on; who is left in the end cannot.
+    let mut stuck = waiting;
     loop {
-        let free: Vec<Actor> = waits_for
+        let free: Vec<Actor> = stuck
             .iter()
-            .filter(|(_, others)| !others.keys().any(|other| waits_for.contains_key(other)))
+            .filter(|(_, obstacles)| !obstacles.iter().any(|obstacle| obstacle.holds_up(&stuck)))
             .map(|(actor, _)| *actor)
             .collect();
         if free.is_empty() {
             break;
         }
         for actor in free {
-            waits_for.remove(&actor);
+            stuck.remove(&actor);
         }
     }
-    (!waits_for.is_empty()).then_some(waits_for)
+    (!stuck.is_empty()).then_some(stuck)
 }
 
 #[cfg(test)]
@@ -188,5 +231,24 @@ mod tests {
         story.ask(2, 1, take(&["a"]));
         story.log(1, [granted_as("a", 2, 9, 1, Mode::Shared), queued_as("a", 2, 1, Mode::Shared)]);
         assert_eq!(check(&story.evidence()), []);
+    }
+
+    /// Sessions 1 and 2 have the two permits of s; 3 holds x and waits for one; 1 waits for x; 2 for a, which 4 holds.
+    #[test]
+    fn a_knot_around_permits_is_found_and_a_permit_that_comes_free_unties_it() {
+        let permit = Mode::Permit { limit: 2 };
+        let mut story = Story::default();
+        for (session, lock) in [(1, "x"), (2, "a"), (3, "s"), (4, "x")] {
+            story.ask(session, 2, take(&[lock]));
+        }
+        story.log(1, [granted_as("s", 1, 1, 1, permit), granted_as("s", 2, 1, 2, permit)]);
+        story.log(2, [granted("x", 3, 1, 3), granted("a", 4, 1, 4)]);
+        story.log(3, [queued_as("s", 3, 2, permit), queued("x", 1, 2), queued("a", 2, 2)]);
+        assert_eq!(check(&story.evidence()), []);
+        let mut one_more = story.clone();
+        one_more.log(4, [set_permits("s", Some(3)), queued("x", 4, 2)]);
+        assert_eq!(check(&one_more.evidence()), []);
+        story.log(4, [queued("x", 4, 2)]);
+        assert_eq!(check(&story.evidence()).len(), 1);
     }
 }

@@ -12,8 +12,8 @@
 //! Where the history has the replicated part, expiries, conversions and the tokens of unanswered acquires are taken
 //! from there, and the search has little left to guess.
 //!
-//! Caveats: the model has one writer or a set of readers; semaphores are not judged, an acquire-all is one step
-//! for each of its names, and where all modes meet (`kinds`) nothing is judged without the log.
+//! Caveats: how many permits there are is for the checker of exclusion to count, an acquire-all is one step for each
+//! of its names, and where all modes meet (`kinds`) nothing is judged without the log.
 
 mod kinds;
 mod label;

@@ -12,7 +12,7 @@ use crate::history::{
     ClientOperation, Happening, History, Input, Output, RealTime, Replicated, StoreWrite, Take,
 };
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Story {
     pub(super) history: History,
 }

@@ -13,7 +13,6 @@ use crate::history::{History, Input};
 pub(super) struct Kinds<'a> {
     mixed: BTreeSet<&'a LockName>,
     prefixes: BTreeSet<&'a str>,
-    semaphores: BTreeSet<&'a LockName>,
 }
 
 impl<'a> Kinds<'a> {
@@ -30,9 +29,6 @@ impl<'a> Kinds<'a> {
                     for member in &take.members {
                         if mixed || member.mode != Mode::Exclusive {
                             kinds.mixed.insert(&member.name);
-                        }
-                        if matches!(member.mode, Mode::Permit { .. }) {
-                            kinds.semaphores.insert(&member.name);
                         }
                     }
                 }
@@ -55,10 +51,5 @@ impl<'a> Kinds<'a> {
     /// Held exclusively, and by nobody's doing but its holder's and time's.
     pub(super) fn is_plain(&self, name: &LockName) -> bool {
         !self.mixed.contains(name) && !self.prefixes.iter().any(|prefix| name.starts_with(prefix))
-    }
-
-    /// The plain lock of the model knows no permits.
-    pub(super) fn is_semaphore(&self, name: &LockName) -> bool {
-        self.semaphores.contains(name)
     }
 }

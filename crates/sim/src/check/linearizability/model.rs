@@ -14,7 +14,7 @@ pub(super) struct Lock {
     /// The writer.
     pub(super) hold: Option<Hold>,
     /// If there is no writer.
-    readers: Readers,
+    together: Together,
     /// The highest token that is known to have been granted.
     pub(super) last: FenceToken,
 }
@@ -28,51 +28,91 @@ pub(super) struct Hold {
     pub(super) begun_by: usize,
 }
 
-/// So many read at once at most; with more, no order is found.
-const READERS_MAX: usize = 24;
+/// So many hold it together at most; with more, no order is found.
+const TOGETHER_MAX: usize = 24;
 
-/// Those who read, in order, under one token. It has no allocation, since locks are copied all the time.
+/// Those who hold it together, in order. It has no allocation, since locks are copied all the time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Readers {
-    token: FenceToken,
+struct Together {
+    by: By,
     count: usize,
-    who: [u64; READERS_MAX],
+    who: [u64; TOGETHER_MAX],
 }
 
-impl Readers {
-    const NONE: Readers = Readers { token: FenceToken(0), count: 0, who: [0; READERS_MAX] };
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum By {
+    /// All under one token.
+    Reading(FenceToken),
+    /// Each under a number of its own.
+    Permits,
+}
+
+impl Together {
+    const NOBODY: Together = Together { by: By::Permits, count: 0, who: [0; TOGETHER_MAX] };
 
     /// Enough of an id to know it by.
     fn short(session: SessionId) -> u64 {
         (session.0 >> 64) as u64 ^ session.0 as u64
     }
 
-    fn place(&self, session: SessionId) -> Result<usize, usize> {
-        self.who[..self.count].binary_search(&Readers::short(session))
+    /// What this hold is known by, if there is one of its kind.
+    fn key(&self, session: SessionId, token: FenceToken) -> Option<u64> {
+        match self.by {
+            By::Reading(own) => (own == token).then(|| Together::short(session)),
+            By::Permits => Some(Together::half(session) << 32 | token.0 & u64::from(u32::MAX)),
+        }
+    }
+
+    /// In the upper half of what permits are known by.
+    fn half(session: SessionId) -> u64 {
+        let short = Together::short(session);
+        (short >> 32 ^ short) & u64::from(u32::MAX)
+    }
+
+    /// Without all holds of this session.
+    fn closed_by(mut self, session: SessionId) -> Together {
+        match self.by {
+            By::Reading(_) => self.without(Together::short(session)),
+            By::Permits => {
+                let own = Together::half(session);
+                while let Some(key) = self.who[..self.count].iter().find(|key| **key >> 32 == own) {
+                    self = self.without(*key);
+                }
+                self
+            }
+        }
+    }
+
+    fn place(&self, key: u64) -> Result<usize, usize> {
+        self.who[..self.count].binary_search(&key)
     }
 
     fn has(&self, session: SessionId, token: FenceToken) -> bool {
-        self.count > 0 && self.token == token && self.place(session).is_ok()
+        self.key(session, token).is_some_and(|key| self.place(key).is_ok())
     }
 
-    fn with(mut self, session: SessionId, token: FenceToken) -> Option<Readers> {
-        let place = self.place(session).err()?;
-        if self.count == READERS_MAX {
+    fn reads(&self, session: SessionId) -> bool {
+        matches!(self.by, By::Reading(_)) && self.place(Together::short(session)).is_ok()
+    }
+
+    fn with(mut self, session: SessionId, token: FenceToken) -> Option<Together> {
+        let key = self.key(session, token)?;
+        let place = self.place(key).err()?;
+        if self.count == TOGETHER_MAX {
             return None;
         }
         self.who.copy_within(place..self.count, place + 1);
-        self.who[place] = Readers::short(session);
+        self.who[place] = key;
         self.count += 1;
-        self.token = token;
         Some(self)
     }
 
-    fn without(mut self, session: SessionId) -> Readers {
-        let Ok(place) = self.place(session) else { return self };
+    fn without(mut self, key: u64) -> Together {
+        let Ok(place) = self.place(key) else { return self };
         self.who.copy_within(place + 1..self.count, place);
         self.count -= 1;
         self.who[self.count] = 0;
-        if self.count == 0 { Readers::NONE } else { self }
+        if self.count == 0 { Together::NOBODY } else { self }
     }
 }
 
@@ -85,6 +125,11 @@ pub(super) enum Action {
     },
     /// One more reader.
     Join {
+        session: SessionId,
+        token: FenceToken,
+    },
+    /// One more permit is out.
+    Permit {
         session: SessionId,
         token: FenceToken,
     },
@@ -120,7 +165,8 @@ pub(super) enum Action {
 }
 
 impl Lock {
-    pub(super) const FREE: Lock = Lock { hold: None, readers: Readers::NONE, last: FenceToken(0) };
+    pub(super) const FREE: Lock =
+        Lock { hold: None, together: Together::NOBODY, last: FenceToken(0) };
 
     /// The writer is gone.
     pub(super) fn freed(self) -> Lock {
@@ -128,14 +174,23 @@ impl Lock {
     }
 
     fn is_free(&self) -> bool {
-        self.hold.is_none() && self.readers.count == 0
+        self.hold.is_none() && self.together.count == 0
     }
 
-    fn left_by(self, session: SessionId) -> Lock {
+    fn closed_by(self, session: SessionId) -> Lock {
         match self.hold {
             Some(hold) if hold.session == session => self.freed(),
             Some(_) => self,
-            None => Lock { readers: self.readers.without(session), ..self },
+            None => Lock { together: self.together.closed_by(session), ..self },
+        }
+    }
+
+    /// Without this hold, which there is.
+    fn left_by(self, session: SessionId, token: FenceToken) -> Lock {
+        match (self.hold, self.together.key(session, token)) {
+            (Some(_), _) => self.freed(),
+            (None, Some(key)) => Lock { together: self.together.without(key), ..self },
+            (None, None) => self,
         }
     }
 
@@ -155,34 +210,40 @@ impl Lock {
                 (self.is_free() && is_new).then_some(Lock { hold: Some(hold), last, ..self })
             }
             Action::Join { session, token } => {
-                let fits = match self.readers.count {
-                    0 => *token > self.last,
-                    _ => *token == self.readers.token,
+                let (by, fits) = (By::Reading(*token), *token > self.last);
+                let together = match self.together.count {
+                    0 if fits => Together { by, ..Together::NOBODY },
+                    0 => return None,
+                    _ => self.together,
                 };
-                if self.hold.is_some() || !fits {
+                self.joined(together, *session, *token)
+            }
+            Action::Permit { session, token } => {
+                let of_its_kind = self.together.by == By::Permits && *token > self.last;
+                if !of_its_kind {
                     return None;
                 }
-                let readers = self.readers.with(*session, *token)?;
-                Some(Lock { readers, last: self.last.max(*token), ..self })
+                self.joined(self.together, *session, *token)
             }
             Action::Convert { session, to: Mode::Exclusive, token } => {
-                let alone = self.readers.count == 1 && self.readers.place(*session).is_ok();
+                let alone = self.together.count == 1 && self.together.reads(*session);
                 let hold = Hold { session: *session, token: Some(*token), begun_by: number };
                 (alone && *token > self.last).then_some(Lock {
                     hold: Some(hold),
-                    readers: Readers::NONE,
+                    together: Together::NOBODY,
                     last: *token,
                 })
             }
             Action::Convert { session, token, .. } => {
                 let lock = self.seen(*session, *token, known).filter(|lock| lock.hold.is_some())?;
-                let readers = Readers::NONE.with(*session, *token)?;
-                Some(Lock { hold: None, readers, ..lock })
+                let nobody = Together { by: By::Reading(*token), ..Together::NOBODY };
+                let together = nobody.with(*session, *token)?;
+                Some(Lock { hold: None, together, ..lock })
             }
             Action::Release { session, token } | Action::End { session, token } => {
-                self.seen(*session, *token, known).map(|lock| lock.left_by(*session))
+                self.seen(*session, *token, known).map(|lock| lock.left_by(*session, *token))
             }
-            Action::Close { session } => Some(self.left_by(*session)),
+            Action::Close { session } => Some(self.closed_by(*session)),
             Action::SawHeld => (!self.is_free()).then_some(self),
             Action::SawHolder(None) => self.is_free().then_some(self),
             Action::SawHolder(Some((session, token))) | Action::Holds { session, token } => {
@@ -192,10 +253,18 @@ impl Lock {
                 let holds = self
                     .hold
                     .is_some_and(|hold| hold.session == *session && hold.token == Some(*token));
-                let reads = self.readers.has(*session, *token);
-                (!holds && !reads).then_some(self)
+                let shares = self.together.has(*session, *token);
+                (!holds && !shares).then_some(self)
             }
         }
+    }
+
+    fn joined(self, others: Together, session: SessionId, token: FenceToken) -> Option<Lock> {
+        if self.hold.is_some() {
+            return None;
+        }
+        let together = others.with(session, token)?;
+        Some(Lock { together, last: self.last.max(token), ..self })
     }
 
     /// The session is seen to hold under the token: so it does, or it may do so from what is known.
@@ -205,7 +274,7 @@ impl Lock {
         token: FenceToken,
         known: &BTreeSet<FenceToken>,
     ) -> Option<Lock> {
-        if self.readers.has(session, token) {
+        if self.together.has(session, token) {
             return Some(self);
         }
         let hold = self.hold.filter(|hold| hold.session == session)?;

@@ -113,7 +113,7 @@ impl<'a> Search<'a> {
                         grants.push((*token, number));
                     }
                 }
-                Action::Join { session, .. } => {
+                Action::Join { session, .. } | Action::Permit { session, .. } => {
                     grants_of.entry(*session).or_default().push(number);
                 }
                 Action::Close { session } => closings_of.entry(*session).or_default().push(number),
@@ -296,7 +296,7 @@ impl<'a> Search<'a> {
                 let mut closings = self.closings_of.get(session).into_iter().flatten();
                 in_order && !closings.any(|closing| self.is_placed[*closing])
             }
-            Action::Join { session, .. } => {
+            Action::Join { session, .. } | Action::Permit { session, .. } => {
                 let mut closings = self.closings_of.get(session).into_iter().flatten();
                 !closings.any(|closing| self.is_placed[*closing])
             }

@@ -320,6 +320,7 @@ impl<'a> Translation<'a, '_> {
         let session = operation.session;
         let action = match (mode, token) {
             (Mode::Shared, Some(token)) => Action::Join { session, token },
+            (Mode::Permit { .. }, Some(token)) => Action::Permit { session, token },
             _ => Action::Grant { session, token },
         };
         self.push(operation, name, action, returned);
@@ -341,9 +342,9 @@ impl<'a> Translation<'a, '_> {
             _ => None,
         };
         let was_granted = |step: &Step<'_>| match step.action {
-            Action::Grant { session: other, .. } | Action::Join { session: other, .. } => {
-                other == session
-            }
+            Action::Grant { session: other, .. }
+            | Action::Join { session: other, .. }
+            | Action::Permit { session: other, .. } => other == session,
             _ => false,
         };
         for steps in self.steps.values_mut() {
@@ -361,7 +362,7 @@ impl<'a> Translation<'a, '_> {
 
     /// Does the model know what can happen to this lock?
     fn is_judged(&self, name: &LockName) -> bool {
-        !self.kinds.is_semaphore(name) && (self.log.is_some() || self.kinds.is_plain(name))
+        self.log.is_some() || self.kinds.is_plain(name)
     }
 
     fn add_ends(&mut self, log: &Log<'_>) {

@@ -1,10 +1,11 @@
 //! Histories written by hand: those that must pass, and the smallest that must not.
 
-use holdfast_core::{FenceToken, LogicalTime, Outcome, Rejection, ReleaseAnswer, RequestId};
+use holdfast_core::command::Mode;
+use holdfast_core::{FenceToken, Grant, LogicalTime, Outcome, Rejection, ReleaseAnswer, RequestId};
 
 use super::check;
 use crate::check::Promises;
-use crate::check::story::{Asked, Story, granted, grants, hold_ended, name};
+use crate::check::story::{Asked, Story, granted, granted_as, grants, hold_ended, name, take};
 use crate::history::Input;
 
 fn found(story: &Story) -> usize {
@@ -277,6 +278,54 @@ fn an_unanswered_acquire_that_the_log_granted_was_granted() {
     status(&mut story).from(11).saw(12, Some((1, 1)));
     assert_fine(&story);
     status(&mut story).from(13).saw(14, None);
+    assert_eq!(found(&story), 1);
+}
+
+/// Two permits out, under 1 and 2; the first is given back at index 3.
+fn permits() -> Story {
+    let permit = Mode::Permit { limit: 2 };
+    let mut story = three_sessions();
+    for (session, token) in [(1_u128, 1), (2, 2)] {
+        let Outcome::Granted(grant) = grants("a", token) else { unreachable!() };
+        let granted = Outcome::Granted(Grant { mode: permit, ..grant });
+        story.ask(session, 1, take(&["a"])).from(token * 2).until(token * 2 + 1, granted);
+        story.log(token, [granted_as("a", session, 1, token, permit)]);
+    }
+    story.release("a", 1, 2, 1).from(10).until(20, released());
+    story
+}
+
+#[test]
+fn permits_are_held_together_and_each_is_given_back_by_itself() {
+    let mut story = permits();
+    status(&mut story).from(7).saw(8, Some((1, 1)));
+    status(&mut story).from(11).saw(12, Some((2, 2)));
+    story.release("a", 2, 2, 2).from(21).until(22, released());
+    status(&mut story).from(23).saw(24, None);
+    assert_fine(&story);
+}
+
+#[test]
+fn closing_a_session_gives_its_permits_back_and_no_others() {
+    for (seen, violations) in [(Some((1, 1)), 0), (Some((2, 2)), 1), (None, 1)] {
+        let mut story = permits();
+        story.ask(2, 0, Input::CloseSession).from(7).until(8, Outcome::SessionClosed);
+        status(&mut story).from(9).saw(9, seen);
+        assert_eq!(found(&story), violations, "{seen:?}");
+    }
+}
+
+#[test]
+fn a_permit_that_was_given_back_and_is_seen_once_more_is_found() {
+    let mut story = permits();
+    status(&mut story).from(21).saw(22, Some((1, 1)));
+    assert_eq!(found(&story), 1);
+}
+
+#[test]
+fn a_lock_of_which_a_permit_is_out_is_not_free() {
+    let mut story = permits();
+    status(&mut story).from(21).saw(22, None);
     assert_eq!(found(&story), 1);
 }
 

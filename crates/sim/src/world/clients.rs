@@ -1,0 +1,91 @@
+//! What clients do: they think, send, and write to what the locks protect.
+
+use super::{Due, World};
+use crate::client::{self, Write};
+use crate::history::{RealTime, StoreWrite};
+use crate::message::{Body, Message, Place, Request};
+use crate::node::Incoming;
+use crate::workload::CommandKind;
+
+impl World {
+    /// A paused client acts when it goes on; a dead one never.
+    pub(super) fn may_act(&mut self, client: usize, what: Due) -> bool {
+        if self.clients[client].dead {
+            return false;
+        }
+        if self.clients[client].paused > 0 {
+            self.backlogs[client].push(what);
+            return false;
+        }
+        true
+    }
+
+    pub(crate) fn catch_up(&mut self, client: usize) {
+        if self.clients[client].paused == 0 {
+            for what in std::mem::take(&mut self.backlogs[client]) {
+                self.agenda.plan(self.now, what);
+            }
+        }
+    }
+
+    pub(super) fn think(&mut self, client: usize) {
+        let mut outputs = std::mem::take(&mut self.client_outputs);
+        let pause = self.clients[client].think(
+            self.now,
+            self.plan.pace_us,
+            &mut self.recorder,
+            &mut outputs,
+        );
+        self.carry_out_for_client(client, outputs);
+        self.agenda.plan(RealTime(self.now.0 + pause), Due::Think(client));
+    }
+
+    pub(super) fn carry_out_for_client(&mut self, client: usize, mut outputs: Vec<client::Output>) {
+        for output in outputs.drain(..) {
+            match output {
+                client::Output::Send { to, request } => {
+                    self.note_in_flight(&request);
+                    self.trace
+                        .line(self.now, || format!("client {client} -> node {to}: {request:?}"));
+                    self.send(Place::Client(client), Place::Node(to), Message::Request(request));
+                }
+                client::Output::Timer { after_us, timer } => {
+                    self.agenda.plan(RealTime(self.now.0 + after_us), Due::Timer(client, timer));
+                }
+                client::Output::Write { after_us, write } => {
+                    self.agenda.plan(RealTime(self.now.0 + after_us), Due::Write(client, write));
+                }
+                client::Output::StreamBroke { node, broken } => {
+                    let after_us = self.rng.between(1_000, 2_000_000);
+                    self.tell(node, Incoming::StreamBroke(broken), after_us);
+                }
+            }
+        }
+        self.client_outputs = outputs;
+    }
+
+    pub(super) fn write(&mut self, client: usize, write: Write) {
+        let Write { believed, session, name, token, clock_stood_still } = write;
+        let accepted = self.store.write(&name, token);
+        self.trace.number(token.0 << 1 | u64::from(accepted));
+        self.trace.line(self.now, || {
+            format!("client {client} writes under {name} with token {token}: accepted {accepted}")
+        });
+        let at = self.now;
+        self.recorder.wrote(StoreWrite {
+            at,
+            believed,
+            session,
+            name,
+            token,
+            clock_stood_still,
+            accepted,
+        });
+    }
+
+    fn note_in_flight(&mut self, request: &Request) {
+        if let (Some(coverage), Body::Command(command)) = (&mut self.coverage, &request.body) {
+            coverage.in_flight(CommandKind::of(command), &self.active);
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! What is under way between nodes and clients, and what arrives of it.
+
+use super::{Due, World};
+use crate::history::RealTime;
+use crate::message::{Message, Place};
+use crate::node::Incoming;
+
+impl World {
+    pub(super) fn send(&mut self, from: Place, to: Place, message: Message) {
+        let arrivals = self.network.arrivals_us(from, to);
+        if let (Message::Consensus { is_snapshot: true, .. }, [None, _]) = (&message, arrivals) {
+            self.snapshot_sent(from, to, false);
+        }
+        let [first, second] = arrivals;
+        if let Some(after_us) = second {
+            let message = message.clone();
+            let due = RealTime(self.now.0 + after_us);
+            self.agenda.plan(due, Due::Deliver { from, to, message });
+        }
+        if let Some(after_us) = first {
+            let due = RealTime(self.now.0 + after_us);
+            self.agenda.plan(due, Due::Deliver { from, to, message });
+        }
+    }
+
+    pub(super) fn deliver(&mut self, from: Place, to: Place, message: Message) {
+        if matches!(from, Place::Node(node) if node < self.first_node) {
+            // What a cluster had said is lost with it; or else its answers would count as those of the next.
+            return;
+        }
+        let passes = !self.network.is_cut(from, to);
+        match (to, message) {
+            (Place::Node(node), Message::Consensus { bytes, is_snapshot }) => {
+                let Place::Node(sender) = from else { return };
+                let arrives = passes && self.nodes[node].is_up();
+                self.trace.number(self.now.0 ^ (node as u64) << 56);
+                self.trace.bytes(&bytes);
+                if is_snapshot {
+                    self.snapshot_sent(from, to, arrives);
+                }
+                if arrives {
+                    let from = self.nodes[sender].id;
+                    self.nodes[node].receive(Incoming::Consensus { from, bytes });
+                    self.wake(node, self.now);
+                } else if self.rng.percent(5) {
+                    let unreachable = Incoming::PeerUnreachable(self.nodes[node].id);
+                    self.tell(sender, unreachable, 1_000);
+                }
+            }
+            (Place::Node(node), Message::Request(request)) => {
+                if passes {
+                    self.nodes[node].receive(Incoming::Request(request));
+                    self.wake(node, self.now);
+                }
+            }
+            // An answer to a request that this node passed on.
+            (Place::Node(node), Message::Answer(answer)) => {
+                if passes && self.nodes[node].listens(self.now) {
+                    let client = Place::Client(answer.reply_to.client);
+                    self.send(to, client, Message::Answer(answer));
+                }
+            }
+            (Place::Node(_), Message::Notice { .. }) => {}
+            (Place::Client(client), message) => {
+                if passes {
+                    self.deliver_to_client(from, client, message);
+                }
+            }
+        }
+    }
+
+    fn deliver_to_client(&mut self, from: Place, client: usize, message: Message) {
+        if self.clients[client].dead {
+            return;
+        }
+        if self.clients[client].paused > 0 {
+            let to = Place::Client(client);
+            return self.backlogs[client].push(Due::Deliver { from, to, message });
+        }
+        self.trace.number(self.now.0 ^ (client as u64) << 48);
+        self.trace.line(self.now, || format!("{from:?} -> client {client}: {message:?}"));
+        match message {
+            Message::Answer(answer) => {
+                let mut outputs = std::mem::take(&mut self.client_outputs);
+                self.clients[client].receive(self.now, *answer, &mut self.recorder, &mut outputs);
+                self.carry_out_for_client(client, outputs);
+            }
+            Message::Notice { session, notice } => {
+                self.clients[client].notice(session, &notice);
+            }
+            Message::Consensus { .. } | Message::Request(_) => {}
+        }
+    }
+
+    /// The sender of a snapshot hears what became of it.
+    fn snapshot_sent(&mut self, from: Place, to: Place, delivered: bool) {
+        if let (Place::Node(from), Place::Node(to)) = (from, to) {
+            let incoming = Incoming::SnapshotSent { to: self.nodes[to].id, delivered };
+            let after_us = if delivered { 2_000 } else { 1_500_000 };
+            self.tell(from, incoming, after_us);
+        }
+    }
+}

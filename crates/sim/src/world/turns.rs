@@ -1,0 +1,155 @@
+//! The nodes' loops: when they turn, and what comes of it.
+
+use holdfast_replica::NodeId;
+
+use super::{Due, World, index_of};
+use crate::history::{Happening, RealTime};
+use crate::message::{Message, Place};
+use crate::node::{self, Incoming, StartFailure};
+use crate::restore::Backup;
+
+/// A turn takes this long; what arrives meanwhile is taken in by the next one.
+const TURN_US: u64 = 10_000;
+
+impl World {
+    pub(crate) fn tell(&mut self, node: usize, incoming: Incoming, after_us: u64) {
+        let process = self.nodes[node].starts;
+        self.agenda.plan(RealTime(self.now.0 + after_us), Due::Tell { node, process, incoming });
+    }
+
+    /// The node's loop turns at that time, or sooner if it was going to.
+    pub(crate) fn wake(&mut self, node: usize, at: RealTime) {
+        let ready = RealTime(self.turned[node].0 + TURN_US).max(self.nodes[node].busy_until);
+        let at = at.max(ready);
+        if self.wakes[node].is_none_or(|planned| planned > at) {
+            self.wakes[node] = Some(at);
+        }
+    }
+
+    pub(super) fn turn(&mut self, node: usize) {
+        if !self.nodes[node].is_up() || self.nodes[node].is_paused() {
+            return;
+        }
+        self.turned[node] = self.now;
+        let mut outputs = std::mem::take(&mut self.node_outputs);
+        self.nodes[node].turn(self.now, &mut outputs);
+        for output in outputs.drain(..) {
+            self.carry_out_for_node(node, output);
+        }
+        self.node_outputs = outputs;
+        let busy_until = self.nodes[node].busy_until;
+        let next = if busy_until > self.now {
+            busy_until
+        } else {
+            RealTime(self.now.0 + self.nodes[node].tick_us())
+        };
+        self.wake(node, next);
+    }
+
+    fn carry_out_for_node(&mut self, node: usize, output: node::Output) {
+        let (from, id, now) = (Place::Node(node), self.nodes[node].id, self.now);
+        match output {
+            node::Output::Send(outgoing) => {
+                let (to, is_snapshot) = (place_of(outgoing.to), outgoing.is_snapshot);
+                let bytes = outgoing.message;
+                self.send(from, to, Message::Consensus { bytes, is_snapshot });
+            }
+            node::Output::Answer(answer) => {
+                let to = match answer.reply_to.via {
+                    Some(via) if via != node => Place::Node(via),
+                    _ => Place::Client(answer.reply_to.client),
+                };
+                self.send(from, to, Message::Answer(answer));
+            }
+            node::Output::Forward { to, request } => {
+                self.send(from, place_of(to), Message::Request(request));
+            }
+            node::Output::Notice { client, session, notice } => {
+                let message = Message::Notice { session, notice };
+                self.send(from, Place::Client(client), message);
+            }
+            node::Output::SnapshotToSave(file) => {
+                let after_us = self.rng.between(0, 500_000);
+                self.tell(node, Incoming::SnapshotDue(file), after_us);
+            }
+            node::Output::Happened { index, at, event } => {
+                self.trace.number(index.0 << 8 | node as u64);
+                self.trace
+                    .line(now, || format!("node {id} applies {} at {at}: {event:?}", index.0));
+                self.recorder.replicated(now, id, index, at, Happening::Event(event));
+            }
+            node::Output::Restored { index, at } => {
+                self.trace.line(now, || format!("node {id} has a table restored at {}", index.0));
+                self.recorder.replicated(now, id, index, at, Happening::Restored);
+            }
+            node::Output::Digest { index, at, digest } => {
+                self.trace.number(digest);
+                self.recorder.replicated(now, id, index, at, Happening::Digest(digest));
+            }
+            node::Output::Committed { term } => self.recorder.committed(now, id, term),
+            node::Output::Proposed(entry) => {
+                self.recorder.proposed(now, &entry);
+                if let Some(coverage) = &mut self.coverage {
+                    coverage.proposed(&entry, &self.active);
+                }
+            }
+            node::Output::Leadership(leadership) => {
+                self.trace.line(now, || format!("node {id}: {leadership:?}"));
+            }
+            node::Output::Members { index, members } => self.note_members(node, index, *members),
+            node::Output::Backup { at, file } => self.backup = Some(Backup { at, file }),
+            node::Output::ChangeEnded { number, answer } => self.change_ended(number, answer),
+            node::Output::FromRemoved(removed) => {
+                self.tell(index_of(removed), Incoming::Removed, 1_000);
+            }
+            node::Output::Removed => {
+                self.trace.line(now, || format!("node {id} was removed"));
+                self.nodes[node].stop();
+                self.nodes[node].ruined = true;
+            }
+            node::Output::Stopped { why } => {
+                self.trace.line(now, || format!("node {id} stops: {why}"));
+                self.power_off_or_not(node);
+            }
+            node::Output::Crashed => {
+                self.trace.line(now, || format!("node {id} crashes while it writes"));
+            }
+            node::Output::Broken { what } => {
+                let what = format!("at {} s node {id}: {what}", now.0 / 1_000_000);
+                self.trace.line(now, || what.clone());
+                self.recorder.violation("replica", what);
+            }
+        }
+    }
+
+    /// A process that stopped because of its disk may take the machine with it.
+    fn power_off_or_not(&mut self, node: usize) {
+        if self.rng.percent(50) { self.nodes[node].crash() } else { self.nodes[node].stop() }
+    }
+
+    /// Starts a node that is down, if it can start.
+    pub(crate) fn restart(&mut self, node: usize) {
+        if self.nodes[node].is_up() || self.nodes[node].ruined {
+            return;
+        }
+        let mut outputs = std::mem::take(&mut self.node_outputs);
+        let started = self.nodes[node].start(&mut outputs);
+        for output in outputs.drain(..) {
+            self.carry_out_for_node(node, output);
+        }
+        self.node_outputs = outputs;
+        if let Err(StartFailure::Log(why) | StartFailure::Replica(why)) = started {
+            let what = format!("at {} s node {node} cannot start: {why}", self.now.0 / 1_000_000);
+            self.recorder.violation("recovery", what);
+            self.nodes[node].ruined = true;
+            return;
+        }
+        self.trace.line(self.now, || format!("node {} starts", node + 1));
+        self.nodes[node].busy_until = self.now;
+        self.wake(node, self.now);
+    }
+}
+
+fn place_of(node: NodeId) -> Place {
+    Place::Node(index_of(node))
+}
