@@ -103,7 +103,8 @@ impl ServedStream {
 }
 
 pub(crate) fn granted(token: u64) -> AnswerResult {
-    let grant = Grant { name: "a".into(), token, ..Default::default() };
+    let guarantee = Guarantee::Linearizable.into();
+    let grant = Grant { name: "a".into(), token, guarantee, ..Default::default() };
     let outcome = Some(acquire_response::Outcome::Granted(grant));
     AnswerResult::Acquire(AcquireResponse { outcome, ..Default::default() })
 }
@@ -152,4 +153,5 @@ unary_calls_are_not_served! {
     list_sessions: ListSessionsRequest => ListSessionsResponse,
     cluster_status: ClusterStatusRequest => ClusterStatusResponse,
     why: WhyRequest => WhyResponse,
+    check_token: CheckTokenRequest => CheckTokenResponse,
 }
