@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 use tokio::time::timeout;
-use tracing::Instrument;
 use tracing::field::Empty;
+use tracing::{Instrument, Level, Span};
 
 use crate::error::AcquireError;
 use crate::guard::Guard;
@@ -21,8 +21,13 @@ pub(crate) async fn ask(
     on_queued: Option<Box<dyn FnOnce(u64) + Send>>,
 ) -> Result<Vec<Guard>, AcquireError> {
     wanted.check().map_err(AcquireError::Rejected)?;
-    let lock = wanted.names_in_words();
-    let span = tracing::info_span!("acquire", lock, wait_ms = whole_ms(wait), token = Empty);
+    // Most programs do not look at spans, and need no words for them.
+    let span = if tracing::span_enabled!(Level::INFO) {
+        let lock = wanted.names_in_words();
+        tracing::info_span!("acquire", lock, wait_ms = whole_ms(wait), token = Empty)
+    } else {
+        Span::none()
+    };
     let was_sent = Arc::new(AtomicBool::new(false));
     let granted = granted(handle, wanted, on_queued, Arc::clone(&was_sent));
     let patience = wait.saturating_add(handle.request_timeout());

@@ -10,10 +10,8 @@ use tokio::sync::watch;
 use crate::clock;
 use crate::error::{LossReason, Lost, Since};
 use crate::lease::{HoldId, Leases, LocalTime};
+use crate::loss::Loss;
 use crate::tier::{Tier, guarantee_of};
-
-/// The first reason for which a hold, or one of several that are held together, was lost.
-pub(crate) type Loss = Arc<watch::Sender<Option<LossReason>>>;
 
 #[derive(Debug)]
 pub(crate) struct Hold {
@@ -88,16 +86,7 @@ impl Hold {
     /// The cluster said that the hold is no more.
     pub(crate) fn end(&self, reason: LossReason) {
         self.has_ended.store(true, Ordering::Release);
-        self.lose(reason);
-    }
-
-    /// The first reason stands.
-    fn lose(&self, reason: LossReason) {
-        self.loss.send_if_modified(|loss| {
-            let is_news = loss.is_none();
-            loss.get_or_insert(reason);
-            is_news
-        });
+        self.loss.tell(reason);
     }
 
     /// The hold has another mode, and perhaps another token.
@@ -116,7 +105,7 @@ impl Hold {
     }
 
     pub(crate) fn loss_or_closed(&self) -> LossReason {
-        self.loss.borrow().unwrap_or(LossReason::SessionClosed)
+        self.loss.reason().unwrap_or(LossReason::SessionClosed)
     }
 
     pub(crate) fn loss(&self) -> watch::Receiver<Option<LossReason>> {
@@ -153,9 +142,9 @@ impl Hold {
         let certain = self.valid_until().is_some_and(|end| clock::now() < end);
         if !certain {
             let own = self.leases().ends_before_session(self.lease);
-            self.lose(if own { LossReason::OwnTimeOver } else { LossReason::Expired });
+            self.loss.tell(if own { LossReason::OwnTimeOver } else { LossReason::Expired });
         }
-        match *self.loss.borrow() {
+        match self.loss.reason() {
             Some(reason) => Err(Lost { reason }),
             None if self.is_leaving.load(Ordering::Acquire) => {
                 Err(Lost { reason: LossReason::Transferred })

@@ -110,6 +110,7 @@ pub mod lease;
 mod limits;
 mod lock;
 mod lock_all;
+mod loss;
 #[cfg(feature = "planted")]
 pub mod planted;
 mod session;

@@ -70,15 +70,16 @@ impl MemoryTier {
 
     // ---- for the driver ----
 
-    /// This node leads from now on, with nothing held.
-    pub(crate) fn begin_term(&self, term: u64) {
+    /// This node leads from now on, with nothing held. Tells whether an earlier term of its own was in use:
+    /// those who held something in it have to be told.
+    pub(crate) fn begin_term(&self, term: u64) -> bool {
         let mut state = self.state();
         if state.reign.as_ref().is_some_and(|reign| reign.term() == term) {
-            return;
+            return false;
         }
         state.end_reign(Unavailable::LeadershipLost { leader: None });
         state.reign = Reign::new(term);
-        self.sessions.store(0, Ordering::Relaxed);
+        self.sessions.swap(0, Ordering::Relaxed) > 0
     }
 
     /// This node leads no longer, and what was held is gone.

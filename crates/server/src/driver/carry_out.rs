@@ -55,8 +55,7 @@ impl Driver {
             }
             Query::Sessions { after, limit } => ReadData::Sessions(table.sessions(after, limit)),
             Query::Confirm { asked } => {
-                let leadership = replica.leadership();
-                self.sureness.confirmed(&self.memory, leadership, asked);
+                self.sureness.confirmed(&self.memory, replica.leadership(), asked);
                 ReadData::Confirmed
             }
             Query::Admit { session, asked } => {
@@ -111,8 +110,9 @@ impl Driver {
             self.callers.fail_parked(group, reason, &mut self.streams);
             self.memory.end_term(reason);
             self.streams.end_all(|| Delivery::LeaderMoved { leader });
-        } else {
-            self.memory.begin_term(term);
+        } else if self.memory.begin_term(term) {
+            // It led before, and was back before anybody noticed. Whoever resumes learns the new term.
+            self.streams.end_all(|| Delivery::LeaderMoved { leader });
         }
         self.sureness.forget();
         self.leadership.send_replace(leadership);

@@ -21,6 +21,10 @@ pub(super) struct Sureness {
     confirmed: Option<Instant>,
     /// The latest that was asked for, by the driver itself.
     asked: Option<Instant>,
+    /// What was asked before tells nothing: somebody else was told to lead.
+    doubted: Option<Instant>,
+    /// This node is about to stop.
+    has_ended: bool,
 }
 
 impl Sureness {
@@ -28,7 +32,7 @@ impl Sureness {
     pub(super) fn new(tick: Duration, election_timeout: Duration) -> Sureness {
         let counted = election_timeout.saturating_sub(tick * 2);
         let lasts = counted * RATE_PERCENT / 100;
-        Sureness { lasts, confirmed: None, asked: None }
+        Sureness { lasts, confirmed: None, asked: None, doubted: None, has_ended: false }
     }
 
     pub(super) fn confirmed(
@@ -37,10 +41,24 @@ impl Sureness {
         leadership: Leadership,
         asked: Instant,
     ) {
-        if leadership.is_here {
+        let is_doubted = self.has_ended || self.doubted.is_some_and(|since| asked <= since);
+        if leadership.is_here && !is_doubted {
             self.confirmed = self.confirmed.max(Some(asked));
             memory.confirm(leadership.term, asked + self.lasts);
         }
+    }
+
+    /// Somebody else was told to lead, and need not wait until it could be elected.
+    pub(super) fn doubt(&mut self, memory: &MemoryTier, now: Instant) {
+        self.doubted = Some(now);
+        self.forget();
+        memory.doubt();
+    }
+
+    /// Nothing is confirmed any more.
+    pub(super) fn end(&mut self, memory: &MemoryTier) {
+        self.has_ended = true;
+        memory.doubt();
     }
 
     /// Another term: what was confirmed means nothing.
@@ -97,5 +115,14 @@ mod tests {
         assert_eq!(sureness.confirmed, Some(start + ms(300)));
         sureness.forget();
         assert!(sureness.is_due(start + ms(400)));
+        // What was asked before another was told to lead is no answer any more.
+        sureness.doubt(&memory, start + ms(500));
+        sureness.confirmed(&memory, here, start + ms(450));
+        assert_eq!(sureness.confirmed, None);
+        sureness.confirmed(&memory, here, start + ms(510));
+        assert_eq!(sureness.confirmed, Some(start + ms(510)));
+        sureness.end(&memory);
+        sureness.confirmed(&memory, here, start + ms(520));
+        assert_eq!(sureness.confirmed, Some(start + ms(510)));
     }
 }

@@ -54,7 +54,7 @@ impl Driver {
                 let replica = self.replicas.get_mut(&group);
                 let answer = replica.map(|replica| replica.hand_over(to));
                 // Whoever is told to lead need not wait until others may be elected.
-                self.memory.doubt();
+                self.sureness.doubt(&self.memory, Instant::now());
                 let none = HandOverRefusal::NotLeader { leader: None };
                 let _ = reply.send(answer.unwrap_or(Err(none)));
             }
@@ -131,7 +131,7 @@ impl Driver {
 
     fn begin_stop(&mut self) {
         self.stop_by = Some(Instant::now() + HAND_OVER_MAX);
-        self.memory.doubt();
+        self.sureness.end(&self.memory);
     }
 }
 

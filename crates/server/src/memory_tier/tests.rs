@@ -273,9 +273,9 @@ fn a_tier_that_is_not_sure_gives_operations_back_and_serves_them_once_it_is() {
     let (_, standing) = tier.token_standing(&name(), token).unwrap();
     assert!(standing.is_held);
     // The same term again is no news, another one begins with nothing.
-    tier.begin_term(3);
+    assert!(!tier.begin_term(3));
     assert!(tier.status("report", 10).is_some());
-    tier.begin_term(4);
+    assert!(tier.begin_term(4), "those who held something have to be told");
     tier.confirm(4, soon);
     assert!(tier.status("report", 10).is_none() && !tier.is_in_use());
     tier.admit(ALICE, PublicSessionId(1), Owner::default());

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use holdfast_proto::{Guarantee, v1};
-use tokio::sync::watch;
 
 use super::{AcquireCall, Session, acquire_of};
 use crate::error::{AcquireError, LossReason, Lost, Since};
 use crate::guard::Guard;
-use crate::hold::{Hold, HoldKey, Loss, Place};
+use crate::hold::{Hold, HoldKey, Place};
 use crate::lease::{HoldId, LogicalTime};
+use crate::loss::Loss;
 use crate::session::Wanted;
 use crate::tier::guarantee_of;
 
@@ -37,7 +37,7 @@ impl Session {
             };
             grants.sort_by_cached_key(place);
         }
-        let loss = Loss::new(watch::Sender::new(None));
+        let loss = Loss::default();
         let mut guards = Vec::with_capacity(grants.len());
         for grant in grants {
             let hold = self.take_hold(id, call, grant, at, &loss)?;
@@ -80,7 +80,7 @@ impl Session {
             session_number: self.number,
             since: call.wanted.since_ms().map(|since_ms| Since(since_ms.min(at.0))),
         };
-        let hold = Arc::new(Hold::new(place, grant, leases, Arc::clone(loss)));
+        let hold = Arc::new(Hold::new(place, grant, leases, loss.clone()));
         self.holds.insert(key, Arc::clone(&hold));
         Ok(hold)
     }
