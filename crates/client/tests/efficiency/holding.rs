@@ -46,10 +46,10 @@ async fn a_lock_that_is_somebody_elses_by_now_is_not_released() {
 #[tokio::test]
 async fn it_is_kept_for_longer_than_its_ttl_and_who_took_it_away_is_noticed() {
     let Some(mut scene) = Scene::start().await else { return };
-    let short = || Client::builder().ttl(Duration::from_millis(600));
+    let short = || Client::builder().ttl(Duration::from_millis(1_500));
     let (one, other) = (scene.client_of(short()).await, scene.client_of(short()).await);
     let held = acquire(&one, "a").await;
-    let refused = lock(&other, "a").wait(Duration::from_millis(1_500)).acquire().await.unwrap_err();
+    let refused = lock(&other, "a").wait(Duration::from_millis(2_500)).acquire().await.unwrap_err();
     assert_eq!(refused, AcquireError::TimedOut);
     held.token().expect("it is renewed");
     assert!(one.efficiency().counts.renewed >= 3, "{:?}", one.efficiency());
@@ -66,7 +66,7 @@ async fn a_holder_that_pauses_past_its_ttl_gives_no_token_and_does_not_touch_the
     let Some(mut scene) = Scene::start().await else { return };
     let (told, hear) = tokio::sync::oneshot::channel();
     let (wake, sleep) = mpsc::channel();
-    let builder = Client::builder().ttl(Duration::from_millis(500)).efficiency(scene.backend());
+    let builder = Client::builder().ttl(Duration::from_secs(1)).efficiency(scene.backend());
     let paused = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async move {
@@ -94,7 +94,7 @@ async fn a_holder_that_pauses_past_its_ttl_gives_no_token_and_does_not_touch_the
 async fn a_ttl_of_its_own_ends_a_hold_unless_the_caller_renews_it() {
     let Some(scene) = Scene::start().await else { return };
     let client = scene.client().await;
-    let own = Duration::from_millis(300);
+    let own = Duration::from_millis(500);
     let held = lock(&client, "a").ttl(own).acquire().await.unwrap();
     held.renew(Some(LONG)).await.unwrap();
     assert!(held.is_valid_for(Duration::from_secs(20)));
@@ -111,9 +111,9 @@ async fn a_ttl_of_its_own_ends_a_hold_unless_the_caller_renews_it() {
 #[tokio::test]
 async fn a_maximum_ends_a_hold_whatever_is_renewed() {
     let Some(scene) = Scene::start().await else { return };
-    let builder = Client::builder().ttl(Duration::from_millis(300));
+    let builder = Client::builder().ttl(Duration::from_millis(900));
     let client = scene.client_of(builder).await;
-    let held = lock(&client, "a").max_hold(Duration::from_millis(900)).acquire().await.unwrap();
+    let held = lock(&client, "a").max_hold(Duration::from_millis(2_400)).acquire().await.unwrap();
     assert_eq!(timeout(LONG, held.lost()).await.unwrap(), LossReason::OwnTimeOver);
     assert!(client.efficiency().counts.renewed >= 2);
     lock(&client, "a").wait(LONG).acquire().await.unwrap();

@@ -34,7 +34,7 @@ pub(crate) use asking::{NotGranted, Request};
 pub(crate) use hold::Hold;
 
 /// How long a server may take to answer: a part of the TTL, within these.
-const PATIENCE_MIN: Duration = Duration::from_millis(50);
+const PATIENCE_MIN: Duration = Duration::from_millis(200);
 const PATIENCE_MAX: Duration = Duration::from_millis(500);
 
 /// Calls that are under way at a time; more wait for their turn.
@@ -68,7 +68,7 @@ impl Outside {
         ttl: Duration,
         counts: &Arc<Counts>,
     ) -> Result<Option<Arc<Outside>>, InvalidEfficiency> {
-        let patience = (ttl / 10).clamp(PATIENCE_MIN, PATIENCE_MAX);
+        let patience = (ttl / 4).clamp(PATIENCE_MIN, PATIENCE_MAX);
         let store: Arc<dyn Store> = match config {
             Efficiency::Embedded => return Ok(None),
             Efficiency::Redis { url } => Arc::new(OneRedis::new(client(url)?, patience)),
