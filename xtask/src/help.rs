@@ -12,7 +12,7 @@ Verbs:
   screenshots               Take pictures of the dashboard anew, into docs/screenshots. Needs chromium,
                             chromium-driver and some font, such as fonts-dejavu-core.
   test [-- <arguments>...]  Set up what the tests need and run those of the whole workspace. On
-                            Debian, as root, that installs postgresql, redis-server, chromium and
+                            Debian, as root, that installs postgresql, redis-server, prometheus, chromium and
                             chromium-driver by apt-get.
                             The arguments are passed on to `cargo test`.
   help                      Print this text.
