@@ -15,7 +15,7 @@ Verbs:
                             Play what goes wrong with locks on real clusters, and check how each
                             story ends. docs/stories has a page for each.
   test [-- <arguments>...]  Set up what the tests need and run those of the whole workspace. On
-                            Debian, as root, that installs postgresql, redis-server, chromium and
+                            Debian, as root, that installs postgresql, redis-server, prometheus, chromium and
                             chromium-driver by apt-get.
                             The arguments are passed on to `cargo test`.
   help                      Print this text.

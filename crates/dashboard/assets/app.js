@@ -39,8 +39,10 @@ function open() {
     refresh: () => load(page), draw };
   if (same && next.view.keyed) page.data = null;
   for (const tab of document.querySelectorAll("#tabs a")) {
-    if (tab.dataset.id === (next.id === "lock" ? "locks" : next.id)) tab.setAttribute("aria-current", "page");
-    else tab.removeAttribute("aria-current");
+    if (tab.dataset.id === (next.id === "lock" ? "locks" : next.id)) {
+      tab.setAttribute("aria-current", "page");
+      tab.scrollIntoView({ block: "nearest", inline: "nearest" });
+    } else tab.removeAttribute("aria-current");
   }
   document.title = `${next.view.title} · Holdfast`;
   if (!same) main.replaceChildren(h("p", { class: "loading" }, "Loading…"));
@@ -129,7 +131,15 @@ function remembered() {
 theme(remembered());
 document.getElementById("tabs").append(...TABS.map(([id, label]) => h("a", { href: `#/${id}`, "data-id": id }, label)));
 addEventListener("hashchange", open);
-document.addEventListener("visibilitychange", () => { if (!document.hidden && page) load(page); });
+document.addEventListener("visibilitychange", () => {
+  if (!page) return;
+  if (document.hidden) {
+    if (page.view.leave) page.view.leave();
+    return;
+  }
+  if (page.view.enter) page.view.enter(page);
+  load(page);
+});
 onBeat(onEachBeat);
 open();
 connect();

@@ -19,6 +19,7 @@ const listeners = new Set();
 let source = null;
 let failures = 0;
 let watchdog = 0;
+let again = 0;
 
 export function onBeat(listener) {
   listeners.add(listener);
@@ -27,6 +28,14 @@ export function onBeat(listener) {
 function beat() {
   for (const listener of listeners) listener();
 }
+
+// A page that nobody sees needs no stream; a browser opens only a few to one server, for all of its tabs.
+document.addEventListener("visibilitychange", () => {
+  clearTimeout(watchdog);
+  clearTimeout(again);
+  source.close();
+  if (!document.hidden) connect();
+});
 
 export function connect() {
   source = new EventSource("/api/live");
@@ -65,6 +74,6 @@ function lost() {
   source.close();
   live.state = "lost";
   beat();
-  setTimeout(connect, AGAIN_MS[Math.min(failures, AGAIN_MS.length - 1)]);
+  again = setTimeout(connect, AGAIN_MS[Math.min(failures, AGAIN_MS.length - 1)]);
   failures += 1;
 }

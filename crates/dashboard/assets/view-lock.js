@@ -73,7 +73,7 @@ function ends(holder) {
 
 function queue(status, page) {
   if (status.waiter_count === 0) return empty("Nobody waits for it.");
-  const columns = [{ label: "Place", class: "fit" }, { label: "Who" }, { label: "Wants it", class: "fit" }, { label: "Waits for", class: "num" },
+  const columns = [{ label: "Place", class: "fit" }, { label: "Who" }, { label: "Wants it", class: "fit" }, { label: "Waiting", class: "num" },
     { label: "Gives up in", class: "num" }, { label: "", class: "fit" }];
   const rows = status.waiters.map((waiter) => ({
     key: `${waiter.session}-${waiter.actor}-${waiter.position}`,

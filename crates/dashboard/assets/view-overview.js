@@ -48,13 +48,13 @@ function tiles(now, last) {
   const tile = (label, value, sub) => h("div", { class: "tile" }, h("dt", {}, label), h("dd", {}, value), sub ? h("div", { class: "sub" }, sub) : null);
   return h("dl", { class: "tiles" },
     tile("Nodes up", [up, h("small", {}, ` of ${now.nodes.length}`)], now.leader ? `node ${now.leader} leads` : "no leader"),
-    tile("Locks in use", number(sum("locks")), "held, awaited or closed"),
+    tile("Locks in use", number(sum("locks")), "held or awaited"),
     tile("Waiters", number(sum("waiters")), "places in queues"),
     tile("Sessions", number(sum("sessions"))),
     tile("Grants", [number(last.granted ?? null), h("small", {}, " /s")], `${number(last.released ?? null)} releases /s`),
-    tile("Time to acquire, p50", milliseconds(last.p50 ?? null), "in the last second"),
-    tile("Time to acquire, p99", milliseconds(last.p99 ?? null), "waiting in queues included"),
-    tile("Leader changes", now.leader_changes, "in the last 5 minutes"));
+    tile("Acquire p50", milliseconds(last.p50 ?? null), "from request to grant"),
+    tile("Acquire p99", milliseconds(last.p99 ?? null), "queueing included"),
+    tile("Leader changes", now.leader_changes, "in 5 minutes"));
 }
 
 function nodes(now) {

@@ -10,8 +10,8 @@ use super::inbox::{Delivery, Query, ReadAnswer, ReadData, Unavailable, WholeStat
 use super::{Driver, measure};
 use crate::peers::PeerLinks;
 
-/// Locks that one part of a survey looks at: well under a millisecond.
-const SURVEY_LOCKS_MAX: usize = 2_000;
+/// Locks that one part of a survey looks at, so that nobody else waits for it for long.
+const SURVEY_LOCKS_MAX: usize = 1_000;
 
 impl Driver {
     pub(super) fn carry_out(&mut self, group: GroupId, effect: Effect) {
