@@ -10,6 +10,7 @@ use crate::clock;
 use crate::efficiency::ServedBy;
 use crate::error::{LossReason, Lost};
 use crate::lease::{LocalTime, safe_end};
+use crate::loss::Loss;
 
 #[derive(Debug)]
 pub(crate) struct Hold {
@@ -17,7 +18,7 @@ pub(crate) struct Hold {
     pub(crate) token: u64,
     pub(crate) served_by: ServedBy,
     lease: Mutex<Lease>,
-    loss: watch::Sender<Option<LossReason>>,
+    loss: Loss,
 }
 
 /// Until when the hold can be trusted. Every span counts from before its request was sent, so that the time on the
@@ -34,16 +35,12 @@ impl Hold {
     pub(crate) fn new(name: String, token: u64, served_by: ServedBy, granted: Granted) -> Hold {
         let Granted { sent_at, ttl, is_own } = granted;
         let lease = Lease { valid_until: safe_end(sent_at, ttl), span: ttl, is_own };
-        Hold { name, token, served_by, lease: Mutex::new(lease), loss: watch::Sender::new(None) }
+        Hold { name, token, served_by, lease: Mutex::new(lease), loss: Loss::default() }
     }
 
     /// The first reason stands.
     pub(crate) fn lose(&self, reason: LossReason) {
-        self.loss.send_if_modified(|loss| {
-            let is_news = loss.is_none();
-            loss.get_or_insert(reason);
-            is_news
-        });
+        self.loss.tell(reason);
     }
 
     /// An extension goes out. It may shorten the hold, and takes effect before its answer is here.
@@ -69,7 +66,7 @@ impl Hold {
         if clock::now() >= lease.valid_until {
             self.lose(if lease.is_own { LossReason::OwnTimeOver } else { LossReason::Expired });
         }
-        match *self.loss.borrow() {
+        match self.loss.reason() {
             Some(reason) => Err(Lost { reason }),
             None => Ok(()),
         }
