@@ -56,9 +56,13 @@ async fn a_node_is_ready_while_it_has_a_leader_and_alive_without() {
     .await;
     assert!(words.contains("leader") || words.contains("leads"), "{words}");
     assert_eq!(http_get(&address, "/healthz").await.0, 200);
+    // Told one after the other, just after the page says it.
     for service in SERVICES {
-        let status = grpc_health(&cluster, 2, service).await;
-        assert_eq!(status, ServingStatus::NotServing, "{service}");
+        eventually(&format!("{service} does not serve"), async || {
+            let status = grpc_health(&cluster, 2, service).await;
+            (status == ServingStatus::NotServing).then_some(())
+        })
+        .await;
     }
 }
 
