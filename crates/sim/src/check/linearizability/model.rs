@@ -72,14 +72,15 @@ impl Together {
     /// Without all holds of this session.
     fn closed_by(mut self, session: SessionId) -> Together {
         match self.by {
-            By::Reading(_) => self.without(Together::short(session)),
-            By::Permits => {
-                let own = Together::half(session);
-                while let Some(key) = self.who[..self.count].iter().find(|key| **key >> 32 == own) {
-                    self = self.without(*key);
-                }
-                self
-            }
+            By::Reading(_) => self.retain(|key| key != Together::short(session)),
+            By::Permits => self.retain(|key| key >> 32 != Together::half(session)),
+        }
+        self
+    }
+
+    fn retain(&mut self, stays: impl Fn(u64) -> bool) {
+        while let Some(key) = self.who[..self.count].iter().copied().find(|key| !stays(*key)) {
+            *self = self.without(key);
         }
     }
 
@@ -95,9 +96,10 @@ impl Together {
         matches!(self.by, By::Reading(_)) && self.place(Together::short(session)).is_ok()
     }
 
+    /// A session may read twice.
     fn with(mut self, session: SessionId, token: FenceToken) -> Option<Together> {
         let key = self.key(session, token)?;
-        let place = self.place(key).err()?;
+        let (Ok(place) | Err(place)) = self.place(key);
         if self.count == TOGETHER_MAX {
             return None;
         }

@@ -281,6 +281,25 @@ fn an_unanswered_acquire_that_the_log_granted_was_granted() {
     assert_eq!(found(&story), 1);
 }
 
+/// Under one token, which is that of the run of readers.
+#[test]
+fn a_session_that_reads_twice_gives_back_twice() {
+    for (releases, violations) in [(1, 0), (2, 1)] {
+        let mut story = three_sessions();
+        for request in [1, 2] {
+            let Outcome::Granted(grant) = grants("a", 1) else { unreachable!() };
+            let granted = Outcome::Granted(Grant { mode: Mode::Shared, ..grant });
+            story.ask(1, request, take(&["a"])).from(request * 2).until(request * 2 + 1, granted);
+            story.log(request, [granted_as("a", 1, request, 1, Mode::Shared)]);
+        }
+        for request in 3..3 + releases {
+            story.release("a", 1, request, 1).from(request * 2).until(request * 2 + 1, released());
+        }
+        status(&mut story).from(20).saw(21, Some((1, 1)));
+        assert_eq!(found(&story), violations, "{releases}");
+    }
+}
+
 /// Two permits out, under 1 and 2; the first is given back at index 3.
 fn permits() -> Story {
     let permit = Mode::Permit { limit: 2 };
