@@ -96,6 +96,9 @@ pub(crate) struct Consensus {
     ready: Option<Ready>,
     /// A hard state that need not be durable at once (only its commit index moved).
     unwritten: Option<HardState>,
+    /// The members have changed. That must outlive a restart soon: those who began again among the old ones could
+    /// need the vote of one that was removed, and is gone.
+    has_new_members: bool,
 }
 
 impl std::fmt::Debug for Consensus {
@@ -138,7 +141,8 @@ impl Consensus {
         };
         let logger = slog::Logger::root(slog::Discard, slog::o!());
         let raft = RawNode::new(&raft_config, store, &logger).map_err(|error| error.to_string())?;
-        Ok(Consensus { raft, here: config.node, ready: None, unwritten: None })
+        let (ready, unwritten) = (None, None);
+        Ok(Consensus { raft, here: config.node, ready, unwritten, has_new_members: false })
     }
 
     pub(crate) fn tick(&mut self) {
@@ -228,7 +232,7 @@ impl Consensus {
         if crate::planted::Bug::SentBeforeDurable.is_active() {
             turn.messages.extend(outgoing(ready.take_persisted_messages()));
         }
-        if ready.must_sync() {
+        if ready.must_sync() || std::mem::take(&mut self.has_new_members) {
             turn.hard_state = self.unwritten.take();
         }
         self.ready = Some(ready);

@@ -305,6 +305,36 @@ fn a_leader_is_replaced_too() {
     cluster.acquire(ALICE, "after it");
 }
 
+/// Of two voters one is replaced, and soon after the power fails, with nothing else written in between. Those who are left
+/// must not need the vote of the one that is gone.
+#[test]
+fn a_change_of_members_outlives_a_power_cut_soon_after_it() {
+    let mut cluster = three();
+    let leader = cluster.leader().unwrap();
+    let mut others = ids([1, 2, 3]);
+    others.remove(&leader);
+    let (removed, replaced) = (*others.first().unwrap(), *others.last().unwrap());
+    cluster.changed(remove(removed.0)).unwrap();
+    run_until_voters(&mut cluster, &[leader, replaced].into());
+    cluster.kill(removed);
+
+    cluster.start_new(NodeId(4));
+    let replacing = Member { replaces: Some(replaced), ..member(4) };
+    cluster.changed(MembershipChange::Add { node: NodeId(4), member: replacing }).unwrap();
+    let left = [leader, NodeId(4)];
+    run_until_voters(&mut cluster, &left.into());
+    cluster.run_for(ms(200));
+    cluster.kill(replaced);
+    for node in left {
+        cluster.kill(node);
+    }
+    for node in left {
+        cluster.start(node);
+    }
+    cluster.run_until_leader();
+    cluster.acquire(ALICE, "after it");
+}
+
 #[test]
 fn a_removal_that_could_not_be_completed_is_refused() {
     let mut cluster = three();

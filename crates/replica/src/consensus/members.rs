@@ -91,6 +91,7 @@ impl Consensus {
             return Err("it makes a group that cannot be".to_owned());
         }
         self.raft.mut_store().members = state;
+        self.has_new_members = true;
         // Whoever has no vote any more does not campaign, nor lead.
         let raft = &mut self.raft.raft;
         if !raft.promotable() && raft.state != StateRole::Follower {
