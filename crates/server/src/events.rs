@@ -15,6 +15,11 @@ use tokio::sync::watch;
 
 const BYTES_MAX: usize = 64 << 20;
 
+/// Whoever looks through the ring takes so many at a time, so that nobody who records waits for long.
+const EVENTS_PER_LOOK: usize = 1_024;
+/// Those who record may be faster than those who look.
+const LOOKS_MAX: usize = 1_024;
+
 /// An entry of the log, and the number of an event in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Position {
@@ -117,6 +122,20 @@ impl EventRing {
         }
         let first = ring.events.partition_point(|event| event.position <= position);
         Ok(ring.events.range(first..).take(max).cloned().collect())
+    }
+
+    /// Looks at all that is kept, from the oldest on. What goes meanwhile is passed over.
+    pub(crate) fn look_through(&self, mut look: impl FnMut(&Arc<Recorded>)) {
+        let mut position = self.oldest();
+        for _ in 0..LOOKS_MAX {
+            let Ok(events) = self.after(position, EVENTS_PER_LOOK) else {
+                position = self.oldest();
+                continue;
+            };
+            let Some(last) = events.last() else { break };
+            position = last.position;
+            events.iter().for_each(&mut look);
+        }
     }
 
     /// Is everything after the position still there?

@@ -8,9 +8,6 @@ use crate::events::EventRing;
 
 /// The last ones count.
 const HOLDS_MAX: usize = 100;
-/// Events are looked at so many at a time, so that nobody who records waits for long.
-const BATCH: usize = 1_024;
-const BATCHES_MAX: usize = 1_024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HoldTimes {
@@ -23,32 +20,21 @@ pub(crate) struct HoldTimes {
 pub(crate) fn of(events: &EventRing, name: &str) -> Option<HoldTimes> {
     let mut began: HashMap<(SessionId, RequestId), LogicalTime> = HashMap::new();
     let mut lasted_ms: Vec<u64> = Vec::new();
-    let mut position = events.oldest();
-    for _ in 0..BATCHES_MAX {
-        let Ok(batch) = events.after(position, BATCH) else {
-            // The oldest have gone meanwhile; what was learned from them is still true.
-            position = events.oldest();
-            continue;
-        };
-        let Some(last) = batch.last() else { break };
-        position = last.position;
-        for recorded in &batch {
-            match &recorded.event {
-                Event::Granted { name: granted, session, request, .. } if **granted == *name => {
-                    began.insert((*session, *request), recorded.at);
-                }
-                Event::Released { name: ended, session, request, .. }
-                | Event::HoldEnded { name: ended, session, request, .. }
-                    if **ended == *name =>
-                {
-                    if let Some(start) = began.remove(&(*session, *request)) {
-                        lasted_ms.push(recorded.at.since(start).as_ms());
-                    }
-                }
-                _ => {}
+    // What was learned from an event that has gone meanwhile is still true.
+    events.look_through(|recorded| match &recorded.event {
+        Event::Granted { name: granted, session, request, .. } if **granted == *name => {
+            began.insert((*session, *request), recorded.at);
+        }
+        Event::Released { name: ended, session, request, .. }
+        | Event::HoldEnded { name: ended, session, request, .. }
+            if **ended == *name =>
+        {
+            if let Some(start) = began.remove(&(*session, *request)) {
+                lasted_ms.push(recorded.at.since(start).as_ms());
             }
         }
-    }
+        _ => {}
+    });
     let mut lately = lasted_ms.split_off(lasted_ms.len().saturating_sub(HOLDS_MAX));
     lately.sort_unstable();
     Some(HoldTimes {

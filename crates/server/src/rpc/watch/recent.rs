@@ -9,9 +9,6 @@ use holdfast_proto::v1::WatchEvent;
 use super::{Scope, tell};
 use crate::events::{EventRing, Recorded};
 
-/// Events are looked at so many at a time, so that nobody who records waits for long.
-const BATCH: usize = 1_024;
-const BATCHES_MAX: usize = 1_024;
 const MAX: usize = 1_000;
 
 /// The latest last.
@@ -22,24 +19,15 @@ pub(in crate::rpc) fn recent(events: &EventRing, wanted: RecentEvents) -> Vec<Wa
     };
     let max = wanted.max.min(MAX);
     let mut found: VecDeque<Arc<Recorded>> = VecDeque::new();
-    let mut position = events.oldest();
-    for _ in 0..BATCHES_MAX {
-        let Ok(batch) = events.after(position, BATCH) else {
-            position = events.oldest();
-            continue;
-        };
-        let Some(last) = batch.last() else { break };
-        position = last.position;
-        for recorded in batch {
-            let is_wanted = tell::concerns(&recorded.event, &names)
-                && (wanted.kinds.is_empty() || wanted.kinds.contains(&tell::kind(&recorded.event)));
-            if is_wanted {
-                if found.len() == max {
-                    found.pop_front();
-                }
-                found.push_back(recorded);
+    events.look_through(|recorded| {
+        let is_wanted = tell::concerns(&recorded.event, &names)
+            && (wanted.kinds.is_empty() || wanted.kinds.contains(&tell::kind(&recorded.event)));
+        if is_wanted {
+            if found.len() == max {
+                found.pop_front();
             }
+            found.push_back(Arc::clone(recorded));
         }
-    }
+    });
     found.iter().map(|recorded| tell::event(recorded)).collect()
 }
