@@ -1,5 +1,6 @@
 //! Load by the stream, many operations in a frame: what the cluster does is to be measured, not the client.
 
+use holdfast_bench::Outcome;
 use holdfast_proto::SessionId;
 use holdfast_proto::v1::lock_service_client::LockServiceClient;
 use holdfast_proto::v1::operation::Kind;
@@ -11,8 +12,6 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
 use tonic::transport::Channel;
-
-use crate::Outcome;
 
 /// One session on its own stream.
 #[derive(Debug)]
