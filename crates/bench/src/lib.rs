@@ -6,12 +6,14 @@
 //! - [`Cluster`]: real nodes on loopback, each a process of its own, with the disk's sync on.
 //! - [`Turn`] is what one run of a workload has shown, [`median`] what several have.
 //!
-//! One operation is one acquire or one release. A load is closed: a client asks again when it was answered.
+//! One operation is one acquire or one release. A load is closed if a client asks again when it was answered, and open if
+//! it asks when it is time.
 //!
 //! Caveat: load and nodes usually share a machine, so compare only what was measured side by side.
 
 mod cluster;
 mod cpu;
+pub mod frames;
 pub mod holdfast;
 mod locks;
 mod notes;

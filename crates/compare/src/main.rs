@@ -7,6 +7,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for people")]
 
 mod machine;
+mod measure;
 mod peer;
 mod plan;
 mod plot;
@@ -25,7 +26,7 @@ use holdfast_bench::Outcome;
 
 use machine::Machine;
 use peer::{Peer, PeerName};
-use plan::{Case, Workload, cases};
+use plan::{Case, Scale, Workload, cases};
 use programs::Programs;
 use result::{Comparison, Turns, rows};
 use server::Place;
@@ -84,7 +85,8 @@ async fn run(arguments: &Arguments) -> Outcome {
     let names = if arguments.peers.is_empty() { &PeerName::DEFAULT[..] } else { &arguments.peers };
     let all = Workload::value_variants();
     let wanted = if arguments.only.is_empty() { all } else { &arguments.only };
-    let cases: Vec<Case> = cases(wanted, Duration::from_secs_f64(seconds));
+    let scale = Scale { turn: Duration::from_secs_f64(seconds), quick: arguments.quick };
+    let cases: Vec<Case> = cases(wanted, scale);
 
     let directory = tempfile::Builder::new().prefix("holdfast-compare-").tempdir()?;
     let holdfast = std::path::absolute(&arguments.holdfast)?;
@@ -133,7 +135,7 @@ async fn interleaved(
     repeats: usize,
 ) -> Outcome<BTreeMap<&'static str, Vec<Figures>>> {
     let mut by_service: BTreeMap<&'static str, Vec<Figures>> = BTreeMap::new();
-    for _ in 0..repeats {
+    for _ in 0..case.repeats.unwrap_or(repeats) {
         for (name, peer) in peers.iter_mut().filter(|(name, _)| case.takes_part(*name)) {
             let turn = peer.turn(&case.task).await;
             let turn = turn.map_err(|error| format!("{name:?}, {}: {error}", case.title))?;

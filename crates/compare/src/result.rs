@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::machine::Machine;
-use crate::plan::{Case, Measure};
+use crate::measure::Measure;
+use crate::plan::Case;
 use crate::task::Figures;
 
 pub(crate) const OURS: &str = "holdfast";

@@ -1,9 +1,13 @@
 //! The workloads, one file each. Every one takes clients that are connected already,
 //! and runs for one turn.
 
+mod failover;
+mod held;
 mod hot;
 mod mixed;
+mod open;
 mod reads;
+mod sessions;
 mod uncontended;
 
 use std::sync::Arc;
@@ -17,9 +21,13 @@ use crate::turn::{Cores, Turn};
 use crate::window::{Length, Window};
 use crate::{Locks, Outcome, PREFIX};
 
+pub use failover::Steady;
+pub use held::hold;
 pub use hot::hot;
 pub use mixed::mixed;
+pub use open::{Offered, open_loop};
 pub use reads::{reads, reads_beside};
+pub use sessions::Sessions;
 pub use uncontended::uncontended;
 
 /// A turn that goes on: one task for each client.
@@ -60,7 +68,7 @@ impl<T: Send + 'static> Running<T> {
 }
 
 /// What is timed in a turn.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 struct Timed {
     window: Window,
     acquires: Arc<Notes>,
@@ -81,7 +89,17 @@ impl Timed {
         number: usize,
         name: &str,
     ) -> Outcome<Option<Duration>> {
-        let asked = Instant::now();
+        self.lock_since(Instant::now(), client, number, name).await
+    }
+
+    /// As if it had been asked for then.
+    async fn lock_since<L: Locks>(
+        &self,
+        asked: Instant,
+        client: &L,
+        number: usize,
+        name: &str,
+    ) -> Outcome<Option<Duration>> {
         let held = client.acquire(name).await?;
         let granted = Instant::now();
         client.release(held).await?;

@@ -88,6 +88,18 @@ async fn leader_of(addresses: &[String]) -> Outcome<usize> {
     Err("etcd has no leader".into())
 }
 
+/// The same, once every node knows a leader.
+async fn all_serve(addresses: &[String]) -> Outcome<usize> {
+    for address in addresses {
+        let channel = open(address).connect().await?;
+        let status = MaintenanceClient::new(channel).status(StatusRequest {}).await?;
+        if status.into_inner().leader == 0 {
+            return Err(format!("{address} knows no leader").into());
+        }
+    }
+    leader_of(addresses).await
+}
+
 fn open(address: &str) -> Endpoint {
     // An address that we have chosen is one.
     Endpoint::from_shared(format!("http://{address}"))
@@ -129,6 +141,23 @@ impl Service for Etcd {
 
     fn servers(&self) -> Servers {
         Servers(self.nodes.iter().map(Server::pid).collect())
+    }
+
+    async fn kill_leader(&mut self) -> Outcome<bool> {
+        self.leader = leader_of(&self.addresses).await?;
+        self.nodes[self.leader].kill()?;
+        Ok(true)
+    }
+
+    async fn bring_back(&mut self) -> Outcome {
+        self.nodes[self.leader].start_again()?;
+        let ask = async || all_serve(&self.addresses).await;
+        self.leader = until_ready("etcd", &mut self.nodes, ask).await?;
+        Ok(())
+    }
+
+    fn connect_to_all(&mut self, all: bool) {
+        self.spread = all;
     }
 }
 

@@ -9,7 +9,7 @@ mod zookeeper;
 use std::pin::Pin;
 
 use clap::ValueEnum;
-use holdfast_bench::{Connections, Outcome, Servers};
+use holdfast_bench::{Connections, Locks, Outcome, Servers, resident_bytes};
 
 use crate::programs::Programs;
 use crate::server::Place;
@@ -20,6 +20,29 @@ pub(crate) trait Service: Connections {
     fn name(&self) -> &'static str;
 
     fn servers(&self) -> Servers;
+
+    /// What each server has in memory, in bytes.
+    fn memory(&self) -> Outcome<Vec<u64>> {
+        self.servers().0.into_iter().map(resident_bytes).collect()
+    }
+
+    /// `kill -9` of the server that leads. False: it has none, or no other could take over.
+    async fn kill_leader(&mut self) -> Outcome<bool> {
+        Ok(false)
+    }
+
+    /// Starts the one that was killed again, and returns when all is as before.
+    async fn bring_back(&mut self) -> Outcome {
+        Ok(())
+    }
+
+    /// From here on connections are made to all nodes, or only to the one that leads.
+    fn connect_to_all(&mut self, _all: bool) {}
+
+    /// The client address of the node of Holdfast that leads.
+    async fn own_leader(&self) -> Outcome<Option<String>> {
+        Ok(None)
+    }
 }
 
 /// A service whose clients nobody needs to know.
@@ -32,7 +55,10 @@ pub(crate) trait Peer {
 
 pub(crate) type Turning<'a> = Pin<Box<dyn Future<Output = Outcome<Option<Figures>>> + 'a>>;
 
-impl<S: Service> Peer for S {
+impl<S: Service> Peer for S
+where
+    <S::Client as Locks>::Held: 'static,
+{
     fn name(&self) -> &'static str {
         Service::name(self)
     }

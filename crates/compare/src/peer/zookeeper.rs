@@ -3,6 +3,8 @@
 //!
 //! The directory of a lock is made once and stays, as it does with the usual libraries.
 
+mod heap;
+
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
@@ -80,6 +82,16 @@ fn leader_of(addresses: &[String]) -> Outcome<usize> {
     addresses.iter().position(leads).ok_or_else(|| "ZooKeeper has no leader".into())
 }
 
+/// The same, once every node takes part.
+fn all_serve(addresses: &[String]) -> Outcome<usize> {
+    for address in addresses {
+        if !ask_in_words(address)?.contains("Mode: ") {
+            return Err(format!("{address} does not serve").into());
+        }
+    }
+    leader_of(addresses)
+}
+
 fn ask_in_words(address: &str) -> Outcome<String> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(ANSWER_PATIENCE))?;
@@ -112,6 +124,28 @@ impl Service for ZooKeeper {
 
     fn servers(&self) -> Servers {
         Servers(self.nodes.iter().map(Server::pid).collect())
+    }
+
+    /// What lives on the heap after a collection: a virtual machine gives little of what it once had back.
+    fn memory(&self) -> Outcome<Vec<u64>> {
+        self.nodes.iter().map(|node| heap::live_bytes(node.pid())).collect()
+    }
+
+    async fn kill_leader(&mut self) -> Outcome<bool> {
+        self.leader = leader_of(&self.addresses)?;
+        self.nodes[self.leader].kill()?;
+        Ok(true)
+    }
+
+    async fn bring_back(&mut self) -> Outcome {
+        self.nodes[self.leader].start_again()?;
+        let ask = async || all_serve(&self.addresses);
+        self.leader = until_ready("ZooKeeper", &mut self.nodes, ask).await?;
+        Ok(())
+    }
+
+    fn connect_to_all(&mut self, all: bool) {
+        self.spread = all;
     }
 }
 

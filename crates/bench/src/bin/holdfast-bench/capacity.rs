@@ -7,10 +7,10 @@ use clap::Args;
 use tokio::time::sleep;
 use tonic::transport::Endpoint;
 
+use holdfast_bench::frames::Session;
 use holdfast_bench::{Cluster, Outcome};
 
 use crate::NODES;
-use crate::load::Session;
 use crate::probe::Probe;
 
 const FRAME: usize = 1_000;

@@ -6,7 +6,6 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "programs for people")]
 
 mod capacity;
-mod load;
 mod mass_expiry;
 mod probe;
 
