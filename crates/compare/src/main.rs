@@ -105,6 +105,7 @@ async fn run(arguments: &Arguments) -> Outcome {
         services,
         rows: Vec::new(),
         turns: Vec::new(),
+        failures: Vec::new(),
     };
     let began = Instant::now();
     for (number, case) in cases.iter().enumerate() {
@@ -116,7 +117,7 @@ async fn run(arguments: &Arguments) -> Outcome {
             cases.len(),
             began.elapsed().as_secs_f64()
         );
-        let by_service = interleaved(case, &mut peers, repeats).await?;
+        let by_service = interleaved(case, &mut peers, repeats, &mut comparison.failures).await?;
         comparison.rows.extend(rows(case, &by_service));
         let (workload, title) = (case.workload_name(), case.title.clone());
         comparison.turns.push(Turns { workload, title, by_service });
@@ -125,7 +126,10 @@ async fn run(arguments: &Arguments) -> Outcome {
     }
     print!("{}", comparison.to_table());
     eprintln!("compare: written to {}", arguments.out.display());
-    Ok(())
+    match comparison.failures.len() {
+        0 => Ok(()),
+        failures => Err(format!("{failures} turns failed").into()),
+    }
 }
 
 /// Every service once, then every service again.
@@ -133,13 +137,21 @@ async fn interleaved(
     case: &Case,
     peers: &mut [(PeerName, Box<dyn Peer>)],
     repeats: usize,
+    failures: &mut Vec<String>,
 ) -> Outcome<BTreeMap<&'static str, Vec<Figures>>> {
     let mut by_service: BTreeMap<&'static str, Vec<Figures>> = BTreeMap::new();
     for _ in 0..case.repeats.unwrap_or(repeats) {
-        for (name, peer) in peers.iter_mut().filter(|(name, _)| case.takes_part(*name)) {
-            let turn = peer.turn(&case.task).await;
-            let turn = turn.map_err(|error| format!("{name:?}, {}: {error}", case.title))?;
-            let Some(figures) = turn else { continue };
+        for (_, peer) in peers.iter_mut().filter(|(name, _)| case.takes_part(*name)) {
+            let figures = match peer.turn(&case.task).await {
+                Ok(Some(figures)) => figures,
+                Ok(None) => continue,
+                Err(error) => {
+                    let failure = format!("{}, {}: {error}", peer.name(), case.title);
+                    eprintln!("compare:   FAILED: {failure}");
+                    failures.push(failure);
+                    continue;
+                }
+            };
             let words: Vec<String> = case
                 .measures
                 .iter()

@@ -21,6 +21,8 @@ pub(crate) struct Comparison {
     pub(crate) rows: Vec<Row>,
     /// All that was measured.
     pub(crate) turns: Vec<Turns>,
+    /// Turns that broke off, in words; those services lack them.
+    pub(crate) failures: Vec<String>,
 }
 
 #[derive(Debug, Serialize)]

@@ -85,7 +85,10 @@ where
         }
         _ => closed_loop(service, task).await?,
     };
-    Ok(turn.map(Figures::Load))
+    match turn {
+        Some(turn) if turn.latency.count == 0 => Err("nothing was answered within the turn".into()),
+        turn => Ok(turn.map(Figures::Load)),
+    }
 }
 
 async fn closed_loop<S: Service>(service: &mut S, task: &Task) -> Outcome<Option<Turn>> {

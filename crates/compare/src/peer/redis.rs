@@ -4,15 +4,17 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use holdfast_bench::{Connections, Locks, Outcome, Servers};
 use holdfast_cluster_kit::Addresses;
 use redis::aio::MultiplexedConnection;
-use redis::{Client, Script, Value};
+use redis::{AsyncConnectionConfig, Client, Script, Value};
 
 use super::Service;
 use crate::server::{Place, Server, until_ready};
 
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 const TTL_MS: u64 = 60_000;
 const RELEASE: &str = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
 
@@ -51,7 +53,7 @@ impl Redis {
         let server = Server::start(place, name, program, options)?;
         let client = Client::open(format!("redis://{address}/"))?;
         let mut servers = [server];
-        let ask = async || Ok(client.get_multiplexed_async_connection().await?);
+        let ask = async || open(&client).await;
         until_ready("Redis", &mut servers, ask).await?;
         let [server] = servers;
         Ok(Redis { server, client, durability })
@@ -60,6 +62,12 @@ impl Redis {
     pub(super) fn pid(&self) -> u32 {
         self.server.pid()
     }
+}
+
+/// Half a second, the default, is too short for a thousand clients on a busy machine.
+async fn open(client: &Client) -> Outcome<MultiplexedConnection> {
+    let config = AsyncConnectionConfig::new().set_response_timeout(Some(RESPONSE_TIMEOUT));
+    Ok(client.get_multiplexed_async_connection_with_config(&config).await?)
 }
 
 /// One connection, which clients share.
@@ -75,7 +83,7 @@ impl Connections for Redis {
 
     async fn connect(&self) -> Outcome<RedisClient> {
         Ok(RedisClient {
-            connection: self.client.get_multiplexed_async_connection().await?,
+            connection: open(&self.client).await?,
             release: Arc::new(Script::new(RELEASE)),
             owners: Arc::default(),
         })
