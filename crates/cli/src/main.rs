@@ -21,6 +21,7 @@ mod exit;
 mod freeze;
 mod freezes;
 mod held;
+mod history;
 mod intervention;
 mod kill_group;
 mod kill_session;
@@ -58,6 +59,7 @@ mod top;
 mod transfer;
 mod voice;
 mod watch;
+mod who;
 mod why;
 
 use std::process::ExitCode;
@@ -113,6 +115,8 @@ fn run(cli: Cli) -> Result<ExitCode, Problem> {
         Verb::Top(args) => on_one_thread(top::run(args, &global)),
         Verb::Sessions => on_one_thread(sessions::run(&global)),
         Verb::Why(args) => on_one_thread(why::run(args, &global)),
+        Verb::History(args) => on_one_thread(history::run(args, &global)),
+        Verb::Who(args) => on_one_thread(who::run(args, &global)),
         Verb::Break(args) => on_one_thread(break_lock::run(args, &global)),
         Verb::Transfer(args) => on_one_thread(transfer::run(args, &global)),
         Verb::Freeze(args) => on_one_thread(freeze::run(args, &global)),

@@ -40,7 +40,7 @@ mod stopping;
 mod testing;
 mod wrong_port;
 
-pub use audit::AuditFileError;
+pub use audit::{AuditFileError, utc};
 pub use config::{
     Address, AddressError, AuditConfig, CheckError, ConfigError, HttpConfig, LogFormat,
     MemberConfig, NodeConfig,

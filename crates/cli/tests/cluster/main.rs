@@ -32,6 +32,7 @@ mod lock_command;
 mod membership;
 mod metrics;
 mod modes;
+mod past;
 mod paused;
 mod promises;
 mod recovery;

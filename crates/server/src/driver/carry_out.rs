@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use holdfast_core::{Event, LogicalTime, Part};
+use holdfast_core::{Event, LogicalTime, Part, PublicSessionId};
 use holdfast_replica::{Effect, GroupId, Leadership, NodeId, Outgoing, Ticket};
 
 use super::inbox::{Delivery, Query, ReadAnswer, ReadData, Unavailable, WholeState};
@@ -70,6 +70,14 @@ impl Driver {
                 ReadData::List(table.list(&prefix, after.as_deref(), limit))
             }
             Query::Sessions { after, limit } => ReadData::Sessions(table.sessions(after, limit)),
+            Query::Owners(wanted) => {
+                let open = |id: PublicSessionId| {
+                    let before = id.0.checked_sub(1).map(PublicSessionId);
+                    table.sessions(before, 1).pop().filter(|session| session.public == id)
+                };
+                let open = wanted.into_iter().filter_map(open);
+                ReadData::Owners(open.map(|session| (session.public, session.owner)).collect())
+            }
             Query::Confirm { asked } => {
                 self.sureness.confirmed(&self.memory, replica.leadership(), asked);
                 ReadData::Confirmed
