@@ -12,6 +12,7 @@ use crate::election::Election;
 use crate::error::{CloseError, ConnectError};
 use crate::lock::LockRequest;
 use crate::lock_all::{LockAllRequest, Member};
+use crate::metrics::ClientMetrics;
 use crate::session::{Command, Handle};
 use crate::unary::{CallError, TokenState, Watch};
 
@@ -78,6 +79,16 @@ impl Client {
     /// It costs nothing to ask.
     pub fn efficiency(&self) -> EfficiencyStatus {
         self.route.status(&self.handle)
+    }
+
+    /// How the client is doing, for a program's own page of metrics: `client.metrics().to_string()`.
+    pub fn metrics(&self) -> ClientMetrics {
+        let efficiency = self.efficiency();
+        ClientMetrics {
+            circuit: self.circuit().state(),
+            efficiency_circuit: efficiency.circuit,
+            efficiency: efficiency.counts,
+        }
     }
 
     /// The circuit breaker of the efficiency tier; see [`Client::efficiency`].

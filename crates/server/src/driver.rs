@@ -19,6 +19,7 @@ mod carry_out;
 mod full_disk;
 mod inbox;
 mod log;
+mod longest_queue;
 mod measure;
 mod members;
 mod queue;
@@ -47,6 +48,7 @@ pub(crate) use self::inbox::{
 };
 use self::log::{Log, LogError};
 pub(crate) use self::log::{to_durable, to_wal_snapshot};
+use self::longest_queue::LongestQueue;
 use self::measure::SnapshotTimes;
 use self::members::Introductions;
 pub(crate) use self::queue::{DriverHandle, Inbox, inbox};
@@ -102,6 +104,7 @@ struct Driver {
     pulse: Arc<Pulse>,
     metrics: Arc<Metrics>,
     levels_due: Duration,
+    longest_queue: LongestQueue,
     /// Somebody wants to know who the sessions of a snapshot belong to.
     tells_owners: bool,
     snapshot_times: SnapshotTimes,

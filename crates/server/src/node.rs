@@ -135,10 +135,10 @@ impl Node {
         let links = PeerLinks::start(&handshake, &driver, &mut tasks);
 
         let events = Arc::new(EventRing::new(config.events_kept));
-        let memory = Arc::new(MemoryTier::new());
+        let metrics = Arc::new(Metrics::new());
+        let memory = Arc::new(MemoryTier::counting(Arc::clone(&metrics.efficiency_operations)));
         tasks.spawn(memory_tier::keep_time(Arc::clone(&memory)));
         let pulse = Arc::new(Pulse::new());
-        let metrics = Arc::new(Metrics::new());
         let (node, started_unix_ms) = (config.node_id(), driver::unix_ms());
         let audit = match &config.audit {
             Some(audit) => {

@@ -14,6 +14,7 @@ use tokio::sync::{oneshot, watch};
 use super::callers::Callers;
 use super::inbox::FIRST_GROUP;
 use super::log::{self, Log};
+use super::longest_queue::LongestQueue;
 use super::measure::SnapshotTimes;
 use super::members::Introductions;
 use super::queue::{Inbox, InboxSender};
@@ -137,6 +138,7 @@ impl Driver {
             pulse: channels.pulse,
             metrics: channels.metrics,
             levels_due: Duration::ZERO,
+            longest_queue: LongestQueue::default(),
             tells_owners: config.audit.is_some(),
             snapshot_times: SnapshotTimes::default(),
             happened: Vec::new(),
