@@ -44,6 +44,7 @@ mod supervision;
 mod support;
 mod survival;
 mod systemd;
+mod unread;
 mod wallet;
 mod watching;
 mod why;
