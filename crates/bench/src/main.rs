@@ -17,6 +17,10 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 
+/// As in the binary that is measured.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Whatever went wrong, in words.
 type Outcome<T = ()> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 

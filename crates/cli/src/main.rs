@@ -70,6 +70,10 @@ use tokio::runtime::Builder;
 use crate::cli::{Cli, Verb};
 use crate::exit::{Code, Problem};
 
+/// A node asks for and gives back some dozen pieces of memory for each operation.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let parsed =
         cli::command().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
