@@ -5,8 +5,8 @@ use clap::{Args, ColorChoice, CommandFactory, Parser, Subcommand, ValueEnum};
 use crate::cluster::ClusterVerb;
 use crate::snapshot::SnapshotVerb;
 use crate::{
-    acquire, advise_ttl, check_token, demo, dev, elect, exec_child, history, kill_group, lock, ls,
-    observe, recover, release, renew, server, status, watch,
+    acquire, advise_ttl, bench, check_token, demo, dev, elect, exec_child, history, kill_group,
+    lock, ls, observe, recover, release, renew, server, status, watch,
 };
 use crate::{
     break_lock, completions, freeze, kill_session, man, set_permits, thaw, top, transfer, who, why,
@@ -125,6 +125,7 @@ pub(crate) enum Verb {
     Renew(renew::RenewArgs),
     CheckToken(check_token::CheckTokenArgs),
     AdviseTtl(advise_ttl::AdviseTtlArgs),
+    Bench(bench::BenchArgs),
     Status(status::StatusArgs),
     Why(why::WhyArgs),
     Ls(ls::LsArgs),

@@ -5,6 +5,7 @@
 
 mod acquire;
 mod advise_ttl;
+mod bench;
 mod break_lock;
 mod check_token;
 mod cli;
@@ -101,6 +102,14 @@ fn run(cli: Cli) -> Result<ExitCode, Problem> {
         Verb::Dev(args) => {
             log::to_stderr("warn");
             on_all_cores(dev::run(args))
+        }
+        Verb::Bench(args) => {
+            log::to_stderr("error");
+            let mut runtime = Builder::new_multi_thread();
+            if let Some(threads) = args.threads {
+                runtime.worker_threads(threads.get());
+            }
+            block_on(runtime, bench::run(args, &global))
         }
         Verb::Demo(args) => on_one_thread(demo::run(args, &global)),
         // Its configuration says what is logged.

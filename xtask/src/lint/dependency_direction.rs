@@ -25,10 +25,12 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     ("holdfast-browser", &["holdfast-client"]),
     ("holdfast-client", &["holdfast-proto"]),
-    ("holdfast-bench", &["holdfast-client", "holdfast-proto"]),
+    ("holdfast-bench", &["holdfast-client", "holdfast-cluster-kit", "holdfast-proto"]),
+    ("holdfast-compare", &["holdfast-bench", "holdfast-client", "holdfast-cluster-kit"]),
     (
         "holdfast",
         &[
+            "holdfast-bench",
             "holdfast-browser",
             "holdfast-client",
             "holdfast-cluster-kit",

@@ -12,6 +12,7 @@ mod backup;
 mod bad_input;
 mod bad_input_of_modes;
 mod bank;
+mod bench;
 mod blocking;
 mod circuit;
 mod command_line;
