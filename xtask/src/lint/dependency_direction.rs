@@ -20,6 +20,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "holdfast-dashboard",
             "holdfast-proto",
             "holdfast-replica",
+            "holdfast-spans",
             "holdfast-wal",
         ],
     ),
@@ -35,6 +36,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "holdfast-fence",
             "holdfast-proto",
             "holdfast-server",
+            "holdfast-spans",
         ],
     ),
     (
