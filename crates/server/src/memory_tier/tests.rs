@@ -1,5 +1,6 @@
 //! One term after the other, in a time that the test tells.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use holdfast_core::command::{Acquire, Call, HoldRef, Mode, Owner, Policy, Terms};
