@@ -57,6 +57,7 @@ mod terms;
 mod thaw;
 mod tier;
 mod top;
+mod traced;
 mod transfer;
 mod voice;
 mod watch;

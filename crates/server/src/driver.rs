@@ -63,6 +63,7 @@ use crate::memory_tier::MemoryTier;
 use crate::metrics::Metrics;
 use crate::peers::PeerLinks;
 use crate::pulse::Pulse;
+use crate::traces::Traces;
 
 const INPUTS_PER_TURN_MAX: usize = 4_096;
 
@@ -103,6 +104,8 @@ struct Driver {
     sureness: Sureness,
     pulse: Arc<Pulse>,
     metrics: Arc<Metrics>,
+    /// None: nobody wants spans.
+    traces: Option<Arc<Traces>>,
     levels_due: Duration,
     longest_queue: LongestQueue,
     /// Somebody wants to know who the sessions of a snapshot belong to.

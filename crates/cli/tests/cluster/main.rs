@@ -45,6 +45,7 @@ mod supervision;
 mod support;
 mod survival;
 mod systemd;
+mod tracing;
 mod unread;
 mod wallet;
 mod watching;

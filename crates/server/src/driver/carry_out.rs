@@ -34,6 +34,9 @@ impl Driver {
                 if self.leads {
                     measure::event(&self.metrics, at, &event);
                 }
+                if let Some(traces) = &self.traces {
+                    traces.happened(&event);
+                }
                 self.happened.push((index, at, event));
             }
             Effect::LeadershipChanged(leadership) => self.leadership_changed(group, leadership),
@@ -138,6 +141,11 @@ impl Driver {
             self.metrics.leader_changes.add(1);
         }
         self.leads = is_here;
+        if let Some(traces) = &self.traces
+            && !is_here
+        {
+            traces.forget();
+        }
         if is_here && !(before.is_here && before.term == term) {
             self.metrics.elections_won.add(1);
         }
