@@ -22,6 +22,7 @@ mod exit;
 mod freeze;
 mod freezes;
 mod held;
+mod history;
 mod intervention;
 mod kill_group;
 mod kill_session;
@@ -56,9 +57,11 @@ mod terms;
 mod thaw;
 mod tier;
 mod top;
+mod traced;
 mod transfer;
 mod voice;
 mod watch;
+mod who;
 mod why;
 
 use std::process::ExitCode;
@@ -68,6 +71,10 @@ use tokio::runtime::Builder;
 
 use crate::cli::{Cli, Verb};
 use crate::exit::{Code, Problem};
+
+/// A node asks for and gives back some dozen pieces of memory for each operation.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     let parsed =
@@ -122,6 +129,8 @@ fn run(cli: Cli) -> Result<ExitCode, Problem> {
         Verb::Top(args) => on_one_thread(top::run(args, &global)),
         Verb::Sessions => on_one_thread(sessions::run(&global)),
         Verb::Why(args) => on_one_thread(why::run(args, &global)),
+        Verb::History(args) => on_one_thread(history::run(args, &global)),
+        Verb::Who(args) => on_one_thread(who::run(args, &global)),
         Verb::Break(args) => on_one_thread(break_lock::run(args, &global)),
         Verb::Transfer(args) => on_one_thread(transfer::run(args, &global)),
         Verb::Freeze(args) => on_one_thread(freeze::run(args, &global)),

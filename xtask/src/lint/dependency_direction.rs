@@ -20,6 +20,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "holdfast-dashboard",
             "holdfast-proto",
             "holdfast-replica",
+            "holdfast-spans",
             "holdfast-wal",
         ],
     ),
@@ -37,6 +38,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "holdfast-fence",
             "holdfast-proto",
             "holdfast-server",
+            "holdfast-spans",
         ],
     ),
     (

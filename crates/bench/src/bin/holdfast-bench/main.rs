@@ -14,6 +14,10 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 use holdfast_bench::Outcome;
 
+/// As in the binary that is measured.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 const NODES: u64 = 3;
 
 #[derive(Debug, Parser)]
