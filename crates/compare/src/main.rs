@@ -170,5 +170,8 @@ fn write(directory: &Path, comparison: &Comparison) -> Outcome {
     std::fs::write(directory.join("compare.txt"), comparison.to_table())?;
     std::fs::write(directory.join("compare.json"), serde_json::to_string_pretty(comparison)?)?;
     std::fs::write(directory.join("compare.svg"), plot::svg(comparison))?;
+    if let Some(curve) = plot::curve::svg(comparison) {
+        std::fs::write(directory.join("offered-load.svg"), curve)?;
+    }
     Ok(())
 }

@@ -1,5 +1,7 @@
 //! The rows as a picture: a group of bars for each, on a scale of powers of ten.
 
+pub(crate) mod curve;
+
 use std::fmt::Write;
 
 use crate::result::{Comparison, OURS, Row, in_short};
