@@ -8,7 +8,7 @@ const SHORT: [&str; 10] = [
     "--connections",
     "2",
     "--seconds",
-    "200ms",
+    "500ms",
     "--warm-up",
     "0s",
     "--repeats",
