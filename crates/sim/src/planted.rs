@@ -292,6 +292,12 @@ pub const ALL: &[Mutant] = &[
         "replica/clock.rs",
         Planted::Replica(replica::Bug::StallCountsInFull),
     ),
+    rare(
+        "stalling-leader-stays",
+        "replica/clock.rs",
+        Planted::Replica(replica::Bug::StallingLeaderStays),
+        &[FaultKind::SlowDisk],
+    ),
     mutant(
         "expiry-outside-the-log",
         "replica/replica.rs",
