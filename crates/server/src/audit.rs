@@ -23,6 +23,7 @@ use tokio::time::sleep;
 
 use self::file::AuditFile;
 pub use self::file::AuditFileError;
+pub use self::line::utc;
 use crate::driver::{DriverHandle, unix_ms};
 use crate::events::{EventRing, Position, Recorded};
 use crate::metrics::Metrics;
