@@ -72,10 +72,6 @@ impl Clock {
 
     /// This replica leads, and keeps stalling: one stall, however long, may be an accident.
     pub(crate) fn keeps_stalling(&self) -> bool {
-        #[cfg(feature = "planted")]
-        if crate::planted::Bug::StallingLeaderStays.is_active() {
-            return false;
-        }
         self.epoch.is_some_and(|epoch| epoch.lost > self.stall_max / 2)
     }
 

@@ -13,8 +13,6 @@ pub enum Bug {
     TimeFromOwnClock,
     /// A leader counts a turn that stalled in full.
     StallCountsInFull,
-    /// A leader that keeps stalling stays in office.
-    StallingLeaderStays,
     /// A leader ends what is due in its own table, without an entry in the log.
     ExpiryOutsideTheLog,
     /// A command is answered when it is proposed.

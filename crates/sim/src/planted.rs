@@ -292,12 +292,6 @@ pub const ALL: &[Mutant] = &[
         "replica/clock.rs",
         Planted::Replica(replica::Bug::StallCountsInFull),
     ),
-    rare(
-        "stalling-leader-stays",
-        "replica/clock.rs",
-        Planted::Replica(replica::Bug::StallingLeaderStays),
-        &[FaultKind::SlowDisk],
-    ),
     mutant(
         "expiry-outside-the-log",
         "replica/replica.rs",
