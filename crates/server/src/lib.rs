@@ -25,6 +25,7 @@ mod founders;
 mod hold_times;
 mod http;
 mod identity;
+mod kafka;
 mod known_peers;
 mod membership;
 mod memory_tier;
@@ -42,8 +43,8 @@ mod wrong_port;
 
 pub use audit::AuditFileError;
 pub use config::{
-    Address, AddressError, AuditConfig, CheckError, ConfigError, HttpConfig, LogFormat,
-    MemberConfig, NodeConfig,
+    Address, AddressError, AuditConfig, CheckError, ConfigError, HttpConfig, KafkaConfig,
+    LogFormat, MemberConfig, NodeConfig,
 };
 pub use driver::{DriverError, StopReason};
 pub use durable_file::FileError;

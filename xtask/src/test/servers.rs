@@ -1,4 +1,5 @@
-//! The programs of others that tests use: PostgreSQL, Redis, a browser, and Prometheus's `promtool`.
+//! The programs of others that tests use: PostgreSQL, Redis, a browser, Prometheus's `promtool`, and Maven
+//! with Java, which bring and run Kafka.
 //!
 //! The tests find the programs by themselves, and start each on a free port and with a directory of its own; here
 //! it is only seen to that they are installed. On Debian, as root, they are installed by apt-get, without the
@@ -20,12 +21,14 @@ struct Server {
     debian_package: &'static str,
 }
 
-const SERVERS: [Server; 5] = [
+const SERVERS: [Server; 7] = [
     Server { name: "PostgreSQL", program: "initdb", debian_package: "postgresql" },
     Server { name: "Redis", program: "redis-server", debian_package: "redis-server" },
     Server { name: "promtool", program: "promtool", debian_package: "prometheus" },
     Server { name: "Chromium", program: "chromium", debian_package: "chromium" },
     Server { name: "ChromeDriver", program: "chromedriver", debian_package: "chromium-driver" },
+    Server { name: "Java", program: "java", debian_package: "default-jre-headless" },
+    Server { name: "Maven", program: "mvn", debian_package: "maven" },
 ];
 
 pub(crate) fn install_missing() -> Result<(), Failure> {
