@@ -349,7 +349,7 @@ mod tests {
 
     fn a_wait_ends_with_a_grant(index: u64) -> (LogIndex, LogicalTime, Event) {
         let event = Event::WaitEnded {
-            names: Default::default(),
+            names: std::iter::empty().collect(),
             session: SessionId(1),
             request: holdfast_core::RequestId(1),
             outcome: holdfast_core::Outcome::GrantedAll(Box::default()),
