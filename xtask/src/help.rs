@@ -6,6 +6,10 @@ Usage: cargo xtask <verb> [options]
 Verbs:
   chaos [--minutes M] [--seed S] [--nodes N]
                             Run real nodes and clients under faults and judge what they saw.
+  compare [--only w1,w2] [--peers etcd,redis] [--quick]
+                            Compare Holdfast with etcd, ZooKeeper and Redis under the same loads, in one
+                            run; docs/performance.md. On Debian, as root, that installs etcd-server,
+                            zookeeper and redis-server by apt-get.
   lint [--advisories]       Check formatting, clippy, documentation, the shape of the workspace
                             and its third-party dependencies. With --advisories, also check
                             those against the advisory database, which is fetched over the network.
@@ -22,6 +26,7 @@ Verbs:
 
 Examples:
   cargo xtask chaos --minutes 3 --seed 7
+  cargo xtask compare --only w1 --peers holdfast,redis
   cargo xtask lint
   cargo xtask stories --only pause
   cargo xtask test

@@ -12,11 +12,13 @@ use std::process::ExitCode;
 
 mod built;
 mod chaos;
+mod compare;
 mod failure;
 mod help;
 mod lint;
 mod process;
 mod screenshots;
+mod servers;
 mod stories;
 mod test;
 
@@ -43,6 +45,7 @@ fn run(arguments: &[OsString]) -> Result<(), Failure> {
     };
     match verb.to_str() {
         Some("chaos") => chaos::run(rest),
+        Some("compare") => compare::run(rest),
         Some("stories") => stories::run(rest),
         Some("lint") => lint::run(lint::Options::parse(rest)?),
         Some("screenshots") => screenshots::run(rest),

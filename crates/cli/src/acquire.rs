@@ -17,6 +17,7 @@ use crate::one_shot::{self, ACQUIRE_REQUEST_ID};
 use crate::output::{self, Show};
 use crate::terms::TermsArgs;
 use crate::tier::word_of_grant;
+use crate::traced::Traced;
 
 /// Takes a lock and leaves it held, without heartbeats.
 ///
@@ -77,7 +78,10 @@ pub(crate) async fn run(args: AcquireArgs, global: &Global) -> Result<ExitCode, 
         .map_err(|error| Problem::new(Code::Unavailable, format!("no randomness: {error}")))?;
     let opened = calls.open_session(session, args.ttl, None, owner()).await?;
 
-    let acquired = acquire(&calls, session, &args).await;
+    let mut traced = Traced::begin(&args.name);
+    let acquired = acquire(&calls, session, &args, traced.traceparent()).await;
+    traced.answered(&acquired);
+    traced.finish().await;
     let grant = match acquired {
         Ok(Acquired::Granted(grant)) => grant,
         other => {
@@ -102,11 +106,13 @@ async fn acquire(
     calls: &Unary,
     session: SessionId,
     args: &AcquireArgs,
+    traceparent: String,
 ) -> Result<Acquired, CallError> {
     let request = args.terms.on_wire(AcquireRequest {
         request_id: ACQUIRE_REQUEST_ID,
         name: args.name.clone(),
         wait_ms: u64::try_from(args.wait.as_millis()).unwrap_or(u64::MAX),
+        traceparent,
         ..Default::default()
     });
     let heartbeats = async {

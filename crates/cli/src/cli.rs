@@ -5,11 +5,11 @@ use clap::{Args, ColorChoice, CommandFactory, Parser, Subcommand, ValueEnum};
 use crate::cluster::ClusterVerb;
 use crate::snapshot::SnapshotVerb;
 use crate::{
-    acquire, advise_ttl, check_token, demo, dev, elect, exec_child, kill_group, lock, ls, observe,
-    recover, release, renew, server, status, watch,
+    acquire, advise_ttl, bench, check_token, demo, dev, elect, exec_child, history, kill_group,
+    lock, ls, observe, recover, release, renew, server, status, watch,
 };
 use crate::{
-    break_lock, completions, freeze, kill_session, man, set_permits, thaw, top, transfer, why,
+    break_lock, completions, freeze, kill_session, man, set_permits, thaw, top, transfer, who, why,
 };
 
 const EXIT_CODES: &str = "\
@@ -22,6 +22,7 @@ Examples:
   holdfast dev
   holdfast lock nightly-report --wait 10m -- ./report.sh
   holdfast why nightly-report
+  holdfast history nightly-report
   holdfast break nightly-report --reason 'hung since yesterday'
   holdfast ls billing/ --output json
   holdfast --endpoints 10.0.0.1:7420,10.0.0.2:7420 cluster status";
@@ -124,11 +125,14 @@ pub(crate) enum Verb {
     Renew(renew::RenewArgs),
     CheckToken(check_token::CheckTokenArgs),
     AdviseTtl(advise_ttl::AdviseTtlArgs),
+    Bench(bench::BenchArgs),
     Status(status::StatusArgs),
     Why(why::WhyArgs),
     Ls(ls::LsArgs),
     Watch(watch::WatchArgs),
     Top(top::TopArgs),
+    History(history::HistoryArgs),
+    Who(who::WhoArgs),
     /// Shows the sessions of the cluster.
     #[command(after_help = "Examples:
   holdfast sessions

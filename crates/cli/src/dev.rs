@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use holdfast_server::{Node, NodeConfig, StartError, StopReason};
+use holdfast_server::{Node, NodeConfig, StartError, StopReason, TracingConfig};
 use tempfile::TempDir;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -36,6 +36,9 @@ pub(crate) struct DevArgs {
     /// Lets people act from the dashboard who know the secret on the first line of this file.
     #[arg(long, value_name = "FILE", conflicts_with = "no_http")]
     actions_secret_file: Option<PathBuf>,
+    /// Where the nodes send spans, by OpenTelemetry's protocol over gRPC, such as http://127.0.0.1:4317.
+    #[arg(long, value_name = "URL", env = "OTEL_EXPORTER_OTLP_ENDPOINT")]
+    otlp_endpoint: Option<String>,
     /// Without the HTTP ports.
     #[arg(long)]
     no_http: bool,
@@ -89,7 +92,10 @@ pub(crate) async fn run(args: DevArgs) -> Result<ExitCode, Problem> {
         configs.iter_mut().for_each(|config| config.set_http(None));
     }
     let mut nodes = Vec::new();
+    let tracing = args.otlp_endpoint.filter(|endpoint| !endpoint.is_empty());
+    let tracing = tracing.map(|endpoint| TracingConfig { endpoint });
     for mut config in configs {
+        config.tracing.clone_from(&tracing);
         config.http.actions_secret_file.clone_from(&args.actions_secret_file);
         nodes.push(Node::start(config).await.map_err(cannot_start)?);
     }

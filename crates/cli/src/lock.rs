@@ -22,6 +22,7 @@ use crate::status_fd::Story;
 use crate::supervise::{self, CommandArgs};
 use crate::terms::TermsArgs;
 use crate::tier::TierArg;
+use crate::traced::Traced;
 
 /// Runs a command while holding a lock.
 ///
@@ -104,15 +105,29 @@ async fn hold_and_run(
     signals: &mut Signals,
     global: &Global,
 ) -> Result<ExitCode, Problem> {
+    let mut traced = Traced::begin(&args.words());
+    let ended = wait_and_run(client, args, signals, global, &mut traced).await;
+    traced.finish().await;
+    ended
+}
+
+async fn wait_and_run(
+    client: &Client,
+    args: &LockArgs,
+    signals: &mut Signals,
+    global: &Global,
+    traced: &mut Traced,
+) -> Result<ExitCode, Problem> {
     let calls = one_shot::calls(global)?;
     let story = args.child.story();
     let acquired = tokio::select! {
         biased;
         // It was meant for the command, which will not begin.
         signal = signals.next() => return Ok(signals::exit_code(signal)),
-        acquired = acquire(client, args) => acquired,
+        acquired = acquire(client, args, traced.traceparent()) => acquired,
         never = show_wait(args, &calls, &story) => match never {},
     };
+    traced.answered(&acquired);
     let problem = match acquired {
         Ok(held) => {
             let why_lost =
@@ -139,9 +154,14 @@ async fn show_wait(args: &LockArgs, calls: &Unary, story: &Story) -> Infallible 
     }
 }
 
-async fn acquire(client: &Client, args: &LockArgs) -> Result<Held, AcquireError> {
+async fn acquire(
+    client: &Client,
+    args: &LockArgs,
+    traceparent: String,
+) -> Result<Held, AcquireError> {
     if let Some(name) = &args.name {
         let mut request = args.terms.on_one(client.lock(name)).wait(args.wait);
+        request = request.traceparent(traceparent);
         if let Some(max_hold) = args.max_hold {
             request = request.max_hold(max_hold);
         }
@@ -149,6 +169,7 @@ async fn acquire(client: &Client, args: &LockArgs) -> Result<Held, AcquireError>
     }
     let members = args.all.iter().map(|name| args.terms.member(name));
     let mut request = args.terms.on_all(client.lock_all(members)).wait(args.wait);
+    request = request.traceparent(traceparent);
     if let Some(max_hold) = args.max_hold {
         request = request.max_hold(max_hold);
     }

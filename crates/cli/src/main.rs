@@ -5,6 +5,7 @@
 
 mod acquire;
 mod advise_ttl;
+mod bench;
 mod break_lock;
 mod check_token;
 mod cli;
@@ -21,6 +22,7 @@ mod exit;
 mod freeze;
 mod freezes;
 mod held;
+mod history;
 mod intervention;
 mod kill_group;
 mod kill_session;
@@ -55,9 +57,11 @@ mod terms;
 mod thaw;
 mod tier;
 mod top;
+mod traced;
 mod transfer;
 mod voice;
 mod watch;
+mod who;
 mod why;
 
 use std::process::ExitCode;
@@ -67,6 +71,10 @@ use tokio::runtime::Builder;
 
 use crate::cli::{Cli, Verb};
 use crate::exit::{Code, Problem};
+
+/// A node asks for and gives back some dozen pieces of memory for each operation.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     let parsed =
@@ -96,6 +104,14 @@ fn run(cli: Cli) -> Result<ExitCode, Problem> {
             log::to_stderr("warn");
             on_all_cores(dev::run(args))
         }
+        Verb::Bench(args) => {
+            log::to_stderr("error");
+            let mut runtime = Builder::new_multi_thread();
+            if let Some(threads) = args.threads {
+                runtime.worker_threads(threads.get());
+            }
+            block_on(runtime, bench::run(args, &global))
+        }
         Verb::Demo(args) => on_one_thread(demo::run(args, &global)),
         // Its configuration says what is logged.
         Verb::Server(args) => on_all_cores(server::run(args)),
@@ -113,6 +129,8 @@ fn run(cli: Cli) -> Result<ExitCode, Problem> {
         Verb::Top(args) => on_one_thread(top::run(args, &global)),
         Verb::Sessions => on_one_thread(sessions::run(&global)),
         Verb::Why(args) => on_one_thread(why::run(args, &global)),
+        Verb::History(args) => on_one_thread(history::run(args, &global)),
+        Verb::Who(args) => on_one_thread(who::run(args, &global)),
         Verb::Break(args) => on_one_thread(break_lock::run(args, &global)),
         Verb::Transfer(args) => on_one_thread(transfer::run(args, &global)),
         Verb::Freeze(args) => on_one_thread(freeze::run(args, &global)),

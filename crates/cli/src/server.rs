@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::Args;
 use holdfast_server::{
     Address, AddressError, AuditConfig, LogFormat, Node, NodeConfig, StartError, StopReason,
+    TracingConfig,
 };
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::timeout;
@@ -42,6 +43,10 @@ pub(crate) struct ServerArgs {
     /// A JSON line for every event goes there; the configuration says so otherwise.
     #[arg(long, value_name = "FILE", requires = "config")]
     audit_file: Option<PathBuf>,
+    /// Where spans go, by OpenTelemetry's protocol over gRPC, such as http://127.0.0.1:4317; the configuration says so
+    /// otherwise.
+    #[arg(long, value_name = "URL", env = "OTEL_EXPORTER_OTLP_ENDPOINT")]
+    otlp_endpoint: Option<String>,
     /// How log lines look; the configuration says so otherwise.
     #[arg(long, value_name = "FORMAT", env = "HOLDFAST_LOG_FORMAT")]
     log_format: Option<LogStyle>,
@@ -90,6 +95,9 @@ pub(crate) async fn run(args: ServerArgs) -> Result<ExitCode, Problem> {
     }
     if let Some(file) = args.audit_file {
         config.audit = Some(AuditConfig::new(file));
+    }
+    if let Some(endpoint) = args.otlp_endpoint.filter(|endpoint| !endpoint.is_empty()) {
+        config.tracing = Some(TracingConfig { endpoint });
     }
     let format = args.log_format.map_or(config.log_format, LogFormat::from);
     let log = log::start(config.log.as_deref().unwrap_or(DEFAULT_FILTER), format);

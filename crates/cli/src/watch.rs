@@ -3,6 +3,8 @@
 mod lines;
 mod picture;
 
+pub(crate) use lines::kind_name;
+
 use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::Duration;

@@ -1,5 +1,6 @@
 //! A request that can stand in a queue: its caller waits for the answer, or goes away.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -13,12 +14,23 @@ use crate::error::AcquireError;
 use crate::guard::Guard;
 use crate::session::{AcquireCall, Command, Handle, Ticket, Wanted, whole_ms};
 
+/// How a program tells of which span it is part, as a `traceparent`. It is asked within the span of the acquire.
+#[derive(Clone)]
+pub(crate) struct CurrentSpan(pub(crate) Arc<dyn Fn() -> Option<String> + Send + Sync>);
+
+impl fmt::Debug for CurrentSpan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("CurrentSpan")
+    }
+}
+
 /// Returns the guards of what was asked for. If the future is dropped, nothing is left behind.
 pub(crate) async fn ask(
     handle: &Handle,
-    wanted: Wanted,
+    mut wanted: Wanted,
     wait: Duration,
     on_queued: Option<Box<dyn FnOnce(u64) + Send>>,
+    current: Option<&CurrentSpan>,
 ) -> Result<Vec<Guard>, AcquireError> {
     wanted.check().map_err(AcquireError::Rejected)?;
     // Most programs do not look at spans, and need no words for them.
@@ -28,6 +40,11 @@ pub(crate) async fn ask(
     } else {
         Span::none()
     };
+    if let Some(current) = current
+        && let Some(traceparent) = span.in_scope(|| (current.0)())
+    {
+        wanted.set_traceparent(traceparent);
+    }
     let was_sent = Arc::new(AtomicBool::new(false));
     let granted = granted(handle, wanted, on_queued, Arc::clone(&was_sent));
     let patience = wait.saturating_add(handle.request_timeout());

@@ -6,6 +6,7 @@ use std::time::Duration;
 use holdfast_proto::Guarantee;
 use holdfast_proto::v1::Owner;
 
+use crate::asking::CurrentSpan;
 use crate::client::Client;
 use crate::efficiency::{self, Efficiency, Route, WhenDown};
 use crate::endpoints::Endpoints;
@@ -22,6 +23,7 @@ pub struct ClientBuilder {
     settings: Settings,
     efficiency: efficiency::Settings,
     discovers: bool,
+    current_span: Option<CurrentSpan>,
 }
 
 impl ClientBuilder {
@@ -35,6 +37,7 @@ impl ClientBuilder {
             },
             efficiency: efficiency::Settings::default(),
             discovers: true,
+            current_span: None,
         }
     }
 
@@ -108,6 +111,17 @@ impl ClientBuilder {
         self
     }
 
+    /// How the program tells of which span it is part, as the W3C's `traceparent`: with `tracing-opentelemetry` from the
+    /// context of `tracing::Span::current()`. It is asked at each acquire, within the span `acquire`, and nodes that
+    /// export spans record what becomes of the request as a child of that. See docs/tracing.md.
+    pub fn traceparent(
+        mut self,
+        current: impl Fn() -> Option<String> + Send + Sync + 'static,
+    ) -> ClientBuilder {
+        self.current_span = Some(CurrentSpan(Arc::new(current)));
+        self
+    }
+
     /// Opens the session; see [`Client::connect`] for `endpoints`. If all that the nodes do is to refuse the
     /// connection, it takes a second to say so.
     pub async fn connect(self, endpoints: &str) -> Result<Client, ConnectError> {
@@ -117,6 +131,6 @@ impl ClientBuilder {
         }
         let route = Route::open(self.efficiency, self.settings.ttl)?;
         let handle = Handle::open(endpoints, self.settings).await?;
-        Ok(Client::new(handle, Arc::new(route)))
+        Ok(Client::new(handle, Arc::new(route), self.current_span))
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use holdfast_proto::v1::Owner;
 use tokio::sync::oneshot;
 
+use crate::asking::CurrentSpan;
 use crate::builder::ClientBuilder;
 use crate::circuit::Circuit;
 use crate::efficiency::{EfficiencyStatus, Route};
@@ -12,6 +13,7 @@ use crate::election::Election;
 use crate::error::{CloseError, ConnectError};
 use crate::lock::LockRequest;
 use crate::lock_all::{LockAllRequest, Member};
+use crate::metrics::ClientMetrics;
 use crate::session::{Command, Handle};
 use crate::unary::{CallError, TokenState, Watch};
 
@@ -21,6 +23,7 @@ use crate::unary::{CallError, TokenState, Watch};
 pub struct Client {
     handle: Handle,
     route: Arc<Route>,
+    current_span: Option<CurrentSpan>,
 }
 
 impl Client {
@@ -34,12 +37,17 @@ impl Client {
         ClientBuilder::new(default_owner())
     }
 
-    pub(crate) fn new(handle: Handle, route: Arc<Route>) -> Client {
-        Client { handle, route }
+    pub(crate) fn new(
+        handle: Handle,
+        route: Arc<Route>,
+        current_span: Option<CurrentSpan>,
+    ) -> Client {
+        Client { handle, route, current_span }
     }
 
     pub fn lock(&self, name: impl Into<String>) -> LockRequest {
-        LockRequest::new(self.handle.clone(), name.into()).by(&self.route)
+        let request = LockRequest::new(self.handle.clone(), name.into()).by(&self.route);
+        request.within(&self.current_span)
     }
 
     /// Several locks, all at one moment or none: a part of them is never held. Bare names are exclusive;
@@ -49,7 +57,8 @@ impl Client {
         members: impl IntoIterator<Item = M>,
     ) -> LockAllRequest {
         let members = members.into_iter().map(Into::into).collect();
-        LockAllRequest::new(self.handle.clone(), Arc::clone(&self.route), members)
+        let (handle, route) = (self.handle.clone(), Arc::clone(&self.route));
+        LockAllRequest::new(handle, route, members, self.current_span.clone())
     }
 
     /// An election of this name, to stand in or to observe.
@@ -78,6 +87,16 @@ impl Client {
     /// It costs nothing to ask.
     pub fn efficiency(&self) -> EfficiencyStatus {
         self.route.status(&self.handle)
+    }
+
+    /// How the client is doing, for a program's own page of metrics: `client.metrics().to_string()`.
+    pub fn metrics(&self) -> ClientMetrics {
+        let efficiency = self.efficiency();
+        ClientMetrics {
+            circuit: self.circuit().state(),
+            efficiency_circuit: efficiency.circuit,
+            efficiency: efficiency.counts,
+        }
     }
 
     /// The circuit breaker of the efficiency tier; see [`Client::efficiency`].

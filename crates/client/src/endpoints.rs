@@ -113,10 +113,14 @@ impl Endpoints {
 
     /// A node said who leads. An empty hint says that it does not know.
     pub(crate) fn follow_leader(&mut self, leader: &str) {
-        let is_dead = self.unreachable.as_deref() == Some(leader);
-        if checked_address(leader).is_ok() && !is_dead && !self.is_fixed {
+        if self.may_follow(leader) {
             self.leader_hint = Some(leader.to_owned());
         }
+    }
+
+    pub(crate) fn may_follow(&self, leader: &str) -> bool {
+        let is_dead = self.unreachable.as_deref() == Some(leader);
+        checked_address(leader).is_ok() && !is_dead && !self.is_fixed
     }
 
     /// No connection to this node: a hint that names it is not followed until another one fails too.

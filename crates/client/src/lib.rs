@@ -111,6 +111,7 @@ mod limits;
 mod lock;
 mod lock_all;
 mod loss;
+mod metrics;
 #[cfg(feature = "planted")]
 pub mod planted;
 mod session;
@@ -140,6 +141,7 @@ pub use holdfast_proto::v1::Owner;
 pub use holdfast_proto::{Fence, Guarantee, PublicSessionId, SessionId};
 pub use lock::LockRequest;
 pub use lock_all::{LockAllRequest, Member};
+pub use metrics::ClientMetrics;
 pub use terms::Policy;
 pub use tier::Tier;
 pub use unary::{Watch, Watched};

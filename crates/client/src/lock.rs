@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use holdfast_proto::v1::{AcquireRequest, Mode};
 
-use crate::asking::ask;
+use crate::asking::{CurrentSpan, ask};
 use crate::efficiency::Route;
 #[cfg(feature = "redis")]
 use crate::efficiency::{OutsideRequest, ServedBy};
@@ -34,6 +34,7 @@ pub struct LockRequest {
     reentrant: bool,
     terms: Terms,
     on_queued: Option<Box<dyn FnOnce(u64) + Send>>,
+    current_span: Option<CurrentSpan>,
 }
 
 impl LockRequest {
@@ -47,7 +48,13 @@ impl LockRequest {
             reentrant: false,
             terms: Terms::default(),
             on_queued: None,
+            current_span: None,
         }
+    }
+
+    pub(crate) fn within(mut self, current: &Option<CurrentSpan>) -> LockRequest {
+        self.current_span.clone_from(current);
+        self
     }
 
     /// By which the efficiency tier is asked.
@@ -106,11 +113,12 @@ impl LockRequest {
             reentrant: self.reentrant,
             lock_delay_ms: terms.lock_delay.map(whole_ms),
             tier: terms.tier.to_wire().into(),
+            traceparent: terms.traceparent.clone(),
             ..Default::default()
         };
-        let on_queued = self.on_queued.take();
-        let mut guards =
-            ask(&self.handle, Wanted::One(request), self.terms.wait, on_queued).await?;
+        let (on_queued, wait) = (self.on_queued.take(), self.terms.wait);
+        let current = self.current_span.as_ref();
+        let mut guards = ask(&self.handle, Wanted::One(request), wait, on_queued, current).await?;
         guards.pop().ok_or(AcquireError::Closed)
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use holdfast_proto::v1;
 use holdfast_proto::v1::{AcquireAllRequest, Mode};
 
-use crate::asking::ask;
+use crate::asking::{CurrentSpan, ask};
 use crate::efficiency::Route;
 use crate::error::AcquireError;
 use crate::guard_all::GuardAll;
@@ -63,11 +63,18 @@ pub struct LockAllRequest {
     members: Vec<Member>,
     terms: Terms,
     on_queued: Option<Box<dyn FnOnce(u64) + Send>>,
+    current_span: Option<CurrentSpan>,
 }
 
 impl LockAllRequest {
-    pub(crate) fn new(handle: Handle, route: Arc<Route>, members: Vec<Member>) -> LockAllRequest {
-        LockAllRequest { handle, route, members, terms: Terms::default(), on_queued: None }
+    pub(crate) fn new(
+        handle: Handle,
+        route: Arc<Route>,
+        members: Vec<Member>,
+        current_span: Option<CurrentSpan>,
+    ) -> LockAllRequest {
+        let (terms, on_queued) = (Terms::default(), None);
+        LockAllRequest { handle, route, members, terms, on_queued, current_span }
     }
 
     setters_of_terms!();
@@ -75,7 +82,7 @@ impl LockAllRequest {
     /// Returns the held locks. Dropping the future gives up the places in the queues, and releases the
     /// locks if they were granted in the meantime.
     pub async fn acquire(self) -> Result<GuardAll, AcquireError> {
-        let LockAllRequest { handle, route, members, terms, on_queued } = self;
+        let LockAllRequest { handle, route, members, terms, on_queued, current_span } = self;
         if terms.tier == Tier::Efficiency {
             route.check_is_embedded("several locks at one moment")?;
             members.iter().try_for_each(|member| route.check(&member.name))?;
@@ -95,9 +102,11 @@ impl LockAllRequest {
             preemptible: terms.preemptible,
             lock_delay_ms: terms.lock_delay.map(whole_ms),
             tier: terms.tier.to_wire().into(),
+            traceparent: terms.traceparent,
             ..Default::default()
         };
-        let guards = ask(&handle, Wanted::All(request), terms.wait, on_queued).await?;
+        let current = current_span.as_ref();
+        let guards = ask(&handle, Wanted::All(request), terms.wait, on_queued, current).await?;
         Ok(GuardAll::new(guards))
     }
 }

@@ -48,6 +48,8 @@ pub(crate) struct Terms {
     pub(crate) since: Option<Since>,
     pub(crate) preemptible: bool,
     pub(crate) tier: Tier,
+    /// Empty: whatever the client finds out by itself.
+    pub(crate) traceparent: String,
 }
 
 impl Terms {
@@ -151,6 +153,13 @@ macro_rules! setters_of_terms {
         /// here.
         pub fn tier(mut self, tier: $crate::Tier) -> Self {
             self.terms.tier = tier;
+            self
+        }
+
+        /// Of which span this is part, as the W3C's `traceparent` writes it. Nodes that export spans record what becomes
+        /// of the request; see also [`ClientBuilder::traceparent`]($crate::ClientBuilder::traceparent).
+        pub fn traceparent(mut self, traceparent: impl Into<String>) -> Self {
+            self.terms.traceparent = traceparent.into();
             self
         }
 

@@ -8,6 +8,7 @@
 
 mod check_token;
 mod cluster;
+mod history;
 mod intervene;
 pub(crate) mod resume;
 mod watch;
@@ -35,6 +36,7 @@ use crate::session::{whole_ms, words_of};
 use crate::tier::Tier;
 use crate::trouble::{Contact, Troubles};
 
+pub use history::Past;
 pub use intervene::Why;
 pub use watch::{Watch, Watched};
 

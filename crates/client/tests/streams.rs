@@ -13,8 +13,10 @@ use holdfast_proto::v1::{
     Answer, HoldEnded, KeepAliveResponse, Notice, Reason, ServerFrame, notice,
 };
 use support::{FakeNode, ServedStream, granted};
+use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
 async fn connected(node: &mut FakeNode) -> (Client, ServedStream) {
     let address = node.address.clone();
@@ -44,6 +46,48 @@ async fn a_node_with_a_full_disk_is_left_with_a_farewell_and_the_next_gets_the_s
     let (again, _) = next.next_acquire().await;
     assert_eq!(again, first);
     next.answer(again.request_id, granted(7)).await;
+    assert_eq!(acquiring.await.unwrap().unwrap().token(), Ok(7));
+}
+
+#[tokio::test]
+async fn a_session_that_lasts_goes_to_the_leader_and_takes_along_what_has_no_answer() {
+    let (mut follower, mut leader) = (FakeNode::start().await, FakeNode::start().await);
+    let address = follower.address.clone();
+    let connecting = tokio::spawn(async move { Client::connect(&address).await });
+    let mut stream = follower.welcome_on_behalf_of(&leader.address).await;
+    let client = connecting.await.unwrap().unwrap();
+    let acquiring = acquire(&client);
+    let (first, _) = stream.next_acquire().await;
+
+    let address = leader.address.clone();
+    let mut next = leader.welcome_on_behalf_of(&address).await;
+    let farewell = stream.next_frame().await.expect("a farewell before the end");
+    assert!(farewell.operations.is_empty(), "{farewell:?}");
+    let (again, _) = next.next_acquire().await;
+    assert_eq!(again, first);
+    next.answer(again.request_id, granted(7)).await;
+    assert_eq!(acquiring.await.unwrap().unwrap().token(), Ok(7));
+}
+
+#[tokio::test]
+async fn a_session_comes_back_from_a_leader_that_does_not_serve_it_and_then_stays() {
+    let mut follower = FakeNode::start().await;
+    let closed_door = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let leader = closed_door.local_addr().unwrap().to_string();
+    let address = follower.address.clone();
+    let connecting = tokio::spawn(async move { Client::connect(&address).await });
+    let stream = follower.welcome_on_behalf_of(&leader).await;
+    let client = connecting.await.unwrap().unwrap();
+    drop(closed_door.accept().await.unwrap());
+    tokio::spawn(async move { while closed_door.accept().await.is_ok() {} });
+    drop(stream);
+
+    let mut stream = follower.welcome_on_behalf_of(&leader).await;
+    let another = timeout(Duration::from_secs(1), follower.next_stream()).await;
+    assert!(another.is_err(), "it goes back and forth");
+    let acquiring = acquire(&client);
+    let (request, _) = stream.next_acquire().await;
+    stream.answer(request.request_id, granted(7)).await;
     assert_eq!(acquiring.await.unwrap().unwrap().token(), Ok(7));
 }
 

@@ -223,6 +223,11 @@ impl Nodes {
         dead
     }
 
+    /// The nodes that were started and not stopped, with the ids of their processes.
+    pub fn pids(&self) -> impl Iterator<Item = (u64, u32)> {
+        self.processes.iter().map(|(node, process)| (*node, process.id()))
+    }
+
     fn signal(&self, node: u64, signal: Signal) -> io::Result<()> {
         if let Some(process) = self.processes.get(&node) {
             kill_process(Pid::from_child(process), signal)?;

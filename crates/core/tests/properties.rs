@@ -221,25 +221,27 @@ impl Judge {
         }
         self.compare();
         self.snapshot_is_of_its_moment();
-        self.sent_twice_happens_once(&command, &outcome);
+        self.sent_twice_happens_once(&command, answered(&command, &outcome, &events));
         if matches!(command, Command::Tick) && events.len() < self.limits.expiries_per_tick_max {
             assert!(self.table.next_deadline().is_none_or(|next| next > self.now));
         }
         outcome
     }
 
-    /// The same command, sent later. It has the effect of a heartbeat, and the same answer.
+    /// The same command, sent later. It has the effect of a heartbeat, and the same answer. A heartbeat of a session
+    /// that was due sets lines going that had waited for it to end.
     fn send_again(&mut self, command: Command, first: &Outcome) {
         let session = command.session().unwrap();
         let mut with_heartbeat = self.table.clone();
         let heartbeat = Command::Touch { session, acked_through: acked_through(&command) };
         let index = LogIndex(self.index + 1);
-        with_heartbeat.apply(index, self.now, heartbeat, &mut Vec::new());
+        let mut of_heartbeat = Vec::new();
+        with_heartbeat.apply(index, self.now, heartbeat, &mut of_heartbeat);
 
         let mut with_retry = self.table.clone();
         let mut events = Vec::new();
         let second = with_retry.apply(index, self.now, command.clone(), &mut events);
-        assert_eq!(events, [], "a retry did something: {command:?}");
+        assert_eq!(events, of_heartbeat, "a retry did something: {command:?}");
         assert_eq!(with_retry.digest(), with_heartbeat.digest(), "a retry did something");
         assert!(is_same_answer(first, &second), "first {first:?}, then {second:?}");
         self.send(command);
@@ -548,6 +550,20 @@ fn is_settled(command: &Command, outcome: &Outcome) -> bool {
         )
     );
     once && !unknown
+}
+
+/// What the sender is told in the end: one that was queued may have had its turn by the time all was done.
+fn answered<'a>(command: &Command, outcome: &'a Outcome, events: &'a [Event]) -> &'a Outcome {
+    let Some(call) = command.wait() else { return outcome };
+    let ended = events.iter().find_map(|event| match event {
+        Event::WaitEnded { session, request, outcome, .. }
+            if (*session, *request) == (call.session, call.request) =>
+        {
+            Some(outcome)
+        }
+        _ => None,
+    });
+    ended.unwrap_or(outcome)
 }
 
 fn is_same_answer(first: &Outcome, second: &Outcome) -> bool {

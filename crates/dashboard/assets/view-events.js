@@ -1,7 +1,7 @@
 // What happens, as it happens.
 
 import { h, table, card, empty } from "./dom.js";
-import { shown, clock, number } from "./text.js";
+import { shown, clock, number, duration } from "./text.js";
 import { ask } from "./api.js";
 import { address } from "./route.js";
 
@@ -47,7 +47,7 @@ export const events = {
       h("div", { class: "head" }, h("h1", {}, "Events"), h("span", { class: "grow" }),
         h("button", { type: "button", id: "pause", "aria-pressed": String(state.paused), onclick: () => pause(page) },
           state.paused ? `Go on${state.waiting ? ` (${number(state.waiting)} new)` : ""}` : "Pause"),
-        h("p", {}, "What the lock table did, the latest first. Times are those of the clock of the node that tells them.")),
+        h("p", {}, "What the lock table did, the latest first. Times are by the clock of the node that tells them, in your time zone.")),
       h("form", { class: "row", role: "search", onsubmit: (event) => event.preventDefault() },
         h("label", { class: "field" }, "Name begins with",
           h("input", { type: "search", id: "prefix", value: asked.prefix || "", maxlength: 512, autocomplete: "off", spellcheck: "false", oninput: (event) => {
@@ -130,7 +130,7 @@ export function eventTable(list, ofOneLock) {
       h("span", { class: `kind kind-${event.kind}` }, event.kind.replaceAll("_", " ")),
       clock(event.unix_ms),
       ...(ofOneLock ? [] : [names(event)]),
-      event.session ? h("span", { title: event.session }, event.session.slice(0, 8)) : "", event.token, details(event),
+      event.session ? h("a", { title: `who session ${event.session} is`, href: address("sessions", { contains: event.session }) }, event.session.slice(0, 8)) : "", event.token, details(event),
     ],
   })), "Events");
 }
@@ -141,6 +141,7 @@ function names(event) {
 }
 
 function details(event) {
-  return [event.by ? ["by ", shown(event.by), event.detail ? ": " : ""] : null, event.detail ? shown(event.detail) : null,
+  const held = event.held_for_ms === null ? null : `held for ${duration(event.held_for_ms)}${event.detail ? ", " : ""}`;
+  return [held, event.by ? ["by ", shown(event.by), event.detail ? ": " : ""] : null, event.detail ? shown(event.detail) : null,
     event.metadata ? h("span", { class: "sub" }, "“", shown(event.metadata.length > 120 ? `${event.metadata.slice(0, 119)}…` : event.metadata), "”") : null];
 }

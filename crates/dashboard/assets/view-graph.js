@@ -17,7 +17,7 @@ export const graph = {
   render(data) {
     return [
       h("div", { class: "head" }, h("h1", {}, "Wait-for graph"),
-        h("p", {}, "Arrows point at what is waited for: from a session to a lock, from a lock to whoever holds it. Green holds and waits for nothing; amber holds something and waits itself. Each task of a client waits for itself, so a client can appear twice.")),
+        h("p", {}, "Arrows point at what is waited for: from a session to a lock, from a lock to whoever holds it. Green holds and waits for nothing; amber holds something and waits itself; white only waits. Each task of a client waits for itself, so a client can appear twice.")),
       card("Now", data.more ? "the 30 longest queues" : null, data.locks.length ? drawing(data.locks) : empty("Nobody waits for anybody.")),
       card("Cycles that were refused", "a wait that would close a cycle is refused at once", cycles(data.cycles)),
       data.locks.length ? card("The same in words", null, words(data.locks)) : null,

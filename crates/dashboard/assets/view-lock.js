@@ -112,7 +112,7 @@ function whyList(status, why) {
     lines.push(h("li", {}, who(first.owner, first.session), status.holder_count > 1 ? ` and ${number(status.holder_count - 1)} more hold it ` : " holds it ",
       `${first.mode}, for ${duration(first.held_for_ms)} now.`));
   }
-  if (status.waiter_count > 0) lines.push(h("li", {}, `${count(status.waiter_count, "request is", "requests are")} ahead of a new one.`));
+  if (status.waiter_count > 0) lines.push(h("li", {}, `Whoever asks now stands behind ${count(status.waiter_count, "request", "requests")}.`));
   for (const link of why.chain) {
     const holder = link.holders[0];
     lines.push(h("li", { class: "deep" }, link.waiter ? who(link.waiter.owner, link.waiter.session) : "somebody", ", in the way of ", named(link.in_the_way_of), ", waits itself for ",

@@ -50,10 +50,10 @@ function tiles(now, last) {
     tile("Nodes up", [up, h("small", {}, ` of ${now.nodes.length}`)], now.leader ? `node ${now.leader} leads` : "no leader"),
     tile("Locks in use", number(sum("locks")), "held or awaited"),
     tile("Waiters", number(sum("waiters")), "places in queues"),
-    tile("Sessions", number(sum("sessions"))),
+    tile("Sessions", number(sum("sessions")), "clients"),
     tile("Grants", [number(last.granted ?? null), h("small", {}, " /s")], `${number(last.released ?? null)} releases /s`),
-    tile("Acquire p50", milliseconds(last.p50 ?? null), "from request to grant"),
-    tile("Acquire p99", milliseconds(last.p99 ?? null), "queueing included"),
+    tile("Acquire p50", milliseconds(last.p50 ?? null), "of the last second"),
+    tile("Acquire p99", milliseconds(last.p99 ?? null), "time in queues included"),
     tile("Leader changes", now.leader_changes, "in 5 minutes"));
 }
 

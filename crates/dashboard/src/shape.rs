@@ -114,6 +114,7 @@ pub(crate) fn event(event: &WatchEvent) -> Value {
         "session": event.public_session_id,
         "mode": mode_of(event.mode, 0),
         "token": token(event.token),
+        "held_for_ms": event.held_for_ms,
         "metadata": text(&event.metadata),
         "by": event.by,
         "detail": event.detail,

@@ -21,6 +21,7 @@ use tokio::time::sleep;
 
 use self::file::AuditFile;
 pub use self::file::AuditFileError;
+pub use self::line::utc;
 pub(crate) use self::lines::Lines;
 use crate::driver::{DriverHandle, unix_ms};
 use crate::events::{EventRing, Position, Recorded};

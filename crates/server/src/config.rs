@@ -68,6 +68,9 @@ pub struct NodeConfig {
     /// A file with a line for every event.
     #[serde(default)]
     pub audit: Option<AuditConfig>,
+    /// Where spans go.
+    #[serde(default)]
+    pub tracing: Option<TracingConfig>,
     #[serde(default)]
     pub http: HttpConfig,
     /// Where the leader publishes every event.
@@ -87,6 +90,14 @@ pub enum LogFormat {
     Text,
     /// One JSON object a line, for programs.
     Json,
+}
+
+/// Where spans go, by OpenTelemetry's protocol over gRPC.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TracingConfig {
+    /// Such as `http://127.0.0.1:4317`.
+    pub endpoint: String,
 }
 
 /// The audit file.
@@ -197,6 +208,7 @@ impl NodeConfig {
                 log: None,
                 log_format: LogFormat::default(),
                 audit: None,
+                tracing: None,
                 http: HttpConfig::default(),
                 kafka: None,
                 nodes: nodes.clone(),

@@ -19,6 +19,7 @@ mod carry_out;
 mod full_disk;
 mod inbox;
 mod log;
+mod longest_queue;
 mod measure;
 mod members;
 mod queue;
@@ -47,6 +48,7 @@ pub(crate) use self::inbox::{
 };
 use self::log::{Log, LogError};
 pub(crate) use self::log::{to_durable, to_wal_snapshot};
+use self::longest_queue::LongestQueue;
 use self::measure::SnapshotTimes;
 use self::members::Introductions;
 pub(crate) use self::queue::{DriverHandle, Inbox, inbox};
@@ -61,6 +63,7 @@ use crate::memory_tier::MemoryTier;
 use crate::metrics::Metrics;
 use crate::peers::PeerLinks;
 use crate::pulse::Pulse;
+use crate::traces::Traces;
 
 const INPUTS_PER_TURN_MAX: usize = 4_096;
 
@@ -101,7 +104,10 @@ struct Driver {
     sureness: Sureness,
     pulse: Arc<Pulse>,
     metrics: Arc<Metrics>,
+    /// None: nobody wants spans.
+    traces: Option<Arc<Traces>>,
     levels_due: Duration,
+    longest_queue: LongestQueue,
     /// Somebody wants to know who the sessions of a snapshot belong to.
     tells_owners: bool,
     snapshot_times: SnapshotTimes,

@@ -39,12 +39,13 @@ mod rpc;
 mod stopping;
 #[cfg(test)]
 mod testing;
+mod traces;
 mod wrong_port;
 
-pub use audit::AuditFileError;
+pub use audit::{AuditFileError, utc};
 pub use config::{
     Address, AddressError, AuditConfig, CheckError, ConfigError, HttpConfig, KafkaConfig,
-    LogFormat, MemberConfig, NodeConfig,
+    LogFormat, MemberConfig, NodeConfig, TracingConfig,
 };
 pub use driver::{DriverError, StopReason};
 pub use durable_file::FileError;

@@ -33,6 +33,7 @@ use tokio::time::sleep;
 
 use self::reign::Reign;
 use crate::driver::{Delivery, ReplyTo, StreamKey, Streams, Unavailable};
+use crate::metrics::Operations;
 
 /// How long to wait before another look at what is due, if this node is not sure that it leads.
 const UNSURE_PAUSE: Duration = Duration::from_millis(20);
@@ -48,6 +49,8 @@ pub(crate) struct MemoryTier {
     sessions: AtomicUsize,
     /// Something is due earlier than was last believed.
     earlier: Notify,
+    /// What came of requests. Counted under the lock of the state, so that one thread at a time does.
+    operations: Arc<Operations>,
 }
 
 #[derive(Debug, Default)]
@@ -59,12 +62,18 @@ struct State {
 }
 
 impl MemoryTier {
+    #[cfg(test)]
     pub(crate) fn new() -> MemoryTier {
+        MemoryTier::counting(Arc::default())
+    }
+
+    pub(crate) fn counting(operations: Arc<Operations>) -> MemoryTier {
         MemoryTier {
             started: Instant::now(),
             state: Mutex::default(),
             sessions: AtomicUsize::new(0),
             earlier: Notify::new(),
+            operations,
         }
     }
 
@@ -78,7 +87,7 @@ impl MemoryTier {
             return false;
         }
         state.end_reign(Unavailable::LeadershipLost { leader: None });
-        state.reign = Reign::new(term);
+        state.reign = Reign::new(term, Arc::clone(&self.operations));
         self.sessions.swap(0, Ordering::Relaxed) > 0
     }
 

@@ -10,7 +10,7 @@ mod operations;
 mod page;
 mod process;
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 pub(crate) use self::distribution::Distribution;
 pub(crate) use self::number::{Level, Tally};
@@ -66,6 +66,8 @@ const SIZE_BOUNDS: &[u64] =
 #[derive(Debug)]
 pub(crate) struct Metrics {
     pub(crate) operations: Operations,
+    /// Counted by whoever carries them out, under the lock of that tier.
+    pub(crate) efficiency_operations: Arc<Operations>,
     /// Acquires that were granted without a wait in the queue, and those that were after one.
     pub(crate) granted_at_once: Distribution,
     pub(crate) granted_after_wait: Distribution,
@@ -81,9 +83,12 @@ pub(crate) struct Metrics {
 
     pub(crate) locks: Level,
     pub(crate) waiters: Level,
+    pub(crate) longest_queue: Level,
     pub(crate) sessions: Level,
     pub(crate) session_streams: Level,
     pub(crate) watch_streams: Level,
+    /// Watches whose readers did not keep up. It only rises, but many may count at once.
+    pub(crate) watches_left_behind: Level,
 
     pub(crate) batch: Distribution,
     pub(crate) proposals: Tally,
@@ -177,6 +182,7 @@ impl Metrics {
     pub(crate) fn new() -> Metrics {
         Metrics {
             operations: Operations::default(),
+            efficiency_operations: Arc::default(),
             granted_at_once: Distribution::of_micros(OPERATION_BOUNDS_US),
             granted_after_wait: Distribution::of_micros(OPERATION_BOUNDS_US),
             hold_time: Distribution::of_micros(HOLD_BOUNDS_US),
@@ -190,9 +196,11 @@ impl Metrics {
             interventions: Tally::default(),
             locks: Level::default(),
             waiters: Level::default(),
+            longest_queue: Level::default(),
             sessions: Level::default(),
             session_streams: Level::default(),
             watch_streams: Level::default(),
+            watches_left_behind: Level::default(),
             batch: Distribution::of_counts(SIZE_BOUNDS),
             proposals: Tally::default(),
             entries_written: Tally::default(),

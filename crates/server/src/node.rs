@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use axum::Router;
 use holdfast_replica::Leadership;
+use holdfast_spans::{ExportError, Exporter};
 use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
@@ -14,7 +15,7 @@ use tokio::time::{sleep, timeout};
 use tonic::transport::server::TcpIncoming;
 
 use crate::audit::{Audit, AuditFileError, AuditSettings};
-use crate::config::{Address, ConfigError, NodeConfig};
+use crate::config::{Address, ConfigError, NodeConfig, TracingConfig};
 use crate::driver::{self, Channels, DriverError, DriverHandle, Input, StopReason};
 use crate::events::EventRing;
 use crate::founders::{self, FoundersError};
@@ -30,12 +31,15 @@ use crate::pulse::Pulse;
 use crate::readiness::{self, Readiness};
 use crate::rpc::{self, Rpc};
 use crate::stopping::StopSwitch;
+use crate::traces::Traces;
 
 /// Longer than the driver takes to hand leadership over.
 const DRIVER_STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long connections have to end once their streams have.
 const SERVERS_STOP_TIMEOUT: Duration = Duration::from_secs(1);
+/// For the last spans.
+const SPANS_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A running node. [`Node::shutdown`] stops it and waits until it has; dropping it tells it to stop
 /// and waits for nothing.
@@ -54,6 +58,7 @@ pub struct Node {
     stop: StopSwitch,
     tasks: JoinSet<()>,
     servers: JoinSet<()>,
+    traces: Option<Arc<Traces>>,
 }
 
 /// Whether a node's loop turns.
@@ -92,6 +97,8 @@ pub enum StartError {
     CannotListen { port: &'static str, address: Address, source: io::Error },
     #[error(transparent)]
     Audit(#[from] AuditFileError),
+    #[error(transparent)]
+    Spans(#[from] ExportError),
     #[error(transparent)]
     Driver(#[from] DriverError),
     #[error("the start was broken off: {0}")]
@@ -136,10 +143,17 @@ impl Node {
         let links = PeerLinks::start(&handshake, &driver, &mut tasks);
 
         let events = Arc::new(EventRing::new(config.events_kept));
-        let memory = Arc::new(MemoryTier::new());
+        let metrics = Arc::new(Metrics::new());
+        let memory = Arc::new(MemoryTier::counting(Arc::clone(&metrics.efficiency_operations)));
         tasks.spawn(memory_tier::keep_time(Arc::clone(&memory)));
         let pulse = Arc::new(Pulse::new());
-        let metrics = Arc::new(Metrics::new());
+        let traces = match &config.tracing {
+            Some(TracingConfig { endpoint }) => {
+                let instance = config.node_id().0.to_string();
+                Some(Arc::new(Traces::new(Exporter::start(endpoint, "holdfast", &instance)?)))
+            }
+            None => None,
+        };
         let (node, started_unix_ms) = (config.node_id(), driver::unix_ms());
         let audit = match &config.audit {
             Some(audit) => {
@@ -163,6 +177,7 @@ impl Node {
             let pulse = Arc::clone(&pulse);
             let metrics = Arc::clone(&metrics);
             let memory = Arc::clone(&memory);
+            let traces = traces.clone();
             let channels = Channels {
                 inbox,
                 inbox_sender,
@@ -171,6 +186,7 @@ impl Node {
                 memory,
                 pulse,
                 metrics,
+                traces,
                 membership,
                 founders,
                 data_dir,
@@ -210,6 +226,7 @@ impl Node {
         let rpc = {
             let (driver, metrics) = (driver.clone(), Arc::clone(&metrics));
             Rpc::new(driver, membership, links, events, memory, metrics, stop.watch())
+                .with_traces(traces.clone())
         };
         let source = Arc::new(rpc.clone());
         let incoming = keep_alive(TcpIncoming::from(client_listener).with_nodelay(Some(true)));
@@ -250,6 +267,7 @@ impl Node {
             stop,
             tasks,
             servers,
+            traces,
         })
     }
 
@@ -296,6 +314,10 @@ impl Node {
         });
         if closed.await.is_err() {
             tracing::debug!("some connections did not end in time");
+        }
+        if let Some(traces) = self.traces.take() {
+            let finish = move || traces.exporter().finish(SPANS_TIMEOUT);
+            let _ = tokio::task::spawn_blocking(finish).await;
         }
         self.servers.shutdown().await;
         self.tasks.shutdown().await;

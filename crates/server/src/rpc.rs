@@ -68,6 +68,7 @@ use crate::memory_tier::MemoryTier;
 use crate::metrics::Metrics;
 use crate::peers::PeerLinks;
 use crate::stopping::Stopping;
+use crate::traces::Traces;
 
 pub(crate) use self::serve::serve;
 pub(crate) use self::watch::told;
@@ -90,6 +91,8 @@ pub(crate) struct Rpc {
     /// For whoever makes a backup: each costs memory as large as the state.
     backups: Arc<Semaphore>,
     rankings: survey::Rankings,
+    /// None: nobody wants spans.
+    traces: Option<Arc<Traces>>,
 }
 
 impl Rpc {
@@ -118,7 +121,14 @@ impl Rpc {
             places,
             backups,
             rankings,
+            traces: None,
         }
+    }
+
+    /// Records what becomes of acquires whose clients want it.
+    pub(crate) fn with_traces(mut self, traces: Option<Arc<Traces>>) -> Rpc {
+        self.traces = traces;
+        self
     }
 
     /// A place among the calls under way, for as long as it is held.

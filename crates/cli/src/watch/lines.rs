@@ -78,7 +78,7 @@ fn number(value: u64) -> String {
 }
 
 /// As in `EVENT_KIND_SESSION_OPENED`: `session_opened`.
-fn kind_name(kind: v1::EventKind) -> String {
+pub(crate) fn kind_name(kind: v1::EventKind) -> String {
     let name = kind.as_str_name();
     name.strip_prefix("EVENT_KIND_").unwrap_or(name).to_ascii_lowercase()
 }

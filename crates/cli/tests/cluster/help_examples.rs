@@ -20,7 +20,7 @@ const NOT_RUN: [&str; 6] = [
 ];
 
 /// What an example needs to be there, and what has to go afterwards. `X` is the rest of the line.
-const STAGES: [(&str, &str, &str); 12] = [
+const STAGES: [(&str, &str, &str); 13] = [
     (
         "$session",
         r#"eval "$(holdfast acquire deploy --ttl 5m)""#,
@@ -29,6 +29,11 @@ const STAGES: [(&str, &str, &str); 12] = [
     ("check-token thumbnails", r#"eval "$(holdfast acquire thumbnails --tier efficiency)""#, ""),
     (
         "check-token deploy",
+        r#"eval "$(holdfast acquire deploy --ttl 5m)""#,
+        "holdfast break deploy --reason over",
+    ),
+    (
+        "holdfast who deploy",
         r#"eval "$(holdfast acquire deploy --ttl 5m)""#,
         "holdfast break deploy --reason over",
     ),

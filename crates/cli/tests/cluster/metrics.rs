@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use holdfast_client::Tier;
 use holdfast_proto::v1::acquire_response::Outcome;
 
 use crate::support::{
@@ -88,19 +89,31 @@ async fn a_node_tells_what_happened_in_a_form_that_tools_and_documents_agree_wit
     let leader = cluster.leader().await;
     let address = cluster.http_address(leader);
     eventually("the wait is seen", PATIENCE, || async {
-        (metric(&metrics(&address).await, "holdfast_waiters") == 1.0).then_some(())
+        let text = metrics(&address).await;
+        let seen = ["holdfast_waiters", "holdfast_longest_queue"].map(|name| metric(&text, name));
+        (seen == [1.0, 1.0]).then_some(())
     })
     .await;
     holder.release("m/contended", grant.token).await.unwrap();
     waiting.await.unwrap().unwrap();
     data(&cluster, 0, &["break", "m/contended", "--reason", "test"]).await;
+    let library = cluster.library().await;
+    let cheap = library.lock("m/cheap").tier(Tier::Efficiency).acquire().await.unwrap();
+    cheap.release().await.unwrap();
 
     let text = metrics(&address).await;
-    let granted = "holdfast_operations_total{kind=\"acquire\",outcome=\"granted\"}";
-    let busy = "holdfast_operations_total{kind=\"acquire\",outcome=\"busy\"}";
+    let granted =
+        "holdfast_operations_total{kind=\"acquire\",outcome=\"granted\",tier=\"correctness\"}";
+    let busy = "holdfast_operations_total{kind=\"acquire\",outcome=\"busy\",tier=\"correctness\"}";
     for (series, least) in [
         (granted, 7.0),
         (busy, 1.0),
+        (
+            "holdfast_operations_total{kind=\"acquire\",outcome=\"granted\",tier=\"efficiency\"}",
+            1.0,
+        ),
+        ("holdfast_operations_total{kind=\"release\",outcome=\"done\",tier=\"efficiency\"}", 1.0),
+        ("holdfast_watches_left_behind_total", 0.0),
         ("holdfast_grants_total", 7.0),
         ("holdfast_queued_total", 1.0),
         ("holdfast_acquire_wait_seconds_count{queued=\"no\"}", 6.0),
@@ -110,7 +123,7 @@ async fn a_node_tells_what_happened_in_a_form_that_tools_and_documents_agree_wit
         ("holdfast_hold_time_seconds_count", 7.0),
         ("holdfast_queue_position_count", 1.0),
         ("holdfast_interventions_total", 1.0),
-        ("holdfast_sessions_opened_total", 2.0),
+        ("holdfast_sessions_opened_total", 3.0),
     ] {
         assert_eq!(metric(&text, series), least, "{series}\n{text}");
     }
@@ -146,6 +159,13 @@ async fn a_node_tells_what_happened_in_a_form_that_tools_and_documents_agree_wit
     let dashboard: serde_json::Value =
         serde_json::from_str(&read("deploy/grafana/holdfast.json")).unwrap();
     assert!(dashboard["panels"].as_array().unwrap().len() > 20);
+
+    let own = library.metrics().to_string();
+    let closed = "holdfast_client_circuit{tier=\"correctness\",state=\"closed\"} 1";
+    assert!(own.lines().any(|line| line == closed), "{own}");
+    let granted = "holdfast_client_efficiency_total{outcome=\"granted\"} 1";
+    assert!(own.lines().any(|line| line == granted), "{own}");
+    promtool_accepts(&["check", "metrics"], &own);
 
     for id in cluster.ids() {
         let address = cluster.http_address(id);

@@ -43,6 +43,7 @@ macro_rules! setters_of_the_request {
             since(since: impl Into<Option<Since>>),
             preemptible(),
             tier(tier: Tier),
+            traceparent(traceparent: impl Into<String>),
             on_queued(told: impl FnOnce(u64) + Send + 'static),
         }
     };

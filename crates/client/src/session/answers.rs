@@ -31,6 +31,8 @@ pub(crate) enum Verdict {
         leader: String,
         words: String,
     },
+    /// Take the session to the leader: there is a connection to it.
+    Approach,
     SessionLost(LossReason),
     Closed,
 }
@@ -41,7 +43,7 @@ impl Verdict {
     pub(crate) fn or_stronger(self, other: Verdict) -> Verdict {
         let names_leader = |verdict: &Verdict| matches!(verdict, Verdict::Move { leader, .. } if !leader.is_empty());
         let rank = |verdict: &Verdict| match verdict {
-            Verdict::GoOn => 0,
+            Verdict::GoOn | Verdict::Approach => 0,
             Verdict::Move { .. } if !names_leader(verdict) => 1,
             Verdict::Move { .. } => 2,
             // What an answer was refused with; a notice in the same frame tells more.

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use holdfast_proto::v1::answer::Result as AnswerResult;
 use holdfast_proto::v1::lock_service_client::LockServiceClient;
-use holdfast_proto::v1::operation::Kind;
 use holdfast_proto::v1::{
     ClientFrame, Failure, OpenSessionResponse, Operation, Reason, ServerFrame,
 };
@@ -14,6 +13,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;
 use tonic::{Status, Streaming};
 
+use super::state::Hello;
 use crate::connection::{self, CONNECT_TIMEOUT, is_refusal};
 
 /// Within this time a node has to say hello back, or the next one is asked.
@@ -52,36 +52,42 @@ pub(crate) enum NoStream {
     Failed(Failure),
 }
 
-/// Sends `hello` (open or resume) as the first operation of a new stream.
+/// Sends `hello` (open or resume) as the first operation of a new stream, on a connection that is there already
+/// if there is one.
 pub(crate) async fn say_hello(
     address: String,
-    request_id: u64,
-    hello: Kind,
-    acked_through: u64,
+    connection: Option<LockServiceClient<Channel>>,
+    hello: Hello,
 ) -> Result<Stream, NoStream> {
+    let client = match connection {
+        Some(client) => client,
+        None => connect(&address).await?,
+    };
+    open_stream(client, address, hello).await.map_err(NoStream::Failed)
+}
+
+async fn connect(address: &str) -> Result<LockServiceClient<Channel>, NoStream> {
     let unreachable = |words: &str, refused| NoStream::Unreachable {
-        failure: no_answer(&address, words),
+        failure: no_answer(address, words),
         refused,
     };
-    let client = match timeout(CONNECT_TIMEOUT, connection::connect(&address)).await {
-        Ok(Ok(client)) => client,
-        Ok(Err(error)) => return Err(unreachable(&words_of(&error), is_refusal(&error))),
-        Err(_) => return Err(unreachable("no connection within a second", false)),
-    };
-    open_stream(client, address, request_id, hello, acked_through).await.map_err(NoStream::Failed)
+    match timeout(CONNECT_TIMEOUT, connection::connect(address)).await {
+        Ok(Ok(client)) => Ok(client),
+        Ok(Err(error)) => Err(unreachable(&words_of(&error), is_refusal(&error))),
+        Err(_) => Err(unreachable("no connection within a second", false)),
+    }
 }
 
 async fn open_stream(
     client: LockServiceClient<Channel>,
     address: String,
-    request_id: u64,
-    hello: Kind,
-    acked_through: u64,
+    hello: Hello,
 ) -> Result<Stream, Failure> {
+    let Hello { request_id, kind, acked_through, .. } = hello;
     let (outbound, frames) = mpsc::channel(FRAMES_AHEAD_MAX);
     // There is room, and the receiver is still here, so this cannot fail.
     let _ = outbound
-        .try_send(ClientFrame { acked_through, operations: vec![Operation { kind: Some(hello) }] });
+        .try_send(ClientFrame { acked_through, operations: vec![Operation { kind: Some(kind) }] });
     let mut first_answer = Box::pin(first_answer(client, frames));
     let Ok(answered) = timeout(HELLO_TIMEOUT, &mut first_answer).await else {
         // It may be carried out yet.

@@ -98,6 +98,15 @@ impl Wanted {
         }
     }
 
+    /// Unless the caller has said so before.
+    pub(crate) fn set_traceparent(&mut self, traceparent: String) {
+        let (Wanted::One(v1::AcquireRequest { traceparent: known, .. })
+        | Wanted::All(v1::AcquireAllRequest { traceparent: known, .. })) = self;
+        if known.is_empty() {
+            *known = traceparent;
+        }
+    }
+
     fn wait_ms(&self) -> u64 {
         match self {
             Wanted::One(request) => request.wait_ms,

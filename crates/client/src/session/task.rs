@@ -6,6 +6,7 @@
 //! - a stream is left with a farewell as long as the session is wanted;
 //! - a session that is lost is told to every holder and waiter; the next operation opens a new one.
 
+use std::pin::Pin;
 use std::time::{Duration, Instant};
 
 use holdfast_proto::v1::{ClientFrame, Failure, Reason, ServerFrame};
@@ -26,6 +27,7 @@ use crate::endpoints::{Endpoints, KnownNodes};
 use crate::error::{ConnectError, LossReason, Rejection};
 use crate::lease::RenewalId;
 use crate::trouble::Contact;
+use leader::{Dialled, dial_later};
 
 /// So that a frame stays far below the servers' message limit, whatever the operations hold.
 const NAMES_PER_FRAME_MAX: usize = 256;
@@ -38,6 +40,7 @@ const CLOSING_PATIENCE: Duration = Duration::from_secs(2);
 const PAUSE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 mod accept;
+mod leader;
 
 pub(crate) struct Task {
     inbox: mpsc::UnboundedReceiver<Command>,
@@ -48,6 +51,10 @@ pub(crate) struct Task {
     nodes: KnownNodes,
     /// The node that was asked last.
     address: String,
+    /// The leader, once there is a connection to it.
+    dialled: Option<Dialled>,
+    /// A leader that could be dialled, and yet did not serve: it is not approached again.
+    unhelpful: Option<String>,
     session: Session,
     breaker: Breaker,
     /// Of the client's first session: told once it is open, or will not be.
@@ -90,6 +97,8 @@ impl Task {
             trouble,
             nodes,
             address: String::new(),
+            dialled: None,
+            unhelpful: None,
             session,
             breaker: Breaker::new(),
             opened: Some(opened),
@@ -140,14 +149,19 @@ impl Task {
 
     /// One try with one node. `None`: it failed, or the session turned out to be lost.
     async fn next_stream(&mut self) -> Result<Option<Stream>, Finished> {
-        let address = self.endpoints.next_address();
+        let (address, connection) = match self.dialled.take() {
+            Some(leader) => (leader.address, Some(leader.connection)),
+            None => (self.endpoints.next_address(), None),
+        };
         self.address.clone_from(&address);
+        let approached = connection.is_some().then(|| address.clone());
         self.breaker.handle_try(clock::now());
         let hello = self.session.hello(&self.settings, clock::now());
+        let sent_at = hello.sent_at;
         let session = self.session.id.public_id();
         let resumes = self.session.is_open();
         let span = tracing::info_span!("connect", %session, address, resumes);
-        let attempt = say_hello(address.clone(), hello.request_id, hello.kind, hello.acked_through);
+        let attempt = say_hello(address.clone(), connection, hello);
         match self.while_taking_commands(attempt.instrument(span)).await? {
             Ok(stream) => {
                 tracing::debug!(%session, address, "stream is open");
@@ -155,15 +169,17 @@ impl Task {
                 self.breaker.handle_success();
                 self.refused_since = None;
                 self.endpoints.reached();
+                self.unhelpful = self.unhelpful.take().filter(|leader| *leader != address);
                 self.trouble.lock().reached(&address);
                 self.learn(&stream.welcome.endpoints);
-                self.session.welcomed(hello.sent_at, &stream.welcome);
+                self.session.welcomed(sent_at, &stream.welcome);
                 if let Some(opened) = self.opened.take() {
                     let _ = opened.send(Ok(()));
                 }
                 Ok(Some(stream))
             }
             Err(no_stream) => {
+                self.unhelpful = approached.or(self.unhelpful.take());
                 let (contact, failure) = match no_stream {
                     NoStream::Unreachable { failure, refused } => {
                         self.endpoints.could_not_reach(&address);
@@ -252,6 +268,7 @@ impl Task {
 
     async fn converse(&mut self, mut stream: Stream) -> Result<(), Finished> {
         self.held_up_since = None;
+        let mut leader = std::pin::pin!(dial_later(self.leader_elsewhere(&stream)));
         let first_frame = std::mem::take(&mut stream.first_frame);
         let mut verdict = self.on_frame(first_frame);
         while verdict == Verdict::GoOn {
@@ -268,7 +285,7 @@ impl Task {
             self.session.stage_heartbeat_if_due(clock::now());
             self.session.stage_due_retries(Instant::now());
             verdict = match self.flush(&stream.outbound) {
-                Ok(()) => self.next_input(&mut stream).await?,
+                Ok(()) => self.next_input(&mut stream, leader.as_mut()).await?,
                 Err(broken) => broken,
             };
         }
@@ -290,12 +307,21 @@ impl Task {
                 // Not at once: the next node may not know yet that it leads.
                 self.pause().await
             }
+            Verdict::Approach => {
+                self.session.stream_broke();
+                stream.leave();
+                Ok(())
+            }
             Verdict::GoOn => Ok(()),
         }
     }
 
     /// Waits for whatever comes first: a frame, a command, or the time to do something.
-    async fn next_input(&mut self, stream: &mut Stream) -> Result<Verdict, Finished> {
+    async fn next_input(
+        &mut self,
+        stream: &mut Stream,
+        leader: Pin<&mut impl Future<Output = Dialled>>,
+    ) -> Result<Verdict, Finished> {
         let sleep = self
             .session
             .sleep_max(Instant::now(), clock::now())
@@ -315,10 +341,21 @@ impl Task {
                 }
                 Ok(Verdict::GoOn)
             }
+            dialled = leader, if self.closing_until.is_none() => {
+                self.dialled = Some(dialled);
+                Ok(Verdict::Approach)
+            }
             // The connection has room for more.
             _ = stream.outbound.reserve(), if has_staged => Ok(Verdict::GoOn),
             () = tokio::time::sleep(sleep) => Ok(self.check_patience()),
         }
+    }
+
+    /// If the node only passes on what it is sent.
+    fn leader_elsewhere(&self, stream: &Stream) -> Option<String> {
+        let leader = &stream.welcome.leader;
+        let is_elsewhere = *leader != self.address && self.endpoints.may_follow(leader);
+        (is_elsewhere && self.unhelpful.as_ref() != Some(leader)).then(|| leader.clone())
     }
 
     fn on_frame(&mut self, frame: ServerFrame) -> Verdict {

@@ -51,9 +51,18 @@ impl FakeNode {
     }
 
     pub(crate) async fn welcome_for(&mut self, ttl_ms: u64) -> ServedStream {
+        self.welcome_with(OpenSessionResponse { ttl_ms, ..Default::default() }).await
+    }
+
+    /// As a node that passes on what it is sent.
+    pub(crate) async fn welcome_on_behalf_of(&mut self, leader: &str) -> ServedStream {
+        let (ttl_ms, leader) = (30_000, leader.to_owned());
+        self.welcome_with(OpenSessionResponse { ttl_ms, leader, ..Default::default() }).await
+    }
+
+    async fn welcome_with(&mut self, welcome: OpenSessionResponse) -> ServedStream {
         let mut stream = self.next_stream().await;
         let hello = stream.next_frame().await.expect("a hello");
-        let welcome = OpenSessionResponse { ttl_ms, ..Default::default() };
         match hello.operations[0].kind.clone().unwrap() {
             Kind::Open(open) => stream.answer(open.request_id, AnswerResult::Open(welcome)).await,
             Kind::Resume(resume) => {

@@ -10,20 +10,32 @@
 //!
 //! Invariants: if the first chunk is empty, so is the map; no other is ever empty. A chunk's own key is not
 //! above its first entry, and above the last entry of the chunk before.
+//!
+//! A command looks at the same key several times, so the map remembers where it looked last. What it remembers is
+//! checked against the entries that stand there, and need not be kept up to date.
 
-use alloc::collections::BTreeMap;
+mod directory;
+
 use alloc::vec::Vec;
 use core::borrow::Borrow;
+use core::cell::Cell;
+use core::cmp::Ordering;
 use core::ops::Bound;
+
+use self::directory::{Directory, Place};
 
 #[derive(Clone, Debug)]
 pub(crate) struct DenseMap<K, V> {
     first: Chunk<K, V>,
-    rest: BTreeMap<K, Chunk<K, V>>,
+    rest: Directory<K, Chunk<K, V>>,
     len: usize,
+    looked_last: Cell<(Home, u32)>,
 }
 
 type Chunk<K, V> = Vec<(K, V)>;
+
+/// Which chunk: the first, or one of the others.
+type Home = Option<Place>;
 
 /// About how large a chunk becomes: what has to be moved to make room in one.
 const CHUNK_BYTES: usize = 3 * 1024;
@@ -32,7 +44,12 @@ const ROOM: usize = 4;
 
 impl<K, V> Default for DenseMap<K, V> {
     fn default() -> Self {
-        DenseMap { first: Vec::new(), rest: BTreeMap::new(), len: 0 }
+        DenseMap {
+            first: Vec::new(),
+            rest: Directory::default(),
+            len: 0,
+            looked_last: Cell::default(),
+        }
     }
 }
 
@@ -44,8 +61,9 @@ impl<K: Ord + Clone, V> DenseMap<K, V> {
 
     /// Returns what was there under this key.
     pub(crate) fn insert(&mut self, key: K, value: V) -> Option<V> {
-        let chunk = self.home_mut(&key);
-        match search(chunk, &key) {
+        let (home, found) = self.look(&key);
+        let chunk = self.chunk_mut(home);
+        match found {
             Ok(at) => Some(core::mem::replace(&mut chunk[at].1, value)),
             Err(at) => {
                 let above = Self::place(chunk, at, (key, value));
@@ -87,12 +105,13 @@ impl<K: Ord + Clone, V> DenseMap<K, V> {
         K: Borrow<Q>,
         Q: Ord + ?Sized,
     {
-        let chunk = self.home_mut(key);
-        let at = search(chunk, key).ok()?;
+        let (home, found) = self.look(key);
+        let at = found.ok()?;
+        let chunk = self.chunk_mut(home);
         let (_, value) = chunk.remove(at);
         give_back_room(chunk);
         if chunk.len() <= Self::ENTRIES_MAX / 4 {
-            self.join(key);
+            self.join(home);
         }
         self.len -= 1;
         Some(value)
@@ -113,59 +132,43 @@ impl<K: Ord + Clone, V> DenseMap<K, V> {
     }
 
     fn pop_second(&mut self) -> Chunk<K, V> {
-        self.rest.pop_first().map_or(Vec::new(), |(_, chunk)| chunk)
+        let second = self.rest.first().and_then(|second| self.rest.remove(second));
+        second.map_or(Vec::new(), |(_, chunk)| chunk)
     }
 
-    /// Forgets the chunk in which this key was, if it is empty, and puts it together with one beside it if
-    /// both are small.
-    fn join<Q>(&mut self, key: &Q)
-    where
-        K: Borrow<Q>,
-        Q: Ord + ?Sized,
-    {
-        let Some((home, chunk)) = self.rest.range::<Q, _>(up_to(key)).next_back() else {
-            let len = self.first.len();
+    /// Forgets a chunk that is empty, and puts it together with one beside it if both are small.
+    fn join(&mut self, home: Home) {
+        let len = self.chunk(home).len();
+        let Some(here) = home else {
             if len == 0 {
                 self.first = self.pop_second();
-            } else if self
-                .rest
-                .first_key_value()
-                .is_some_and(|(_, second)| Self::are_few(len, second))
-            {
+            } else if self.rest.first().is_some_and(|second| self.are_few(len, Some(second))) {
                 let second = self.pop_second();
                 put_together(&mut self.first, second);
             }
             return;
         };
-        let (home, len) = (home.clone(), chunk.len());
         if len == 0 {
-            self.rest.remove(home.borrow());
-            return;
-        }
-        let before = (Bound::Unbounded, Bound::Excluded(home.borrow()));
-        let before = self.rest.range::<Q, _>(before).next_back();
-        let before = before.map_or(&self.first, |(_, chunk)| chunk);
-        if Self::are_few(len, before) {
-            self.join_upwards(home);
-            return;
-        }
-        let after = (Bound::Excluded(home.borrow()), Bound::Unbounded);
-        let after = self.rest.range::<Q, _>(after).next();
-        if let Some((after, _)) = after.filter(|(_, chunk)| Self::are_few(len, chunk)) {
-            let after = after.clone();
+            self.rest.remove(here);
+        } else if self.are_few(len, self.rest.before(here)) {
+            self.join_upwards(here);
+        } else if let Some(after) = self.rest.after(here)
+            && self.are_few(len, Some(after))
+        {
             self.join_upwards(after);
         }
     }
 
     /// Would they be half a chunk together?
-    fn are_few(len: usize, other: &Chunk<K, V>) -> bool {
-        other.len() + len <= Self::ENTRIES_MAX / 2
+    fn are_few(&self, len: usize, other: Home) -> bool {
+        self.chunk(other).len() + len <= Self::ENTRIES_MAX / 2
     }
 
-    /// Puts the chunk of this key behind the one before it.
-    fn join_upwards(&mut self, upper: K) {
-        let Some(chunk) = self.rest.remove(&upper) else { return };
-        put_together(self.home_mut(&upper), chunk);
+    /// Puts a chunk behind the one before it.
+    fn join_upwards(&mut self, upper: Place) {
+        let before = self.rest.before(upper);
+        let Some((_, chunk)) = self.rest.remove(upper) else { return };
+        put_together(self.chunk_mut(before), chunk);
     }
 
     pub(crate) fn get_mut<Q>(&mut self, key: &Q) -> Option<&mut V>
@@ -173,9 +176,9 @@ impl<K: Ord + Clone, V> DenseMap<K, V> {
         K: Borrow<Q>,
         Q: Ord + ?Sized,
     {
-        let chunk = self.home_mut(key);
-        let at = search(chunk, key).ok()?;
-        chunk.get_mut(at).map(|(_, value)| value)
+        let (home, found) = self.look(key);
+        let at = found.ok()?;
+        self.chunk_mut(home).get_mut(at).map(|(_, value)| value)
     }
 
     pub(crate) fn get_key_value<Q>(&self, key: &Q) -> Option<(&K, &V)>
@@ -183,28 +186,35 @@ impl<K: Ord + Clone, V> DenseMap<K, V> {
         K: Borrow<Q>,
         Q: Ord + ?Sized,
     {
-        let chunk = self.home(key);
-        let at = search(chunk, key).ok()?;
-        chunk.get(at).map(|(key, value)| (key, value))
+        let (home, found) = self.look(key);
+        let at = found.ok()?;
+        self.chunk(home).get(at).map(|(key, value)| (key, value))
     }
 
-    /// The chunk where this key is, or belongs.
-    fn home<Q>(&self, key: &Q) -> &Chunk<K, V>
+    /// The chunk where this key is, or belongs, and the place in it.
+    fn look<Q>(&self, key: &Q) -> (Home, Result<usize, usize>)
     where
         K: Borrow<Q>,
         Q: Ord + ?Sized,
     {
-        let found = self.rest.range::<Q, _>(up_to(key)).next_back();
-        found.map_or(&self.first, |(_, chunk)| chunk)
+        let (home, at) = self.looked_last.get();
+        if let Some(found) = look_again(self.chunk(home), at as usize, key) {
+            return (home, found);
+        }
+        let home = self.rest.find(key);
+        let found = self.chunk(home).binary_search_by(|(other, _)| other.borrow().cmp(key));
+        let (Ok(at) | Err(at)) = found;
+        self.looked_last.set((home, at as u32));
+        (home, found)
     }
 
-    fn home_mut<Q>(&mut self, key: &Q) -> &mut Chunk<K, V>
-    where
-        K: Borrow<Q>,
-        Q: Ord + ?Sized,
-    {
-        let found = self.rest.range_mut::<Q, _>(up_to(key)).next_back();
-        found.map_or(&mut self.first, |(_, chunk)| chunk)
+    /// The first, if there is none there.
+    fn chunk(&self, home: Home) -> &Chunk<K, V> {
+        home.and_then(|place| self.rest.get(place)).unwrap_or(&self.first)
+    }
+
+    fn chunk_mut(&mut self, home: Home) -> &mut Chunk<K, V> {
+        home.and_then(|place| self.rest.get_mut(place)).unwrap_or(&mut self.first)
     }
 
     pub(crate) fn get<Q>(&self, key: &Q) -> Option<&V>
@@ -229,24 +239,25 @@ impl<K: Ord + Clone, V> DenseMap<K, V> {
         K: Borrow<Q>,
         Q: Ord + ?Sized,
     {
-        let (home, rest) = match start {
-            Bound::Unbounded => (&self.first, Bound::Unbounded),
-            Bound::Included(key) | Bound::Excluded(key) => (self.home(key), Bound::Excluded(key)),
+        let home = match start {
+            Bound::Unbounded => None,
+            Bound::Included(key) | Bound::Excluded(key) => self.rest.find(key),
         };
         let is_before = |other: &Q| match start {
             Bound::Unbounded => false,
             Bound::Included(key) => other < key,
             Bound::Excluded(key) => other <= key,
         };
-        let first = home.partition_point(|(other, _)| is_before(other.borrow()));
-        let rest = self.rest.range::<Q, _>((rest, Bound::Unbounded));
-        let rest = rest.flat_map(|(_, chunk)| chunk);
-        home[first..].iter().chain(rest).map(|(key, value)| (key, value))
+        let chunk = self.chunk(home);
+        let first = chunk.partition_point(|(other, _)| is_before(other.borrow()));
+        let rest = home.map_or_else(|| self.rest.first(), |home| self.rest.after(home));
+        let rest = self.rest.from(rest).flatten();
+        chunk[first..].iter().chain(rest).map(|(key, value)| (key, value))
     }
 
     /// In order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
-        let rest = self.rest.values().flatten();
+        let rest = self.rest.from(self.rest.first()).flatten();
         self.first.iter().chain(rest).map(|(key, value)| (key, value))
     }
 
@@ -259,7 +270,7 @@ impl<K: Ord + Clone, V> DenseMap<K, V> {
     }
 
     pub(crate) fn last_key(&self) -> Option<&K> {
-        let last = self.rest.last_key_value().map_or(&self.first, |(_, chunk)| chunk);
+        let last = self.rest.last().unwrap_or(&self.first);
         last.last().map(|(key, _)| key)
     }
 
@@ -268,12 +279,20 @@ impl<K: Ord + Clone, V> DenseMap<K, V> {
     }
 }
 
-fn up_to<Q: ?Sized>(key: &Q) -> (Bound<&Q>, Bound<&Q>) {
-    (Bound::Unbounded, Bound::Included(key))
-}
-
-fn search<K: Borrow<Q>, V, Q: Ord + ?Sized>(chunk: &Chunk<K, V>, key: &Q) -> Result<usize, usize> {
-    chunk.binary_search_by(|(other, _)| other.borrow().cmp(key))
+/// Is the key there still, or does it belong between the two that stand there?
+fn look_again<K: Borrow<Q>, V, Q: Ord + ?Sized>(
+    chunk: &Chunk<K, V>,
+    at: usize,
+    key: &Q,
+) -> Option<Result<usize, usize>> {
+    match chunk.get(at)?.0.borrow().cmp(key) {
+        Ordering::Equal => Some(Ok(at)),
+        Ordering::Greater => {
+            let (below, _) = chunk.get(at.checked_sub(1)?)?;
+            (below.borrow() < key).then_some(Err(at))
+        }
+        Ordering::Less => None,
+    }
 }
 
 fn put_together<K, V>(lower: &mut Chunk<K, V>, upper: Chunk<K, V>) {
@@ -291,6 +310,8 @@ fn give_back_room<K, V>(chunk: &mut Chunk<K, V>) {
 
 #[cfg(test)]
 mod tests {
+    use alloc::collections::BTreeMap;
+
     use super::*;
 
     type Tested = DenseMap<u64, [u64; 15]>;
@@ -315,16 +336,17 @@ mod tests {
         assert_eq!(map.last_key(), model.last_key_value().map(|(key, _)| key));
         assert!(!map.first.is_empty() || map.rest.is_empty());
         let mut above = map.first.last().map(|(key, _)| *key);
-        for (own, chunk) in &map.rest {
-            assert!(above < Some(*own) && *own <= chunk[0].0);
+        for chunk in map.rest.from(map.rest.first()) {
+            assert!(above < chunk.first().map(|(key, _)| *key));
             assert!(chunk.len() <= Tested::ENTRIES_MAX);
             above = chunk.last().map(|(key, _)| *key);
         }
     }
 
     fn bytes_per_entry(map: &Tested) -> usize {
-        let room: usize = map.rest.values().chain([&map.first]).map(Vec::capacity).sum();
-        let chunks = map.rest.len() * 128;
+        let chunks = || map.rest.from(map.rest.first());
+        let room: usize = chunks().chain([&map.first]).map(Vec::capacity).sum();
+        let chunks = chunks().count() * 128;
         (room * size_of::<(u64, [u64; 15])>() + chunks) / map.len()
     }
 
@@ -394,7 +416,8 @@ mod tests {
             for key in &keys {
                 map.remove(key);
             }
-            assert_eq!((map.len(), map.rest.len(), map.first.capacity()), (0, 0, 0));
+            assert!(map.rest.is_empty());
+            assert_eq!((map.len(), map.first.capacity()), (0, 0));
         }
     }
 }

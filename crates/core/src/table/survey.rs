@@ -92,6 +92,20 @@ impl LockTable {
         told
     }
 
+    /// The longest queue among the next so many locks, and after which of them to go on. None: that was all.
+    pub fn longest_queue(&self, after: Option<&str>, locks_max: usize) -> (usize, Option<String>) {
+        let start = after.map_or(Bound::Included(""), Bound::Excluded);
+        let (mut longest, mut next) = (0, None);
+        for (looked_at, (name, resource)) in self.resources.from(start).enumerate() {
+            if looked_at == locks_max {
+                return (longest, next.map(String::from));
+            }
+            longest = longest.max(resource.waiter_count());
+            next = Some(name.as_str());
+        }
+        (longest, None)
+    }
+
     fn is_held_by(&self, resource: &Resource, holder: Option<PublicSessionId>) -> bool {
         let Some(holder) = holder else { return true };
         resource.holds().any(|hold| {
@@ -197,6 +211,17 @@ mod tests {
             let none = Survey { prefix: "lock/9x".into(), ..Survey::default() };
             assert!(found(&none, locks_max, None).is_empty());
         }
+    }
+
+    #[test]
+    fn the_longest_queue_is_found_part_by_part() {
+        let table = table();
+        assert_eq!(table.longest_queue(None, 100), (9, None));
+        assert_eq!(table.longest_queue(None, 10), (9, None));
+        let (longest, next) = table.longest_queue(None, 4);
+        assert_eq!((longest, next.as_deref()), (3, Some("lock/3")));
+        assert_eq!(table.longest_queue(next.as_deref(), 4), (7, Some("lock/7".into())));
+        assert_eq!(table.longest_queue(Some("lock/9"), 4), (0, None));
     }
 
     #[test]

@@ -143,8 +143,8 @@ fn word(name: &str, prefix: &str) -> String {
     name.strip_prefix(prefix).unwrap_or(name).to_ascii_lowercase()
 }
 
-/// 2026-11-15T12:00:00.000Z
-fn utc(unix_ms: u64) -> String {
+/// A time of the wall clock for people: `2026-11-15T12:00:00.000Z`.
+pub fn utc(unix_ms: u64) -> String {
     let (seconds, ms) = (unix_ms / 1_000, unix_ms % 1_000);
     let (days, second) = (seconds / 86_400, seconds % 86_400);
     let (year, month, day) = civil(days);

@@ -11,6 +11,7 @@ use tokio::sync::oneshot;
 use super::inbox::{Answer, ChangeAnswer, Delivery, Query, ReadAnswer, StreamKey, Unavailable};
 use super::streams::Streams;
 use crate::metrics::{Kind, Metrics, Settled};
+use crate::traces::Traces;
 
 /// Where an answer goes.
 #[derive(Debug)]
@@ -37,6 +38,7 @@ type Wait = (GroupId, SessionId, RequestId);
 #[derive(Debug)]
 pub(super) struct Callers {
     metrics: Arc<Metrics>,
+    traces: Option<Arc<Traces>>,
     /// The time of the present half turn; one look at the clock serves all of it.
     now: Duration,
     /// Calls since the turn began.
@@ -67,9 +69,10 @@ enum Caller {
 }
 
 impl Callers {
-    pub(super) fn new(metrics: Arc<Metrics>) -> Callers {
+    pub(super) fn new(metrics: Arc<Metrics>, traces: Option<Arc<Traces>>) -> Callers {
         Callers {
             metrics,
+            traces,
             now: Duration::ZERO,
             taken_in: 0,
             last_ticket: 0,
@@ -106,6 +109,9 @@ impl Callers {
         let wait = command.wait().map(|call| (group, call.session, call.request));
         let asked = Asked { kind: Kind::of(command), at: self.now };
         self.taken_in += 1;
+        if let (Some(traces), Some((_, session, request))) = (&self.traces, wait) {
+            traces.proposed((session, request));
+        }
         self.ticket(Caller::Call { reply, wait, asked })
     }
 
@@ -147,6 +153,9 @@ impl Callers {
             return;
         };
         self.settled(asked, &outcome, false);
+        if let (Some(traces), Some((_, session, request))) = (&self.traces, wait) {
+            traces.answered((session, request), &outcome);
+        }
         match (outcome, wait) {
             (Outcome::Queued { position }, Some(wait)) => {
                 if let ReplyTo::Stream { stream, request } = reply {
@@ -169,13 +178,19 @@ impl Callers {
     ) {
         if let Some(Parked { reply, asked }) = self.parked.remove(&wait) {
             self.settled(asked, outcome, true);
+            if let Some(traces) = &self.traces {
+                traces.answered((wait.1, wait.2), outcome);
+            }
             reply.answer(Answer { at, result: Ok(outcome.clone()) }, streams);
         }
     }
 
     pub(super) fn fail(&mut self, ticket: Ticket, reason: Unavailable, streams: &mut Streams) {
         match self.under_way.remove(&ticket) {
-            Some(Caller::Call { reply, asked, .. }) => {
+            Some(Caller::Call { reply, asked, wait }) => {
+                if let (Some(traces), Some((_, session, request))) = (&self.traces, wait) {
+                    traces.failed((session, request), "unavailable");
+                }
                 self.metrics.operations.add(asked.kind, Settled::Unavailable);
                 reply.answer(failed(reason), streams);
             }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use holdfast_core::{Event, LogicalTime, Part};
+use holdfast_core::{Event, LogicalTime, Part, PublicSessionId};
 use holdfast_replica::{Effect, GroupId, Leadership, NodeId, Outgoing, Ticket};
 
 use super::inbox::{Delivery, Query, ReadAnswer, ReadData, Unavailable, WholeState};
@@ -33,6 +33,9 @@ impl Driver {
                 self.tell_those_concerned(group, at, &event);
                 if self.leads {
                     measure::event(&self.metrics, at, &event);
+                }
+                if let Some(traces) = &self.traces {
+                    traces.happened(&event);
                 }
                 self.happened.push((index, at, event));
             }
@@ -70,6 +73,14 @@ impl Driver {
                 ReadData::List(table.list(&prefix, after.as_deref(), limit))
             }
             Query::Sessions { after, limit } => ReadData::Sessions(table.sessions(after, limit)),
+            Query::Owners(wanted) => {
+                let open = |id: PublicSessionId| {
+                    let before = id.0.checked_sub(1).map(PublicSessionId);
+                    table.sessions(before, 1).pop().filter(|session| session.public == id)
+                };
+                let open = wanted.into_iter().filter_map(open);
+                ReadData::Owners(open.map(|session| (session.public, session.owner)).collect())
+            }
             Query::Confirm { asked } => {
                 self.sureness.confirmed(&self.memory, replica.leadership(), asked);
                 ReadData::Confirmed
@@ -130,6 +141,11 @@ impl Driver {
             self.metrics.leader_changes.add(1);
         }
         self.leads = is_here;
+        if let Some(traces) = &self.traces
+            && !is_here
+        {
+            traces.forget();
+        }
         if is_here && !(before.is_here && before.term == term) {
             self.metrics.elections_won.add(1);
         }

@@ -4,6 +4,7 @@
 
 use std::time::Instant;
 
+use holdfast_core::command::Owner;
 use holdfast_core::{
     Command, EndReason, FenceToken, FreezeInfo, LockName, LockStatus, LockSummary, LockWhy,
     LogicalTime, Outcome, PublicSessionId, RequestId, SessionId, SessionSummary, StreamId, Survey,
@@ -168,6 +169,8 @@ pub(crate) enum Query {
         after: Option<PublicSessionId>,
         limit: usize,
     },
+    /// Whose sessions these are, as far as they are open.
+    Owners(Vec<PublicSessionId>),
     Why {
         name: LockName,
         shown_max: usize,
@@ -210,6 +213,7 @@ pub(crate) enum ReadData {
     Why(LockWhy),
     List(Vec<LockSummary>),
     Sessions(Vec<SessionSummary>),
+    Owners(Vec<(PublicSessionId, Owner)>),
     Freezes(Vec<FreezeInfo>),
     Token(TokenStanding),
     Confirmed,

@@ -27,6 +27,7 @@ impl Driver {
         metrics.waiters.set(total(|replica| replica.table().waiter_count()));
         metrics.sessions.set(total(|replica| replica.table().session_count()));
         let Some(replica) = self.replicas.values().next() else { return };
+        metrics.longest_queue.set(self.longest_queue.look(replica.table()));
         let progress = replica.progress();
         let Leadership { leader, is_here, term } = progress.leadership;
         metrics.term.set(term);

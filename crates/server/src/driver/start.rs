@@ -14,6 +14,7 @@ use tokio::sync::{oneshot, watch};
 use super::callers::Callers;
 use super::inbox::FIRST_GROUP;
 use super::log::{self, Log};
+use super::longest_queue::LongestQueue;
 use super::measure::SnapshotTimes;
 use super::members::Introductions;
 use super::queue::{Inbox, InboxSender};
@@ -28,6 +29,7 @@ use crate::memory_tier::MemoryTier;
 use crate::metrics::Metrics;
 use crate::peers::{LOG_VERSION, PeerLinks};
 use crate::pulse::Pulse;
+use crate::traces::Traces;
 
 const SNAPSHOT_EVERY_BYTES: u64 = 16 << 20;
 /// What a turn can bear beside its own work: less than a millisecond.
@@ -60,6 +62,7 @@ pub(crate) struct Channels {
     pub(crate) memory: Arc<MemoryTier>,
     pub(crate) pulse: Arc<Pulse>,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) traces: Option<Arc<Traces>>,
     /// Where the driver publishes who the members are.
     pub(crate) membership: Arc<Membership>,
     /// The first members.
@@ -124,7 +127,7 @@ impl Driver {
             replicas,
             log: Log::new(wal, channels.inbox_sender).map_err(DriverError::Thread)?,
             links,
-            callers: Callers::new(Arc::clone(&channels.metrics)),
+            callers: Callers::new(Arc::clone(&channels.metrics), channels.traces.clone()),
             streams: Streams::default(),
             removed: membership.now().was_removed(membership.me),
             membership,
@@ -136,7 +139,9 @@ impl Driver {
             sureness: Sureness::new(config.tick(), election_timeout),
             pulse: channels.pulse,
             metrics: channels.metrics,
+            traces: channels.traces,
             levels_due: Duration::ZERO,
+            longest_queue: LongestQueue::default(),
             tells_owners: config.audit.is_some() || config.kafka.is_some(),
             snapshot_times: SnapshotTimes::default(),
             happened: Vec::new(),

@@ -74,6 +74,7 @@ impl Bench {
             memory,
             pulse: Arc::new(Pulse::new()),
             metrics: Arc::new(Metrics::new()),
+            traces: None,
             membership,
             founders,
             data_dir,

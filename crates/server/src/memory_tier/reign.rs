@@ -2,6 +2,7 @@
 //! the time is an argument.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use holdfast_core::command::{OpenSession, Owner};
 use holdfast_core::{
@@ -10,6 +11,7 @@ use holdfast_core::{
 };
 
 use crate::driver::{Answer, Delivery, ReplyTo, Streams, Unavailable};
+use crate::metrics::{Kind, Operations, Settled};
 
 const TOKENS_PER_TERM_BITS: u32 = 40;
 /// No request takes more tokens than this.
@@ -25,14 +27,21 @@ pub(super) struct Reign {
     /// Until then nobody else can have been elected.
     sure_until: LogicalTime,
     /// Acquires that stand in a queue.
-    parked: HashMap<(SessionId, RequestId), ReplyTo>,
+    parked: HashMap<(SessionId, RequestId), Parked>,
+    operations: Arc<Operations>,
     /// Empty between two commands.
     events: Vec<Event>,
 }
 
+#[derive(Debug)]
+struct Parked {
+    reply: ReplyTo,
+    kind: Kind,
+}
+
 impl Reign {
     /// None if the tokens of this term would not be tokens any more.
-    pub(super) fn new(term: u64) -> Option<Reign> {
+    pub(super) fn new(term: u64, operations: Arc<Operations>) -> Option<Reign> {
         let token_floor = first_token_of(term)?;
         first_token_of(term + 1)?;
         let limits = Limits { ttl_max: FOREVER, linger_max: FOREVER, ..Limits::default() };
@@ -49,6 +58,7 @@ impl Reign {
             table,
             sure_until: LogicalTime::ZERO,
             parked: HashMap::new(),
+            operations,
             events: Vec::new(),
         })
     }
@@ -116,17 +126,20 @@ impl Reign {
     ) {
         self.run_due(now, streams);
         if self.is_release_of_an_earlier_term(&command) {
-            let result = Ok(Outcome::Release(ReleaseAnswer::Expired));
-            return reply.answer(Answer { at: now, result }, streams);
+            let outcome = Outcome::Release(ReleaseAnswer::Expired);
+            self.settled(Kind::Release, &outcome);
+            return reply.answer(Answer { at: now, result: Ok(outcome) }, streams);
         }
+        let kind = Kind::of(&command);
         let wait = command.wait().map(|call| (call.session, call.request));
         let outcome = self.table.apply(LogIndex(0), now, command, &mut self.events);
+        self.settled(kind, &outcome);
         match (outcome, wait) {
             (Outcome::Queued { position }, Some(wait)) => {
                 if let ReplyTo::Stream { stream, request } = reply {
                     streams.tell(stream, Delivery::Queued { request, position });
                 }
-                self.parked.insert(wait, reply);
+                self.parked.insert(wait, Parked { reply, kind });
             }
             (outcome, _) => reply.answer(Answer { at: now, result: Ok(outcome) }, streams),
         }
@@ -155,7 +168,8 @@ impl Reign {
 
     /// Those who wait find a new queue at the next leader.
     pub(super) fn end(self, reason: Unavailable, streams: &mut Streams) {
-        for reply in self.parked.into_values() {
+        for Parked { reply, kind } in self.parked.into_values() {
+            self.operations.add(kind, Settled::Unavailable);
             let answer = Answer { at: LogicalTime::ZERO, result: Err(reason) };
             reply.answer(answer, streams);
         }
@@ -167,11 +181,19 @@ impl Reign {
         matches!(command, Command::Release { hold, .. } if hold.token.0 <= first)
     }
 
+    fn settled(&self, kind: Kind, outcome: &Outcome) {
+        if let Some(settled) = Settled::of(outcome) {
+            self.operations.add(kind, settled);
+        }
+    }
+
     fn tell_those_concerned(&mut self, now: LogicalTime, streams: &mut Streams) {
-        for event in self.events.drain(..) {
+        let mut events = std::mem::take(&mut self.events);
+        for event in events.drain(..) {
             match event {
                 Event::WaitEnded { session, request, outcome, .. } => {
-                    if let Some(reply) = self.parked.remove(&(session, request)) {
+                    if let Some(Parked { reply, kind }) = self.parked.remove(&(session, request)) {
+                        self.settled(kind, &outcome);
                         reply.answer(Answer { at: now, result: Ok(outcome) }, streams);
                     }
                 }
@@ -183,6 +205,7 @@ impl Reign {
                 _ => {}
             }
         }
+        self.events = events;
     }
 }
 

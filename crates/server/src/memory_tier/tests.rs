@@ -1,5 +1,6 @@
 //! One term after the other, in a time that the test tells.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use holdfast_core::command::{Acquire, Call, HoldRef, Mode, Owner, Policy, Terms};
@@ -27,7 +28,7 @@ struct Scene {
 
 impl Scene {
     fn new(term: u64) -> Scene {
-        let mut reign = Reign::new(term).unwrap();
+        let mut reign = Reign::new(term, Arc::default()).unwrap();
         reign.confirm(at(1_000_000));
         for (session, public) in [(ALICE, 1), (BOB, 2), (CAROL, 3)] {
             reign.admit(at(0), session, PublicSessionId(public), Owner::default());
@@ -113,13 +114,13 @@ fn tokens_are_the_term_and_a_counter_so_each_term_s_are_higher_than_all_before()
     let mut next = Scene::new(8);
     assert_eq!(next.granted(ALICE, None).token.0, (8 << 40) + 1);
     assert_eq!(next.release(BOB, FenceToken((7 << 40) + 2)), ReleaseAnswer::Expired);
-    assert!(Reign::new(1 << 23).is_none(), "its tokens would be too large");
-    assert!(Reign::new((1 << 23) - 2).is_some());
+    assert!(Reign::new(1 << 23, Arc::default()).is_none(), "its tokens would be too large");
+    assert!(Reign::new((1 << 23) - 2, Arc::default()).is_some());
 }
 
 #[test]
 fn it_is_sure_only_until_the_moment_that_was_confirmed_and_later_news_never_shortens_it() {
-    let mut reign = Reign::new(1).unwrap();
+    let mut reign = Reign::new(1, Arc::default()).unwrap();
     reign.admit(at(0), ALICE, PublicSessionId(1), Owner::default());
     assert!(!reign.serves(at(0), ALICE), "nobody has confirmed anything yet");
     reign.confirm(at(100));

@@ -173,14 +173,18 @@ impl Shown {
         let metrics = &self.metrics;
         let mut operations = page.encoder.encode_descriptor(
             "holdfast_operations",
-            "Operations of clients that were settled, by what was asked and what came of it; counted by the leader",
+            "Operations of clients that were settled, by what was asked, what came of it and the tier; counted by the leader",
             None,
             MetricType::Counter,
         )?;
-        for (kind, outcome, count) in metrics.operations.each() {
-            operations
-                .encode_family(&[("kind", kind), ("outcome", outcome)])?
-                .encode_counter(&count, NO_EXEMPLAR)?;
+        let tiers =
+            [("correctness", &metrics.operations), ("efficiency", &metrics.efficiency_operations)];
+        for (tier, counted) in tiers {
+            for (kind, outcome, count) in counted.each() {
+                operations
+                    .encode_family(&[("kind", kind), ("outcome", outcome), ("tier", tier)])?
+                    .encode_counter(&count, NO_EXEMPLAR)?;
+            }
         }
         let mut waits = page.encoder.encode_descriptor(
             "holdfast_acquire_wait",
@@ -257,6 +261,11 @@ impl Shown {
         )?;
         page.gauge("holdfast_locks", "Names that are held or waited for", metrics.locks.get())?;
         page.gauge("holdfast_waiters", "Places in all queues", metrics.waiters.get())?;
+        page.gauge(
+            "holdfast_longest_queue",
+            "Places in the longest queue",
+            metrics.longest_queue.get(),
+        )?;
         page.gauge("holdfast_sessions", "Sessions that are open", metrics.sessions.get())
     }
 
@@ -387,6 +396,11 @@ impl Shown {
             "holdfast_watch_streams",
             "Watches that this node serves as the leader",
             metrics.watch_streams.get(),
+        )?;
+        page.counter(
+            "holdfast_watches_left_behind",
+            "Watches that ended because their readers did not keep up",
+            metrics.watches_left_behind.get(),
         )?;
         page.counter(
             "holdfast_events",

@@ -28,6 +28,10 @@ impl Verb for AcquireRequest {
         self.tier
     }
 
+    fn traceparent(&self) -> &str {
+        &self.traceparent
+    }
+
     fn response(result: answer::Result) -> Option<AcquireResponse> {
         match result {
             answer::Result::Acquire(response) => Some(response),

@@ -32,6 +32,11 @@ pub(super) trait Verb: Clone + Send + Sync + 'static {
         v1::Tier::Correctness.into()
     }
 
+    /// Of which span it is part; empty: none.
+    fn traceparent(&self) -> &str {
+        ""
+    }
+
     /// Past it the caller is told that the outcome is not known.
     fn patience(&self) -> Duration {
         CALL_TIMEOUT
@@ -74,7 +79,18 @@ async fn carry_out<V: Verb>(
             let (answer, guarantee) = match tier {
                 v1::Tier::Efficiency => (rpc.call_in_memory(command).await?, Guarantee::BestEffort),
                 v1::Tier::Unspecified | v1::Tier::Correctness => {
-                    (rpc.call(command).await?, Guarantee::Linearizable)
+                    let answer = match &rpc.traces {
+                        None => rpc.call(command).await,
+                        Some(traces) => {
+                            let traced = traces.received_call(&command, request.traceparent());
+                            let answer = rpc.call(command).await;
+                            if let (Err(failure), Some(acquire)) = (&answer, traced) {
+                                traces.failed(acquire, &failure.message);
+                            }
+                            answer
+                        }
+                    };
+                    (answer?, Guarantee::Linearizable)
                 }
             };
             let term = rpc.driver.leadership().term;

@@ -4,6 +4,7 @@
 //! next one), the events were not read fast enough, or they are no longer kept.
 
 mod follow;
+mod history;
 mod recent;
 mod snapshot;
 mod tell;
@@ -16,7 +17,9 @@ use std::pin::Pin;
 
 use holdfast_core::LockName;
 use holdfast_proto::v1::watch_service_server::WatchService;
-use holdfast_proto::v1::{EventPosition, Failure, Reason, WatchFrame, WatchRequest};
+use holdfast_proto::v1::{
+    EventPosition, Failure, HistoryRequest, HistoryResponse, Reason, WatchFrame, WatchRequest,
+};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
@@ -137,5 +140,12 @@ impl WatchService for Rpc {
                 }
             }
         }
+    }
+
+    async fn history(
+        &self,
+        request: Request<HistoryRequest>,
+    ) -> Result<Response<HistoryResponse>, Status> {
+        history::serve(self, request).await
     }
 }

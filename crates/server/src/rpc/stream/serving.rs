@@ -17,6 +17,7 @@ use super::incoming::{Incoming, Next};
 use super::operation::{self, Opening};
 use super::outgoing::{Served, Words};
 use crate::driver::{DriverHandle, FIRST_GROUP, Input, ReplyTo, StreamKey};
+use crate::traces::parent_of;
 
 /// Lists of deliveries that wait for a slow reader. When it is full the driver lets the stream go.
 const OUTBOX_LISTS_MAX: usize = 1_024;
@@ -120,6 +121,8 @@ impl Serving<'_> {
         let scope = Scope::Stream { session: self.session, acked_through };
         let (mut failures, mut in_memory) = (Vec::new(), Vec::new());
         for operation in operations {
+            let traces = self.rpc.traces.as_deref();
+            let traced = traces.and_then(|traces| Some((traces, parent_of(&operation)?)));
             let (request, decoded) = operation::decode(operation, scope);
             let allowed = decoded.and_then(|(tier, command)| {
                 authorise(&self.origin.principal, &command)?;
@@ -129,7 +132,12 @@ impl Serving<'_> {
                 Ok((Tier::Efficiency, command)) => {
                     in_memory.push((command, ReplyTo::Stream { stream: self.stream, request }));
                 }
-                Ok((_, command)) => commands.push((request, command)),
+                Ok((_, command)) => {
+                    if let Some((traces, parent)) = traced {
+                        traces.received((self.session, request), &command, &parent);
+                    }
+                    commands.push((request, command));
+                }
                 Err(failure) => failures.push((request, failure)),
             }
         }
@@ -167,6 +175,11 @@ impl Serving<'_> {
         let Err(frame) = self.rpc.driver.offer(frame) else { return Ok(()) };
         let failure = if self.rpc.driver.is_gone() { stopping() } else { overloaded() };
         if let Input::Frame { operations, .. } = *frame {
+            if let Some(traces) = &self.rpc.traces {
+                for (request, _) in &operations {
+                    traces.failed((self.session, *request), &failure.message);
+                }
+            }
             failures.extend(operations.into_iter().map(|(request, _)| (request, failure.clone())));
         }
         Err(failure)

@@ -59,6 +59,9 @@ pub(super) fn start(rpc: Rpc, ask: Ask, place: OwnedSemaphorePermit) -> Frames {
         metrics.watch_streams.rise();
         let watcher = Watcher { rpc, names: ask.names, sender };
         if let Err(Ended::Because(failure)) = watcher.run(ask.start).await {
+            if failure.reason() == Reason::SlowReader {
+                metrics.watches_left_behind.rise();
+            }
             let status = failure.into();
             *told_at_end.lock().unwrap_or_else(PoisonError::into_inner) = Some(status);
         }

@@ -90,12 +90,14 @@ pub(crate) fn event(recorded: &Recorded) -> WatchEvent {
             metadata: metadata.to_vec(),
             ..of_hold(EventKind::Proclaimed, name, *session, *token)
         },
-        Event::Released { name, session, request, token, .. } => WatchEvent {
+        Event::Released { name, session, request, token, granted_at } => WatchEvent {
             request_id: request.0,
+            held_for_ms: Some(recorded.at.since(*granted_at).as_ms()),
             ..of_hold(EventKind::Released, name, *session, *token)
         },
-        Event::HoldEnded { name, session, request, token, reason, .. } => WatchEvent {
+        Event::HoldEnded { name, session, request, token, reason, granted_at } => WatchEvent {
             request_id: request.0,
+            held_for_ms: Some(recorded.at.since(*granted_at).as_ms()),
             reason: end_reason(*reason).into(),
             ..of_hold(ended_kind(*reason), name, *session, *token)
         },

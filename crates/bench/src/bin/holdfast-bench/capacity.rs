@@ -7,9 +7,10 @@ use clap::Args;
 use tokio::time::sleep;
 use tonic::transport::Endpoint;
 
-use crate::Outcome;
-use crate::cluster::Cluster;
-use crate::load::Session;
+use holdfast_bench::frames::Session;
+use holdfast_bench::{Cluster, Outcome};
+
+use crate::NODES;
 use crate::probe::Probe;
 
 const FRAME: usize = 1_000;
@@ -34,8 +35,8 @@ pub(crate) struct CapacityArgs {
 
 pub(crate) async fn run(binary: &Path, args: CapacityArgs) -> Outcome {
     let settings = format!("snapshot_every_entries = {}", args.snapshot_every);
-    let mut cluster = Cluster::start(binary, &settings).await?;
-    let leader = cluster.leader().await?;
+    let mut cluster = Cluster::start(binary, NODES, &settings).await?;
+    let leader = Cluster::leader_of(cluster.calls()).await?;
     let mut sessions = Vec::new();
     for _ in 0..args.sessions {
         let channel = Endpoint::from_shared(format!("http://{leader}"))?.connect().await?;
@@ -48,7 +49,7 @@ pub(crate) async fn run(binary: &Path, args: CapacityArgs) -> Outcome {
 
     let away = if args.away { Some(cluster.follower().await?) } else { None };
     if let Some(away) = away {
-        cluster.stop(away)?;
+        cluster.kill(away)?;
         probe.take();
     }
     let started = Instant::now();

@@ -1,10 +1,8 @@
-//! The programs of others that tests use: PostgreSQL, Redis, a browser, Prometheus's `promtool`, and Maven
-//! with Java, which bring and run Kafka.
+//! The programs of others that tests and comparisons start.
 //!
-//! The tests find the programs by themselves, and start each on a free port and with a directory of its own; here
+//! Those who need the programs find them by themselves, and start each on a free port and with a directory of its own; here
 //! it is only seen to that they are installed. On Debian, as root, they are installed by apt-get, without the
-//! system's own servers being started. Elsewhere it is said what to do; the tests in question are then
-//! skipped, and in CI they fail.
+//! system's own servers being started. Elsewhere it is said what to do.
 
 use std::env;
 use std::fs::{self, OpenOptions};
@@ -15,52 +13,29 @@ use std::path::{Path, PathBuf};
 use crate::failure::Failure;
 use crate::process;
 
-struct Server {
-    name: &'static str,
-    program: &'static str,
-    debian_package: &'static str,
+pub(crate) struct Server {
+    pub(crate) name: &'static str,
+    /// A program in PATH, or a file of the package by its whole path.
+    pub(crate) program: &'static str,
+    pub(crate) debian_package: &'static str,
 }
 
-const SERVERS: [Server; 7] = [
-    Server { name: "PostgreSQL", program: "initdb", debian_package: "postgresql" },
-    Server { name: "Redis", program: "redis-server", debian_package: "redis-server" },
-    Server { name: "promtool", program: "promtool", debian_package: "prometheus" },
-    Server { name: "Chromium", program: "chromium", debian_package: "chromium" },
-    Server { name: "ChromeDriver", program: "chromedriver", debian_package: "chromium-driver" },
-    Server { name: "Java", program: "java", debian_package: "default-jre-headless" },
-    Server { name: "Maven", program: "mvn", debian_package: "maven" },
-];
-
-pub(crate) fn install_missing() -> Result<(), Failure> {
-    let missing = missing();
+/// Installs what is not there. If it cannot, it says what is missing and what to do.
+pub(crate) fn install_missing(needed: &[Server]) -> Result<(), String> {
+    let missing: Vec<&Server> =
+        needed.iter().filter(|server| find(server.program).is_none()).collect();
     if missing.is_empty() {
         return Ok(());
     }
+    let names: Vec<_> = missing.iter().map(|server| server.name).collect();
     let packages: Vec<_> = missing.iter().map(|server| server.debian_package).collect();
+    let not_installed = |advice: &str| format!("{} not installed; {advice}", names.join(" and "));
     if !(is_root() && find("apt-get").is_some()) {
         let advice = format!("on Debian, `apt-get install {}` does it", packages.join(" "));
-        return not_installed(&missing, &advice);
+        return Err(not_installed(&advice));
     }
-    eprintln!("xtask: the tests need {}: apt-get installs them", packages.join(" and "));
-    if let Err(failure) = install(&packages) {
-        return not_installed(&missing, &failure.to_string());
-    }
-    Ok(())
-}
-
-fn missing() -> Vec<&'static Server> {
-    SERVERS.iter().filter(|server| find(server.program).is_none()).collect()
-}
-
-/// A developer can go on without; CI cannot.
-fn not_installed(missing: &[&Server], advice: &str) -> Result<(), Failure> {
-    let names: Vec<_> = missing.iter().map(|server| server.name).collect();
-    let message = format!("{} not installed; {advice}", names.join(" and "));
-    if env::var_os("CI").is_some_and(|ci| ci == "true") {
-        return Err(Failure::Failed(message));
-    }
-    eprintln!("xtask: {message}. Tests that need them are SKIPPED.");
-    Ok(())
+    eprintln!("xtask: {} missing: apt-get installs them", packages.join(" and "));
+    install(&packages).map_err(|failure| not_installed(&failure.to_string()))
 }
 
 fn install(packages: &[&str]) -> Result<(), Failure> {

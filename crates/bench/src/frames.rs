@@ -4,8 +4,8 @@ use holdfast_proto::SessionId;
 use holdfast_proto::v1::lock_service_client::LockServiceClient;
 use holdfast_proto::v1::operation::Kind;
 use holdfast_proto::v1::{
-    AcquireRequest, Answer, ClientFrame, OpenSessionRequest, Operation, ReleaseRequest,
-    ServerFrame, acquire_response, answer,
+    AcquireRequest, Answer, ClientFrame, CloseSessionRequest, KeepAliveRequest, OpenSessionRequest,
+    Operation, ReleaseRequest, ServerFrame, acquire_response, answer,
 };
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -16,15 +16,15 @@ use crate::Outcome;
 
 /// One session on its own stream.
 #[derive(Debug)]
-pub(crate) struct Session {
+pub struct Session {
     frames: mpsc::Sender<ClientFrame>,
     answers: Streaming<ServerFrame>,
     last_request: u64,
-    pub(crate) held: Vec<(String, u64)>,
+    pub held: Vec<(String, u64)>,
 }
 
 impl Session {
-    pub(crate) async fn open(channel: Channel, ttl_ms: u64) -> Outcome<Session> {
+    pub async fn open(channel: Channel, ttl_ms: u64) -> Outcome<Session> {
         let (frames, outgoing) = mpsc::channel(4);
         let open = OpenSessionRequest {
             session_id: SessionId::random().map_err(|error| error.to_string())?.to_secret_text(),
@@ -42,7 +42,7 @@ impl Session {
     }
 
     /// Takes all of these, which nobody else wants.
-    pub(crate) async fn acquire(&mut self, names: Vec<String>) -> Outcome {
+    pub async fn acquire(&mut self, names: Vec<String>) -> Outcome {
         let acked = self.last_request;
         let count = names.len();
         let kinds = names.into_iter().map(|name| {
@@ -67,7 +67,7 @@ impl Session {
     }
 
     /// Gives so many back.
-    pub(crate) async fn release(&mut self, count: usize) -> Outcome {
+    pub async fn release(&mut self, count: usize) -> Outcome {
         let acked = self.last_request;
         let from = self.held.len().saturating_sub(count);
         let released = self.held.split_off(from);
@@ -81,6 +81,27 @@ impl Session {
         self.frames.send(frame(acked, kinds)).await?;
         self.answers(count).await?;
         Ok(())
+    }
+
+    pub async fn keep_alive(&mut self) -> Outcome {
+        self.last_request += 1;
+        let request = KeepAliveRequest { request_id: self.last_request, ..Default::default() };
+        self.ask(Kind::KeepAlive(request)).await
+    }
+
+    /// All that it holds is freed.
+    pub async fn close(mut self) -> Outcome {
+        self.last_request += 1;
+        let request = CloseSessionRequest { request_id: self.last_request, ..Default::default() };
+        self.ask(Kind::Close(request)).await
+    }
+
+    async fn ask(&mut self, kind: Kind) -> Outcome {
+        self.frames.send(frame(self.last_request - 1, vec![kind])).await?;
+        match self.answers(1).await?.pop().and_then(|answer| answer.result) {
+            Some(answer::Result::Failure(failure)) => Err(failure.message.into()),
+            _ => Ok(()),
+        }
     }
 
     async fn answers(&mut self, count: usize) -> Outcome<Vec<Answer>> {

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use holdfast_bench::{Cluster, Outcome};
 use holdfast_proto::SessionId;
 use holdfast_proto::v1::OpenSessionRequest;
 use holdfast_proto::v1::lock_service_client::LockServiceClient;
@@ -11,8 +12,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tonic::transport::Endpoint;
 
-use crate::Outcome;
-use crate::cluster::Cluster;
+use crate::NODES;
 use crate::probe::Probe;
 
 const CALLERS: usize = 256;
@@ -31,8 +31,8 @@ pub(crate) struct MassExpiryArgs {
 }
 
 pub(crate) async fn run(binary: &Path, args: MassExpiryArgs) -> Outcome {
-    let cluster = Cluster::start(binary, "").await?;
-    let leader = cluster.leader().await?;
+    let cluster = Cluster::start(binary, NODES, "").await?;
+    let leader = Cluster::leader_of(cluster.calls()).await?;
     let mut clients = Vec::new();
     for _ in 0..CONNECTIONS {
         let channel = Endpoint::from_shared(format!("http://{leader}"))?.connect().await?;
@@ -83,6 +83,6 @@ pub(crate) async fn run(binary: &Path, args: MassExpiryArgs) -> Outcome {
 }
 
 async fn sessions(cluster: &Cluster) -> Outcome<u64> {
-    let view = cluster.calls()?.cluster_status().await?;
+    let view = cluster.calls().cluster_status().await?;
     Ok(view.groups.first().map_or(0, |group| group.sessions))
 }

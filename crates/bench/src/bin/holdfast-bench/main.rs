@@ -6,19 +6,19 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "programs for people")]
 
 mod capacity;
-mod cluster;
-mod efficiency;
-mod load;
 mod mass_expiry;
 mod probe;
-mod redis_server;
 
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
+use holdfast_bench::Outcome;
 
-/// Whatever went wrong, in words.
-type Outcome<T = ()> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
+/// As in the binary that is measured.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+const NODES: u64 = 3;
 
 #[derive(Debug, Parser)]
 #[command(
@@ -26,8 +26,7 @@ type Outcome<T = ()> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
     after_help = "Examples:
   cargo build --release -p holdfast
   cargo run --release -p holdfast-bench -- --binary target/release/holdfast capacity
-  cargo run --release -p holdfast-bench -- --binary target/release/holdfast mass-expiry --sessions 100000
-  cargo run --release -p holdfast-bench -- --binary target/release/holdfast efficiency"
+  cargo run --release -p holdfast-bench -- --binary target/release/holdfast mass-expiry --sessions 100000"
 )]
 struct Arguments {
     /// The `holdfast` that is measured.
@@ -44,8 +43,6 @@ enum Workload {
     Capacity(capacity::CapacityArgs),
     /// Opens many sessions that all end in the same second: how long others wait meanwhile.
     MassExpiry(mass_expiry::MassExpiryArgs),
-    /// The efficiency tier beside one Redis in memory, in turn: throughput, and how long an acquire takes.
-    Efficiency(efficiency::EfficiencyArgs),
 }
 
 #[tokio::main]
@@ -53,7 +50,6 @@ async fn main() -> Outcome {
     let arguments = Arguments::parse();
     match arguments.workload {
         Workload::Capacity(args) => capacity::run(&arguments.binary, args).await,
-        Workload::Efficiency(args) => efficiency::run(&arguments.binary, args).await,
         Workload::MassExpiry(args) => mass_expiry::run(&arguments.binary, args).await,
     }
 }

@@ -5,10 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use holdfast_bench::Outcome;
 use holdfast_client::Client;
 use tokio::task::JoinHandle;
-
-use crate::Outcome;
 
 #[derive(Debug)]
 pub(crate) struct Probe {

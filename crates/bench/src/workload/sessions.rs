@@ -1,0 +1,141 @@
+//! W8: very many sessions of Holdfast over a few connections, each on a stream of its own, kept alive by heartbeats.
+//!
+//! The client library makes a connection for each session, so frames are spoken here as they are.
+
+use std::time::{Duration, Instant};
+
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tonic::transport::Endpoint;
+
+use super::Timed;
+use crate::cpu::CpuTimes;
+use crate::frames::Session;
+use crate::turn::Cores;
+use crate::{Length, Outcome, PREFIX, Servers, Turn};
+
+const TTL: Duration = Duration::from_secs(30);
+/// As the library does it.
+const HEARTBEAT: Duration = Duration::from_secs(10);
+/// Opened at the same time.
+const OPENING: usize = 64;
+const SLOT: Duration = Duration::from_millis(1);
+
+/// Sessions that stay.
+#[derive(Debug)]
+pub struct Sessions {
+    orders: Vec<mpsc::Sender<Order>>,
+    tasks: JoinSet<Outcome>,
+}
+
+/// To take the session's own lock and give it back. It was due then.
+#[derive(Debug)]
+struct Order {
+    was_due: Instant,
+    timed: Timed,
+}
+
+impl Sessions {
+    /// At the leader, so that nothing has to be passed on.
+    pub async fn open(leader: &str, sessions: usize, connections: usize) -> Outcome<Sessions> {
+        let mut channels = Vec::with_capacity(connections);
+        for _ in 0..connections {
+            let node = Endpoint::from_shared(format!("http://{leader}"))?.tcp_nodelay(true);
+            channels.push(node.connect().await?);
+        }
+        let (mut orders, mut tasks) = (Vec::with_capacity(sessions), JoinSet::new());
+        let mut opening = JoinSet::new();
+        let mut number = 0;
+        while number < sessions || !opening.is_empty() {
+            while number < sessions && opening.len() < OPENING {
+                let channel = channels[number % connections].clone();
+                let ttl_ms = TTL.as_millis() as u64;
+                opening.spawn(async move {
+                    Outcome::Ok((number, Session::open(channel, ttl_ms).await?))
+                });
+                number += 1;
+            }
+            if let Some(opened) = opening.join_next().await {
+                let (number, session) = opened??;
+                let (order, ordered) = mpsc::channel(4);
+                orders.push(order);
+                tasks.spawn(live(session, number, ordered));
+            }
+        }
+        Ok(Sessions { orders, tasks })
+    }
+
+    /// What they cost while nobody asks for anything: cores of servers and of the client.
+    pub async fn idle(&mut self, length: Duration, servers: &Servers) -> Outcome<Cores> {
+        let (began, before) = (Instant::now(), CpuTimes::now(servers));
+        tokio::time::sleep(length).await;
+        let cores = Cores::between(before, CpuTimes::now(servers), began.elapsed().as_secs_f64());
+        self.all_live()?;
+        Ok(cores)
+    }
+
+    /// So many operations a second, by one session after the other. What comes too late is late, and is not left out.
+    pub async fn write(
+        &mut self,
+        operations_per_second: f64,
+        length: Length,
+        servers: &Servers,
+    ) -> Outcome<Turn> {
+        let timed = Timed::beginning_now(length)?;
+        let (began, pairs_per_second) = (Instant::now(), operations_per_second / 2.0);
+        let mut asked: u64 = 0;
+        let mut before = None;
+        while timed.window.is_open() {
+            if before.is_none() && Instant::now() >= timed.window.from {
+                before = Some(CpuTimes::now(servers));
+            }
+            let due = (began.elapsed().as_secs_f64() * pairs_per_second) as u64;
+            for number in asked..due {
+                let was_due = began + Duration::from_secs_f64(number as f64 / pairs_per_second);
+                let session = &self.orders[number as usize % self.orders.len()];
+                let order = Order { was_due, timed: timed.clone() };
+                session.send(order).await.map_err(|_| "a session has ended")?;
+            }
+            asked = due;
+            tokio::time::sleep(SLOT).await;
+        }
+        let after = CpuTimes::now(servers);
+        let cores = Cores::between(before.unwrap_or(after), after, timed.window.seconds());
+        self.all_live()?;
+        timed.turn(cores)
+    }
+
+    /// Their streams end, and they linger no longer than their TTL.
+    pub async fn close(mut self) -> Outcome {
+        self.orders.clear();
+        while let Some(task) = self.tasks.join_next().await {
+            task??;
+        }
+        Ok(())
+    }
+
+    fn all_live(&mut self) -> Outcome {
+        match self.tasks.try_join_next() {
+            None => Ok(()),
+            Some(ended) => Err(format!("a session has ended: {ended:?}").into()),
+        }
+    }
+}
+
+/// Until nobody can give orders any more.
+async fn live(mut session: Session, number: usize, mut ordered: mpsc::Receiver<Order>) -> Outcome {
+    let name = format!("{PREFIX}own/{number:06}");
+    loop {
+        match tokio::time::timeout(HEARTBEAT, ordered.recv()).await {
+            Err(_) => session.keep_alive().await?,
+            Ok(None) => return session.close().await,
+            Ok(Some(Order { was_due, timed })) => {
+                session.acquire(vec![name.clone()]).await?;
+                let granted = Instant::now();
+                session.release(1).await?;
+                timed.acquires.note(number, was_due, granted);
+                timed.releases.note(number, granted, Instant::now());
+            }
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! `holdfast history`: what happened to a lock, as far as the cluster still keeps it.
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use holdfast_client::unary::Past;
+use holdfast_proto::v1;
+use holdfast_server::utc;
+use serde::Serialize;
+
+use crate::cli::{Format, Global};
+use crate::duration::{self, in_words};
+use crate::exit::Problem;
+use crate::mode;
+use crate::one_shot;
+use crate::output::{self, Show, table};
+use crate::status::{OwnerInfo, on_one_line};
+use crate::watch::kind_name;
+
+/// Shows what happened to a lock lately: when, what, whose doing, under which token.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "The cluster keeps the latest events of all locks in memory (65,536 unless it is configured
+otherwise), and says from when on. What is older is in the audit files, if there are any. A lock of
+the efficiency tier leaves no events.
+
+Examples:
+  holdfast history nightly-report
+  holdfast history nightly-report --limit 10
+  holdfast history nightly-report --since 15m
+  holdfast history nightly-report --output json | jq '.events[] | select(.event == \"expired\")'"
+)]
+pub(crate) struct HistoryArgs {
+    /// The lock's name.
+    name: String,
+    /// Only the latest so many events.
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    limit: u32,
+    /// Only what happened so long ago or less, for example 15m.
+    #[arg(long, value_name = "D", value_parser = duration::parse_above_zero)]
+    since: Option<Duration>,
+}
+
+#[derive(Debug, Serialize)]
+struct History {
+    name: String,
+    /// The latest last.
+    events: Vec<Happened>,
+    /// There were more, before those.
+    is_cut: bool,
+    kept: Kept,
+}
+
+/// From when on the cluster keeps events.
+#[derive(Debug, Serialize)]
+pub(crate) struct Kept {
+    /// Everything since there was a cluster.
+    from_the_beginning: bool,
+    /// In the log.
+    from_index: u64,
+    /// When the first of what is kept happened; null if nothing is.
+    since: Option<String>,
+    since_unix_ms: Option<u64>,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct Happened {
+    pub(crate) event: String,
+    pub(crate) time: String,
+    pub(crate) unix_ms: u64,
+    logical_time_ms: u64,
+    group: u32,
+    index: u64,
+    number: u32,
+    names: Vec<String>,
+    pub(crate) session: String,
+    /// Null if it is not known any more.
+    pub(crate) owner: Option<OwnerInfo>,
+    pub(crate) request_id: u64,
+    actor: u64,
+    pub(crate) mode: Option<&'static str>,
+    pub(crate) token: Option<u64>,
+    /// How a hold ended.
+    reason: Option<String>,
+    pub(crate) held_for_ms: Option<u64>,
+    metadata: String,
+    by: String,
+    detail: String,
+}
+
+impl Kept {
+    pub(crate) fn of(answer: &v1::HistoryResponse) -> Kept {
+        let after = answer.kept_after.map_or(0, |position| position.index);
+        Kept {
+            from_the_beginning: after == 0,
+            from_index: after.saturating_add(1),
+            since: answer.kept_since_unix_ms.map(utc),
+            since_unix_ms: answer.kept_since_unix_ms,
+        }
+    }
+
+    /// What a reader has to know who does not find something; nothing if nothing can be missing.
+    pub(crate) fn in_words(&self) -> Option<String> {
+        if self.from_the_beginning {
+            return None;
+        }
+        let from = match &self.since {
+            Some(since) => format!("from {since} on (log entry {})", self.from_index),
+            None => format!("from log entry {} on", self.from_index),
+        };
+        Some(format!("events are kept {from}; what was before is only in the audit files"))
+    }
+}
+
+/// The events of an answer, each with its owner.
+pub(crate) fn happened(answer: v1::HistoryResponse) -> Vec<Happened> {
+    let owners = answer.owners.into_iter().map(|known| (known.public_session_id, known.owner));
+    let owners: BTreeMap<String, Option<v1::Owner>> = owners.collect();
+    answer.events.into_iter().map(|event| Happened::of(event, &owners)).collect()
+}
+
+impl Happened {
+    fn of(event: v1::WatchEvent, owners: &BTreeMap<String, Option<v1::Owner>>) -> Happened {
+        let position = event.position.unwrap_or_default();
+        let reason = event.reason().as_str_name();
+        let reason = reason.strip_prefix("END_REASON_").unwrap_or(reason).to_ascii_lowercase();
+        let has_mode = event.mode() != v1::Mode::Unspecified;
+        Happened {
+            event: kind_name(event.kind()),
+            time: utc(event.unix_ms),
+            unix_ms: event.unix_ms,
+            logical_time_ms: event.logical_time_ms,
+            group: position.group,
+            index: position.index,
+            number: position.number,
+            owner: owners.get(&event.public_session_id).cloned().map(OwnerInfo::from),
+            request_id: event.request_id,
+            actor: event.actor,
+            mode: has_mode.then(|| mode::as_word(event.mode())),
+            token: (event.token > 0).then_some(event.token),
+            reason: (event.reason != 0).then_some(reason),
+            held_for_ms: event.held_for_ms,
+            metadata: String::from_utf8_lossy(&event.metadata).into_owned(),
+            names: event.names,
+            session: event.public_session_id,
+            by: event.by,
+            detail: event.detail,
+        }
+    }
+
+    fn to_row(&self) -> Vec<String> {
+        let details = [
+            self.mode.map(str::to_owned),
+            self.reason.clone(),
+            self.held_for_ms.map(|ms| format!("held for {}", in_words(ms))),
+            (!self.by.is_empty()).then(|| format!("by {}", self.by)),
+            (!self.detail.is_empty()).then(|| self.detail.clone()),
+            (!self.metadata.is_empty()).then(|| format!("because: {}", self.metadata)),
+        ];
+        let details: Vec<String> = details.into_iter().flatten().collect();
+        vec![
+            self.time.clone(),
+            self.event.clone(),
+            self.session.clone(),
+            self.owner.as_ref().map(OwnerInfo::in_words).unwrap_or_default(),
+            self.token.map(|token| token.to_string()).unwrap_or_default(),
+            on_one_line(&details.join(", ")),
+        ]
+    }
+}
+
+impl Show for History {
+    fn to_table(&self) -> String {
+        let rows: Vec<Vec<String>> = self.events.iter().map(Happened::to_row).collect();
+        table(&["TIME", "EVENT", "SESSION", "OWNER", "TOKEN", "DETAILS"], &rows)
+    }
+}
+
+pub(crate) async fn run(args: HistoryArgs, global: &Global) -> Result<ExitCode, Problem> {
+    let past = Past { limit: args.limit, within: args.since, token: None };
+    let answer = one_shot::calls(global)?.history(&args.name, past).await?;
+    let (kept, is_cut) = (Kept::of(&answer), answer.is_cut);
+    let history = History { name: args.name, events: happened(answer), is_cut, kept };
+    let code = output::show(global.output, &history)?;
+    if global.output == Format::Table {
+        if history.is_cut {
+            output::say("there is more before that; see --limit");
+        } else if let Some(words) = history.kept.in_words() {
+            output::say(&words);
+        }
+    }
+    Ok(code)
+}

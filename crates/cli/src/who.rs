@@ -1,0 +1,275 @@
+//! `holdfast who`: who held a lock under a token, and until when.
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+
+use clap::Args;
+use holdfast_client::unary::{Past, TokenState};
+use holdfast_proto::v1;
+use holdfast_server::utc;
+use serde::Serialize;
+
+use crate::cli::Global;
+use crate::duration::in_words;
+use crate::exit::Problem;
+use crate::history::{self, Happened, Kept};
+use crate::mode;
+use crate::one_shot;
+use crate::output::{self, Show, table};
+use crate::status::OwnerInfo;
+
+/// Every event of the holds of one token that is told at a time.
+const EVENTS_MAX: u32 = 1_000;
+/// Nobody of whom the cluster still knows has held it under this token.
+const NOT_FOUND: u8 = 1;
+
+/// Tells who held a lock under a token: from when, until when, and how that ended.
+///
+/// For the moment when a token turns up in a resource or in a log, and the question is whose it was.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "It is answered from the events that the cluster keeps in memory, and from what is held now. Who
+is no longer in there may be in the audit files.
+Exit codes: 0 found; 1 not among what is kept, or never given.
+
+Examples:
+  holdfast who deploy --token 42
+  holdfast who deploy --token 42 --output json | jq -r '.holds[0].owner.host'"
+)]
+pub(crate) struct WhoArgs {
+    /// The lock's name.
+    name: String,
+    /// The number of the token.
+    #[arg(long, value_name = "N", value_parser = one_shot::token_parser())]
+    token: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Who {
+    name: String,
+    token: u64,
+    /// Those of a shared run share a token.
+    holds: Vec<Held>,
+    /// Null if it was found.
+    not_found: Option<String>,
+    kept: Kept,
+}
+
+#[derive(Debug, Serialize)]
+struct Held {
+    session: String,
+    /// Null if it is not known any more.
+    owner: Option<OwnerInfo>,
+    mode: Option<&'static str>,
+    from: String,
+    from_unix_ms: u64,
+    /// Null: it still holds it.
+    until: Option<String>,
+    until_unix_ms: Option<u64>,
+    held_for_ms: Option<u64>,
+    /// As the events are called: `released`, `expired`, `broken`, ...; `converted` if it went on under another
+    /// token.
+    ended: Option<String>,
+}
+
+/// The holds of a token, from the events of their lives in order.
+fn holds_of(token: u64, events: Vec<Happened>) -> Vec<Held> {
+    let mut holds: BTreeMap<(String, u64), Held> = BTreeMap::new();
+    for event in events {
+        let hold = (event.session.clone(), event.request_id);
+        let is_of_token = event.token == Some(token);
+        let begins = matches!(event.event.as_str(), "granted" | "converted");
+        match holds.get_mut(&hold) {
+            // What it is called with the token is what counts: a downgrade keeps it.
+            Some(held) if begins && is_of_token => held.mode = event.mode,
+            Some(held) if held.until.is_none() && (begins || event.held_for_ms.is_some()) => {
+                held.end(event);
+            }
+            Some(_) => {}
+            None if begins && is_of_token => {
+                holds.insert(hold, Held::since(event));
+            }
+            // Its beginning is no longer kept, but its end tells how long it was.
+            None if event.held_for_ms.is_some() && is_of_token => {
+                let from = event.unix_ms.saturating_sub(event.held_for_ms.unwrap_or(0));
+                let mut held = Held::from_time(from, event.session.clone());
+                held.end(event);
+                holds.insert(hold, held);
+            }
+            None => {}
+        }
+    }
+    let mut holds: Vec<Held> = holds.into_values().collect();
+    holds.sort_by_key(|held| held.from_unix_ms);
+    holds
+}
+
+impl Held {
+    fn from_time(unix_ms: u64, session: String) -> Held {
+        Held {
+            session,
+            owner: None,
+            mode: None,
+            from: utc(unix_ms),
+            from_unix_ms: unix_ms,
+            until: None,
+            until_unix_ms: None,
+            held_for_ms: None,
+            ended: None,
+        }
+    }
+
+    fn since(event: Happened) -> Held {
+        let held = Held::from_time(event.unix_ms, event.session);
+        Held { owner: event.owner, mode: event.mode, ..held }
+    }
+
+    fn end(&mut self, event: Happened) {
+        self.until = Some(event.time);
+        self.until_unix_ms = Some(event.unix_ms);
+        let from = self.from_unix_ms;
+        self.held_for_ms = event.held_for_ms.or(Some(event.unix_ms.saturating_sub(from)));
+        self.ended = Some(event.event);
+        self.owner = self.owner.take().or(event.owner);
+    }
+
+    /// Of one who holds it now, whose beginning is no longer kept.
+    fn now(holder: v1::Holder, now_unix_ms: u64) -> Held {
+        let from = now_unix_ms.saturating_sub(holder.held_for_ms);
+        Held {
+            mode: Some(mode::as_word(holder.mode())),
+            owner: Some(OwnerInfo::from(holder.owner)),
+            ..Held::from_time(from, holder.public_session_id)
+        }
+    }
+
+    fn to_row(&self) -> Vec<String> {
+        vec![
+            self.session.clone(),
+            self.owner.as_ref().map(OwnerInfo::in_words).unwrap_or_default(),
+            self.mode.unwrap_or_default().to_owned(),
+            self.from.clone(),
+            self.until.clone().unwrap_or_else(|| "still held".to_owned()),
+            self.held_for_ms.map(in_words).unwrap_or_default(),
+            self.ended.clone().unwrap_or_default(),
+        ]
+    }
+}
+
+impl Show for Who {
+    fn to_table(&self) -> String {
+        if self.holds.is_empty() {
+            return String::new();
+        }
+        let rows: Vec<Vec<String>> = self.holds.iter().map(Held::to_row).collect();
+        table(&["SESSION", "OWNER", "MODE", "FROM", "UNTIL", "HELD FOR", "ENDED"], &rows)
+    }
+}
+
+pub(crate) async fn run(args: WhoArgs, global: &Global) -> Result<ExitCode, Problem> {
+    let WhoArgs { name, token } = args;
+    let calls = one_shot::calls(global)?;
+    let past = Past { limit: EVENTS_MAX, token: Some(token), within: None };
+    let answer = calls.history(&name, past).await?;
+    let (kept, now_unix_ms) = (Kept::of(&answer), answer.unix_ms);
+    let mut holds = holds_of(token, history::happened(answer));
+    if holds.is_empty() {
+        let holders = calls.status(&name).await?.holders.into_iter();
+        let holders = holders.filter(|holder| holder.token == token);
+        holds.extend(holders.map(|holder| Held::now(holder, now_unix_ms)));
+    }
+    let mut not_found = None;
+    if holds.is_empty() {
+        let state = calls.check_token(&name, token).await?;
+        not_found = Some(match kept.in_words() {
+            _ if state == TokenState::NeverGiven => {
+                format!("no hold of {name} can have had token {token}: it was not given yet")
+            }
+            Some(kept) => format!("no hold of {name} with token {token} is known any more: {kept}"),
+            None => format!("no hold of {name} had token {token}"),
+        });
+    }
+    let who = Who { name, token, holds, not_found, kept };
+    let code = output::show(global.output, &who)?;
+    match &who.not_found {
+        None => Ok(code),
+        Some(words) => {
+            output::say(words);
+            Ok(NOT_FOUND.into())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_proto::v1::{EventKind, HistoryResponse, Mode, WatchEvent};
+
+    use super::*;
+
+    fn event(kind: EventKind, session: &str, token: u64, unix_ms: u64) -> WatchEvent {
+        let (mode, held_for_ms) = match kind {
+            EventKind::Granted => (Mode::Shared, None),
+            EventKind::Converted => (Mode::Exclusive, None),
+            EventKind::Proclaimed => (Mode::Unspecified, None),
+            _ => (Mode::Unspecified, Some(500)),
+        };
+        WatchEvent {
+            kind: kind.into(),
+            public_session_id: session.to_owned(),
+            request_id: 7,
+            token,
+            unix_ms,
+            mode: mode.into(),
+            held_for_ms,
+            ..Default::default()
+        }
+    }
+
+    fn told(token: u64, events: Vec<WatchEvent>) -> Vec<(String, u64, Option<u64>, String)> {
+        let answer = HistoryResponse { events, ..Default::default() };
+        let held = holds_of(token, history::happened(answer)).into_iter();
+        held.map(|held| {
+            let ended = held.ended.unwrap_or_default();
+            (held.session, held.from_unix_ms, held.until_unix_ms, ended)
+        })
+        .collect()
+    }
+
+    fn line(
+        session: &str,
+        from: u64,
+        until: Option<u64>,
+        ended: &str,
+    ) -> (String, u64, Option<u64>, String) {
+        (session.to_owned(), from, until, ended.to_owned())
+    }
+
+    #[test]
+    fn readers_that_share_a_token_are_told_each_with_its_end() {
+        let events = vec![
+            event(EventKind::Granted, "a", 3, 1_000),
+            event(EventKind::Granted, "b", 3, 2_000),
+            event(EventKind::Proclaimed, "a", 3, 2_500),
+            event(EventKind::Released, "a", 3, 3_000),
+        ];
+        let expected = [line("a", 1_000, Some(3_000), "released"), line("b", 2_000, None, "")];
+        assert_eq!(told(3, events), expected);
+    }
+
+    #[test]
+    fn a_hold_ends_under_its_token_when_it_is_converted_to_another() {
+        let events = vec![
+            event(EventKind::Granted, "a", 3, 1_000),
+            event(EventKind::Converted, "a", 5, 2_000),
+            event(EventKind::Expired, "a", 5, 4_000),
+        ];
+        assert_eq!(told(3, events.clone()), [line("a", 1_000, Some(2_000), "converted")]);
+        assert_eq!(told(5, events), [line("a", 2_000, Some(4_000), "expired")]);
+    }
+
+    #[test]
+    fn an_end_alone_tells_when_it_began() {
+        let events = vec![event(EventKind::Broken, "a", 3, 4_000)];
+        assert_eq!(told(3, events), [line("a", 3_500, Some(4_000), "broken")]);
+    }
+}

@@ -1,0 +1,193 @@
+//! Spans, as a receiver of OpenTelemetry's protocol gets them: whose child each is, and at whom it points.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use holdfast_client::Client;
+use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
+    TraceService, TraceServiceServer,
+};
+use opentelemetry_proto::tonic::collector::trace::v1::{
+    ExportTraceServiceRequest, ExportTraceServiceResponse,
+};
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
+use opentelemetry_proto::tonic::trace::v1::Span;
+use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
+use tokio::sync::oneshot;
+use tonic::transport::server::TcpIncoming;
+use tonic::{Request, Response, Status};
+
+use crate::support::{Cluster, ClusterOptions, eventually, holdfast, output};
+
+const LONG: Duration = Duration::from_secs(30);
+const ALICE: &str = "00-aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa-a1a1a1a1a1a1a1a1-01";
+const BOB: &str = "00-bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb-b2b2b2b2b2b2b2b2-01";
+const CAROL: &str = "00-cccccccccccccccccccccccccccccccc-c3c3c3c3c3c3c3c3-01";
+const UNSAMPLED: &str = "00-dddddddddddddddddddddddddddddddd-d4d4d4d4d4d4d4d4-00";
+
+/// A span, and what sent it.
+#[derive(Clone, Debug)]
+struct Received {
+    service: String,
+    span: Span,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Receiver {
+    received: Arc<Mutex<Vec<Received>>>,
+}
+
+#[tonic::async_trait]
+impl TraceService for Receiver {
+    async fn export(
+        &self,
+        request: Request<ExportTraceServiceRequest>,
+    ) -> Result<Response<ExportTraceServiceResponse>, Status> {
+        for resource_spans in request.into_inner().resource_spans {
+            let resource = resource_spans.resource.unwrap_or_default();
+            let service = text_of(&resource.attributes, "service.name");
+            let spans = resource_spans.scope_spans.into_iter().flat_map(|scope| scope.spans);
+            let spans = spans.map(|span| Received { service: service.clone(), span });
+            self.received.lock().unwrap().extend(spans);
+        }
+        Ok(Response::new(ExportTraceServiceResponse::default()))
+    }
+}
+
+impl Receiver {
+    /// On a port of its own, whose address it tells.
+    fn start() -> (Receiver, String) {
+        let receiver = Receiver::default();
+        let incoming = TcpIncoming::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = format!("http://{}", incoming.local_addr().unwrap());
+        let service = TraceServiceServer::new(receiver.clone());
+        let server = tonic::transport::Server::builder().add_service(service);
+        tokio::spawn(server.serve_with_incoming(incoming));
+        (receiver, address)
+    }
+
+    fn all(&self) -> Vec<Received> {
+        self.received.lock().unwrap().clone()
+    }
+
+    /// The span of this service that is a child of that one.
+    async fn child_of(&self, service: &str, parent: &str) -> Span {
+        let what = format!("a child of {parent}");
+        let found = eventually(&what, LONG, || async {
+            self.all().into_iter().find(|received| {
+                received.service == service && parent_of(&received.span) == parent[3..52]
+            })
+        });
+        found.await.span
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Trace and parent, as a traceparent has them.
+fn parent_of(span: &Span) -> String {
+    format!("{}-{}", hex(&span.trace_id), hex(&span.parent_span_id))
+}
+
+fn name_of(span: &Span) -> String {
+    format!("00-{}-{}-01", hex(&span.trace_id), hex(&span.span_id))
+}
+
+fn stages(span: &Span) -> Vec<&str> {
+    span.events.iter().map(|event| event.name.as_str()).collect()
+}
+
+/// At which spans it points.
+fn links(span: &Span) -> Vec<String> {
+    let link = |trace: &[u8], span: &[u8]| format!("00-{}-{}-01", hex(trace), hex(span));
+    span.links.iter().map(|other| link(&other.trace_id, &other.span_id)).collect()
+}
+
+fn text_of(attributes: &[KeyValue], key: &str) -> String {
+    let found = attributes.iter().find(|attribute| attribute.key == key);
+    match found.and_then(|attribute| attribute.value.clone()) {
+        Some(AnyValue { value: Some(Value::StringValue(text)) }) => text,
+        Some(AnyValue { value: Some(Value::IntValue(number)) }) => number.to_string(),
+        _ => String::new(),
+    }
+}
+
+async fn traced_cluster() -> (Cluster, Receiver, String) {
+    let (receiver, address) = Receiver::start();
+    let settings = format!("[tracing]\nendpoint = \"{address}\"\n");
+    let cluster = Cluster::start_with(ClusterOptions { nodes: 3, settings }).await;
+    (cluster, receiver, address)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_span_of_the_leader_is_the_clients_child_and_points_at_who_was_in_its_way() {
+    let (cluster, receiver, _) = traced_cluster().await;
+    let alice = cluster.library().await;
+    // By the hook of the library, and at a node that may have to pass it on.
+    let follower = cluster.follower().await;
+    let bob = Client::builder()
+        .traceparent(|| Some(BOB.to_owned()))
+        .without_discovery()
+        .connect(&cluster.client_address(follower))
+        .await
+        .unwrap();
+    let held = alice.lock("traced").traceparent(ALICE).acquire().await.unwrap();
+    let token = held.token().unwrap();
+    let (queued, when_queued) = oneshot::channel();
+    let request = bob.lock("traced").wait(LONG).on_queued(|_| queued.send(()).unwrap());
+    let waiting = tokio::spawn(request.acquire());
+    when_queued.await.unwrap();
+    let busy = alice.lock("traced").traceparent(CAROL).acquire().await;
+    assert!(busy.is_err(), "it is held");
+    // These leave nothing: nobody asked for it, it is not sampled, it makes no sense.
+    for parent in ["", UNSAMPLED, "nonsense"] {
+        let guard = alice.lock("untraced").traceparent(parent).acquire().await.unwrap();
+        guard.release().await.unwrap();
+    }
+    held.release().await.unwrap();
+    let next = waiting.await.unwrap().unwrap();
+    next.release().await.unwrap();
+
+    let holder = receiver.child_of("holdfast", ALICE).await;
+    assert_eq!((holder.name.as_str(), holder.kind()), ("holdfast.acquire", SpanKind::Server));
+    assert_eq!(stages(&holder), ["proposed", "granted"]);
+    assert_eq!(text_of(&holder.attributes, "holdfast.lock"), "traced");
+    assert_eq!(text_of(&holder.attributes, "holdfast.token"), token.to_string());
+    assert!(links(&holder).is_empty(), "nobody was in its way: {holder:?}");
+
+    let waiter = receiver.child_of("holdfast", BOB).await;
+    assert_eq!(stages(&waiter), ["proposed", "queued", "granted"]);
+    assert_eq!(links(&waiter), [name_of(&holder)]);
+    assert!(waiter.end_time_unix_nano > holder.end_time_unix_nano, "it waited for the holder");
+
+    let refused = receiver.child_of("holdfast", CAROL).await;
+    assert_eq!(text_of(&refused.attributes, "holdfast.outcome"), "busy");
+    assert_eq!(links(&refused), [name_of(&holder)]);
+    let all = receiver.all();
+    assert_eq!(all.len(), 3, "{all:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn commands_record_their_acquires_and_belong_to_the_span_around_them() {
+    let (cluster, receiver, address) = traced_cluster().await;
+    let run = async |args: &[&str], parent: &str| {
+        let mut command = holdfast();
+        command.args(args).env("HOLDFAST_ENDPOINTS", cluster.endpoints());
+        command.env("OTEL_EXPORTER_OTLP_ENDPOINT", &address).env("TRACEPARENT", parent);
+        let ended = output(command).await;
+        assert!(ended.status.success(), "{ended:?}");
+    };
+    run(&["lock", "command", "--", "true"], ALICE).await;
+    run(&["acquire", "script"], BOB).await;
+    for (parent, lock) in [(ALICE, "command"), (BOB, "script")] {
+        let client = receiver.child_of("holdfast-cli", parent).await;
+        assert_eq!((client.name.as_str(), client.kind()), ("acquire", SpanKind::Client));
+        assert_eq!(text_of(&client.attributes, "holdfast.lock"), lock);
+        let server = receiver.child_of("holdfast", &name_of(&client)).await;
+        assert_eq!(stages(&server), ["proposed", "granted"]);
+        assert!(server.start_time_unix_nano >= client.start_time_unix_nano, "{server:?}");
+    }
+}

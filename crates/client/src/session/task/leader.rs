@@ -1,0 +1,33 @@
+//! A node that does not lead passes everything on, which costs a hop and the work of another node. So a session
+//! that lasts goes to the leader itself, once there is a connection: until then it is served where it is, and if
+//! the leader cannot be reached from here it stays.
+
+use std::time::Duration;
+
+use holdfast_proto::v1::lock_service_client::LockServiceClient;
+use tokio::time::{sleep, timeout};
+use tonic::transport::Channel;
+
+use crate::connection::{self, CONNECT_TIMEOUT};
+
+/// One command under one lock is served before it would pay to move.
+const SETTLING_TIME: Duration = Duration::from_millis(250);
+
+/// A node to which there is a connection.
+#[derive(Debug)]
+pub(super) struct Dialled {
+    pub(super) address: String,
+    pub(super) connection: LockServiceClient<Channel>,
+}
+
+/// Never ready if there is nothing to dial, or nobody to be reached.
+pub(super) async fn dial_later(leader: Option<String>) -> Dialled {
+    if let Some(address) = leader {
+        sleep(SETTLING_TIME).await;
+        match timeout(CONNECT_TIMEOUT, connection::connect(&address)).await {
+            Ok(Ok(connection)) => return Dialled { address, connection },
+            _ => tracing::debug!(address, "the leader cannot be reached from here"),
+        }
+    }
+    std::future::pending().await
+}

@@ -1,0 +1,63 @@
+//! What is read off the figures of a turn: one row of the table each.
+
+use crate::task::Figures;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Measure {
+    Operations,
+    HandOvers,
+    Reads,
+    P50,
+    P99,
+    /// How evenly the clients of W2 waited.
+    FarthestWait,
+    Silence,
+    BytesPerLock,
+    Knee,
+    /// Of one core, by the servers, while nobody asks for anything.
+    IdlePercent,
+}
+
+impl Measure {
+    pub(crate) fn unit(self) -> &'static str {
+        match self {
+            Measure::Operations | Measure::Knee => "operations/s",
+            Measure::HandOvers => "hand-overs/s",
+            Measure::Reads => "reads/s",
+            Measure::P50 => "p50, us",
+            Measure::P99 => "p99, us",
+            Measure::FarthestWait => "farthest mean wait, %",
+            Measure::Silence => "without success, ms",
+            Measure::BytesPerLock => "bytes a lock and server",
+            Measure::IdlePercent => "idle, % of a core",
+        }
+    }
+
+    pub(crate) fn more_is_better(self) -> bool {
+        matches!(self, Measure::Operations | Measure::HandOvers | Measure::Reads | Measure::Knee)
+    }
+
+    /// None if the figures are of another kind.
+    pub(crate) fn of(self, figures: &Figures) -> Option<f64> {
+        let load = match figures {
+            Figures::Load(load) | Figures::Sessions { load, .. } => Some(load),
+            _ => None,
+        };
+        match (self, figures) {
+            (Measure::Silence, Figures::Silence { milliseconds }) => Some(*milliseconds),
+            (Measure::BytesPerLock, Figures::Memory { bytes_per_lock }) => Some(*bytes_per_lock),
+            (Measure::IdlePercent, Figures::Sessions { idle, .. }) => Some(100.0 * idle.servers),
+            (Measure::Knee, Figures::Ramp { steps }) => {
+                let borne = steps.iter().take_while(|step| step.is_borne());
+                Some(borne.last().map_or(0.0, |step| step.offered_per_second))
+            }
+            (Measure::Operations | Measure::HandOvers | Measure::Reads, _) => {
+                load.map(|load| load.per_second)
+            }
+            (Measure::P50, _) => load.map(|load| load.latency.p50_us),
+            (Measure::P99, _) => load.map(|load| load.latency.p99_us),
+            (Measure::FarthestWait, _) => load?.waits.map(|waits| waits.farthest_percent),
+            _ => None,
+        }
+    }
+}

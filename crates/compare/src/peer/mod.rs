@@ -1,0 +1,130 @@
+//! The services that are compared, each in a file of its own: how it is started, and how locks are taken there.
+
+mod etcd;
+mod holdfast;
+mod redis;
+mod redlock;
+mod zookeeper;
+
+use std::pin::Pin;
+
+use clap::ValueEnum;
+use holdfast_bench::{Connections, Locks, Outcome, Servers, resident_bytes};
+
+use crate::programs::Programs;
+use crate::server::Place;
+use crate::task::{Figures, Task, perform};
+
+/// A service that runs on this machine.
+pub(crate) trait Service: Connections {
+    fn name(&self) -> &'static str;
+
+    fn servers(&self) -> Servers;
+
+    /// What each server has in memory, in bytes.
+    fn memory(&self) -> Outcome<Vec<u64>> {
+        self.servers().0.into_iter().map(resident_bytes).collect()
+    }
+
+    /// `kill -9` of the server that leads. False: it has none, or no other could take over.
+    async fn kill_leader(&mut self) -> Outcome<bool> {
+        Ok(false)
+    }
+
+    /// Starts the one that was killed again, and returns when all is as before.
+    async fn bring_back(&mut self) -> Outcome {
+        Ok(())
+    }
+
+    /// From here on connections are made to all nodes, or only to the one that leads.
+    fn connect_to_all(&mut self, _all: bool) {}
+
+    /// The client address of the node of Holdfast that leads.
+    async fn own_leader(&self) -> Outcome<Option<String>> {
+        Ok(None)
+    }
+}
+
+/// A service whose clients nobody needs to know.
+pub(crate) trait Peer {
+    fn name(&self) -> &'static str;
+
+    /// One turn of a task; none if the service has nothing like it.
+    fn turn<'a>(&'a mut self, task: &'a Task) -> Turning<'a>;
+}
+
+pub(crate) type Turning<'a> = Pin<Box<dyn Future<Output = Outcome<Option<Figures>>> + 'a>>;
+
+impl<S: Service> Peer for S
+where
+    <S::Client as Locks>::Held: 'static,
+{
+    fn name(&self) -> &'static str {
+        Service::name(self)
+    }
+
+    fn turn<'a>(&'a mut self, task: &'a Task) -> Turning<'a> {
+        Box::pin(perform(self, task))
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub(crate) enum PeerName {
+    /// Three nodes.
+    Holdfast,
+    /// Five nodes; for the workload of one client.
+    Holdfast5,
+    /// The efficiency tier of three nodes: in memory, as Redis is.
+    HoldfastEfficiency,
+    /// Three nodes, and its lock service.
+    Etcd,
+    /// Three nodes, and the standard recipe.
+    Zookeeper,
+    /// One that keeps nothing.
+    Redis,
+    /// One with `appendfsync always`.
+    RedisFsync,
+    /// Five that keep nothing.
+    Redlock,
+}
+
+impl PeerName {
+    /// Those who are asked unless others are named.
+    pub(crate) const DEFAULT: [PeerName; 7] = [
+        PeerName::Holdfast,
+        PeerName::Holdfast5,
+        PeerName::Etcd,
+        PeerName::Zookeeper,
+        PeerName::Redis,
+        PeerName::RedisFsync,
+        PeerName::Redlock,
+    ];
+}
+
+pub(crate) async fn start(
+    name: PeerName,
+    place: &Place,
+    programs: &Programs,
+) -> Outcome<Box<dyn Peer>> {
+    use holdfast::{Kind, OwnCluster};
+    use redis::{Durability, Redis};
+    Ok(match name {
+        PeerName::Holdfast => Box::new(OwnCluster::start(place, Kind::ThreeNodes).await?),
+        PeerName::Holdfast5 => Box::new(OwnCluster::start(place, Kind::FiveNodes).await?),
+        PeerName::HoldfastEfficiency => Box::new(OwnCluster::start(place, Kind::Efficiency).await?),
+        PeerName::Etcd => Box::new(etcd::Etcd::start(place, &programs.etcd()?).await?),
+        PeerName::Zookeeper => {
+            let (java, class_path) = programs.zookeeper()?;
+            Box::new(zookeeper::ZooKeeper::start(place, &java, &class_path).await?)
+        }
+        PeerName::Redis => {
+            let program = programs.redis()?;
+            Box::new(Redis::start(place, &program, "redis", Durability::Nothing).await?)
+        }
+        PeerName::RedisFsync => {
+            let program = programs.redis()?;
+            Box::new(Redis::start(place, &program, "redis-fsync", Durability::Everything).await?)
+        }
+        PeerName::Redlock => Box::new(redlock::Redlock::start(place, &programs.redis()?).await?),
+    })
+}

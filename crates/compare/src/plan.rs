@@ -1,0 +1,205 @@
+//! Which figures are wanted: the rows of the table, and who takes part in each.
+
+use std::time::Duration;
+
+use clap::ValueEnum;
+
+use crate::measure::Measure;
+use crate::peer::PeerName;
+use crate::task::{Kind, Task};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Workload {
+    /// Uncontended: each client has a lock of its own.
+    W1,
+    /// One hot lock: all clients want it.
+    W2,
+    /// The leader is killed under load.
+    W3,
+    /// Memory for each held lock.
+    W4,
+    /// Mixed: own and hot locks, and several at once.
+    W5,
+    /// Linearizable reads.
+    W6,
+    /// Open load at rising rates.
+    W7,
+    /// The size that Holdfast is planned for; it alone.
+    W8,
+}
+
+/// A task that services do in turn, and what is read off it.
+#[derive(Debug, Clone)]
+pub(crate) struct Case {
+    pub(crate) workload: Workload,
+    pub(crate) title: String,
+    pub(crate) task: Task,
+    pub(crate) measures: Vec<Measure>,
+    pub(crate) who: Who,
+    /// How often each service has its turn, unless that is the usual number.
+    pub(crate) repeats: Option<usize>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Who {
+    /// But for five nodes of Holdfast.
+    Everybody,
+    /// Five nodes of Holdfast as well.
+    EverybodyAndFiveNodes,
+    Holdfast,
+    /// Those that take many locks in seconds.
+    TheFast,
+}
+
+/// How large it all is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Scale {
+    pub(crate) turn: Duration,
+    /// A tenth of the locks and sessions, and one kill: to see that it works.
+    pub(crate) quick: bool,
+}
+
+impl Scale {
+    fn of(self, whole: usize) -> usize {
+        if self.quick { whole / 10 } else { whole }
+    }
+}
+
+impl Case {
+    fn new(
+        workload: Workload,
+        title: impl Into<String>,
+        kind: Kind,
+        scale: Scale,
+        measures: &[Measure],
+    ) -> Case {
+        Case {
+            workload,
+            title: title.into(),
+            task: Task::new(kind, scale.turn),
+            measures: measures.to_vec(),
+            who: Who::Everybody,
+            repeats: None,
+        }
+    }
+
+    pub(crate) fn workload_name(&self) -> String {
+        format!("{:?}", self.workload)
+    }
+
+    pub(crate) fn takes_part(&self, peer: PeerName) -> bool {
+        match self.who {
+            Who::Everybody => peer != PeerName::Holdfast5,
+            Who::EverybodyAndFiveNodes => true,
+            Who::Holdfast => peer == PeerName::Holdfast,
+            Who::TheFast => {
+                matches!(peer, PeerName::Holdfast | PeerName::Redis | PeerName::RedisFsync)
+            }
+        }
+    }
+}
+
+/// In the order in which they are run: what leaves something behind comes last.
+pub(crate) fn cases(wanted: &[Workload], scale: Scale) -> Vec<Case> {
+    let all = uncontended(scale)
+        .into_iter()
+        .chain([hot(scale), mixed(scale)])
+        .chain(reads(scale))
+        .chain([ramp(scale), failover(scale)])
+        .chain(planned_size(scale))
+        .chain(memory(scale));
+    all.filter(|case| wanted.contains(&case.workload)).collect()
+}
+
+fn uncontended(scale: Scale) -> Vec<Case> {
+    use Measure::{Operations, P50, P99};
+    let sizes = [(1, 1), (16, 8), (64, 8), (256, 8), (1_024, 8), (256, 256)];
+    let case = |(clients, connections): (usize, usize)| {
+        let title =
+            format!("{} over {}", counted(clients, "client"), counted(connections, "connection"));
+        let kind = Kind::Uncontended { clients, connections };
+        match clients {
+            // One client is what more nodes are felt by.
+            1 => {
+                let case = Case::new(Workload::W1, title, kind, scale, &[P50, P99]);
+                Case { who: Who::EverybodyAndFiveNodes, ..case }
+            }
+            _ => Case::new(Workload::W1, title, kind, scale, &[Operations, P50, P99]),
+        }
+    };
+    sizes.into_iter().map(case).collect()
+}
+
+fn hot(scale: Scale) -> Case {
+    use Measure::{FarthestWait, HandOvers, P50, P99};
+    let kind = Kind::Hot { clients: 64, connections: 8 };
+    let measures = [HandOvers, P50, P99, FarthestWait];
+    Case::new(Workload::W2, "64 clients want one lock", kind, scale, &measures)
+}
+
+fn failover(scale: Scale) -> Case {
+    let kind = Kind::LeaderKilled { clients: 64, connections: 8 };
+    let case = Case::new(Workload::W3, "leader killed", kind, scale, &[Measure::Silence]);
+    Case { repeats: Some(if scale.quick { 1 } else { 5 }), ..case }
+}
+
+fn memory(scale: Scale) -> [Case; 2] {
+    let case = |locks, who| {
+        let title = format!("{locks} held locks");
+        let case =
+            Case::new(Workload::W4, title, Kind::Memory { locks }, scale, &[Measure::BytesPerLock]);
+        Case { who, repeats: Some(1), ..case }
+    };
+    [case(scale.of(100_000), Who::Everybody), case(scale.of(500_000), Who::TheFast)]
+}
+
+fn mixed(scale: Scale) -> Case {
+    use Measure::{Operations, P50, P99};
+    let kind = Kind::Mixed { clients: 256, connections: 8 };
+    let title = "256 clients, own and hot locks";
+    Case::new(Workload::W5, title, kind, scale, &[Operations, P50, P99])
+}
+
+fn reads(scale: Scale) -> [Case; 2] {
+    let measures = [Measure::Reads, Measure::P50, Measure::P99];
+    let alone = Kind::Reads { clients: 64, connections: 8 };
+    let beside = Kind::ReadsBeside { readers: 8, writers: 64, connections: 8 };
+    [
+        Case::new(Workload::W6, "64 readers", alone, scale, &measures),
+        Case::new(Workload::W6, "8 readers beside 64 writers", beside, scale, &measures),
+    ]
+}
+
+fn ramp(scale: Scale) -> Case {
+    let title = "highest rate with p99 below 10 ms";
+    let case =
+        Case::new(Workload::W7, title, Kind::Ramp { connections: 8 }, scale, &[Measure::Knee]);
+    Case { repeats: Some(1), ..case }
+}
+
+fn planned_size(scale: Scale) -> [Case; 2] {
+    let (sessions, locks) = (scale.of(500), scale.of(500_000));
+    let offered = Kind::Offered { sessions, locks, operations_per_second: 50_000.0 };
+    let title = format!("{sessions} sessions, {locks} held, 50,000 operations/s");
+    let offered = Case::new(
+        Workload::W8,
+        title,
+        offered,
+        scale,
+        &[Measure::Operations, Measure::P50, Measure::P99],
+    );
+    let many = scale.of(100_000);
+    let kind = Kind::Sessions {
+        sessions: many,
+        connections: scale.of(100),
+        operations_per_second: 30_000.0,
+    };
+    let title = format!("{many} sessions, 30,000 operations/s");
+    let measures = [Measure::IdlePercent, Measure::Operations, Measure::P50, Measure::P99];
+    let sessions = Case::new(Workload::W8, title, kind, scale, &measures);
+    [offered, sessions].map(|case| Case { who: Who::Holdfast, repeats: Some(1), ..case })
+}
+
+fn counted(number: usize, what: &str) -> String {
+    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
+}

@@ -1,0 +1,26 @@
+//! W4: what a held lock costs each server.
+
+use holdfast_bench::{Locks, Outcome, clients_over, close_all, workload};
+
+use super::Figures;
+use crate::peer::Service;
+
+const CLIENTS: usize = 256;
+const CONNECTIONS: usize = 8;
+
+/// The mean of the servers.
+pub(super) async fn of_locks<S: Service>(service: &mut S, locks: usize) -> Outcome<Figures>
+where
+    <S::Client as Locks>::Held: 'static,
+{
+    let clients = clients_over(service, CLIENTS, CONNECTIONS).await?;
+    let before = service.memory()?;
+    let held = workload::hold(&clients, locks).await?;
+    let after = service.memory()?;
+    drop(held);
+    close_all(clients).await?;
+    let grown: u64 =
+        after.iter().zip(&before).map(|(after, before)| after.saturating_sub(*before)).sum();
+    let bytes_per_lock = grown as f64 / locks as f64 / before.len().max(1) as f64;
+    Ok(Figures::Memory { bytes_per_lock })
+}

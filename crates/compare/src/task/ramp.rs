@@ -1,0 +1,56 @@
+//! W7: more and more is asked for, until the service falls behind.
+
+use std::time::Duration;
+
+use holdfast_bench::{Length, Outcome, clients_over, close_all, workload};
+use serde::Serialize;
+
+use super::Figures;
+use crate::peer::Service;
+
+const CLIENTS: usize = 256;
+/// Operations a second.
+const RATES: [f64; 12] = [1e3, 2e3, 4e3, 8e3, 16e3, 32e3, 64e3, 100e3, 150e3, 200e3, 300e3, 400e3];
+/// A service that takes longer than this has passed its knee.
+const P99_BEYOND: Duration = Duration::from_millis(100);
+
+/// One rate, and how it was borne.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(crate) struct Step {
+    pub(crate) offered_per_second: f64,
+    pub(crate) done_per_second: f64,
+    pub(crate) p50_us: f64,
+    pub(crate) p99_us: f64,
+}
+
+impl Step {
+    /// All that was asked for was done, soon.
+    pub(crate) fn is_borne(&self) -> bool {
+        self.done_per_second > 0.95 * self.offered_per_second && self.p99_us < 10_000.0
+    }
+}
+
+pub(super) async fn to_the_knee<S: Service>(
+    service: &mut S,
+    connections: usize,
+    length: Length,
+) -> Outcome<Figures> {
+    let servers = service.servers();
+    let mut steps = Vec::new();
+    for rate in RATES {
+        let clients = clients_over(service, CLIENTS, connections).await?;
+        let offered = workload::open_loop(&clients, rate, length, &servers).await?;
+        close_all(clients).await?;
+        let turn = offered.turn;
+        steps.push(Step {
+            offered_per_second: rate,
+            done_per_second: turn.per_second,
+            p50_us: turn.latency.p50_us,
+            p99_us: turn.latency.p99_us,
+        });
+        if offered.overwhelmed || turn.latency.p99_us > P99_BEYOND.as_secs_f64() * 1e6 {
+            break;
+        }
+    }
+    Ok(Figures::Ramp { steps })
+}

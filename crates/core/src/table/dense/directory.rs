@@ -1,0 +1,194 @@
+//! Where the chunks of a large map are: a sorted list in pages, so that to make room in it moves little.
+//!
+//! Invariants: keys rise through a page and from one to the next; no page is empty.
+
+use alloc::vec::Vec;
+use core::borrow::Borrow;
+
+/// A page with more is cut in two.
+const PAGE_MAX: usize = 128;
+
+#[derive(Clone, Debug)]
+pub(super) struct Directory<K, C> {
+    pages: Vec<Page<K, C>>,
+}
+
+#[derive(Clone, Debug)]
+struct Page<K, C> {
+    /// Not above its first entry, and above the last entry of the page before.
+    low: K,
+    entries: Vec<(K, C)>,
+}
+
+/// Where an entry stands, until the next one comes or goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Place {
+    page: u32,
+    entry: u32,
+}
+
+impl<K, C> Default for Directory<K, C> {
+    fn default() -> Self {
+        Directory { pages: Vec::new() }
+    }
+}
+
+impl<K: Ord + Clone, C> Directory<K, C> {
+    pub(super) fn is_empty(&self) -> bool {
+        self.pages.is_empty()
+    }
+
+    /// The last entry whose key is not above this one.
+    pub(super) fn find<Q>(&self, key: &Q) -> Option<Place>
+    where
+        K: Borrow<Q>,
+        Q: Ord + ?Sized,
+    {
+        let page = self.pages.partition_point(|page| page.low.borrow() <= key).checked_sub(1)?;
+        let entries = &self.pages.get(page)?.entries;
+        match entries.partition_point(|(other, _)| other.borrow() <= key).checked_sub(1) {
+            Some(entry) => Some(place(page, entry)),
+            // Its first has gone since.
+            None => self.before(place(page, 0)),
+        }
+    }
+
+    pub(super) fn get(&self, place: Place) -> Option<&C> {
+        self.entry(place).map(|(_, content)| content)
+    }
+
+    pub(super) fn get_mut(&mut self, place: Place) -> Option<&mut C> {
+        let page = self.pages.get_mut(place.page as usize)?;
+        page.entries.get_mut(place.entry as usize).map(|(_, content)| content)
+    }
+
+    fn entry(&self, place: Place) -> Option<&(K, C)> {
+        self.pages.get(place.page as usize)?.entries.get(place.entry as usize)
+    }
+
+    pub(super) fn first(&self) -> Option<Place> {
+        (!self.is_empty()).then(|| place(0, 0))
+    }
+
+    pub(super) fn last(&self) -> Option<&C> {
+        self.pages.last()?.entries.last().map(|(_, content)| content)
+    }
+
+    pub(super) fn before(&self, at: Place) -> Option<Place> {
+        if at.entry > 0 {
+            return Some(Place { entry: at.entry - 1, ..at });
+        }
+        let page = (at.page as usize).checked_sub(1)?;
+        Some(place(page, self.pages.get(page)?.entries.len().checked_sub(1)?))
+    }
+
+    pub(super) fn after(&self, at: Place) -> Option<Place> {
+        let next = Place { entry: at.entry + 1, ..at };
+        if self.entry(next).is_some() {
+            return Some(next);
+        }
+        let next = Place { page: at.page + 1, entry: 0 };
+        self.entry(next).map(|_| next)
+    }
+
+    /// In order, from there on.
+    pub(super) fn from(&self, start: Option<Place>) -> impl Iterator<Item = &C> {
+        let (page, skipped) =
+            start.map_or((self.pages.len(), 0), |at| (at.page as usize, at.entry));
+        let pages = self.pages.get(page..).unwrap_or_default();
+        pages
+            .iter()
+            .flat_map(|page| &page.entries)
+            .skip(skipped as usize)
+            .map(|(_, content)| content)
+    }
+
+    /// The key must be new.
+    pub(super) fn insert(&mut self, key: K, content: C) {
+        let above = self.pages.partition_point(|page| page.low <= key);
+        let Some(page) = self.pages.get_mut(above.saturating_sub(1)) else {
+            self.pages.push(Page { low: key.clone(), entries: Vec::from([(key, content)]) });
+            return;
+        };
+        if key < page.low {
+            page.low = key.clone();
+        }
+        let at = page.entries.partition_point(|(other, _)| *other < key);
+        page.entries.insert(at, (key, content));
+        if page.entries.len() > PAGE_MAX {
+            let upper = page.entries.split_off(PAGE_MAX / 2);
+            if let Some((low, _)) = upper.first() {
+                let low = low.clone();
+                self.pages.insert(above.max(1), Page { low, entries: upper });
+            }
+        }
+    }
+
+    pub(super) fn remove(&mut self, place: Place) -> Option<(K, C)> {
+        let page = self.pages.get_mut(place.page as usize)?;
+        if place.entry as usize >= page.entries.len() {
+            return None;
+        }
+        let entry = page.entries.remove(place.entry as usize);
+        if page.entries.is_empty() {
+            self.pages.remove(place.page as usize);
+        }
+        Some(entry)
+    }
+}
+
+fn place(page: usize, entry: usize) -> Place {
+    Place { page: page as u32, entry: entry as u32 }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::collections::BTreeMap;
+
+    use super::*;
+
+    #[test]
+    fn it_finds_what_a_sorted_map_finds_while_entries_come_and_go() {
+        let (mut directory, mut model) = (Directory::default(), BTreeMap::new());
+        let mut number = 7_u64;
+        let mut next = || {
+            number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (number >> 33) % 3_000
+        };
+        for step in 0..20_000_u64 {
+            let key = next();
+            if next() * 20_000 / 3_000 >= step {
+                if model.insert(key, step).is_none() {
+                    directory.insert(key, step);
+                } else if let Some(at) = directory.find(&key) {
+                    *directory.get_mut(at).unwrap() = step;
+                }
+            } else if let Some(at) = directory.find(&key) {
+                let lower = model.range(..=key).next_back().map(|(key, _)| *key).unwrap();
+                assert_eq!(directory.remove(at), model.remove_entry(&lower));
+            }
+            let asked = next();
+            let found = directory.find(&asked);
+            let below = model.range(..=asked).next_back().map(|(_, step)| step);
+            assert_eq!(found.and_then(|at| directory.get(at)), below);
+            if let Some(at) = found {
+                let above = model.range(asked + 1..).next().map(|(_, step)| step);
+                assert_eq!(directory.after(at).and_then(|at| directory.get(at)), above);
+                let before = directory.before(at);
+                assert!(before.is_none_or(|before| directory.after(before) == Some(at)));
+                assert!(
+                    directory
+                        .from(Some(at))
+                        .skip(1)
+                        .eq(model.range(asked + 1..).map(|(_, step)| step))
+                );
+            }
+            assert_eq!(directory.last(), model.last_key_value().map(|(_, step)| step));
+        }
+        assert!(directory.from(directory.first()).eq(model.values()));
+        while let Some(at) = directory.first() {
+            assert_eq!(directory.remove(at), model.pop_first());
+        }
+        assert!(directory.is_empty() && model.is_empty());
+    }
+}

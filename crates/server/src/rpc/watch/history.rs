@@ -1,0 +1,350 @@
+//! `History`: what happened to one lock, as far as the ring still has it, and whose doing it was.
+//!
+//! The leader answers, after a linearizable read: whatever was answered before the call is in its ring.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use holdfast_core::command::Owner;
+use holdfast_core::{Event, LogicalTime, PublicSessionId};
+use holdfast_proto::v1::{
+    Failure, HistoryRequest, HistoryResponse, Reason, SessionOwner, WatchEvent,
+};
+use tokio::time::timeout;
+use tonic::{Request, Response, Status};
+
+use super::super::Rpc;
+use super::super::decode::lock_name;
+use super::super::failure::{bug, refused, took_too_long};
+use super::super::look::owner;
+use super::super::origin::Origin;
+use super::super::route::Route;
+use super::super::unary::CALL_TIMEOUT;
+use super::follow::wire;
+use super::{Scope, tell};
+use crate::driver::{Query, ReadAnswer, ReadData, unix_ms};
+use crate::events::{EventRing, Recorded};
+
+const DEFAULT_LIMIT: usize = 100;
+const LIMIT_MAX: usize = 1_000;
+/// Holders may say a lot of themselves, and an answer has to fit into a message.
+const METADATA_BYTES_MAX: usize = 2 << 20;
+/// More than a wall clock and the cluster's own differ by in the normal course of things.
+const CLOCK_SLACK_MS: u64 = 2_000;
+
+/// What is asked for.
+#[derive(Clone, Debug)]
+struct Ask {
+    names: Scope,
+    limit: usize,
+    token: u64,
+    within_ms: u64,
+}
+
+/// The time of this node's clocks when it was asked.
+#[derive(Clone, Copy, Debug)]
+struct Now {
+    logical: LogicalTime,
+    unix_ms: u64,
+}
+
+/// What was found, the latest last.
+#[derive(Debug, Default)]
+struct Found {
+    events: VecDeque<WatchEvent>,
+    metadata_bytes: usize,
+    is_cut: bool,
+}
+
+pub(super) async fn serve(
+    rpc: &Rpc,
+    request: Request<HistoryRequest>,
+) -> Result<Response<HistoryResponse>, Status> {
+    let _place = rpc.admit()?;
+    let origin = Origin::of(request.metadata())?;
+    let request = request.into_inner();
+    let ask = Ask::decode(&request)?;
+    let looked = timeout(CALL_TIMEOUT, look(rpc, &origin, request, ask)).await;
+    let response = looked
+        .unwrap_or_else(|_| Err(took_too_long()))
+        .map_err(|failure| Failure { may_have_happened: false, ..failure })?;
+    Ok(Response::new(response))
+}
+
+async fn look(
+    rpc: &Rpc,
+    origin: &Origin,
+    request: HistoryRequest,
+    ask: Ask,
+) -> Result<HistoryResponse, Failure> {
+    match rpc.route(origin).await? {
+        Route::Here => here(rpc, &ask).await,
+        Route::There(mut leader) => {
+            let request = origin.forwarded(rpc.membership.me, request);
+            match leader.watch.history(request).await {
+                Ok(response) => Ok(response.into_inner()),
+                Err(status) => Err(leader.failure(&status)),
+            }
+        }
+    }
+}
+
+async fn here(rpc: &Rpc, ask: &Ask) -> Result<HistoryResponse, Failure> {
+    let (at, _) = owners_now(rpc, Vec::new()).await?;
+    let now = Now { logical: at, unix_ms: unix_ms() };
+    let mut response = ask.answer(&rpc.events, now);
+    let mut known = opened_lately(&rpc.events, &response.events);
+    let unknown = known.iter().filter(|(_, owner)| owner.is_none()).map(|(id, _)| *id).collect();
+    for (session, owner) in owners_now(rpc, unknown).await?.1 {
+        known.insert(session, Some(owner));
+    }
+    let known = known.into_iter().filter_map(|(session, owner)| Some((session, owner?)));
+    response.owners = known
+        .map(|(session, known)| SessionOwner {
+            public_session_id: session.to_string(),
+            owner: Some(owner(known)),
+        })
+        .collect();
+    Ok(response)
+}
+
+async fn owners_now(
+    rpc: &Rpc,
+    sessions: Vec<PublicSessionId>,
+) -> Result<(LogicalTime, Vec<(PublicSessionId, Owner)>), Failure> {
+    let ReadAnswer { at, data, .. } = rpc.read(Query::Owners(sessions)).await?;
+    let ReadData::Owners(owners) = data else {
+        return Err(bug("the driver read something else"));
+    };
+    Ok((at, owners))
+}
+
+/// The sessions in the events, with their owners where the ring tells of their beginning.
+fn opened_lately(
+    ring: &EventRing,
+    events: &[WatchEvent],
+) -> BTreeMap<PublicSessionId, Option<Owner>> {
+    let ids = events.iter().filter_map(|event| {
+        u64::from_str_radix(&event.public_session_id, 16).ok().map(PublicSessionId)
+    });
+    let mut sessions: BTreeMap<_, _> = ids.map(|id| (id, None)).collect();
+    ring.look_through(|recorded| {
+        if let Event::SessionOpened { public, owner, .. } = &recorded.event
+            && let Some(known) = sessions.get_mut(public)
+        {
+            *known = Some(Owner::clone(owner));
+        }
+    });
+    sessions
+}
+
+impl Ask {
+    fn decode(request: &HistoryRequest) -> Result<Ask, Failure> {
+        let name = lock_name(&request.name)?;
+        let limit = match usize::try_from(request.limit) {
+            Ok(0) => DEFAULT_LIMIT,
+            Ok(limit) if limit <= LIMIT_MAX => limit,
+            _ => {
+                let words = format!("limit {} is too large; at most {LIMIT_MAX}", request.limit);
+                return Err(refused(Reason::InvalidPage, words));
+            }
+        };
+        let names = Scope::Only(name.as_str().to_owned());
+        Ok(Ask { names, limit, token: request.token, within_ms: request.within_ms })
+    }
+
+    /// Without the owners.
+    fn answer(&self, ring: &EventRing, now: Now) -> HistoryResponse {
+        let kept_after = ring.oldest();
+        let first_kept = ring.after(kept_after, 1).ok().and_then(|events| events.first().cloned());
+        let mut found = Found::default();
+        // The holds that had the token: by session and acquire.
+        let mut holds: BTreeSet<(String, u64)> = BTreeSet::new();
+        ring.look_through(|recorded| {
+            let age_ms = now.logical.since(recorded.at).as_ms();
+            let is_recent = self.within_ms == 0 || age_ms <= self.within_ms;
+            if !is_recent || !tell::concerns(&recorded.event, &self.names) {
+                return;
+            }
+            let event = WatchEvent { unix_ms: now.when(recorded), ..tell::event(recorded) };
+            if self.token > 0 {
+                let hold = (event.public_session_id.clone(), event.request_id);
+                if event.token == self.token {
+                    holds.insert(hold);
+                } else if !holds.contains(&hold) {
+                    return;
+                }
+            }
+            found.take(event, self.limit);
+        });
+        HistoryResponse {
+            events: found.events.into(),
+            is_cut: found.is_cut,
+            kept_after: Some(wire(kept_after)),
+            kept_since_unix_ms: first_kept.map(|recorded| now.when(&recorded)),
+            owners: Vec::new(),
+            unix_ms: now.unix_ms,
+            logical_time_ms: now.logical.as_ms(),
+        }
+    }
+}
+
+impl Now {
+    /// When it happened, by the wall clock. What was applied again after a restart is recorded with the time
+    /// of that; by the cluster's own clock it is so long ago, or longer, because that clock stands still
+    /// while nobody leads.
+    fn when(&self, recorded: &Recorded) -> u64 {
+        let age_ms = self.logical.since(recorded.at).as_ms();
+        let reckoned = self.unix_ms.saturating_sub(age_ms);
+        let slack_ms = CLOCK_SLACK_MS + age_ms / 100;
+        if recorded.unix_ms > reckoned.saturating_add(slack_ms) {
+            return reckoned;
+        }
+        recorded.unix_ms
+    }
+}
+
+impl Found {
+    fn take(&mut self, event: WatchEvent, limit: usize) {
+        self.metadata_bytes += event.metadata.len();
+        self.events.push_back(event);
+        while self.events.len() > limit || self.metadata_bytes > METADATA_BYTES_MAX {
+            let Some(oldest) = self.events.pop_front() else { return };
+            self.metadata_bytes -= oldest.metadata.len();
+            self.is_cut = true;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_core::command::Mode;
+    use holdfast_core::{ActorId, FenceToken, LockName, LogIndex, RequestId, SessionId};
+    use holdfast_proto::v1::EventKind;
+
+    use super::*;
+
+    const SESSION: SessionId = SessionId(1 << 100);
+    const REQUEST: RequestId = RequestId(7);
+
+    fn name() -> LockName {
+        LockName::new("a").unwrap()
+    }
+
+    fn granted(token: u64, metadata_bytes: usize) -> Event {
+        Event::Granted {
+            name: name(),
+            session: SESSION,
+            request: REQUEST,
+            actor: ActorId(1),
+            mode: Mode::Shared,
+            token: FenceToken(token),
+            metadata: vec![0; metadata_bytes].into(),
+        }
+    }
+
+    fn converted(token: u64) -> Event {
+        Event::Converted {
+            name: name(),
+            session: SESSION,
+            request: REQUEST,
+            mode: Mode::Exclusive,
+            token: FenceToken(token),
+            metadata: Box::default(),
+        }
+    }
+
+    fn released(token: u64, granted_at: u64) -> Event {
+        let granted_at = LogicalTime::from_ms(granted_at);
+        let (session, request) = (SESSION, REQUEST);
+        Event::Released { name: name(), session, request, token: FenceToken(token), granted_at }
+    }
+
+    /// Each an entry of its own, a second after the one before.
+    fn ring(events: impl IntoIterator<Item = Event>, unix_ms: u64) -> EventRing {
+        let ring = EventRing::new(1_000);
+        ring.restart_after(0);
+        let happened = (1..).zip(events);
+        let happened = happened
+            .map(|(index, event)| (LogIndex(index), LogicalTime::from_ms(index * 1_000), event));
+        ring.record(&mut happened.collect(), unix_ms, None);
+        ring
+    }
+
+    fn ask(token: u64, limit: usize, within_ms: u64) -> Ask {
+        Ask { names: Scope::Only("a".to_owned()), limit, token, within_ms }
+    }
+
+    const NOW: Now = Now { logical: LogicalTime::from_ms(60_000), unix_ms: 1_000_000 };
+
+    #[test]
+    fn a_hold_is_told_from_its_token_to_its_end_though_it_got_another_token() {
+        let other = Event::Granted {
+            name: name(),
+            session: SessionId(2 << 100),
+            request: REQUEST,
+            actor: ActorId(1),
+            mode: Mode::Shared,
+            token: FenceToken(9),
+            metadata: Box::default(),
+        };
+        let ring = ring([granted(3, 0), converted(5), other, released(5, 1_000)], 0);
+        let told = |token| {
+            let events = ask(token, 10, 0).answer(&ring, NOW).events;
+            events.iter().map(|event| (event.kind(), event.token)).collect::<Vec<_>>()
+        };
+        let converted_and_released = [(EventKind::Converted, 5), (EventKind::Released, 5)];
+        assert_eq!(told(3), [&[(EventKind::Granted, 3)], &converted_and_released[..]].concat());
+        assert_eq!(told(5), converted_and_released);
+        assert_eq!(told(4), []);
+        assert_eq!(told(0).len(), 4);
+        let events = ask(5, 10, 0).answer(&ring, NOW).events;
+        assert_eq!(events.last().unwrap().held_for_ms, Some(3_000));
+    }
+
+    #[test]
+    fn the_latest_are_told_and_that_there_were_more() {
+        let ring = ring((1..=5).map(|token| granted(token, 0)), 0);
+        let answer = ask(0, 2, 0).answer(&ring, NOW);
+        let tokens: Vec<u64> = answer.events.iter().map(|event| event.token).collect();
+        assert_eq!((tokens, answer.is_cut), (vec![4, 5], true));
+        let answer = ask(0, 5, 0).answer(&ring, NOW);
+        assert_eq!((answer.events.len(), answer.is_cut), (5, false));
+        let lately = ask(0, 5, 57_000).answer(&ring, NOW);
+        assert_eq!((lately.events.len(), lately.is_cut), (3, false));
+    }
+
+    #[test]
+    fn an_answer_fits_into_a_message_whatever_holders_say() {
+        let large = METADATA_BYTES_MAX / 4;
+        let ring = ring((1..=6).map(|token| granted(token, large)), 0);
+        let answer = ask(0, 100, 0).answer(&ring, NOW);
+        assert_eq!((answer.events.len(), answer.is_cut), (4, true));
+    }
+
+    #[test]
+    fn what_was_learned_after_a_restart_is_reckoned_back_by_the_clusters_clock() {
+        // Both happened at 1 s and 2 s of the cluster's time, which is 60 s now.
+        let again = ring([granted(1, 0), granted(2, 0)], NOW.unix_ms - 1_000);
+        let answer = ask(0, 9, 0).answer(&again, NOW);
+        let times: Vec<u64> = answer.events.iter().map(|event| event.unix_ms).collect();
+        assert_eq!(times, [NOW.unix_ms - 59_000, NOW.unix_ms - 58_000]);
+        assert_eq!(answer.kept_since_unix_ms, Some(NOW.unix_ms - 59_000));
+        // At once, with clocks that are a little apart; and nobody led for a while.
+        for recorded in [NOW.unix_ms - 58_800, NOW.unix_ms - 90_000] {
+            let at_once = ring([granted(1, 0)], recorded);
+            assert_eq!(ask(0, 9, 0).answer(&at_once, NOW).events[0].unix_ms, recorded);
+        }
+    }
+
+    #[test]
+    fn it_says_from_where_on_everything_is_kept() {
+        let ring = EventRing::new(2);
+        ring.restart_after(0);
+        let empty = ask(0, 9, 0).answer(&ring, NOW);
+        assert_eq!((empty.kept_after.unwrap().index, empty.kept_since_unix_ms), (0, None));
+        let events = (1..=5).map(|index| (LogIndex(index), NOW.logical, granted(index, 0)));
+        ring.record(&mut events.collect(), 5, None);
+        let answer = ask(0, 9, 0).answer(&ring, NOW);
+        assert_eq!((answer.kept_after.unwrap().index, answer.kept_since_unix_ms), (3, Some(5)));
+    }
+}
