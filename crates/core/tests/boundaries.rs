@@ -4,9 +4,11 @@
 
 mod world;
 
-use holdfast_core::command::{Acquire, HoldRef, OpenSession, Owner};
+use holdfast_core::command::{
+    Acquire, AcquireAll, HoldRef, Member, Mode, OpenSession, Owner, Policy, Terms,
+};
 use holdfast_core::{
-    Command, EndReason, Event, FenceToken, Limits, LockName, LogIndex, NameError, Outcome,
+    ActorId, Command, EndReason, Event, FenceToken, Limits, LockName, LogIndex, NameError, Outcome,
     PublicSessionId, Rejection, ReleaseAnswer, RequestId, Span, StreamId,
 };
 use world::{World, lock_name, token};
@@ -372,4 +374,42 @@ fn the_table_knows_how_far_the_log_was_applied() {
     assert_eq!(world.table.applied_index(), LogIndex(2));
     world.table.apply(LogIndex(1), world.now, Command::Tick, &mut Vec::new());
     assert_eq!(world.table.applied_index(), LogIndex(2), "it never goes back");
+}
+
+#[test]
+fn a_cancel_of_what_is_yet_to_come_takes_room_for_two_answers() {
+    let limits = Limits { unacknowledged_answers_max: 1, ..Limits::default() };
+    let mut room_for_two = with_limits(limits.clone());
+    assert_eq!(room_for_two.cancel("alice", 1, 9), Outcome::CancelDone);
+    let mut room_for_one = with_limits(limits);
+    room_for_one.release("alice", 1, "wallet", 1);
+    let refused = Outcome::Rejected(Rejection::TooManyUnacknowledged);
+    assert_eq!(room_for_one.cancel("alice", 2, 9), refused);
+}
+
+#[test]
+fn acquires_and_conversions_can_wait_and_nothing_else() {
+    let mut world = world();
+    let call = world.call("alice", 7);
+    let acquire = world.acquiring("alice", 7, "wallet", 0);
+    let members = Box::new([Member { name: lock_name("wallet"), mode: Mode::Exclusive }]);
+    let (actor, terms) = (ActorId(0), Terms::default());
+    let all = AcquireAll { call, actor, members, terms };
+    let (to, wait, policy) = (Mode::Shared, Span::ZERO, Policy::Wait);
+    let waiting = [
+        Command::Acquire(acquire),
+        Command::AcquireAll(all),
+        Command::Convert { call, hold: wallet(), to, wait, policy },
+    ];
+    assert_eq!(waiting.map(|command| command.wait()), [Some(call); 3]);
+    assert_eq!(Command::Release { call, hold: wallet() }.wait(), None);
+}
+
+#[test]
+fn a_session_is_there_from_its_opening_to_its_end() {
+    let mut world = world();
+    let (alice, carol) = (world.session("alice"), world.session("carol"));
+    assert!(world.table.has_session(alice) && !world.table.has_session(carol));
+    world.close("alice");
+    assert!(!world.table.has_session(alice));
 }

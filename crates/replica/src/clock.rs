@@ -5,8 +5,11 @@ use std::time::Duration;
 
 use holdfast_core::{LogicalTime, Span};
 
+/// Of the time that counted, one part in so many makes up for what stalls have cost.
+const FORGIVEN: u32 = 100;
+
 /// Counts the time that passed while the loop was turning. A turn that took longer than `stall_max`
-/// counts as `stall_max`.
+/// counts as `stall_max`; the rest is lost, and everybody's time runs late by so much.
 #[derive(Debug)]
 pub(crate) struct Clock {
     tick: Duration,
@@ -23,6 +26,8 @@ pub(crate) struct Clock {
 struct Epoch {
     base: LogicalTime,
     counted_at_start: Duration,
+    /// What stalls have cost, each at most half of `stall_max`, less what is forgiven.
+    lost: Duration,
 }
 
 /// What one look at the clock gave.
@@ -47,7 +52,12 @@ impl Clock {
         if crate::planted::Bug::StallCountsInFull.is_active() {
             self.counted += passed.saturating_sub(self.stall_max);
         }
-        self.counted += passed.min(self.stall_max);
+        let counted = passed.min(self.stall_max);
+        self.counted += counted;
+        if let Some(epoch) = &mut self.epoch {
+            let lost = (passed - counted).min(self.stall_max / 2);
+            epoch.lost = epoch.lost.saturating_sub(counted / FORGIVEN) + lost;
+        }
         let due = (self.counted.as_nanos() / self.tick.as_nanos().max(1)) as u64;
         let ticks = due - self.ticks_given;
         self.ticks_given = due;
@@ -56,7 +66,13 @@ impl Clock {
 
     /// This replica leads from now on, and continues at `base`.
     pub(crate) fn begin_epoch(&mut self, base: LogicalTime) {
-        self.epoch = Some(Epoch { base, counted_at_start: self.counted });
+        let (counted_at_start, lost) = (self.counted, Duration::ZERO);
+        self.epoch = Some(Epoch { base, counted_at_start, lost });
+    }
+
+    /// This replica leads, and keeps stalling: one stall, however long, may be an accident.
+    pub(crate) fn keeps_stalling(&self) -> bool {
+        self.epoch.is_some_and(|epoch| epoch.lost > self.stall_max / 2)
     }
 
     /// What this node's clock shows.
@@ -120,6 +136,46 @@ mod tests {
         clock.begin_epoch(LogicalTime::ZERO);
         assert_eq!(clock.advance(ms(60_000)), Elapsed { ticks: 5, stalled: true });
         assert_eq!(clock.stamp(), Some(LogicalTime::from_ms(250)));
+    }
+
+    #[test]
+    fn a_leader_keeps_stalling_after_two_long_stalls_or_more_short_ones() {
+        let stalls_until_it_shows = |stall_ms: u64| {
+            let mut clock = Clock::new(ms(50), ms(250));
+            clock.advance(ms(0));
+            clock.begin_epoch(LogicalTime::ZERO);
+            (1..=100).find(|stalls| {
+                clock.advance(ms(stalls * stall_ms));
+                clock.keeps_stalling()
+            })
+        };
+        // Each costs what it took beyond 250 ms, but no more than 125 ms; 2.5 ms are forgiven each time.
+        assert_eq!(stalls_until_it_shows(60_000), Some(2));
+        assert_eq!(stalls_until_it_shows(350), Some(2));
+        assert_eq!(stalls_until_it_shows(275), Some(6));
+        assert_eq!(stalls_until_it_shows(252), None);
+    }
+
+    #[test]
+    fn stalls_are_forgiven_and_count_in_one_office_only() {
+        let mut clock = Clock::new(ms(50), ms(250));
+        let mut now = 0;
+        let mut pass = |clock: &mut Clock, span: u64| {
+            now += span;
+            clock.advance(ms(now));
+            clock.keeps_stalling()
+        };
+        pass(&mut clock, 0);
+        assert!(!pass(&mut clock, 900) && !pass(&mut clock, 900), "it does not lead");
+        clock.begin_epoch(LogicalTime::ZERO);
+        assert!(!pass(&mut clock, 900), "what was before does not count");
+        for _ in 0..50 {
+            assert!(!pass(&mut clock, 250));
+        }
+        assert!(!pass(&mut clock, 900), "the first is forgiven");
+        assert!(pass(&mut clock, 900));
+        clock.begin_epoch(LogicalTime::ZERO);
+        assert!(!pass(&mut clock, 900), "another office");
     }
 
     #[test]

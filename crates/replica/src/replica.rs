@@ -224,6 +224,11 @@ impl Replica {
         if let (true, Some(stamp)) = (elapsed.stalled, self.clock.stamp()) {
             // What waits in the sockets is heard first.
             self.expire_not_before = stamp.after(self.config.grace);
+            if self.clock.keeps_stalling() {
+                // Nobody deposes a leader that is slow within an election timeout, and all time runs late under
+                // it. Without anybody better it is better than none.
+                let _ = self.hand_over(None);
+            }
         }
     }
 

@@ -181,6 +181,48 @@ fn a_leader_whose_turns_are_slow_still_ends_who_is_silent() {
     assert_eq!(ended(&cluster, ALICE), Some(EndReason::Ttl));
 }
 
+/// The node's loop turns once and then stands still, for less than it takes to be deposed.
+fn stall(cluster: &mut Cluster, node: NodeId) {
+    cluster.pause(node);
+    cluster.run_for(ms(440));
+    cluster.resume(node);
+    cluster.step();
+}
+
+#[test]
+fn a_leader_that_keeps_stalling_hands_over_and_time_goes_on() {
+    let mut cluster = Cluster::new(3);
+    cluster.commit(open(ALICE, 5_000));
+    let (leader, from) = (cluster.leader().unwrap(), cluster.now);
+    while ended(&cluster, ALICE).is_none() {
+        assert!(cluster.now - from < ms(5_000 + 1_000 + 100 + 1_000), "time runs late");
+        stall(&mut cluster, leader);
+    }
+    assert_ne!(cluster.leader(), Some(leader));
+}
+
+#[test]
+fn a_leader_that_stalled_once_stays() {
+    let mut cluster = Cluster::new(3);
+    let leader = cluster.run_until_leader();
+    cluster.run_for(ms(500));
+    let term = cluster.replica(leader).leadership().term;
+    stall(&mut cluster, leader);
+    cluster.run_for(ms(5_000));
+    assert_eq!((cluster.leader(), cluster.replica(leader).leadership().term), (Some(leader), term));
+}
+
+#[test]
+fn a_leader_that_keeps_stalling_stays_where_nobody_could_do_better() {
+    let mut cluster = Cluster::new(1);
+    cluster.commit(open(ALICE, 60_000));
+    for _ in 0..20 {
+        stall(&mut cluster, NodeId(1));
+        let ticket = cluster.call(NodeId(1), touch(ALICE));
+        assert!(matches!(cluster.run_until_ended(ticket), Ended::Answer(..)));
+    }
+}
+
 #[test]
 fn a_call_to_a_leader_that_was_cut_off_and_frozen_ends_when_it_wakes() {
     let mut cluster = Cluster::new(3);

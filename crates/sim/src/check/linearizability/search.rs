@@ -372,7 +372,10 @@ impl<'a> Search<'a> {
             ),
         };
         why.push_str(", and none of these can come next:");
-        for number in candidates.iter().take(8) {
+        // What has to come first: what may be left out stands in nobody's way.
+        let (must, may): (Vec<usize>, Vec<usize>) =
+            candidates.iter().partition(|number| self.steps[**number].returned.is_some());
+        for number in must.iter().chain(&may).take(8) {
             let step = &self.steps[*number];
             let _ = match step.returned {
                 Some(returned) => {

@@ -102,6 +102,8 @@ pub(super) fn contradictions(history: &History) -> Vec<String> {
 /// What the log knows of holds.
 struct Log<'a> {
     granted: BTreeMap<(SessionId, RequestId), Vec<GrantInLog<'a>>>,
+    /// By how many acquires a session was granted a token: of a run of readers it can be several.
+    times: BTreeMap<(SessionId, FenceToken), usize>,
     ended: Vec<(&'a LockName, SessionId, FenceToken, RealTime)>,
     converted: Vec<(&'a LockName, SessionId, Mode, FenceToken, RealTime)>,
 }
@@ -119,7 +121,12 @@ impl Log<'_> {
         if history.replicated.is_empty() {
             return None;
         }
-        let mut log = Log { granted: BTreeMap::new(), ended: Vec::new(), converted: Vec::new() };
+        let mut log = Log {
+            granted: BTreeMap::new(),
+            times: BTreeMap::new(),
+            ended: Vec::new(),
+            converted: Vec::new(),
+        };
         for entry in history.log() {
             for event in &entry.events {
                 match event {
@@ -127,6 +134,7 @@ impl Log<'_> {
                         let (mode, token, applied) = (*mode, *token, entry.first_applied);
                         let grant = GrantInLog { name, mode, token, applied };
                         log.granted.entry((*session, *request)).or_default().push(grant);
+                        *log.times.entry((*session, token)).or_default() += 1;
                     }
                     Event::Converted { name, session, mode, token, .. } => {
                         log.converted.push((name, *session, *mode, *token, entry.first_applied));
@@ -211,7 +219,7 @@ impl<'a> Translation<'a, '_> {
                         if is_closed && *answer == ReleaseAnswer::AlreadyReleased {
                             self.push(operation, name, Action::Release { session, token }, None);
                         }
-                        self.push(operation, name, Action::HoldsNot { session, token }, returned);
+                        self.push_holds_not(operation, name, token);
                     }
                     Some(Outcome::Rejected(rejection)) if did_nothing(*rejection) => {}
                     _ => self.push(operation, name, Action::Release { session, token }, None),
@@ -228,10 +236,7 @@ impl<'a> Translation<'a, '_> {
                 | Input::Convert { name, token, .. }
                 | Input::Transfer { name, token, .. },
                 Some(Outcome::Rejected(Rejection::NotHeld)),
-            ) => {
-                let action = Action::HoldsNot { session, token: *token };
-                self.push(operation, name, action, returned);
-            }
+            ) => self.push_holds_not(operation, name, *token),
             (Input::Cancel { .. }, Some(Outcome::CancelTooLate(grants))) => {
                 for grant in grants {
                     let action = Action::Holds { session, token: grant.token };
@@ -386,6 +391,21 @@ impl<'a> Translation<'a, '_> {
                 may_end_from: None,
                 label: Label::Ends(*session, *token),
             });
+        }
+    }
+
+    /// Of several holds under one token it is not known which was meant; the others may be held still.
+    fn push_holds_not(
+        &mut self,
+        operation: &'a ClientOperation,
+        name: &LockName,
+        token: FenceToken,
+    ) {
+        let session = operation.session;
+        let times = self.log.and_then(|log| log.times.get(&(session, token)));
+        if times.is_none_or(|times| *times == 1) {
+            let returned = operation.returned.as_ref().map(|(returned, _)| *returned);
+            self.push(operation, name, Action::HoldsNot { session, token }, returned);
         }
     }
 

@@ -300,6 +300,28 @@ fn a_session_that_reads_twice_gives_back_twice() {
     }
 }
 
+/// The first of its holds has ended, and it is told so, while it goes on to read by the second.
+#[test]
+fn a_session_that_reads_twice_can_be_told_that_one_of_its_holds_is_over() {
+    for (acquires, violations) in [(2, 0), (1, 1)] {
+        let mut story = three_sessions();
+        for request in 1..=acquires {
+            let Outcome::Granted(grant) = grants("a", 1) else { unreachable!() };
+            let granted = Outcome::Granted(Grant { mode: Mode::Shared, ..grant });
+            story.ask(1, request, take(&["a"])).from(request * 2).until(request * 2 + 1, granted);
+            story.log(request, [granted_as("a", 1, request, 1, Mode::Shared)]);
+        }
+        if acquires == 2 {
+            story.log_at(3, 10, [hold_ended("a", 1, 1, 1)]);
+        }
+        let input = Input::Renew { name: name("a"), token: FenceToken(1), ttl_ms: None };
+        let not_held = Outcome::Rejected(Rejection::NotHeld);
+        story.ask(1, 5, input).from(12).until(13, not_held);
+        status(&mut story).from(20).saw(21, Some((1, 1)));
+        assert_eq!(found(&story), violations, "{acquires}");
+    }
+}
+
 /// Two permits out, under 1 and 2; the first is given back at index 3.
 fn permits() -> Story {
     let permit = Mode::Permit { limit: 2 };
