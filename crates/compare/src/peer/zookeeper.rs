@@ -171,9 +171,8 @@ impl ZooKeeperClient {
             let before = children.iter().filter(|child| child.as_str() < own).max();
             let Some(before) = before else { return Ok(()) };
             let before = format!("{directory}/{before}");
-            match self.0.check_and_watch_stat(&before).await? {
-                (Some(_), watcher) => drop(watcher.changed().await),
-                (None, _) => {}
+            if let (Some(_), watcher) = self.0.check_and_watch_stat(&before).await? {
+                watcher.changed().await;
             }
         }
     }
