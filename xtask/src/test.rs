@@ -11,12 +11,15 @@ use crate::failure::Failure;
 use crate::process;
 use crate::servers::{self, Server};
 
-const SERVERS: [Server; 5] = [
+const SERVERS: [Server; 7] = [
     Server { name: "PostgreSQL", program: "initdb", debian_package: "postgresql" },
     Server { name: "Redis", program: "redis-server", debian_package: "redis-server" },
     Server { name: "promtool", program: "promtool", debian_package: "prometheus" },
     Server { name: "Chromium", program: "chromium", debian_package: "chromium" },
     Server { name: "ChromeDriver", program: "chromedriver", debian_package: "chromium-driver" },
+    Server { name: "Java", program: "java", debian_package: "default-jre-headless" },
+    // It brings Kafka.
+    Server { name: "Maven", program: "mvn", debian_package: "maven" },
 ];
 
 pub(crate) struct Options {

@@ -32,6 +32,10 @@ use result::{Comparison, Turns, rows};
 use server::Place;
 use task::Figures;
 
+/// The load is the same process for all services.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 #[derive(Debug, Parser)]
 #[command(
     about = "Compares Holdfast with etcd, ZooKeeper and Redis under the same loads",

@@ -55,7 +55,7 @@ pub(crate) enum Who {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Scale {
     pub(crate) turn: Duration,
-    /// A tenth of the locks and sessions, and one kill: to see that it works.
+    /// A tenth of the locks, sessions and rates, and one kill: to see that it works.
     pub(crate) quick: bool,
 }
 
@@ -179,8 +179,9 @@ fn ramp(scale: Scale) -> Case {
 
 fn planned_size(scale: Scale) -> [Case; 2] {
     let (sessions, locks) = (scale.of(500), scale.of(500_000));
-    let offered = Kind::Offered { sessions, locks, operations_per_second: 50_000.0 };
-    let title = format!("{sessions} sessions, {locks} held, 50,000 operations/s");
+    let rate = scale.of(50_000);
+    let offered = Kind::Offered { sessions, locks, operations_per_second: rate as f64 };
+    let title = format!("{sessions} sessions, {locks} held, {rate} operations/s");
     let offered = Case::new(
         Workload::W8,
         title,
@@ -188,13 +189,13 @@ fn planned_size(scale: Scale) -> [Case; 2] {
         scale,
         &[Measure::Operations, Measure::P50, Measure::P99],
     );
-    let many = scale.of(100_000);
+    let (many, rate) = (scale.of(100_000), scale.of(30_000));
     let kind = Kind::Sessions {
         sessions: many,
         connections: scale.of(100),
-        operations_per_second: 30_000.0,
+        operations_per_second: rate as f64,
     };
-    let title = format!("{many} sessions, 30,000 operations/s");
+    let title = format!("{many} sessions, {rate} operations/s");
     let measures = [Measure::IdlePercent, Measure::Operations, Measure::P50, Measure::P99];
     let sessions = Case::new(Workload::W8, title, kind, scale, &measures);
     [offered, sessions].map(|case| Case { who: Who::Holdfast, repeats: Some(1), ..case })

@@ -6,8 +6,11 @@ use crate::codec::{DecodeError, Reader, Sink};
 use crate::command::Command;
 use crate::time::LogicalTime;
 
-/// Version 1 is that of 0.1, which had only exclusive locks. It is still read.
-const VERSION: u8 = 2;
+/// The newest that is read. Version 1 is that of 0.1, which had only exclusive locks; version 3 can say how far
+/// events are published.
+const VERSION: u8 = 3;
+/// What is written as long as nothing needs more, so that older nodes can read it.
+const VERSION_USUAL: u8 = 2;
 
 /// Room for a usual command, so that a batch is written without growing often.
 const COMMAND_BYTES_USUAL: usize = 64;
@@ -23,7 +26,9 @@ impl Batch {
     /// Version, stamp, number of commands, commands.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(16 + self.commands.len() * COMMAND_BYTES_USUAL);
-        bytes.u8(VERSION);
+        let is_usual = |command| !matches!(command, &Command::EventsPublished { .. });
+        let usual = self.commands.iter().all(is_usual);
+        bytes.u8(if usual { VERSION_USUAL } else { VERSION });
         bytes.varint(self.at.as_ms());
         bytes.count(self.commands.len());
         for command in &self.commands {

@@ -4,7 +4,7 @@
 use alloc::boxed::Box;
 use alloc::string::String;
 
-use crate::id::{ActorId, FenceToken, PublicSessionId, RequestId, SessionId, StreamId};
+use crate::id::{ActorId, FenceToken, LogIndex, PublicSessionId, RequestId, SessionId, StreamId};
 use crate::name::LockName;
 use crate::time::{LogicalTime, Span};
 
@@ -93,6 +93,13 @@ pub enum Command {
     },
     /// Ends what is due at the stamp of this command, and nothing else ever does.
     Tick,
+    /// The leader has published so many events, the last of them of the log entry `index`, and the elections up
+    /// to this term. The first one ever begins the count. See [`Publication`](crate::Publication).
+    EventsPublished {
+        through: u64,
+        index: LogIndex,
+        term: u64,
+    },
 }
 
 /// Who sends a request, and under which number.

@@ -103,6 +103,16 @@ pub enum Event {
     },
 }
 
+impl Event {
+    /// Does it tell what no other event tells? That a wait ended with a grant is known from the grant.
+    pub fn is_news(&self) -> bool {
+        !matches!(
+            self,
+            Event::WaitEnded { outcome: Outcome::Granted(_) | Outcome::GrantedAll(_), .. }
+        )
+    }
+}
+
 /// Why a hold or a session ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndReason {

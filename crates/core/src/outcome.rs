@@ -6,6 +6,7 @@ use core::fmt;
 use crate::command::Mode;
 use crate::id::{ActorId, FenceToken, PublicSessionId, RequestId};
 use crate::name::LockName;
+use crate::table::Publication;
 use crate::time::{LogicalTime, Span};
 
 /// The answer to a command. A [`Rejection`] is one of them: it is deterministic, replicated and as
@@ -68,6 +69,8 @@ pub enum Outcome {
     },
     /// Answer to `Intervene`.
     Intervened(Intervened),
+    /// Answer to `EventsPublished`: what is published now.
+    Published(Publication),
     /// Answer to commands that nobody waits for: `DetachStream`, `BeginTerm`, `Tick`.
     Done,
     Rejected(Rejection),

@@ -30,6 +30,7 @@ pub(crate) mod freeze;
 pub(crate) mod hold;
 mod once;
 mod promotion;
+pub(crate) mod publication;
 pub(crate) mod query;
 pub(crate) mod queue;
 pub(crate) mod resource;
@@ -43,6 +44,7 @@ mod waits;
 pub(crate) mod why;
 
 pub use anew::{EndedByNewBeginning, NewBeginning};
+pub use publication::Publication;
 pub use snapshot::Digest;
 
 use deadlines::{Deadlines, Due};
@@ -70,6 +72,8 @@ pub struct LockTable {
     /// Numbers of permits that operators have set.
     pub(crate) permits: BTreeMap<LockName, u32>,
     pub(crate) freezes: Freezes,
+    /// None unless events are published.
+    publication: Option<Publication>,
     // What follows can be computed from the above, and is not in the snapshot.
     pub(crate) deadlines: Deadlines,
     pub(crate) public_ids: BTreeSet<(PublicSessionId, SessionId)>,
@@ -97,6 +101,7 @@ impl LockTable {
             resources: Shelf::default(),
             permits: BTreeMap::new(),
             freezes: Freezes::default(),
+            publication: None,
             deadlines: Deadlines::default(),
             public_ids: BTreeSet::new(),
             waiter_count: 0,
@@ -129,11 +134,13 @@ impl LockTable {
         }
         let in_tick = command == Command::Tick;
         self.endings_left = self.limits.expiries_per_tick_max;
+        let before = events.len();
         let outcome = match command.check(&self.limits) {
             Ok(()) => self.carry_out(command, events),
             Err(rejection) => Outcome::Rejected(rejection),
         };
         self.promote_freed(in_tick, events);
+        self.count_events(events.get(before..).unwrap_or_default());
         outcome
     }
 
@@ -159,6 +166,9 @@ impl LockTable {
             Command::Intervene(intervention) => self.intervene(intervention, events),
             Command::BeginTerm { grace } => self.begin_term(grace),
             Command::Tick => self.tick(events),
+            Command::EventsPublished { through, index, term } => {
+                self.events_published(through, index, term)
+            }
         }
     }
 

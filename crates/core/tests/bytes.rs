@@ -115,7 +115,7 @@ proptest! {
         let forged = with_digest(body);
         if let Ok(mut table) = decode(&forged) {
             prop_assert_eq!(table.check(), Ok(()));
-            if forged[0] == VERSION {
+            if forged[0] >= VERSION {
                 prop_assert_eq!(table.encode(), forged);
             }
             table.apply(LogIndex(1), LogicalTime::from_ms(u64::MAX), Command::Tick, &mut Vec::new());
@@ -129,13 +129,33 @@ fn an_unknown_version_is_refused_with_words() {
     let mut snapshot = LockTable::new(Limits::default()).encode();
     snapshot[0] = 9;
     let refusal = decode(&snapshot).unwrap_err();
-    assert_eq!(refusal, DecodeError::UnknownVersion { what: "snapshot", found: 9, known: 2 });
+    assert_eq!(refusal, DecodeError::UnknownVersion { what: "snapshot", found: 9, known: 3 });
     assert!(refusal.to_string().contains("version 9"), "{refusal}");
 
     let mut entry = Batch { at: LogicalTime::ZERO, commands: vec![Command::Tick] }.encode();
     entry[0] = 9;
     assert!(matches!(Batch::stamp(&entry), Err(DecodeError::UnknownVersion { found: 9, .. })));
     assert!(matches!(Batch::decode(&entry), Err(DecodeError::UnknownVersion { found: 9, .. })));
+}
+
+/// What only version 3 can say is written as version 3; everything else stays readable to older builds.
+#[test]
+fn the_format_of_version_3_is_what_it_was() {
+    let published = Command::EventsPublished { through: 2, index: LogIndex(300), term: 7 };
+    let batch = |commands| Batch { at: LogicalTime::ZERO, commands };
+    let entry = batch(vec![Command::Tick, published.clone()]);
+    let bytes = [3, 0, 2, 11, 17, 2, 0xac, 2, 7];
+    assert_eq!(entry.encode(), bytes);
+    assert_eq!(Batch::decode(&bytes), Ok(entry));
+    let of_version_2 = [&[2], &bytes[1..]].concat();
+    let refusal = Batch::decode(&of_version_2).unwrap_err();
+    assert_eq!(refusal, DecodeError::UnknownTag { what: "command", tag: 17 });
+
+    let mut table = LockTable::new(Limits::default());
+    table.apply(LogIndex(5), LogicalTime::ZERO, published, &mut Vec::new());
+    let bytes = with_digest(vec![3, 0, 5, 0, 0, 0, 0, 0, 0, 5, 7, 0, 0]);
+    assert_eq!(table.encode(), bytes);
+    assert_eq!(decode(&bytes).unwrap().publication(), table.publication());
 }
 
 #[test]

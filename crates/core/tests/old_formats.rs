@@ -88,3 +88,55 @@ fn a_snapshot_of_version_1_keeps_locks_queues_and_answers() {
     assert_eq!(world.holder("wallet").as_deref(), Some("bob"));
     assert!(world.table.last_token() == 4);
 }
+
+/// A table with holders, a queue, permits, a freeze and a past; and the entry that made it, in the end.
+fn a_table_with_everything(publishes: bool) -> (Batch, LockTable) {
+    let mut world = world::World::new(Limits::default());
+    if publishes {
+        world.apply(published(0, 0));
+    }
+    for who in ["alice", "bob", "carol"] {
+        world.open(who, 30_000);
+    }
+    world.acquire("alice", 1, "wallet", 0);
+    world.acquire("bob", 1, "wallet", 9_000);
+    world.acquire("carol", 1, "wallet", 9_000);
+    world.now = LogicalTime::from_ms(1_000);
+    world.release("alice", 2, "wallet", 1);
+    world.acquire("alice", 3, "keys", 0);
+    let commands = vec![Command::Tick, published(4, 5)];
+    let batch = Batch { at: world.now, commands: commands[..1 + usize::from(publishes)].to_vec() };
+    for command in batch.commands.clone() {
+        world.apply(command);
+    }
+    (batch, world.table)
+}
+
+fn published(through: u64, index: u64) -> Command {
+    Command::EventsPublished { through, index: LogIndex(index), term: 1 }
+}
+
+/// `UPDATE_GOLDEN=1` writes the files; they change only if the format does, and then the version must.
+#[test]
+fn entries_and_snapshots_of_versions_2_and_3_are_what_they_were_and_are_read() {
+    for (version, publishes) in [(2, false), (3, true)] {
+        let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+            .join(format!("tests/fixtures/version-{version}"));
+        let (batch, table) = a_table_with_everything(publishes);
+        if std::env::var_os("UPDATE_GOLDEN").is_some() {
+            fs::create_dir_all(&folder).unwrap();
+            fs::write(folder.join("entry"), batch.encode()).unwrap();
+            fs::write(folder.join("snapshot"), table.encode()).unwrap();
+        }
+        let entry = fs::read(folder.join("entry")).unwrap();
+        assert_eq!((entry[0], &entry), (version, &batch.encode()));
+        assert_eq!(Batch::decode(&entry), Ok(batch));
+        let snapshot = fs::read(folder.join("snapshot")).unwrap();
+        assert_eq!((snapshot[0], &snapshot), (version, &table.encode()));
+        let read = LockTable::decode(&snapshot, Limits::default()).unwrap();
+        assert_eq!((read.digest(), read.publication()), (table.digest(), table.publication()));
+        let through =
+            read.publication().map(|publication| (publication.events, publication.through));
+        assert_eq!(through, publishes.then_some((9, 4)));
+    }
+}

@@ -9,25 +9,23 @@
 //! left out.
 
 mod file;
-mod line;
+pub(crate) mod line;
+mod lines;
 
-use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_core::command::Owner;
-use holdfast_core::{Event, Outcome};
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
 use self::file::AuditFile;
 pub use self::file::AuditFileError;
 pub use self::line::utc;
+pub(crate) use self::lines::Lines;
 use crate::driver::{DriverHandle, unix_ms};
 use crate::events::{EventRing, Position, Recorded};
 use crate::metrics::Metrics;
-use crate::rpc::told;
 use crate::stopping::Stopping;
 
 /// Written in one go.
@@ -56,8 +54,7 @@ pub(crate) struct Audit {
     expected: Option<u64>,
     /// Something that was applied here was never in the ring: a snapshot stood for it.
     skipped_after: Option<Position>,
-    /// By public session id.
-    owners: HashMap<String, Arc<Owner>>,
+    lines: Lines,
 }
 
 impl Audit {
@@ -69,8 +66,8 @@ impl Audit {
         metrics: Arc<Metrics>,
     ) -> Result<Audit, AuditFileError> {
         let (file, position) = AuditFile::open(settings)?;
-        let (expected, skipped_after, owners) = (None, None, HashMap::new());
-        Ok(Audit { events, driver, metrics, file, position, expected, skipped_after, owners })
+        let (expected, skipped_after, lines) = (None, None, Lines::new(&events));
+        Ok(Audit { events, driver, metrics, file, position, expected, skipped_after, lines })
     }
 
     /// Writes until the node stops, and then what is left. To be called once the ring has its beginning.
@@ -136,37 +133,14 @@ impl Audit {
         if let Some(after) = self.skipped_after.take() {
             self.metrics.audit.lost.add(1);
             tracing::warn!(lost, "events are missing in the audit file");
-            self.file.append(&line::gap(after, recorded, lost));
+            self.file.append(&line::gap(after.index, recorded.position, recorded.unix_ms, lost));
         }
-        self.expected = Some(recorded.serial + 1);
+        self.expected = Some(recorded.serial + u64::from(recorded.event.is_news()));
         self.position = Some(recorded.position);
-        if let Event::SessionOpened { public, owner, .. } = &recorded.event {
-            self.owners.insert(public.to_string(), Arc::new(Owner::clone(owner)));
-        }
-        // The grant is told by itself.
-        let is_double = matches!(
-            &recorded.event,
-            Event::WaitEnded { outcome: Outcome::Granted(_) | Outcome::GrantedAll(_), .. }
-        );
-        if !is_double {
-            let event = told(recorded);
-            let owner = self.owner(&event.public_session_id);
-            self.file.append(&line::of(recorded, &event, owner.as_deref()));
+        if let Some((_, line)) = self.lines.of(recorded) {
+            self.file.append(&line);
             self.metrics.audit.lines.add(1);
         }
-        if let Event::SessionEnded { public, .. } = &recorded.event {
-            self.owners.remove(&public.to_string());
-        }
-    }
-
-    /// Of a session that was open before the events began, the snapshot knows.
-    fn owner(&mut self, session: &str) -> Option<Arc<Owner>> {
-        if !session.is_empty() && !self.owners.contains_key(session) {
-            for (public, owner) in self.events.take_sessions() {
-                self.owners.entry(public.to_string()).or_insert_with(|| Arc::new(owner));
-            }
-        }
-        self.owners.get(session).cloned()
     }
 
     /// On a thread that may wait for the disk. After a failure the same lines are tried again.
@@ -197,7 +171,7 @@ impl Audit {
 
 #[cfg(test)]
 mod tests {
-    use holdfast_core::{LogIndex, LogicalTime, PublicSessionId, SessionId};
+    use holdfast_core::{Event, LogIndex, LogicalTime, PublicSessionId, SessionId};
     use holdfast_replica::Leadership;
     use serde_json::Value;
     use tokio::sync::watch;
@@ -212,7 +186,7 @@ mod tests {
         let event = Event::SessionOpened { session, public, owner: Box::default() };
         let at = LogicalTime::ZERO;
         let events = indexes.into_iter().map(|index| (LogIndex(index), at, event.clone()));
-        ring.record(&mut events.collect(), 0);
+        ring.record(&mut events.collect(), 0, None);
     }
 
     fn audit(settings: &AuditSettings, events: &Arc<EventRing>) -> Audit {

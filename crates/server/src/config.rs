@@ -9,6 +9,7 @@
 mod address;
 mod check;
 mod http;
+mod kafka;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -20,6 +21,7 @@ pub use address::{Address, AddressError};
 pub use check::CheckError;
 use holdfast_replica::NodeId;
 pub use http::HttpConfig;
+pub use kafka::KafkaConfig;
 
 /// The settings of one node.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -71,6 +73,9 @@ pub struct NodeConfig {
     pub tracing: Option<TracingConfig>,
     #[serde(default)]
     pub http: HttpConfig,
+    /// Where the leader publishes every event.
+    #[serde(default)]
+    pub kafka: Option<KafkaConfig>,
     /// The first members, this node included; those who come later are in the cluster's log. A node that
     /// joins lists itself alone.
     pub nodes: Vec<MemberConfig>,
@@ -205,6 +210,7 @@ impl NodeConfig {
                 audit: None,
                 tracing: None,
                 http: HttpConfig::default(),
+                kafka: None,
                 nodes: nodes.clone(),
             })
             .collect();
@@ -280,6 +286,22 @@ mod defaults {
 
     pub(super) fn audit_files_kept() -> u64 {
         8
+    }
+
+    pub(super) fn kafka_create_topic() -> bool {
+        true
+    }
+
+    pub(super) fn kafka_partitions() -> u64 {
+        8
+    }
+
+    pub(super) fn kafka_events_in_flight() -> u64 {
+        4_096
+    }
+
+    pub(super) fn kafka_timeout_ms() -> u64 {
+        10_000
     }
 }
 

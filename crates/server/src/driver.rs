@@ -35,7 +35,7 @@ use std::sync::Arc;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use holdfast_core::{Event, LogIndex, LogicalTime};
+use holdfast_core::{Event, LogIndex, LogicalTime, Publication};
 use holdfast_replica::{Effect, Fatal, GroupId, Leadership, NodeId, Replica, Turn};
 use thiserror::Error;
 use tokio::sync::watch;
@@ -115,6 +115,8 @@ struct Driver {
     happened: Vec<(LogIndex, LogicalTime, Event)>,
     /// Messages of this half turn, one batch per peer.
     outgoing: BTreeMap<NodeId, Vec<(GroupId, Vec<u8>)>>,
+    /// What the log had counted when events were last recorded.
+    publication: Option<Publication>,
     effects: Vec<Effect>,
     /// Inputs that came while the disk was full and that will not come again.
     deferred: Vec<Input>,
@@ -228,6 +230,7 @@ impl Driver {
                 self.insist(|log| log.install(*group, snapshot))?;
                 self.metrics.snapshots_installed.record_time(begun.elapsed());
                 self.events.restart_after(snapshot.index);
+                self.publication = None;
                 self.installed = true;
                 tracing::info!(%group, index = snapshot.index, "the leader's snapshot is installed");
             }
@@ -271,9 +274,12 @@ impl Driver {
         if installed {
             self.tell_owners();
         }
-        if !self.happened.is_empty() {
+        let first = self.replicas.get(&FIRST_GROUP);
+        let publication = first.and_then(|replica| replica.table().publication());
+        if !self.happened.is_empty() || publication != self.publication {
             self.metrics.events.add(self.happened.len() as u64);
-            self.events.record(&mut self.happened, unix_ms());
+            self.events.record(&mut self.happened, unix_ms(), publication);
+            self.publication = publication;
         }
         Ok(())
     }

@@ -4,13 +4,16 @@
 //! up. The ring is bounded by number and by bytes: whoever falls behind its end is told so. Positions are
 //! the same on every replica (entry of the log, number within it), so a reader goes on at another node.
 //!
+//! Where events are published elsewhere, the log counts them (`holdfast_core::Publication`); the ring then knows
+//! the number of each, which is the same on every replica, and so what is missing after a pause.
+//!
 //! Invariant: everything after `complete_after` is in the ring, in order.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use holdfast_core::command::Owner;
-use holdfast_core::{Event, LogIndex, LogicalTime, PublicSessionId};
+use holdfast_core::{Event, LogIndex, LogicalTime, PublicSessionId, Publication};
 use tokio::sync::watch;
 
 const BYTES_MAX: usize = 64 << 20;
@@ -34,13 +37,29 @@ pub(crate) struct Recorded {
     /// For display only.
     pub(crate) unix_ms: u64,
     pub(crate) event: Event,
-    /// How many this ring recorded before; not the same on other replicas.
+    /// How many that are news this ring recorded before; not the same on other replicas.
     pub(crate) serial: u64,
 }
 
 /// Something after the position is no longer kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Compacted;
+
+/// The next events that are to be published.
+#[derive(Debug, Default)]
+pub(crate) struct Counted {
+    /// So many before them are no longer kept.
+    pub(crate) lost: u64,
+    /// How many were counted before the first of them.
+    pub(crate) before: u64,
+    pub(crate) events: Vec<Arc<Recorded>>,
+}
+
+/// One who wants to know the owners of sessions, by the number that the ring gave it.
+#[derive(Debug)]
+pub(crate) struct OwnerReader(usize);
+
+type Sessions = Arc<Vec<(PublicSessionId, Owner)>>;
 
 #[derive(Debug)]
 pub(crate) struct EventRing {
@@ -53,10 +72,13 @@ struct Ring {
     events_max: usize,
     events: VecDeque<Arc<Recorded>>,
     bytes: usize,
+    /// That are news.
     recorded: u64,
+    /// What the log says at the end of the ring, if it counts.
+    publication: Option<Publication>,
     complete_after: Position,
-    /// Who was there when the state became that of a snapshot, for those who want to know owners.
-    sessions: Vec<(PublicSessionId, Owner)>,
+    /// Who was there when the state became that of a snapshot, for each who wants to know owners.
+    sessions: Vec<Sessions>,
 }
 
 impl Position {
@@ -76,14 +98,20 @@ impl EventRing {
             events: VecDeque::new(),
             bytes: 0,
             recorded: 0,
+            publication: None,
             complete_after,
             sessions: Vec::new(),
         };
         EventRing { ring: Mutex::new(ring), news: watch::Sender::new(complete_after) }
     }
 
-    /// The events of a turn, in order.
-    pub(crate) fn record(&self, events: &mut Vec<(LogIndex, LogicalTime, Event)>, unix_ms: u64) {
+    /// The events of a turn, in order, and what the log has counted with them.
+    pub(crate) fn record(
+        &self,
+        events: &mut Vec<(LogIndex, LogicalTime, Event)>,
+        unix_ms: u64,
+        publication: Option<Publication>,
+    ) {
         let mut ring = self.lock();
         let mut last = ring.events.back().map_or(ring.complete_after, |event| event.position);
         for (index, at, event) in events.drain(..) {
@@ -91,10 +119,11 @@ impl EventRing {
             last = Position { index: index.0, number };
             ring.bytes += weight(&event);
             let serial = ring.recorded;
-            ring.recorded += 1;
+            ring.recorded += u64::from(event.is_news());
             let recorded = Recorded { position: last, at, unix_ms, event, serial };
             ring.events.push_back(Arc::new(recorded));
         }
+        ring.publication = publication;
         ring.forget_oldest();
         drop(ring);
         self.news.send_replace(last);
@@ -105,6 +134,7 @@ impl EventRing {
         let mut ring = self.lock();
         ring.events.clear();
         ring.bytes = 0;
+        ring.publication = None;
         ring.complete_after = Position::end_of(index);
         drop(ring);
         self.news.send_replace(Position::end_of(index));
@@ -122,6 +152,24 @@ impl EventRing {
         }
         let first = ring.events.partition_point(|event| event.position <= position);
         Ok(ring.events.range(first..).take(max).cloned().collect())
+    }
+
+    /// The next events after so many were counted, at most so many; none if the log does not count.
+    pub(crate) fn after_count(&self, through: u64, max: usize) -> Option<Counted> {
+        let ring = self.lock();
+        let end = ring.publication?.events;
+        let first_kept = ring.events.front().map_or(end, |event| ring.count_before(event));
+        let before = through.max(first_kept);
+        let first = ring.events.partition_point(|event| ring.count_before(event) < before);
+        let news = ring.events.range(first..).filter(|event| event.event.is_news());
+        // Those from before the count began are nobody's loss.
+        let news = news.filter(|event| ring.is_counted(event));
+        Some(Counted { lost: before - through, before, events: news.take(max).cloned().collect() })
+    }
+
+    /// What the log has counted.
+    pub(crate) fn publication(&self) -> Option<Publication> {
+        self.lock().publication
     }
 
     /// Looks at all that is kept, from the oldest on. What goes meanwhile is passed over.
@@ -155,12 +203,20 @@ impl EventRing {
 
     /// The sessions of a state that came as a snapshot.
     pub(crate) fn set_sessions(&self, sessions: Vec<(PublicSessionId, Owner)>) {
-        self.lock().sessions = sessions;
+        let sessions = Arc::new(sessions);
+        self.lock().sessions.iter_mut().for_each(|slot| slot.clone_from(&sessions));
     }
 
-    /// Once for each snapshot.
-    pub(crate) fn take_sessions(&self) -> Vec<(PublicSessionId, Owner)> {
-        std::mem::take(&mut self.lock().sessions)
+    /// For one who wants to know owners.
+    pub(crate) fn owner_reader(&self) -> OwnerReader {
+        let mut ring = self.lock();
+        ring.sessions.push(Sessions::default());
+        OwnerReader(ring.sessions.len() - 1)
+    }
+
+    /// Once for each snapshot and reader.
+    pub(crate) fn take_sessions(&self, reader: &OwnerReader) -> Sessions {
+        self.lock().sessions.get_mut(reader.0).map(std::mem::take).unwrap_or_default()
     }
 
     /// Changes whenever there is more to read.
@@ -174,6 +230,17 @@ impl EventRing {
 }
 
 impl Ring {
+    /// How many the log had counted before this event; 0 if it is from before the count.
+    fn count_before(&self, event: &Recorded) -> u64 {
+        let since = self.recorded - event.serial;
+        self.publication.map_or(0, |publication| publication.events.saturating_sub(since))
+    }
+
+    fn is_counted(&self, event: &Recorded) -> bool {
+        let since = self.recorded - event.serial;
+        self.publication.is_some_and(|publication| publication.events >= since)
+    }
+
     fn forget_oldest(&mut self) {
         while self.events.len() > self.events_max || self.bytes > BYTES_MAX {
             let Some(oldest) = self.events.pop_front() else { return };
@@ -237,8 +304,8 @@ mod tests {
     #[test]
     fn events_are_numbered_within_their_entry_however_the_turns_fall() {
         let ring = ring_after(4);
-        ring.record(&mut happened([5, 5]), 0);
-        ring.record(&mut happened([5, 7]), 0);
+        ring.record(&mut happened([5, 5]), 0, None);
+        ring.record(&mut happened([5, 7]), 0, None);
         assert_eq!(positions(&ring, Position::end_of(4)), [(5, 0), (5, 1), (5, 2), (7, 0)]);
         assert_eq!(positions(&ring, Position { index: 5, number: 1 }), [(5, 2), (7, 0)]);
         assert_eq!(positions(&ring, Position::end_of(5)), [(7, 0)]);
@@ -248,12 +315,12 @@ mod tests {
     #[test]
     fn what_was_before_the_start_or_a_snapshot_is_compacted() {
         let ring = ring_after(4);
-        ring.record(&mut happened([5]), 0);
+        ring.record(&mut happened([5]), 0, None);
         assert_eq!(ring.after(Position::end_of(3), 9).unwrap_err(), Compacted);
         ring.restart_after(20);
         assert_eq!(ring.after(Position::end_of(19), 9).unwrap_err(), Compacted);
         assert!(positions(&ring, Position::end_of(20)).is_empty());
-        ring.record(&mut happened([21]), 0);
+        ring.record(&mut happened([21]), 0, None);
         assert_eq!(positions(&ring, Position::end_of(20)), [(21, 0)]);
     }
 
@@ -261,12 +328,68 @@ mod tests {
     fn a_reader_that_falls_behind_is_told_and_the_ring_stays_bounded() {
         let ring = ring_after(0);
         let reader = Position { index: 1, number: 0 };
-        ring.record(&mut happened(1..=ROOM), 0);
+        ring.record(&mut happened(1..=ROOM), 0, None);
         assert!(ring.keeps(Position::end_of(0)));
-        ring.record(&mut happened([ROOM + 1]), 0);
+        ring.record(&mut happened([ROOM + 1]), 0, None);
         assert!(!ring.keeps(Position::end_of(0)) && ring.keeps(reader));
-        ring.record(&mut happened([ROOM + 2]), 0);
+        ring.record(&mut happened([ROOM + 2]), 0, None);
         assert_eq!(ring.after(reader, 1).unwrap_err(), Compacted);
         assert_eq!(ring.lock().events.len() as u64, ROOM);
+    }
+
+    fn so_many(events: u64) -> Option<Publication> {
+        Some(Publication { events, through: 0, index: LogIndex(0), term: 0 })
+    }
+
+    fn counted(ring: &EventRing, through: u64) -> (u64, u64, Vec<u64>) {
+        let counted = ring.after_count(through, usize::MAX).unwrap();
+        let indexes = counted.events.iter().map(|event| event.position.index);
+        (counted.lost, counted.before, indexes.collect())
+    }
+
+    fn a_wait_ends_with_a_grant(index: u64) -> (LogIndex, LogicalTime, Event) {
+        let event = Event::WaitEnded {
+            names: std::iter::empty().collect(),
+            session: SessionId(1),
+            request: holdfast_core::RequestId(1),
+            outcome: holdfast_core::Outcome::GrantedAll(Box::default()),
+        };
+        (LogIndex(index), LogicalTime::ZERO, event)
+    }
+
+    #[test]
+    fn events_are_found_by_the_logs_count_and_what_is_no_news_is_passed_over() {
+        let ring = ring_after(4);
+        ring.record(&mut happened([5, 6]), 0, None);
+        assert!(ring.after_count(0, 9).is_none(), "nobody counts yet");
+        // The count begins after entry 7.
+        ring.record(&mut happened([7, 8]), 0, so_many(1));
+        assert_eq!(counted(&ring, 0), (0, 0, vec![8]));
+        let mut more = happened([9]);
+        more.push(a_wait_ends_with_a_grant(9));
+        more.extend(happened([10]));
+        ring.record(&mut more, 0, so_many(3));
+        assert_eq!(counted(&ring, 0), (0, 0, vec![8, 9, 10]));
+        assert_eq!(counted(&ring, 1), (0, 1, vec![9, 10]));
+        assert_eq!(counted(&ring, 2), (0, 2, vec![10]));
+        assert_eq!(counted(&ring, 3), (0, 3, vec![]));
+        // Somebody published more than this replica has applied yet.
+        assert_eq!(counted(&ring, 5), (0, 5, vec![]));
+    }
+
+    #[test]
+    fn what_is_lost_is_counted_exactly_behind_a_full_ring_and_behind_a_snapshot() {
+        let ring = ring_after(0);
+        ring.record(&mut happened(1..=ROOM + 30), 0, so_many(ROOM + 30));
+        let (lost, before, kept) = counted(&ring, 10);
+        assert_eq!((lost, before), (20, 30));
+        assert_eq!((kept.len() as u64, kept[0]), (ROOM, 31));
+        // Another replica's snapshot, in which 5,000 were counted.
+        ring.restart_after(7_000);
+        assert!(ring.after_count(10, 9).is_none(), "the count is not known yet");
+        ring.record(&mut Vec::new(), 0, so_many(5_000));
+        assert_eq!(counted(&ring, 10), (4_990, 5_000, vec![]));
+        ring.record(&mut happened([7_001]), 0, so_many(5_001));
+        assert_eq!(counted(&ring, 10), (4_990, 5_000, vec![7_001]));
     }
 }

@@ -53,7 +53,7 @@ mod tests {
     use crate::events::Position;
 
     fn record(ring: &EventRing, at_ms: u64, event: Event) {
-        ring.record(&mut vec![(LogIndex(at_ms), LogicalTime::from_ms(at_ms), event)], 0);
+        ring.record(&mut vec![(LogIndex(at_ms), LogicalTime::from_ms(at_ms), event)], 0, None);
     }
 
     fn hold(ring: &EventRing, name: &str, request: u64, from_ms: u64, to_ms: u64) {

@@ -25,6 +25,7 @@ mod founders;
 mod hold_times;
 mod http;
 mod identity;
+mod kafka;
 mod known_peers;
 mod membership;
 mod memory_tier;
@@ -43,8 +44,8 @@ mod wrong_port;
 
 pub use audit::{AuditFileError, utc};
 pub use config::{
-    Address, AddressError, AuditConfig, CheckError, ConfigError, HttpConfig, LogFormat,
-    MemberConfig, NodeConfig, TracingConfig,
+    Address, AddressError, AuditConfig, CheckError, ConfigError, HttpConfig, KafkaConfig,
+    LogFormat, MemberConfig, NodeConfig, TracingConfig,
 };
 pub use driver::{DriverError, StopReason};
 pub use durable_file::FileError;

@@ -118,6 +118,21 @@ pub(crate) struct Metrics {
     pub(crate) snapshot_bytes: Level,
 
     pub(crate) audit: AuditMetrics,
+    pub(crate) kafka: KafkaMetrics,
+}
+
+/// What the publisher of events counts.
+#[derive(Debug, Default)]
+pub(crate) struct KafkaMetrics {
+    pub(crate) records: Tally,
+    pub(crate) bytes: Tally,
+    pub(crate) dropped: Tally,
+    pub(crate) failures: Tally,
+    pub(crate) behind: Level,
+    pub(crate) connected: Level,
+    pub(crate) published_index: Level,
+    /// By the count of the log; what is behind is computed from it.
+    pub(crate) published_events: Level,
 }
 
 /// What the writer of the audit file counts.
@@ -210,6 +225,7 @@ impl Metrics {
             snapshots_failed: Tally::default(),
             snapshot_bytes: Level::default(),
             audit: AuditMetrics::default(),
+            kafka: KafkaMetrics::default(),
         }
     }
 

@@ -21,6 +21,7 @@ use crate::events::EventRing;
 use crate::founders::{self, FoundersError};
 use crate::http;
 use crate::identity::{Identity, IdentityError};
+use crate::kafka::Publisher;
 use crate::known_peers::{KnownPeers, KnownPeersError};
 use crate::membership::Membership;
 use crate::memory_tier::{self, MemoryTier};
@@ -166,6 +167,10 @@ impl Node {
             }
             None => None,
         };
+        let publisher = config.kafka.clone().map(|kafka| {
+            let (events, metrics) = (Arc::clone(&events), Arc::clone(&metrics));
+            Publisher::new(kafka, &config.cluster, events, driver.clone(), metrics)
+        });
         let driver_end = {
             let membership = Arc::clone(&membership);
             let events = Arc::clone(&events);
@@ -207,6 +212,9 @@ impl Node {
         let mut servers = JoinSet::new();
         if let Some(audit) = audit {
             servers.spawn(audit.keep_writing(stop.watch()));
+        }
+        if let Some(publisher) = publisher {
+            servers.spawn(publisher.keep_publishing(stop.watch()));
         }
         let peer_port = PeerPort::new(handshake, driver.clone(), links.clone(), stop.watch());
         let incoming = keep_alive(TcpIncoming::from(peer_listener).with_nodelay(Some(true)));

@@ -7,6 +7,7 @@
 
 mod callers;
 mod log;
+mod publish;
 mod turn;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -39,6 +40,8 @@ pub(crate) struct Settings {
     pub(crate) snapshot_every_entries: u64,
     pub(crate) keep_entries: u64,
     pub(crate) segment_bytes: u64,
+    /// Whether events are published.
+    pub(crate) publishes: bool,
 }
 
 #[derive(Debug)]
@@ -80,6 +83,8 @@ struct Running {
     /// Empty between turns; kept for its room.
     effects: Vec<Effect>,
     digested_at: u64,
+    publishes: bool,
+    told: publish::Told,
     /// Whom it has heard of, a bit for each.
     met: u64,
     /// This node is no member any more.
@@ -260,6 +265,8 @@ impl Node {
             stall_max,
             effects: Vec::new(),
             digested_at: 0,
+            publishes: self.settings.publishes,
+            told: publish::Told::default(),
             met: 0,
             removed: false,
             gone: false,

@@ -36,7 +36,7 @@ impl Plan {
         let wild_ppm = rng.between(30_000, 200_000) as i64;
         let wild_ppm = if rng.percent(50) { wild_ppm } else { -wild_ppm };
         let wild_node = rng.index(nodes);
-        Plan {
+        let mut plan = Plan {
             settings: Settings {
                 nodes,
                 tick: Duration::from_millis(tick_ms),
@@ -46,6 +46,7 @@ impl Plan {
                 snapshot_every_entries: rng.between(20, 200),
                 keep_entries: rng.between(0, 30),
                 segment_bytes: 512 * rng.between(8, 64),
+                publishes: false,
             },
             clients: rng.between(6, 12) as usize,
             names: [rng.between(2, 3), rng.between(2, 4), rng.between(1, 2)]
@@ -60,7 +61,10 @@ impl Plan {
             fault_pace_us: rng.between(10_000_000, 40_000_000),
             fault_length_us: rng.between(5_000_000, 30_000_000),
             wild_clock: rng.percent(10).then_some((wild_node, wild_ppm)),
-        }
+        };
+        // By what is drawn anyway, so that the other seeds are the runs that they were.
+        plan.settings.publishes = (plan.settings.segment_bytes / 512).is_multiple_of(2);
+        plan
     }
 
     /// How much a clock drifts that can be trusted.

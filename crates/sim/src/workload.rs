@@ -27,8 +27,9 @@ pub enum CommandKind {
     SetPermits,
     KillSession,
     BeginTerm,
-    /// The last: see [`CommandKind::ALL`].
     Tick,
+    /// The last: see [`CommandKind::ALL`].
+    EventsPublished,
 }
 
 /// Who sends it in the simulation.
@@ -43,7 +44,7 @@ pub enum Origin {
 
 impl CommandKind {
     /// Each at the place of its number, and so many as the last says: none can be left out.
-    pub const ALL: [CommandKind; CommandKind::Tick as usize + 1] = [
+    pub const ALL: [CommandKind; CommandKind::EventsPublished as usize + 1] = [
         CommandKind::OpenSession,
         CommandKind::AttachStream,
         CommandKind::DetachStream,
@@ -65,6 +66,7 @@ impl CommandKind {
         CommandKind::KillSession,
         CommandKind::BeginTerm,
         CommandKind::Tick,
+        CommandKind::EventsPublished,
     ];
 
     pub fn of(command: &Command) -> CommandKind {
@@ -92,6 +94,7 @@ impl CommandKind {
             },
             Command::BeginTerm { .. } => CommandKind::BeginTerm,
             Command::Tick => CommandKind::Tick,
+            Command::EventsPublished { .. } => CommandKind::EventsPublished,
         }
     }
 
@@ -116,7 +119,9 @@ impl CommandKind {
             | CommandKind::SetPermits
             | CommandKind::KillSession => Origin::Operator,
             CommandKind::DetachStream => Origin::Stream,
-            CommandKind::BeginTerm | CommandKind::Tick => Origin::Leader,
+            CommandKind::BeginTerm | CommandKind::Tick | CommandKind::EventsPublished => {
+                Origin::Leader
+            }
         }
     }
 
@@ -143,6 +148,7 @@ impl CommandKind {
             CommandKind::KillSession => "kill-session",
             CommandKind::BeginTerm => "begin-term",
             CommandKind::Tick => "tick",
+            CommandKind::EventsPublished => "published",
         }
     }
 }

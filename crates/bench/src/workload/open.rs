@@ -1,8 +1,8 @@
 //! W7: an open load. Acquires come at a fixed rate, whether or not those before were answered, and each is timed from the
 //! moment when it was due: a service that falls behind cannot hide it by slowing its clients down.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -27,6 +27,8 @@ pub struct Offered {
     pub turn: Turn,
     /// It fell so far behind that not all of the load was put on it.
     pub overwhelmed: bool,
+    /// Why an operation failed, of the first that did.
+    pub failure: Option<String>,
 }
 
 /// So many operations a second, half of them acquires and half releases.
@@ -59,18 +61,15 @@ pub async fn open_loop<L: Locks>(
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    if state.failed.load(Ordering::Relaxed) {
-        return Err("an operation failed".into());
-    }
     let overwhelmed = state.overwhelmed.load(Ordering::Relaxed);
-    Ok(Offered { turn: timed.turn(cores)?, overwhelmed })
+    Ok(Offered { turn: timed.turn(cores)?, overwhelmed, failure: state.failure.get().cloned() })
 }
 
 #[derive(Debug, Default)]
 struct State {
     outstanding: AtomicUsize,
     overwhelmed: AtomicBool,
-    failed: AtomicBool,
+    failure: OnceLock<String>,
 }
 
 struct Pace<L> {
@@ -109,8 +108,8 @@ impl<L: Locks> Pace<L> {
         state.outstanding.fetch_add(1, Ordering::Relaxed);
         self.runtime.spawn(async move {
             let name = format!("{PREFIX}open/{:06}", number % NAMES);
-            if timed.lock_since(was_due, &*client, place, &name).await.is_err() {
-                state.failed.store(true, Ordering::Relaxed);
+            if let Err(error) = timed.lock_since(was_due, &*client, place, &name).await {
+                state.failure.get_or_init(|| error.to_string());
             }
             state.outstanding.fetch_sub(1, Ordering::Relaxed);
         });

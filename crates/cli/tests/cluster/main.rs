@@ -27,6 +27,7 @@ mod expiry;
 mod fairness;
 mod help_examples;
 mod interventions;
+mod kafka;
 mod library_examples;
 mod live;
 mod lock_command;

@@ -1,5 +1,6 @@
 //! Servers of others, as the tests of the fence start them.
 
+pub(crate) mod kafka;
 #[path = "../../../fence/tests/servers/postgres.rs"]
 pub(crate) mod postgres;
 #[path = "../../../fence/tests/servers/redis.rs"]

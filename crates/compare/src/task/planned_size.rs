@@ -35,6 +35,9 @@ where
     let offered = workload::open_loop(&clients, operations_per_second, length, &servers).await?;
     drop(held);
     close_all(clients).await?;
+    if let Some(failure) = offered.failure {
+        return Err(format!("an operation failed: {failure}").into());
+    }
     if offered.overwhelmed {
         return Err("the service was overwhelmed".into());
     }

@@ -15,18 +15,23 @@ const RATES: [f64; 12] = [1e3, 2e3, 4e3, 8e3, 16e3, 32e3, 64e3, 100e3, 150e3, 20
 const P99_BEYOND: Duration = Duration::from_millis(100);
 
 /// One rate, and how it was borne.
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Clone, Serialize)]
 pub(crate) struct Step {
     pub(crate) offered_per_second: f64,
     pub(crate) done_per_second: f64,
     pub(crate) p50_us: f64,
     pub(crate) p99_us: f64,
+    /// Operations failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) failure: Option<String>,
 }
 
 impl Step {
     /// All that was asked for was done, soon.
     pub(crate) fn is_borne(&self) -> bool {
-        self.done_per_second > 0.95 * self.offered_per_second && self.p99_us < 10_000.0
+        self.failure.is_none()
+            && self.done_per_second > 0.95 * self.offered_per_second
+            && self.p99_us < 10_000.0
     }
 }
 
@@ -47,8 +52,12 @@ pub(super) async fn to_the_knee<S: Service>(
             done_per_second: turn.per_second,
             p50_us: turn.latency.p50_us,
             p99_us: turn.latency.p99_us,
+            failure: offered.failure.clone(),
         });
-        if offered.overwhelmed || turn.latency.p99_us > P99_BEYOND.as_secs_f64() * 1e6 {
+        if offered.overwhelmed
+            || offered.failure.is_some()
+            || turn.latency.p99_us > P99_BEYOND.as_secs_f64() * 1e6
+        {
             break;
         }
     }

@@ -47,7 +47,8 @@ impl Command {
             | Command::Touch { .. }
             | Command::CloseSession { .. }
             | Command::BeginTerm { .. }
-            | Command::Tick => Ok(()),
+            | Command::Tick
+            | Command::EventsPublished { .. } => Ok(()),
         }
     }
 
@@ -77,7 +78,10 @@ impl Command {
             | Command::Renew { call, .. }
             | Command::Proclaim { call, .. }
             | Command::Transfer { call, .. } => Some(call.session),
-            Command::Intervene(_) | Command::BeginTerm { .. } | Command::Tick => None,
+            Command::Intervene(_)
+            | Command::BeginTerm { .. }
+            | Command::Tick
+            | Command::EventsPublished { .. } => None,
         }
     }
 }

@@ -9,7 +9,7 @@ use super::{
     Owner, Policy, Terms,
 };
 use crate::codec::{DecodeError, Reader, Sink};
-use crate::id::{ActorId, FenceToken, PublicSessionId, RequestId, SessionId, StreamId};
+use crate::id::{ActorId, FenceToken, LogIndex, PublicSessionId, RequestId, SessionId, StreamId};
 use crate::time::{LogicalTime, Span};
 
 const OPEN_SESSION: u8 = 1;
@@ -28,6 +28,7 @@ const CONVERT: u8 = 13;
 const PROCLAIM: u8 = 14;
 const TRANSFER: u8 = 15;
 const INTERVENE: u8 = 16;
+const EVENTS_PUBLISHED: u8 = 17;
 
 impl Command {
     pub(crate) fn encode(&self, sink: &mut impl Sink) {
@@ -108,6 +109,12 @@ impl Command {
                 sink.varint(grace.as_ms());
             }
             Command::Tick => sink.u8(TICK),
+            Command::EventsPublished { through, index, term } => {
+                sink.u8(EVENTS_PUBLISHED);
+                sink.varint(*through);
+                sink.varint(index.0);
+                sink.varint(*term);
+            }
         }
     }
 
@@ -162,6 +169,11 @@ impl Command {
             INTERVENE => Command::Intervene(Intervention::decode(reader)?),
             BEGIN_TERM => Command::BeginTerm { grace: Span::from_ms(reader.varint()?) },
             TICK => Command::Tick,
+            EVENTS_PUBLISHED if version >= 3 => Command::EventsPublished {
+                through: reader.varint()?,
+                index: LogIndex(reader.varint()?),
+                term: reader.varint()?,
+            },
             tag => return Err(DecodeError::UnknownTag { what: "command", tag }),
         })
     }

@@ -8,6 +8,7 @@
 //! * For a while nothing is granted, so that those who believe to hold something have noticed.
 //! * Log indexes leap ahead, so that none is used for a second time with another meaning: a watch that is
 //!   resumed is told that it cannot be.
+//! * What was published of its events is forgotten, and counted anew from the first that is published.
 //! * What operators have set stays: freezes, and numbers of permits.
 
 use alloc::boxed::Box;
@@ -61,6 +62,7 @@ impl LockTable {
         // Nobody is left to be promoted; what is not used any more goes.
         self.endings_left = usize::MAX;
         self.promote_freed(true, &mut events);
+        self.publication = None;
         self.last_token = self.last_token.max(token_floor);
         self.applied_index = self.applied_index.max(index);
         if closed_for > Span::ZERO {

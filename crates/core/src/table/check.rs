@@ -69,6 +69,10 @@ impl LockTable {
             self.sessions.iter().map(|(id, session)| (session.public, *id)).collect();
         ensure!(public_ids == self.public_ids, "the index of public ids is not exact");
         ensure!(self.last_token <= FenceToken::MAX.0, "the last token is too high");
+        if let Some(publication) = self.publication {
+            ensure!(publication.through <= publication.events, "more is published than happened");
+            ensure!(publication.index <= self.applied_index, "the future is published");
+        }
         Ok(())
     }
 

@@ -20,8 +20,11 @@ mod version_1;
 mod wait;
 mod write;
 
-/// Version 1 is that of 0.1, which had only exclusive locks. It is still read.
-const VERSION: u8 = 2;
+/// The newest that is read. Version 1 is that of 0.1, which had only exclusive locks; version 3 also tells how
+/// far events are published.
+const VERSION: u8 = 3;
+/// What is written of a table whose events nobody publishes: older nodes can read it, and it has one form only.
+const VERSION_USUAL: u8 = 2;
 const DIGEST_BYTES: usize = 8;
 /// Before each entry of a list whose length is not known when it begins, and after the last.
 const NEXT: u8 = 1;
@@ -78,7 +81,7 @@ impl LockTable {
         let mut table = LockTable::new(limits);
         match version {
             1 => table.read_version_1(&mut reader)?,
-            _ => table.read(&mut reader)?,
+            version => table.read(&mut reader, version)?,
         }
         reader.end()?;
         table.check().map_err(DecodeError::Inconsistent)?;

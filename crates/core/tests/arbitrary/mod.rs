@@ -5,8 +5,8 @@ use holdfast_core::command::{
     Policy, Terms,
 };
 use holdfast_core::{
-    ActorId, Command, FenceToken, LockName, LogicalTime, PublicSessionId, RequestId, SessionId,
-    Span, StreamId,
+    ActorId, Command, FenceToken, LockName, LogIndex, LogicalTime, PublicSessionId, RequestId,
+    SessionId, Span, StreamId,
 };
 use proptest::prelude::*;
 
@@ -38,6 +38,9 @@ pub(crate) fn command() -> impl Strategy<Value = Command> {
         2 => intervention().prop_map(Command::Intervene),
         1 => (0_u64..2_000).prop_map(|ms| Command::BeginTerm { grace: Span::from_ms(ms) }),
         4 => Just(Command::Tick),
+        2 => (0_u64..40, 0_u64..400, 0_u64..4).prop_map(|(through, index, term)| {
+            Command::EventsPublished { through, index: LogIndex(index), term }
+        }),
     ]
 }
 

@@ -7,8 +7,8 @@ use holdfast_core::command::{
     AcquireAll, Action, HoldRef, Intervention, Member, Mode, OpenSession, Policy, Terms,
 };
 use holdfast_core::{
-    ActorId, Command, FenceToken, Limits, LockTable, LogicalTime, PublicSessionId, RequestId, Span,
-    StreamId,
+    ActorId, Command, FenceToken, Limits, LockTable, LogIndex, LogicalTime, PublicSessionId,
+    RequestId, Span, StreamId,
 };
 
 use crate::world::{World, lock_name};
@@ -61,6 +61,7 @@ fn run(world: &mut World, line: &str, output: &mut String) {
         "snapshot-roundtrip" => return snapshot_roundtrip(world, output),
         "tick" => Command::Tick,
         "operator" => operator_command(world, words[1], &words[2..], &arguments),
+        "published" => published(words[1], &arguments),
         "begin-term" => Command::BeginTerm { grace: Span::from_ms(ms(words[1])) },
         who => session_command(world, who, words[1], &words[2..], &arguments),
     };
@@ -68,6 +69,15 @@ fn run(world: &mut World, line: &str, output: &mut String) {
     writeln!(output, "{}", outcome_text(&outcome)).unwrap();
     for event in &world.events {
         writeln!(output, "  {}", event_text(world, event)).unwrap();
+    }
+}
+
+/// `published 3 at=7 term=1`: three events, the last of them of log entry 7.
+fn published(through: &str, arguments: &Arguments<'_>) -> Command {
+    Command::EventsPublished {
+        through: through.parse().unwrap(),
+        index: LogIndex(arguments.number("at").unwrap_or(0)),
+        term: arguments.number("term").unwrap_or(0),
     }
 }
 

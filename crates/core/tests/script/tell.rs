@@ -1,7 +1,9 @@
 //! How outcomes and events are told in the golden scripts.
 
 use holdfast_core::command::{Action, Intervention, Mode};
-use holdfast_core::{Event, Grant, Intervened, LogicalTime, Names, Outcome, ReleaseAnswer};
+use holdfast_core::{
+    Event, Grant, Intervened, LogicalTime, Names, Outcome, Publication, ReleaseAnswer,
+};
 
 use crate::world::World;
 
@@ -73,6 +75,9 @@ pub(super) fn outcome_text(outcome: &Outcome) -> String {
         Outcome::Release(ReleaseAnswer::Expired) => "expired".to_owned(),
         Outcome::Renewed { deadline, session_deadline } => {
             format!("renewed: {}", ends(*deadline, *session_deadline))
+        }
+        Outcome::Published(Publication { events, through, index, term }) => {
+            format!("published: {through} of {events}, up to entry {} and term {term}", index.0)
         }
         Outcome::Done => "done".to_owned(),
         Outcome::Rejected(rejection) => format!("rejected: {rejection:?}"),

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// How long a server may take to come up, on a machine that is busy with other things.
-const START_PATIENCE: Duration = Duration::from_secs(60);
+const START_PATIENCE: Duration = Duration::from_secs(180);
 
 /// What is installed nowhere is skipped loudly, or fails in CI.
 pub(super) fn not_installed(server: &str, package: &str) {

@@ -1,4 +1,4 @@
-//! One line of the audit file.
+//! One line of the audit file, and the value of a record for Kafka.
 
 use holdfast_core::command::Owner;
 use holdfast_proto::v1::{EndReason, Mode, WatchEvent};
@@ -62,7 +62,7 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-pub(super) fn of(recorded: &Recorded, event: &WatchEvent, owner: Option<&Owner>) -> Vec<u8> {
+pub(crate) fn of(recorded: &Recorded, event: &WatchEvent, owner: Option<&Owner>) -> Vec<u8> {
     let kind = word(event.kind().as_str_name(), "EVENT_KIND_");
     let fields = Fields {
         event: &kind,
@@ -94,19 +94,19 @@ pub(super) fn of(recorded: &Recorded, event: &WatchEvent, owner: Option<&Owner>)
 }
 
 /// Events are missing here; those after the snapshot of the leader, if one stands for them, were never counted.
-pub(super) fn gap(after: Position, next: &Recorded, lost: u64) -> Vec<u8> {
-    let detail = "events are missing: this file was too far behind, or a snapshot stands for them";
+pub(crate) fn gap(after_index: u64, next: Position, unix_ms: u64, lost: u64) -> Vec<u8> {
+    let detail = "events are missing: the writer was too far behind, or a snapshot stands for them";
     let fields = Fields {
         event: "gap",
         lost: Some(lost),
-        after_index: Some(after.index),
+        after_index: Some(after_index),
         detail,
-        ..at(next.position, next.unix_ms)
+        ..at(next, unix_ms)
     };
     json(&fields)
 }
 
-pub(super) fn leadership(now: Leadership, position: Position, unix_ms: u64) -> Vec<u8> {
+pub(crate) fn leadership(now: Leadership, position: Position, unix_ms: u64) -> Vec<u8> {
     let detail = if now.is_here { "this node leads" } else { "" };
     let leader = Some(now.leader.map_or(0, |node| node.0));
     let fields = Fields {

@@ -56,6 +56,13 @@ pub enum CheckError {
          the others from the cluster"
     )]
     JoinsWithOthers { count: usize },
+    #[error("kafka.brokers names {count} brokers; name 1 to 64 of them, each as host:port")]
+    KafkaBrokers { count: usize },
+    #[error(
+        "kafka.topic = '{topic}': a topic has 1 to 249 characters, each one of a-z, A-Z, 0-9, '.', '_' and '-', \
+         and is neither '.' nor '..'; choose another"
+    )]
+    KafkaTopic { topic: String },
     #[error("http.actions_secret and http.actions_secret_file are both given; keep one")]
     TwoSecrets,
     #[error(
@@ -110,6 +117,9 @@ fn check_tuning(config: &NodeConfig) -> Result<(), CheckError> {
             return Err(CheckError::NoAuditFile);
         }
     }
+    if let Some(kafka) = &config.kafka {
+        kafka.check()?;
+    }
     if config.heartbeat_ticks * 3 > config.election_ticks {
         return Err(CheckError::HeartbeatTooSlow {
             heartbeat: config.heartbeat_ticks,
@@ -119,7 +129,11 @@ fn check_tuning(config: &NodeConfig) -> Result<(), CheckError> {
     Ok(())
 }
 
-fn in_range(key: &'static str, value: u64, range: RangeInclusive<u64>) -> Result<(), CheckError> {
+pub(super) fn in_range(
+    key: &'static str,
+    value: u64,
+    range: RangeInclusive<u64>,
+) -> Result<(), CheckError> {
     if range.contains(&value) {
         return Ok(());
     }

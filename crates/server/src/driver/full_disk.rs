@@ -75,6 +75,7 @@ impl Driver {
                 Ok(Input::ChangeMembership { reply, .. }) => drop(reply.send(Err(reason))),
                 // Its caller is told that this node stopped answering, and asks again.
                 Ok(Input::HandOver { reply, .. }) => drop(reply),
+                Ok(Input::EventsPublished { reply, .. }) => drop(reply),
                 // Consensus stands still between the halves of a turn; its messages are repeated.
                 Ok(Input::PeerMessages(_)) => {}
                 Ok(Input::Shutdown) | Err(RecvTimeoutError::Disconnected) => {

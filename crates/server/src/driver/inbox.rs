@@ -33,6 +33,8 @@ pub(crate) enum Input {
     StreamClosed { stream: StreamKey, client_gone: bool },
     /// A linearizable read.
     Read { group: GroupId, query: Query, reply: oneshot::Sender<Result<ReadAnswer, Unavailable>> },
+    /// So much is published; see `Command::EventsPublished`. Without an answer if some member could not read it.
+    EventsPublished { group: GroupId, command: Command, reply: oneshot::Sender<Answer> },
     /// This node's own view; needs no quorum.
     Inspect { with_digests: bool, reply: oneshot::Sender<Vec<GroupView>> },
     /// Consensus messages from a peer.

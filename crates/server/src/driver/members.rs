@@ -1,13 +1,16 @@
 //! What the driver has to do with who belongs to the cluster.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use holdfast_replica::{GroupId, Member, Membership, MembershipChange, NodeId};
+use holdfast_replica::{GroupId, Member, Membership, MembershipChange, NodeId, Replica};
 use tokio::sync::oneshot;
 
 use super::Driver;
 use super::inbox::{ChangeAnswer, Delivery, Unavailable};
-use crate::peers::LOG_VERSION;
+/// From this version of the log on, members are in it.
+const MEMBERS_SINCE: u32 = 1;
+/// From this one on, so is how far events are published.
+const PUBLICATION_SINCE: u32 = 2;
 
 /// More than there can be members.
 const INTRODUCED_MAX: usize = 64;
@@ -18,16 +21,15 @@ const INTRODUCED_MAX: usize = 64;
 pub(super) struct Introductions {
     /// With whether it was the node itself that said so.
     news: BTreeMap<NodeId, (Member, bool)>,
-    able: BTreeSet<NodeId>,
+    /// The newest version of log entries that each can read.
+    reads: BTreeMap<NodeId, u32>,
 }
 
 impl Introductions {
     /// A node told who it is.
     pub(super) fn met(&mut self, node: NodeId, member: Member, log_version: u32) {
-        if self.able.len() < INTRODUCED_MAX && self.news.len() < INTRODUCED_MAX {
-            if log_version >= LOG_VERSION {
-                self.able.insert(node);
-            }
+        if self.reads.len() < INTRODUCED_MAX && self.news.len() < INTRODUCED_MAX {
+            self.reads.insert(node, log_version);
             self.news.insert(node, (member, true));
         }
     }
@@ -37,20 +39,29 @@ impl Introductions {
         self.news.insert(node, (member, false));
     }
 
-    fn all_are_able(&self, membership: &Membership) -> bool {
-        membership.members.keys().all(|node| self.able.contains(node))
+    fn all_read(&self, membership: &Membership, version: u32) -> bool {
+        let reads = |node| self.reads.get(node).is_some_and(|reads| *reads >= version);
+        membership.members.keys().all(reads)
     }
 }
 
 impl Driver {
     /// Passes on who was met, if all members can read it in the log.
     pub(super) fn introduce(&mut self) {
-        let introductions = &mut self.introductions;
-        let all_are_able = |membership: &Membership| introductions.all_are_able(membership);
-        if !self.replicas.values().all(|replica| all_are_able(replica.membership())) {
-            return;
+        if self.all_members_read(MEMBERS_SINCE) {
+            self.introduce_anyway();
         }
-        self.introduce_anyway();
+    }
+
+    /// Can all members read what says how far events are published? If it is in the log, they must.
+    pub(super) fn may_publish(&self) -> bool {
+        let published = |replica: &Replica| replica.table().publication().is_some();
+        self.replicas.values().all(published) || self.all_members_read(PUBLICATION_SINCE)
+    }
+
+    fn all_members_read(&self, version: u32) -> bool {
+        let mut memberships = self.replicas.values().map(Replica::membership);
+        memberships.all(|membership| self.introductions.all_read(membership, version))
     }
 
     /// An operator who changes the membership knows that all nodes can.

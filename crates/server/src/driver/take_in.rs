@@ -26,6 +26,11 @@ impl Driver {
                     self.call(group, command, ReplyTo::Stream { stream, request });
                 }
             }
+            Input::EventsPublished { group, command, reply } => {
+                if self.may_publish() {
+                    self.call(group, command, ReplyTo::Call(reply));
+                }
+            }
             Input::StreamOpened { stream, outbox } => self.streams.open(stream, outbox),
             Input::StreamClosed { stream, client_gone } => self.stream_closed(stream, client_gone),
             Input::Read { group, query, reply } => match self.replicas.get_mut(&group) {

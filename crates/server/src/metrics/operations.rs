@@ -88,9 +88,10 @@ impl Kind {
             Command::Proclaim { .. } => Kind::Proclaim,
             Command::Transfer { .. } => Kind::Transfer,
             Command::Intervene(_) => Kind::Intervene,
-            Command::DetachStream { .. } | Command::BeginTerm { .. } | Command::Tick => {
-                Kind::Internal
-            }
+            Command::DetachStream { .. }
+            | Command::BeginTerm { .. }
+            | Command::Tick
+            | Command::EventsPublished { .. } => Kind::Internal,
         }
     }
 }
@@ -120,6 +121,7 @@ impl Settled {
             | Outcome::Proclaimed
             | Outcome::Transferred { .. }
             | Outcome::Intervened(_)
+            | Outcome::Published(_)
             | Outcome::Done => Settled::Done,
         })
     }

@@ -139,6 +139,7 @@ impl Collector for Shown {
         self.disk(&mut page)?;
         self.load(&mut page)?;
         self.audit(&mut page)?;
+        self.kafka(&mut page)?;
         self.process(&mut page)
     }
 }
@@ -436,6 +437,46 @@ impl Shown {
             "holdfast_audit_rotations",
             "How often the audit file was rotated",
             audit.rotations.get(),
+        )
+    }
+
+    fn kafka(&self, page: &mut Page<'_>) -> fmt::Result {
+        let kafka = &self.metrics.kafka;
+        page.counter(
+            "holdfast_kafka_records",
+            "Records that Kafka has acknowledged; repeated ones count again",
+            kafka.records.get(),
+        )?;
+        page.counter_in(
+            "holdfast_kafka_written",
+            "Bytes of keys and values that Kafka has acknowledged",
+            &Unit::Bytes,
+            kafka.bytes.get() as f64,
+        )?;
+        page.gauge(
+            "holdfast_kafka_behind_events",
+            "Events that happened and are not published yet; shown by the leader",
+            kafka.behind.get(),
+        )?;
+        page.counter(
+            "holdfast_kafka_dropped_events",
+            "Events that were never published, because they were no longer kept or Kafka refuses their size",
+            kafka.dropped.get(),
+        )?;
+        page.counter(
+            "holdfast_kafka_failures",
+            "How often Kafka could not be reached, or did not take records",
+            kafka.failures.get(),
+        )?;
+        page.gauge(
+            "holdfast_kafka_connected",
+            "1 while this node is connected to Kafka; only the leader is",
+            kafka.connected.get(),
+        )?;
+        page.gauge(
+            "holdfast_kafka_published_index",
+            "The log entry of the last event that this node published",
+            kafka.published_index.get(),
         )
     }
 

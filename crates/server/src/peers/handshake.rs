@@ -19,8 +19,9 @@ use crate::membership::Membership;
 /// In the metadata of a refusal: the caller was removed from the cluster, and may stop.
 pub(super) const REMOVED_KEY: &str = "holdfast-removed";
 
-/// The newest format of log entries that this build reads: with a membership in the log.
-pub(crate) const LOG_VERSION: u32 = 1;
+/// The newest format of log entries that this build reads: 1 has the membership in the log, 2 also how far events
+/// are published.
+pub(crate) const LOG_VERSION: u32 = 2;
 
 #[derive(Debug)]
 pub(crate) struct Handshake {

@@ -121,7 +121,7 @@ fn of_outcome(at: LogicalTime, outcome: Outcome, around: Surroundings<'_>) -> an
             })
         }
         Outcome::Rejected(rejection) => answer::Result::Failure(rejected(rejection)),
-        Outcome::Queued { .. } | Outcome::Done | Outcome::Intervened(_) => {
+        Outcome::Queued { .. } | Outcome::Done | Outcome::Published(_) | Outcome::Intervened(_) => {
             answer::Result::Failure(bug("an outcome that nobody waits for was given as an answer"))
         }
     }

@@ -273,6 +273,7 @@ impl Running {
     }
 
     fn begin_turn(&mut self, outputs: &mut Vec<Output>) -> Option<HalfTurn> {
+        self.tell_what_is_published();
         let mut turn: Turn = self.replica.begin_turn()?;
         outputs.extend(std::mem::take(&mut turn.messages).into_iter().map(Output::Send));
         if self.replica.leadership().is_here {
@@ -285,6 +286,7 @@ impl Running {
     /// Applies what is committed and carries out what comes of it. False if the node has to stop.
     fn finish_turn(&mut self, installed: Option<LogIndex>, outputs: &mut Vec<Output>) -> bool {
         let applied_before = self.replica.applied_index();
+        let published = self.replica.table().publication();
         let mut effects = std::mem::take(&mut self.effects);
         if let Err(fatal) = self.replica.finish_turn(&mut effects) {
             outputs.push(Output::Broken { what: fatal.to_string() });
@@ -292,6 +294,10 @@ impl Running {
             return false;
         }
         let (index, now) = (self.replica.applied_index(), self.replica.table().now());
+        if installed.is_none() {
+            let now_published = self.replica.table().publication();
+            Running::check_count(published, now_published, &effects, outputs);
+        }
         if let Some(index) = installed {
             // Entries after the snapshot may have been applied in the same turn.
             let first = effects.iter().find_map(|effect| match effect {

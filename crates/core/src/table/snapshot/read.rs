@@ -10,6 +10,7 @@ use super::super::deadlines::Due;
 use super::super::ended::End;
 use super::super::freeze::Freeze;
 use super::super::hold::Hold;
+use super::super::publication::Publication;
 use super::super::queue::Waiter;
 use super::super::wait::Wait;
 use super::{hold, session, wait};
@@ -19,11 +20,14 @@ use crate::name::LockName;
 use crate::time::LogicalTime;
 
 impl LockTable {
-    pub(super) fn read(&mut self, reader: &mut Reader<'_>) -> Result<(), DecodeError> {
+    pub(super) fn read(&mut self, reader: &mut Reader<'_>, version: u8) -> Result<(), DecodeError> {
         self.read_head(reader)?;
         self.read_ended(reader)?;
         self.read_permits(reader)?;
         self.read_freezes(reader)?;
+        if version >= 3 {
+            self.publication = Some(Publication::read(reader)?);
+        }
         let mut waits = Vec::new();
         while reader.bool("list of sessions")? {
             let id = self.read_session(reader)?;

@@ -8,7 +8,7 @@ use super::super::ended::End;
 use super::super::resource::Resource;
 use super::super::session::Session;
 use super::super::shelf::Written;
-use super::{END, NEXT, VERSION, hold, session, wait};
+use super::{END, NEXT, VERSION, VERSION_USUAL, hold, session, wait};
 use crate::codec::Sink;
 use crate::id::SessionId;
 use crate::name::LockName;
@@ -34,7 +34,7 @@ impl LockTable {
 
     /// What is small.
     pub(super) fn write_head(&self, sink: &mut impl Sink) {
-        sink.u8(VERSION);
+        sink.u8(if self.publication.is_some() { VERSION } else { VERSION_USUAL });
         sink.varint(self.now.as_ms());
         sink.varint(self.applied_index.0);
         sink.varint(self.last_token);
@@ -54,6 +54,9 @@ impl LockTable {
             sink.varint(freeze.until.as_ms());
             sink.bytes(freeze.by.as_bytes());
             sink.bytes(freeze.reason.as_bytes());
+        }
+        if let Some(publication) = self.publication {
+            publication.write(sink);
         }
     }
 }

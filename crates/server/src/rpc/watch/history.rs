@@ -266,7 +266,7 @@ mod tests {
         let happened = (1..).zip(events);
         let happened = happened
             .map(|(index, event)| (LogIndex(index), LogicalTime::from_ms(index * 1_000), event));
-        ring.record(&mut happened.collect(), unix_ms);
+        ring.record(&mut happened.collect(), unix_ms, None);
         ring
     }
 
@@ -343,7 +343,7 @@ mod tests {
         let empty = ask(0, 9, 0).answer(&ring, NOW);
         assert_eq!((empty.kept_after.unwrap().index, empty.kept_since_unix_ms), (0, None));
         let events = (1..=5).map(|index| (LogIndex(index), NOW.logical, granted(index, 0)));
-        ring.record(&mut events.collect(), 5);
+        ring.record(&mut events.collect(), 5, None);
         let answer = ask(0, 9, 0).answer(&ring, NOW);
         assert_eq!((answer.kept_after.unwrap().index, answer.kept_since_unix_ms), (3, Some(5)));
     }

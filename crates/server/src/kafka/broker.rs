@@ -1,0 +1,200 @@
+//! The connection to Kafka. Whatever fails ends it; whoever wants to go on connects anew.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rskafka::BackoffConfig;
+use rskafka::client::error::{Error, ProtocolError};
+use rskafka::client::partition::{Compression, PartitionClient, UnknownTopicHandling};
+use rskafka::client::{Client, ClientBuilder};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::outbox::{Outbox, Parcel};
+use crate::config::KafkaConfig;
+
+/// What brokers answer is small.
+const ANSWER_BYTES_MAX: usize = 16 << 20;
+
+#[derive(Debug)]
+pub(super) struct Broker {
+    client: Client,
+    topic: String,
+    timeout: Duration,
+    partitions: i32,
+    /// Those that something was sent to.
+    open: HashMap<i32, Arc<PartitionClient>>,
+}
+
+/// Why nothing more is sent.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Failure {
+    #[error("{0}")]
+    Kafka(#[from] Error),
+    #[error("no answer within {0:?}")]
+    Slow(Duration),
+    #[error("there is no topic '{0}', and create_topic = false")]
+    NoTopic(String),
+    #[error("the client failed")]
+    Broken,
+}
+
+/// What came of sending.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Delivered {
+    pub(super) records: u64,
+    pub(super) bytes: u64,
+    /// Single records that the broker finds too large.
+    pub(super) refused: u64,
+}
+
+impl Broker {
+    pub(super) async fn connect(
+        settings: &KafkaConfig,
+        client_id: &str,
+    ) -> Result<Broker, Failure> {
+        let patience = Duration::from_millis(settings.timeout_ms);
+        within(patience, Broker::find_topic(settings, client_id, patience)).await
+    }
+
+    async fn find_topic(
+        settings: &KafkaConfig,
+        client_id: &str,
+        patience: Duration,
+    ) -> Result<Broker, Failure> {
+        let brokers = settings.brokers.iter().map(ToString::to_string).collect();
+        let backoff = BackoffConfig {
+            init_backoff: Duration::from_millis(50),
+            max_backoff: Duration::from_millis(500),
+            base: 2.0,
+            deadline: Some(patience),
+        };
+        let client = ClientBuilder::new(brokers)
+            .client_id(client_id)
+            .max_message_size(ANSWER_BYTES_MAX)
+            .backoff_config(backoff)
+            .build()
+            .await?;
+        let topic = settings.topic.clone();
+        let partitions = match partitions_of(&client, &topic).await? {
+            Some(partitions) => partitions,
+            None if settings.create_topic => {
+                create(&client, settings).await?;
+                let partitions = partitions_of(&client, &topic).await?;
+                partitions.ok_or_else(|| Failure::NoTopic(topic.clone()))?
+            }
+            None => return Err(Failure::NoTopic(topic)),
+        };
+        Ok(Broker { client, topic, timeout: patience, partitions, open: HashMap::new() })
+    }
+
+    pub(super) fn partitions(&self) -> i32 {
+        self.partitions
+    }
+
+    /// Sends all of it, to each partition in order. After a failure the outbox has what is not known to have
+    /// arrived, unless the client itself broke.
+    pub(super) async fn deliver(
+        &mut self,
+        outbox: &mut Outbox,
+        delivered: &mut Delivered,
+    ) -> Result<(), Failure> {
+        for partition in outbox.waiting.keys() {
+            if !self.open.contains_key(partition) {
+                let handling = UnknownTopicHandling::Retry;
+                let client = self.client.partition_client(&self.topic, *partition, handling);
+                let client = within(self.timeout, async { Ok(client.await?) }).await?;
+                self.open.insert(*partition, Arc::new(client));
+            }
+        }
+        let mut sending = JoinSet::new();
+        for (partition, parcels) in std::mem::take(&mut outbox.waiting) {
+            let Some(client) = self.open.get(&partition).map(Arc::clone) else { continue };
+            sending.spawn(send(client, partition, parcels, self.timeout));
+        }
+        let mut result = Ok(());
+        while let Some(sent) = sending.join_next().await {
+            let Ok((partition, left, sent, outcome)) = sent else { return Err(Failure::Broken) };
+            delivered.records += sent.records;
+            delivered.bytes += sent.bytes;
+            delivered.refused += sent.refused;
+            if !left.is_empty() {
+                outbox.waiting.insert(partition, left);
+            }
+            result = result.and(outcome);
+        }
+        result
+    }
+}
+
+type Parcels = std::collections::VecDeque<Parcel>;
+
+async fn send(
+    client: Arc<PartitionClient>,
+    partition: i32,
+    mut parcels: Parcels,
+    patience: Duration,
+) -> (i32, Parcels, Delivered, Result<(), Failure>) {
+    let mut sent = Delivered::default();
+    while let Some(parcel) = parcels.pop_front() {
+        let records = parcel.records.clone();
+        let produced = client.produce(records, Compression::NoCompression);
+        match within(patience, async { Ok(produced.await?) }).await {
+            Ok(_) => {
+                sent.records += parcel.records.len() as u64;
+                let sizes = parcel.records.iter().map(rskafka::record::Record::approximate_size);
+                sent.bytes += sizes.sum::<usize>() as u64;
+            }
+            Err(failure) if failure.is_too_large() => match parcel.split() {
+                Some([first, second]) => {
+                    parcels.push_front(second);
+                    parcels.push_front(first);
+                }
+                None => sent.refused += 1,
+            },
+            Err(failure) => {
+                parcels.push_front(parcel);
+                return (partition, parcels, sent, Err(failure));
+            }
+        }
+    }
+    (partition, parcels, sent, Ok(()))
+}
+
+impl Failure {
+    fn is_too_large(&self) -> bool {
+        use ProtocolError::{MessageTooLarge, RecordListTooLarge};
+        let Failure::Kafka(Error::ServerError { protocol_error, .. }) = self else { return false };
+        matches!(protocol_error, MessageTooLarge | RecordListTooLarge)
+    }
+}
+
+async fn within<T>(
+    patience: Duration,
+    work: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
+    timeout(patience, work).await.unwrap_or(Err(Failure::Slow(patience)))
+}
+
+async fn partitions_of(client: &Client, topic: &str) -> Result<Option<i32>, Failure> {
+    let topics = client.list_topics().await?;
+    let found = topics.into_iter().find(|found| found.name == topic);
+    Ok(found
+        .and_then(|found| i32::try_from(found.partitions.len()).ok())
+        .filter(|count| *count > 0))
+}
+
+async fn create(client: &Client, settings: &KafkaConfig) -> Result<(), Failure> {
+    let partitions = i32::try_from(settings.partitions).unwrap_or(i32::MAX);
+    let replication = match i16::try_from(settings.replication).unwrap_or(i16::MAX) {
+        0 => -1,
+        replication => replication,
+    };
+    let timeout_ms = i32::try_from(settings.timeout_ms).unwrap_or(i32::MAX);
+    let controller = client.controller_client()?;
+    match controller.create_topic(&settings.topic, partitions, replication, timeout_ms).await {
+        Err(Error::ServerError { protocol_error: ProtocolError::TopicAlreadyExists, .. }) => Ok(()),
+        created => Ok(created?),
+    }
+}
