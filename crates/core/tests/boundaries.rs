@@ -388,6 +388,21 @@ fn a_cancel_of_what_is_yet_to_come_takes_room_for_two_answers() {
 }
 
 #[test]
+fn a_semaphore_has_at_most_so_many_permits() {
+    let limits = Limits::default();
+    let acquire = |limit| {
+        let mut world = world();
+        let mut acquire = world.acquiring("alice", 1, "wallet", 0);
+        acquire.mode = Mode::Permit { limit };
+        world.apply(Command::Acquire(acquire))
+    };
+    assert!(matches!(acquire(1), Outcome::Granted(_)));
+    assert!(matches!(acquire(limits.permits_max), Outcome::Granted(_)));
+    let refused = Outcome::Rejected(Rejection::InvalidPermits);
+    assert_eq!(acquire(limits.permits_max + 1), refused);
+}
+
+#[test]
 fn acquires_and_conversions_can_wait_and_nothing_else() {
     let mut world = world();
     let call = world.call("alice", 7);
