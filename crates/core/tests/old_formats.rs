@@ -104,7 +104,7 @@ fn a_table_with_everything(publishes: bool) -> (Batch, LockTable) {
     world.now = LogicalTime::from_ms(1_000);
     world.release("alice", 2, "wallet", 1);
     world.acquire("alice", 3, "keys", 0);
-    let commands = vec![Command::Tick, published(4, 5)];
+    let commands = [Command::Tick, published(4, 5)];
     let batch = Batch { at: world.now, commands: commands[..1 + usize::from(publishes)].to_vec() };
     for command in batch.commands.clone() {
         world.apply(command);
