@@ -258,7 +258,7 @@ async fn work(bank: Arc<Bank>, client: Client, way: Way, worker: u64) {
 }
 
 async fn bank_with(way: Way, transfers: u64, how: &str) {
-    let cluster = Cluster::start(3).await;
+    let cluster = Cluster::start_alone(3).await;
     let bank = Bank::open(transfers);
     let mut workers = Vec::new();
     for worker in 0..WORKERS {

@@ -17,7 +17,7 @@ const SHORT: [&str; 10] = [
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_load_is_measured_and_nothing_is_left_of_it() {
-    let cluster = Cluster::start(3).await;
+    let cluster = Cluster::start_alone(3).await;
     let loads = ["bench", "uncontended", "w2", "mixed", "reads"];
     let report = data(&cluster, 0, &[&loads[..], &SHORT].concat()).await;
     let loads = report["workloads"].as_array().unwrap();

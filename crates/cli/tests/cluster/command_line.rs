@@ -120,7 +120,7 @@ async fn cluster_status_shows_who_leads_and_who_lags() {
 #[tokio::test(flavor = "multi_thread")]
 async fn dev_is_a_whole_cluster_in_one_command() {
     let _stage = stage().await;
-    let port = free_base_port();
+    let port = free_base_port(30);
     let mut dev = holdfast();
     dev.args(["dev", "--port", &port.to_string()]).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut process = dev.spawn().unwrap();

@@ -49,13 +49,13 @@ impl Silent {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_silent_session_loses_its_lock_after_its_ttl_and_within_the_bound() {
-    let cluster = Cluster::start(3).await;
+    let cluster = Cluster::start_alone(3).await;
     falls_silent(&cluster, "silent").await.check(&cluster, "silent", Duration::ZERO).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_leader_change_neither_ends_it_early_nor_gives_it_a_new_ttl() {
-    let mut cluster = Cluster::start(3).await;
+    let mut cluster = Cluster::start_alone(3).await;
     let silent = falls_silent(&cluster, "once").await;
     let killed = Instant::now();
     let leader = cluster.leader().await;
@@ -66,7 +66,7 @@ async fn one_leader_change_neither_ends_it_early_nor_gives_it_a_new_ttl() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn three_leader_changes_give_one_grace_and_no_new_ttl() {
-    let mut cluster = Cluster::start(3).await;
+    let mut cluster = Cluster::start_alone(3).await;
     let silent = falls_silent(&cluster, "thrice").await;
     let mut leaderless = Duration::ZERO;
     for _ in 0..3 {
@@ -87,7 +87,7 @@ async fn three_leader_changes_give_one_grace_and_no_new_ttl() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_that_was_frozen_ends_nobody_when_it_wakes() {
-    let cluster = Cluster::start(3).await;
+    let cluster = Cluster::start_alone(3).await;
     let frozen = cluster.leader().await;
     let others: Vec<_> = cluster.ids().into_iter().filter(|id| *id != frozen).collect();
     let session = cluster.client_of(others[0]).open(TTL).await;

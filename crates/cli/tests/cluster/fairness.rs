@@ -13,7 +13,7 @@ const WAITERS: u64 = 200;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_200_waiters_a_release_wakes_one_and_the_order_is_that_of_arrival() {
-    let cluster = Cluster::start(3).await;
+    let cluster = Cluster::start_alone(3).await;
     let client = cluster.client();
     let ttl = Duration::from_secs(120);
     let holder = client.open(ttl).await;

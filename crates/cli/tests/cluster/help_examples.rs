@@ -86,7 +86,7 @@ impl Scene {
         {
             std::fs::create_dir_all(dir.path().join(home)).unwrap();
         }
-        Scene { dir, endpoints: cluster.endpoints(), dev_port: free_base_port() }
+        Scene { dir, endpoints: cluster.endpoints(), dev_port: free_base_port(30) }
     }
 
     /// The example as a person would run it, as far as a test can.

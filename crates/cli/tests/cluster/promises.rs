@@ -239,7 +239,7 @@ async fn no_renewal_outlives_a_release() {
 #[tokio::test(flavor = "multi_thread")]
 async fn ten_thousand_locks_cost_the_heartbeats_of_one() {
     const LOCKS: usize = 10_000;
-    let cluster = Cluster::start(3).await;
+    let cluster = Cluster::start_alone(3).await;
     let client = Client::builder().ttl(TTL).connect(&cluster.endpoints()).await.unwrap();
     let mut asking = tokio::task::JoinSet::new();
     for number in 0..LOCKS {

@@ -103,7 +103,7 @@ async fn work(worker: usize, client: Client, load: &Load) -> Held {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn all_five_nodes_are_replaced_under_load_and_nothing_is_lost() {
-    let mut cluster = Cluster::start(5).await;
+    let mut cluster = Cluster::start_alone(5).await;
     let first_five = cluster.endpoints();
     // A client that does nothing but keep its session alive.
     let idle = Client::connect(&first_five).await.unwrap();

@@ -38,7 +38,7 @@ async fn check(cluster: &Cluster, report: &LoadReport) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kill_9_of_the_leader_loses_no_acknowledged_grant_and_tokens_only_rise() {
-    let mut cluster = Cluster::start(3).await;
+    let mut cluster = Cluster::start_alone(3).await;
     let load = Load::start(&cluster.client()).await;
     under_load(secs(1)).await;
     let leader = cluster.leader().await;
@@ -230,7 +230,7 @@ async fn all_nodes_killed_at_once_restart_with_every_lock_queue_and_session_as_a
 
 #[tokio::test(flavor = "multi_thread")]
 async fn in_a_rolling_restart_under_load_every_retried_operation_ends_within_2_s() {
-    let mut cluster = Cluster::start(3).await;
+    let mut cluster = Cluster::start_alone(3).await;
     let load = Load::start(&cluster.client()).await;
     for id in cluster.ids() {
         under_load(secs(1)).await;

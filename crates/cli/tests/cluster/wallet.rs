@@ -191,7 +191,7 @@ async fn passes(fencing: Fencing, transaction: &Transaction<'_>, claims: &[Claim
 /// is no PostgreSQL.
 async fn cents_in_the_wrong_place(fencing: Fencing) -> Option<i64> {
     let server = PostgresServer::start().await?;
-    let cluster = Cluster::start(3).await;
+    let cluster = Cluster::start_alone(3).await;
     let mut database = server.connect().await;
     migrate(&mut database).await.unwrap();
     database.batch_execute(TABLES).await.unwrap();

@@ -6,9 +6,11 @@ mod http;
 mod load;
 mod nodes;
 mod plain;
+mod ports;
 mod proxy;
 mod raw;
 mod scene;
+mod stage;
 mod terminal;
 
 use std::future::Future;
@@ -18,11 +20,13 @@ pub(crate) use command::{data, json, json_lines, output, run, text, words};
 pub(crate) use example::build_examples;
 pub(crate) use http::{metrics, page, value as metric};
 pub(crate) use load::{Load, LoadReport};
-pub(crate) use nodes::{Cluster, ClusterOptions, free_base_port, holdfast, stage};
+pub(crate) use nodes::{Cluster, ClusterOptions, holdfast};
 pub(crate) use plain::{PlainClient, PlainSession, hold, wait_in_line};
+pub(crate) use ports::free_base_port;
 pub(crate) use proxy::Proxy;
 pub(crate) use raw::call_with_bytes;
 pub(crate) use scene::{PATIENCE, Scene, ends, finished, is_gone, is_running, signal};
+pub(crate) use stage::{stage, whole_stage};
 pub(crate) use terminal::Terminal;
 
 /// Asks again and again until there is an answer; fails the test after `patience`.

@@ -1,26 +1,17 @@
 //! A cluster of `holdfast server` processes, each with its own data directory.
 
 use std::fs::File;
-use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::LazyLock;
 use std::time::Duration;
 
 use holdfast_proto::v1::{ClusterStatusResponse, GroupStatus};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
-use tokio::sync::{Mutex, MutexGuard};
 
+use super::ports::free_ports;
+use super::stage::{Place, stage, whole_stage};
 use super::{PlainClient, eventually};
-
-/// Clusters take turns: on two cores, several at once would measure each other.
-static STAGE: LazyLock<Mutex<()>> = LazyLock::new(Mutex::default);
-
-/// Waits for its turn, and keeps others from theirs while the guard lives.
-pub(crate) async fn stage() -> MutexGuard<'static, ()> {
-    STAGE.lock().await
-}
 
 /// The binary under test.
 pub(crate) fn holdfast() -> Command {
@@ -39,7 +30,7 @@ pub(crate) struct ClusterOptions {
 pub(crate) struct Cluster {
     nodes: Vec<Node>,
     dir: TempDir,
-    _stage: MutexGuard<'static, ()>,
+    _place: Place,
 }
 
 struct Node {
@@ -58,7 +49,16 @@ impl Cluster {
     }
 
     pub(crate) async fn start_with(options: ClusterOptions) -> Cluster {
-        let stage = stage().await;
+        Cluster::start_at(stage().await, options).await
+    }
+
+    /// As `start`, while no other cluster runs: for tests that measure, or that are a heavy load themselves.
+    pub(crate) async fn start_alone(nodes: u64) -> Cluster {
+        let options = ClusterOptions { nodes, settings: String::new() };
+        Cluster::start_at(whole_stage().await, options).await
+    }
+
+    async fn start_at(place: Place, options: ClusterOptions) -> Cluster {
         let dir = tempfile::tempdir().unwrap();
         let ports = free_ports(3 * options.nodes as usize);
         let mut nodes = Vec::new();
@@ -81,7 +81,7 @@ impl Cluster {
             );
             std::fs::write(&node.config, text).unwrap();
         }
-        let mut cluster = Cluster { nodes, dir, _stage: stage };
+        let mut cluster = Cluster { nodes, dir, _place: place };
         for id in 1..=options.nodes {
             cluster.launch(id);
         }
@@ -323,17 +323,4 @@ impl Drop for Cluster {
             }
         }
     }
-}
-
-/// Ports that nobody listened on a moment ago. All are held until the last is found, so they differ.
-fn free_ports(count: usize) -> Vec<u16> {
-    let listeners: Vec<_> = (0..count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-    listeners.iter().map(|listener| listener.local_addr().unwrap().port()).collect()
-}
-
-/// One with room for all ports of three nodes, below those that the system gives to anybody who connects.
-pub(crate) fn free_base_port() -> u16 {
-    let first = 20_000 + u16::try_from(std::process::id() % 10_000).unwrap();
-    let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
-    (first..first + 2_000).step_by(30).find(|base| (*base..base + 30).all(is_free)).unwrap()
 }
