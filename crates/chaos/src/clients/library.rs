@@ -73,7 +73,8 @@ impl Worker {
         let sent = recorder.now();
         let builder = Client::builder().ttl(ttl).note(note).request_timeout(REQUEST_TIMEOUT);
         // Every other one goes to the leader itself, past the wires that can be cut.
-        let builder = if session.0 % 2 == 0 { builder } else { builder.without_discovery() };
+        let builder =
+            if session.0.is_multiple_of(2) { builder } else { builder.without_discovery() };
         match builder.connect(endpoints).await {
             Ok(client) => {
                 let span = Span::from_ms(ttl.as_millis() as u64);
