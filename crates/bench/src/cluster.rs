@@ -20,6 +20,8 @@ pub struct Cluster {
     nodes: Nodes,
     calls: Unary,
     pub endpoints: String,
+    /// Where the nodes show themselves, if they do.
+    pub http: Vec<String>,
     /// Goes last.
     _directory: TempDir,
 }
@@ -27,8 +29,18 @@ pub struct Cluster {
 impl Cluster {
     /// So many nodes of this `holdfast` program, with more lines for their configuration. Returns when they serve.
     pub async fn start(binary: &Path, nodes: u64, settings: &str) -> Outcome<Cluster> {
+        Cluster::start_at(binary, Addresses::choose(nodes)?, settings).await
+    }
+
+    /// Three nodes that people look at: with an HTTP port and an audit file each.
+    pub async fn start_observed(binary: &Path) -> Outcome<Cluster> {
+        let settings = "[audit]\nfile = \"{directory}/audit-{node}.jsonl\"";
+        Cluster::start_at(binary, Addresses::choose_with_http(3)?, settings).await
+    }
+
+    async fn start_at(binary: &Path, addresses: Addresses, settings: &str) -> Outcome<Cluster> {
         let directory = tempfile::Builder::new().prefix("holdfast-bench-").tempdir()?;
-        let addresses = Addresses::choose(nodes)?;
+        let settings = &settings.replace("{directory}", &directory.path().display().to_string());
         let plan = Plan { cluster: "bench", addresses: &addresses, network: None, settings };
         let clocks = WallClocks::untouched(directory.path());
         // A step in between asks to be killed with us.
@@ -40,8 +52,9 @@ impl Cluster {
             nodes.start(*node)?;
         }
         let endpoints = addresses.client.values().cloned().collect::<Vec<_>>().join(",");
+        let http = addresses.http.values().cloned().collect();
         let calls = Unary::new(&endpoints)?;
-        let mut cluster = Cluster { nodes, calls, endpoints, _directory: directory };
+        let mut cluster = Cluster { nodes, calls, endpoints, http, _directory: directory };
         cluster.serving().await?;
         Ok(cluster)
     }

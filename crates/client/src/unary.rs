@@ -141,13 +141,23 @@ impl Unary {
     /// Of the lock in both tiers, whatever the [tier](Unary::tier) of these calls.
     pub async fn status(&self, name: &str) -> Result<v1::StatusResponse, CallError> {
         let request = v1::StatusRequest { name: name.to_owned() };
-        self.call(Duration::ZERO, async |mut node| node.status(request.clone()).await).await
+        self.call(
+            Duration::ZERO,
+            request,
+            |mut node, request| async move { node.status(request).await },
+        )
+        .await
     }
 
     /// What stands between somebody and a lock.
     pub async fn why(&self, name: &str) -> Result<v1::WhyResponse, CallError> {
         let request = v1::WhyRequest { name: name.to_owned() };
-        self.call(Duration::ZERO, async |mut node| node.why(request.clone()).await).await
+        self.call(
+            Duration::ZERO,
+            request,
+            |mut node, request| async move { node.why(request).await },
+        )
+        .await
     }
 
     /// All locks whose name starts with `prefix`, page by page: what changes meanwhile may be seen
@@ -160,7 +170,9 @@ impl Unary {
             let request =
                 v1::ListRequest { prefix, page_size: PAGE_SIZE, page, ..Default::default() };
             let answer: v1::ListResponse = self
-                .call(Duration::ZERO, async |mut node| node.list(request.clone()).await)
+                .call(Duration::ZERO, request, |mut node, request| async move {
+                    node.list(request).await
+                })
                 .await?;
             locks.extend(answer.locks);
             if answer.next_page.is_empty() {
@@ -176,7 +188,9 @@ impl Unary {
         loop {
             let request = v1::ListSessionsRequest { page_size: PAGE_SIZE, page };
             let answer: v1::ListSessionsResponse = self
-                .call(Duration::ZERO, async |mut node| node.list_sessions(request.clone()).await)
+                .call(Duration::ZERO, request, |mut node, request| async move {
+                    node.list_sessions(request).await
+                })
                 .await?;
             sessions.extend(answer.sessions);
             if answer.next_page.is_empty() {
@@ -190,9 +204,11 @@ impl Unary {
     /// that of the first node that answers.
     pub async fn cluster_status(&self) -> Result<v1::ClusterStatusResponse, CallError> {
         let first: v1::ClusterStatusResponse = self
-            .call(Duration::ZERO, async |mut node| {
-                node.cluster_status(v1::ClusterStatusRequest::default()).await
-            })
+            .call(
+                Duration::ZERO,
+                v1::ClusterStatusRequest::default(),
+                |mut node, request| async move { node.cluster_status(request).await },
+            )
             .await?;
         let Some(leader) = address_of_another_leader(&first) else {
             return Ok(first);
@@ -218,7 +234,10 @@ impl Unary {
             linger_ms: linger.map(whole_ms),
             owner: Some(owner),
         };
-        self.call(Duration::ZERO, async |mut node| node.open_session(request.clone()).await).await
+        self.call(Duration::ZERO, request, |mut node, request| async move {
+            node.open_session(request).await
+        })
+        .await
     }
 
     /// It leaves no answer behind, so it acknowledges nothing: an acquire may be under way beside it.
@@ -232,7 +251,10 @@ impl Unary {
             request_id,
             acked_through: 0,
         };
-        self.call(Duration::ZERO, async |mut node| node.keep_alive(request.clone()).await).await
+        self.call(Duration::ZERO, request, |mut node, request| async move {
+            node.keep_alive(request).await
+        })
+        .await
     }
 
     pub async fn close_session(
@@ -242,7 +264,10 @@ impl Unary {
     ) -> Result<v1::CloseSessionResponse, CallError> {
         let session_id = session.to_secret_text();
         let request = v1::CloseSessionRequest { session_id, request_id };
-        self.call(Duration::ZERO, async |mut node| node.close_session(request.clone()).await).await
+        self.call(Duration::ZERO, request, |mut node, request| async move {
+            node.close_session(request).await
+        })
+        .await
     }
 
     /// `request` without its session and tier. The call may take the request's own wait longer than others.
@@ -254,8 +279,9 @@ impl Unary {
         let wait = Duration::from_millis(request.wait_ms);
         let (session_id, tier) = (session.to_secret_text(), self.tier.to_wire().into());
         let request = v1::AcquireRequest { session_id, tier, ..request };
-        let answer: v1::AcquireResponse =
-            self.call(wait, async |mut node| node.acquire(request.clone()).await).await?;
+        let answer: v1::AcquireResponse = self
+            .call(wait, request, |mut node, request| async move { node.acquire(request).await })
+            .await?;
         match answer.outcome {
             Some(Outcome::Granted(grant)) => Ok(Acquired::Granted(grant)),
             Some(Outcome::Busy(_)) => Ok(Acquired::Busy),
@@ -282,8 +308,11 @@ impl Unary {
             tier: self.tier.to_wire().into(),
             ..Default::default()
         };
-        let answer: v1::ReleaseResponse =
-            self.call(Duration::ZERO, async |mut node| node.release(request.clone()).await).await?;
+        let answer: v1::ReleaseResponse = self
+            .call(Duration::ZERO, request, |mut node, request| async move {
+                node.release(request).await
+            })
+            .await?;
         ReleaseOutcome::from_wire(answer.outcome()).ok_or_else(unknown_outcome)
     }
 
@@ -305,22 +334,29 @@ impl Unary {
             tier: self.tier.to_wire().into(),
             ..Default::default()
         };
-        self.call(Duration::ZERO, async |mut node| node.renew(request.clone()).await).await
+        self.call(
+            Duration::ZERO,
+            request,
+            |mut node, request| async move { node.renew(request).await },
+        )
+        .await
     }
 
-    async fn call<T>(
+    async fn call<R: Clone, T, F: Asked<T>>(
         &self,
         own_wait: Duration,
-        ask: impl AsyncFn(LockServiceClient<Channel>) -> Result<Response<T>, Status>,
+        request: R,
+        ask: impl Fn(LockServiceClient<Channel>, R) -> F,
     ) -> Result<T, CallError> {
-        let ask = async |channel| ask(connection::lock_service(channel)).await;
-        self.call_on(own_wait, ask).await
+        let ask = |channel, request| ask(connection::lock_service(channel), request);
+        self.call_on(own_wait, request, ask).await
     }
 
-    async fn call_on<T>(
+    async fn call_on<R: Clone, T, F: Asked<T>>(
         &self,
         own_wait: Duration,
-        ask: impl AsyncFn(Channel) -> Result<Response<T>, Status>,
+        request: R,
+        ask: impl Fn(Channel, R) -> F,
     ) -> Result<T, CallError> {
         let start = Instant::now();
         let deadline = start + own_wait + self.timeout;
@@ -334,10 +370,11 @@ impl Unary {
         loop {
             let address = endpoints.next_address();
             let patience = (own_wait + ATTEMPT_PATIENCE).min(deadline - Instant::now());
-            let (contact, failure) = match attempt(&address, patience, &ask).await {
-                Ok(answer) => return Ok(answer),
-                Err(failed) => failed,
-            };
+            let (contact, failure) =
+                match attempt(&address, patience, |node| ask(node, request.clone())).await {
+                    Ok(answer) => return Ok(answer),
+                    Err(failed) => failed,
+                };
             troubles.note(&address, contact, &failure);
             only_refused &= contact == Contact::Refused;
             may_have_happened |= failure.may_have_happened;
@@ -359,10 +396,15 @@ impl Unary {
     }
 }
 
-async fn attempt<T>(
+/// A call under way. The futures of calls are made of these, and can be handed to another thread.
+pub(crate) trait Asked<T>: Future<Output = Result<Response<T>, Status>> + Send {}
+
+impl<T, F: Future<Output = Result<Response<T>, Status>> + Send> Asked<T> for F {}
+
+async fn attempt<T, F: Asked<T>>(
     address: &str,
     patience: Duration,
-    ask: impl AsyncFn(Channel) -> Result<Response<T>, Status>,
+    ask: impl FnOnce(Channel) -> F,
 ) -> Result<T, (Contact, Failure)> {
     let node = connection::open(address).await.map_err(|error| {
         let contact = if is_refusal(&error) { Contact::Refused } else { Contact::NotMade };

@@ -40,16 +40,24 @@ pub struct Nodes {
 }
 
 /// Where each node listens, by id.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Addresses {
     pub client: BTreeMap<u64, String>,
     pub peer: BTreeMap<u64, String>,
+    /// Of those that have an HTTP port.
+    pub http: BTreeMap<u64, String>,
 }
 
 impl Addresses {
     /// Ports that nobody listened on a moment ago. All are held until the last is found, so they
     /// differ.
     pub fn choose(nodes: u64) -> io::Result<Addresses> {
+        let chosen = Addresses::choose_with_http(nodes)?;
+        Ok(Addresses { http: BTreeMap::new(), ..chosen })
+    }
+
+    /// As [`Addresses::choose`], with an HTTP port for each.
+    pub fn choose_with_http(nodes: u64) -> io::Result<Addresses> {
         let count = PORTS.end - PORTS.start;
         let first = RandomState::new().build_hasher().finish() % u64::from(count);
         let mut ports = (0..count).map(|i| PORTS.start + (first as u16 + i) % count);
@@ -62,10 +70,11 @@ impl Addresses {
             held.push(listener);
             Ok::<_, io::Error>(address)
         };
-        let mut addresses = Addresses { client: BTreeMap::new(), peer: BTreeMap::new() };
+        let mut addresses = Addresses::default();
         for node in 1..=nodes {
             addresses.client.insert(node, choose()?);
             addresses.peer.insert(node, choose()?);
+            addresses.http.insert(node, choose()?);
         }
         Ok(addresses)
     }
@@ -78,7 +87,7 @@ pub struct Plan<'a> {
     pub addresses: &'a Addresses,
     /// Without it the nodes reach each other directly.
     pub network: Option<&'a Network>,
-    /// More lines of the configuration.
+    /// More lines of the configuration. `{node}` in them stands for the node's id.
     pub settings: &'a str,
 }
 
@@ -86,6 +95,7 @@ impl Plan<'_> {
     /// The node's own true addresses, and for the others those of the wires that lead to them.
     fn config_of(&self, node: u64, data_dir: &Path) -> String {
         let Plan { cluster, addresses, network, settings } = self;
+        let settings = settings.replace("{node}", &node.to_string());
         let through_wires = network.map(Network::client_addresses);
         let mut text = format!(
             "cluster = \"{cluster}\"\nnode = {node}\ndata_dir = {data_dir:?}\n\
@@ -103,6 +113,9 @@ impl Plan<'_> {
                 peer = network.peer_address(node, *other).unwrap_or_default();
             }
             text += &format!("[[nodes]]\nid = {other}\nclient = \"{client}\"\npeer = \"{peer}\"\n");
+            if let Some(http) = addresses.http.get(other) {
+                text += &format!("http = \"{http}\"\n");
+            }
         }
         text
     }
@@ -260,11 +273,13 @@ mod tests {
 
     #[test]
     fn the_ports_of_nodes_differ_and_are_none_of_outgoing_connections() {
-        let addresses = Addresses::choose(5).unwrap();
-        let all = addresses.client.values().chain(addresses.peer.values());
+        assert!(Addresses::choose(5).unwrap().http.is_empty());
+        let addresses = Addresses::choose_with_http(5).unwrap();
+        let all = [&addresses.client, &addresses.peer, &addresses.http];
+        let all = all.into_iter().flat_map(BTreeMap::values);
         let ports = all.map(|address| address.rsplit_once(':').unwrap().1.parse().unwrap());
         let ports: std::collections::BTreeSet<u16> = ports.collect();
-        assert_eq!(ports.len(), 10);
+        assert_eq!(ports.len(), 15);
         assert!(ports.iter().all(|port| PORTS.contains(port)), "{ports:?}");
     }
 }

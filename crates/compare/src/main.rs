@@ -43,6 +43,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
   cargo xtask compare
   cargo xtask compare --quick
   cargo xtask compare --only w1,w2 --peers holdfast,redis --repeats 5
+  cargo xtask compare --only w1 --rows '256 clients over 8' --peers holdfast,holdfast-observed --repeats 10
   cargo xtask compare --etcd ~/etcd-v3.6/etcd --peers holdfast,etcd"
 )]
 struct Arguments {
@@ -52,6 +53,9 @@ struct Arguments {
     /// Only these workloads.
     #[arg(long, value_enum, value_delimiter = ',', value_name = "LIST")]
     only: Vec<Workload>,
+    /// Only rows whose title contains this, such as '256 clients over 8'.
+    #[arg(long, value_name = "TEXT")]
+    rows: Option<String>,
     /// Only these services.
     #[arg(long, value_enum, value_delimiter = ',', value_name = "LIST")]
     peers: Vec<PeerName>,
@@ -90,7 +94,13 @@ async fn run(arguments: &Arguments) -> Outcome {
     let all = Workload::value_variants();
     let wanted = if arguments.only.is_empty() { all } else { &arguments.only };
     let scale = Scale { turn: Duration::from_secs_f64(seconds), quick: arguments.quick };
-    let cases: Vec<Case> = cases(wanted, scale);
+    let mut cases: Vec<Case> = cases(wanted, scale);
+    if let Some(text) = &arguments.rows {
+        cases.retain(|case| case.title.contains(text));
+        if cases.is_empty() {
+            return Err(format!("no row's title contains '{text}'").into());
+        }
+    }
 
     let directory = tempfile::Builder::new().prefix("holdfast-compare-").tempdir()?;
     let holdfast = std::path::absolute(&arguments.holdfast)?;

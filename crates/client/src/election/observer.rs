@@ -57,9 +57,10 @@ impl Observer {
                 after: self.position,
                 after_epoch: self.epoch,
             };
-            let ask =
-                async |channel| ElectionServiceClient::new(channel).observe(request.clone()).await;
-            let observed = match self.told.next(ask).await? {
+            let ask = |channel, request| async move {
+                ElectionServiceClient::new(channel).observe(request).await
+            };
+            let observed = match self.told.next(request, ask).await? {
                 Came::Frame(response) => self.take(response),
                 Came::End(failure) => self.ended(failure)?,
             };

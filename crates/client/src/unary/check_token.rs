@@ -44,7 +44,9 @@ impl Unary {
         request: v1::CheckTokenRequest,
     ) -> Result<TokenState, CallError> {
         let answer: v1::CheckTokenResponse = self
-            .call(Duration::ZERO, async |mut node| node.check_token(request.clone()).await)
+            .call(Duration::ZERO, request, |mut node, request| async move {
+                node.check_token(request).await
+            })
             .await?;
         match answer.state() {
             v1::TokenState::Current => Ok(TokenState::Current),

@@ -46,8 +46,8 @@ impl Unary {
         &self,
         request: v1::AddNodeRequest,
     ) -> Result<v1::AddNodeResponse, CallError> {
-        self.call_on(CHANGE_PATIENCE, async |node| {
-            ClusterServiceClient::new(node).add_node(request.clone()).await
+        self.call_on(CHANGE_PATIENCE, request, |node, request| async move {
+            ClusterServiceClient::new(node).add_node(request).await
         })
         .await
     }
@@ -55,7 +55,7 @@ impl Unary {
     /// A learner that has caught up becomes a voter.
     pub async fn promote_node(&self, node: u64) -> Result<(), CallError> {
         let request = v1::PromoteNodeRequest { node };
-        self.call_on(CHANGE_PATIENCE, async |node| {
+        self.call_on(CHANGE_PATIENCE, request, |node, request| async move {
             ClusterServiceClient::new(node).promote_node(request).await
         })
         .await
@@ -65,7 +65,7 @@ impl Unary {
     /// Answers once the node is no member any more.
     pub async fn remove_node(&self, node: u64) -> Result<(), CallError> {
         let request = v1::RemoveNodeRequest { node };
-        self.call_on(CHANGE_PATIENCE, async |node| {
+        self.call_on(CHANGE_PATIENCE, request, |node, request| async move {
             ClusterServiceClient::new(node).remove_node(request).await
         })
         .await
@@ -75,7 +75,7 @@ impl Unary {
     /// To the best voter, if none is named. Gives the new leader.
     pub async fn transfer_leadership(&self, to: Option<u64>) -> Result<u64, CallError> {
         let request = v1::TransferLeadershipRequest { to: to.unwrap_or(0) };
-        let answer = self.call_on(CHANGE_PATIENCE, async |node| {
+        let answer = self.call_on(CHANGE_PATIENCE, request, |node, request| async move {
             ClusterServiceClient::new(node).transfer_leadership(request).await
         });
         Ok(answer.await?.leader)
@@ -84,7 +84,7 @@ impl Unary {
     /// The whole state of the cluster, as a file in pieces: the header comes first.
     pub async fn save_snapshot(&self) -> Result<SnapshotPieces, CallError> {
         let request = v1::SaveSnapshotRequest::default();
-        let pieces = self.call_on(SAVE_PATIENCE, async |node| {
+        let pieces = self.call_on(SAVE_PATIENCE, request, |node, request| async move {
             ClusterServiceClient::new(node).save_snapshot(request).await
         });
         Ok(SnapshotPieces(pieces.await?))

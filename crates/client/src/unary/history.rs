@@ -29,8 +29,8 @@ impl Unary {
             token: past.token.unwrap_or(0),
             within_ms: past.within.map_or(0, whole_ms),
         };
-        self.call_on(Duration::ZERO, async |channel| {
-            WatchServiceClient::new(channel).history(request.clone()).await
+        self.call_on(Duration::ZERO, request, |channel, request| async move {
+            WatchServiceClient::new(channel).history(request).await
         })
         .await
     }

@@ -6,9 +6,8 @@ use std::time::Duration;
 use holdfast_proto::v1;
 use holdfast_proto::v1::operator_service_client::OperatorServiceClient;
 use tonic::transport::Channel;
-use tonic::{Response, Status};
 
-use super::{CallError, Unary};
+use super::{Asked, CallError, Unary};
 use crate::session::whole_ms;
 
 /// Who steps in, and why; it is recorded. The reason must not be empty.
@@ -29,7 +28,9 @@ impl Unary {
     pub async fn break_lock(&self, why: &Why, name: &str, token: u64) -> Result<u64, CallError> {
         let request =
             v1::BreakRequest { intervention: why.to_wire(), name: name.to_owned(), token };
-        let answer = self.operate(async |mut node| node.r#break(request.clone()).await).await?;
+        let answer = self
+            .operate(request, |mut node, request| async move { node.r#break(request).await })
+            .await?;
         Ok(answer.holds)
     }
 
@@ -48,7 +49,9 @@ impl Unary {
             token,
             to_public_session_id: to_public_session_id.to_owned(),
         };
-        let answer = self.operate(async |mut node| node.move_lock(request.clone()).await).await?;
+        let answer = self
+            .operate(request, |mut node, request| async move { node.move_lock(request).await })
+            .await?;
         Ok(answer.token)
     }
 
@@ -56,20 +59,24 @@ impl Unary {
     pub async fn freeze(&self, why: &Why, prefix: &str, ttl: Duration) -> Result<(), CallError> {
         let (prefix, ttl_ms) = (prefix.to_owned(), whole_ms(ttl));
         let request = v1::FreezeRequest { intervention: why.to_wire(), prefix, ttl_ms };
-        self.operate(async |mut node| node.freeze(request.clone()).await).await.map(drop)
+        self.operate(request, |mut node, request| async move { node.freeze(request).await })
+            .await
+            .map(drop)
     }
 
     pub async fn thaw(&self, why: &Why, prefix: &str) -> Result<(), CallError> {
         let prefix = prefix.to_owned();
         let request = v1::ThawRequest { intervention: why.to_wire(), prefix };
-        self.operate(async |mut node| node.thaw(request.clone()).await).await.map(drop)
+        self.operate(request, |mut node, request| async move { node.thaw(request).await })
+            .await
+            .map(drop)
     }
 
     pub async fn freezes(&self) -> Result<Vec<v1::Frozen>, CallError> {
-        let ask = async |mut node: OperatorServiceClient<Channel>| {
-            node.list_freezes(v1::ListFreezesRequest {}).await
-        };
-        self.operate(ask).await.map(|answer| answer.freezes)
+        let request = v1::ListFreezesRequest {};
+        let answer = self
+            .operate(request, |mut node, request| async move { node.list_freezes(request).await });
+        answer.await.map(|answer| answer.freezes)
     }
 
     /// How many permits a semaphore has from now on; `None` forgets the number.
@@ -84,21 +91,26 @@ impl Unary {
             name: name.to_owned(),
             permits: permits.unwrap_or(0),
         };
-        self.operate(async |mut node| node.set_permits(request.clone()).await).await.map(drop)
+        self.operate(request, |mut node, request| async move { node.set_permits(request).await })
+            .await
+            .map(drop)
     }
 
     /// Ends a session with all its locks and all its places in queues.
     pub async fn kill_session(&self, why: &Why, public_session_id: &str) -> Result<(), CallError> {
         let public_session_id = public_session_id.to_owned();
         let request = v1::KillSessionRequest { intervention: why.to_wire(), public_session_id };
-        self.operate(async |mut node| node.kill_session(request.clone()).await).await.map(drop)
+        self.operate(request, |mut node, request| async move { node.kill_session(request).await })
+            .await
+            .map(drop)
     }
 
-    async fn operate<T>(
+    async fn operate<R: Clone, T, F: Asked<T>>(
         &self,
-        ask: impl AsyncFn(OperatorServiceClient<Channel>) -> Result<Response<T>, Status>,
+        request: R,
+        ask: impl Fn(OperatorServiceClient<Channel>, R) -> F,
     ) -> Result<T, CallError> {
-        let ask = async |channel| ask(OperatorServiceClient::new(channel)).await;
-        self.call_on(Duration::ZERO, ask).await
+        let ask = |channel, request| ask(OperatorServiceClient::new(channel), request);
+        self.call_on(Duration::ZERO, request, ask).await
     }
 }

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use holdfast_proto::v1::{Failure, Reason};
 use tokio::time::Instant;
+use tonic::Streaming;
 use tonic::transport::Channel;
-use tonic::{Response, Status, Streaming};
 
-use super::{CallError, Unary};
+use super::{Asked, CallError, Unary};
 use crate::backoff::Backoff;
 
 #[derive(Debug)]
@@ -42,9 +42,10 @@ impl<F> Resuming<F> {
     }
 
     /// It is safe to drop this future: nothing is lost.
-    pub(crate) async fn next(
+    pub(crate) async fn next<R: Clone, A: Asked<Streaming<F>>>(
         &mut self,
-        ask: impl AsyncFn(Channel) -> Result<Response<Streaming<F>>, Status>,
+        request: R,
+        ask: impl Fn(Channel, R) -> A,
     ) -> Result<Came<F>, CallError> {
         let stream = match &mut self.stream {
             Some(stream) => stream,
@@ -53,7 +54,7 @@ impl<F> Resuming<F> {
                     tokio::time::sleep_until(not_before).await;
                 }
                 let calls = self.calls.clone().first_asking(&self.leader);
-                let stream = match calls.call_on(Duration::ZERO, ask).await {
+                let stream = match calls.call_on(Duration::ZERO, request, ask).await {
                     Ok(stream) => stream,
                     Err(error) => return gap_in(error).map(Came::End),
                 };

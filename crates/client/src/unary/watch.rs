@@ -70,8 +70,10 @@ impl Watch {
                 after: self.position,
                 without_snapshot: self.without_snapshot,
             };
-            let ask = async |channel| WatchServiceClient::new(channel).watch(request.clone()).await;
-            let watched = match self.frames.next(ask).await? {
+            let ask = |channel, request| async move {
+                WatchServiceClient::new(channel).watch(request).await
+            };
+            let watched = match self.frames.next(request, ask).await? {
                 Came::Frame(frame) => self.take(frame),
                 Came::End(failure) => self.ended(failure)?,
             };

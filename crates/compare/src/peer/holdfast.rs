@@ -7,6 +7,7 @@ use holdfast_bench::{Cluster, Connections, Outcome, Servers};
 use holdfast_client::Tier;
 
 use super::Service;
+use super::observers::Observers;
 use crate::server::Place;
 
 const PAUSE: Duration = Duration::from_millis(50);
@@ -16,6 +17,7 @@ pub(crate) enum Kind {
     ThreeNodes,
     FiveNodes,
     Efficiency,
+    Observed,
 }
 
 #[derive(Debug)]
@@ -24,15 +26,22 @@ pub(crate) struct OwnCluster {
     clients: Holdfast,
     kind: Kind,
     killed: Option<u64>,
+    _observers: Option<Observers>,
 }
 
 impl OwnCluster {
     pub(crate) async fn start(place: &Place, kind: Kind) -> Outcome<OwnCluster> {
         let nodes = if kind == Kind::FiveNodes { 5 } else { 3 };
         let tier = if kind == Kind::Efficiency { Tier::Efficiency } else { Tier::Correctness };
-        let cluster = Cluster::start(&place.holdfast, nodes, "").await?;
+        let (cluster, observers) = if kind == Kind::Observed {
+            let cluster = Cluster::start_observed(&place.holdfast).await?;
+            let observers = Observers::of(&cluster).await?;
+            (cluster, Some(observers))
+        } else {
+            (Cluster::start(&place.holdfast, nodes, "").await?, None)
+        };
         let clients = Holdfast { endpoints: cluster.endpoints.clone(), tier };
-        Ok(OwnCluster { cluster, clients, kind, killed: None })
+        Ok(OwnCluster { cluster, clients, kind, killed: None, _observers: observers })
     }
 }
 
@@ -50,6 +59,7 @@ impl Service for OwnCluster {
             Kind::ThreeNodes => "holdfast",
             Kind::FiveNodes => "holdfast5",
             Kind::Efficiency => "holdfast-efficiency",
+            Kind::Observed => "holdfast-observed",
         }
     }
 

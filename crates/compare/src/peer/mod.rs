@@ -2,6 +2,7 @@
 
 mod etcd;
 mod holdfast;
+mod observers;
 mod redis;
 mod redlock;
 mod zookeeper;
@@ -76,6 +77,8 @@ pub(crate) enum PeerName {
     Holdfast5,
     /// The efficiency tier of three nodes: in memory, as Redis is.
     HoldfastEfficiency,
+    /// Three nodes with audit files, the dashboard open, metrics scraped each second, and a watcher.
+    HoldfastObserved,
     /// Three nodes, and its lock service.
     Etcd,
     /// Three nodes, and the standard recipe.
@@ -112,6 +115,7 @@ pub(crate) async fn start(
         PeerName::Holdfast => Box::new(OwnCluster::start(place, Kind::ThreeNodes).await?),
         PeerName::Holdfast5 => Box::new(OwnCluster::start(place, Kind::FiveNodes).await?),
         PeerName::HoldfastEfficiency => Box::new(OwnCluster::start(place, Kind::Efficiency).await?),
+        PeerName::HoldfastObserved => Box::new(OwnCluster::start(place, Kind::Observed).await?),
         PeerName::Etcd => Box::new(etcd::Etcd::start(place, &programs.etcd()?).await?),
         PeerName::Zookeeper => {
             let (java, class_path) = programs.zookeeper()?;
