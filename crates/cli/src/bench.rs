@@ -37,7 +37,7 @@ const INTERRUPTED: u8 = 130;
   holdfast bench --nodes 3
   holdfast bench uncontended --clients 1 --connections 1 --nodes 5
   holdfast bench hot reads --clients 64 --seconds 10s --output json
-  holdfast --endpoints 10.0.0.1:7420 bench mixed --clients 1024 --repeats 5")]
+  holdfast --endpoints 10.0.0.1:7420,10.0.0.2:7420 bench mixed --clients 1024 --repeats 5")]
 pub(crate) struct BenchArgs {
     /// What is done: one or several of these, in turn.
     #[arg(value_enum, value_name = "WORKLOAD", default_values_t = [Workload::Uncontended])]

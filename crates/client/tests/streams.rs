@@ -50,6 +50,31 @@ async fn a_node_with_a_full_disk_is_left_with_a_farewell_and_the_next_gets_the_s
 }
 
 #[tokio::test]
+async fn what_was_taken_while_nobody_listened_is_told_by_its_token_after_the_resume() {
+    let mut node = FakeNode::start().await;
+    let (client, mut stream) = connected(&mut node).await;
+    let mut guards = Vec::new();
+    for token in [7, 8] {
+        let acquiring = acquire(&client);
+        let (request, _) = stream.next_acquire().await;
+        stream.answer(request.request_id, granted(token)).await;
+        guards.push(acquiring.await.unwrap().unwrap());
+    }
+    drop(stream);
+
+    let mut stream = node.welcome().await;
+    let told = |token| {
+        let ended = HoldEnded { token, ..Default::default() };
+        Notice { kind: Some(notice::Kind::HoldEnded(ended)) }
+    };
+    // The first was lost, and told, long ago.
+    stream.send(ServerFrame { answers: Vec::new(), notices: vec![told(3), told(7)] }).await;
+    timeout(Duration::from_secs(10), guards[0].lost()).await.unwrap();
+    assert!(guards[0].token().is_err());
+    assert_eq!(guards[1].token(), Ok(8));
+}
+
+#[tokio::test]
 async fn a_session_that_lasts_goes_to_the_leader_and_takes_along_what_has_no_answer() {
     let (mut follower, mut leader) = (FakeNode::start().await, FakeNode::start().await);
     let address = follower.address.clone();

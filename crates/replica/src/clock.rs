@@ -56,7 +56,9 @@ impl Clock {
         self.counted += counted;
         if let Some(epoch) = &mut self.epoch {
             let lost = (passed - counted).min(self.stall_max / 2);
-            epoch.lost = epoch.lost.saturating_sub(counted / FORGIVEN) + lost;
+            let lost = epoch.lost.saturating_sub(counted / FORGIVEN) + lost;
+            // A bad hour is not held against it for a day.
+            epoch.lost = lost.min(self.stall_max);
         }
         let due = (self.counted.as_nanos() / self.tick.as_nanos().max(1)) as u64;
         let ticks = due - self.ticks_given;
@@ -73,6 +75,16 @@ impl Clock {
     /// This replica leads, and keeps stalling: one stall, however long, may be an accident.
     pub(crate) fn keeps_stalling(&self) -> bool {
         self.epoch.is_some_and(|epoch| epoch.lost > self.stall_max / 2)
+    }
+
+    /// The time that counted, since an arbitrary start.
+    pub(crate) fn counted(&self) -> Duration {
+        self.counted
+    }
+
+    /// For how long this replica leads.
+    pub(crate) fn in_office_for(&self) -> Duration {
+        self.epoch.map_or(Duration::ZERO, |epoch| self.counted - epoch.counted_at_start)
     }
 
     /// What this node's clock shows.

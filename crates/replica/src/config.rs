@@ -39,6 +39,11 @@ impl ReplicaConfig {
         let ticks = u32::try_from(self.election_ticks.0 / 2).unwrap_or(u32::MAX).max(1);
         self.tick.saturating_mul(ticks)
     }
+
+    /// A leader that has just taken over from one who did so too stays for this long, however slow it is.
+    pub(crate) fn office_min(&self) -> Duration {
+        self.stall_max().saturating_mul(40)
+    }
 }
 
 #[cfg(test)]

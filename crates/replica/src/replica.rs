@@ -40,6 +40,10 @@ pub struct Replica {
     reads: Reads,
     /// What was last said to the driver.
     leadership: Leadership,
+    /// When the present leader's office began, by the time that counted here.
+    office_began: Option<Duration>,
+    /// The one before this replica's was short.
+    follows_short_office: bool,
     /// A leader ends nothing before this time: after a stall its input is read first.
     expire_not_before: LogicalTime,
     /// One tick is proposed at a time.
@@ -143,6 +147,8 @@ impl Replica {
             pending: Pending::default(),
             reads: Reads::default(),
             leadership: Leadership::default(),
+            office_began: None,
+            follows_short_office: false,
             expire_not_before: LogicalTime::ZERO,
             tick_under_way: false,
             applied_index,
@@ -224,12 +230,24 @@ impl Replica {
         if let (true, Some(stamp)) = (elapsed.stalled, self.clock.stamp()) {
             // What waits in the sockets is heard first.
             self.expire_not_before = stamp.after(self.config.grace);
-            if self.clock.keeps_stalling() {
+            if self.clock.keeps_stalling() && self.may_leave_for_another() {
                 // Nobody deposes a leader that is slow within an election timeout, and all time runs late under
                 // it. Without anybody better it is better than none.
                 let _ = self.hand_over(None);
             }
         }
+    }
+
+    /// Where every disk is slow the office must not go round faster than anything can be done in it.
+    fn may_leave_for_another(&self) -> bool {
+        let is_settled = self.clock.in_office_for() >= self.config.office_min();
+        self.consensus.leads_surely() && (is_settled || !self.follows_short_office)
+    }
+
+    /// This leader is about to be another's follower: whoever it told to lead need not wait until it could be
+    /// elected.
+    pub fn is_handing_over(&self) -> bool {
+        self.consensus.is_leader() && self.consensus.is_handing_over()
     }
 
     pub fn handle_peer_unreachable(&mut self, node: NodeId) {
@@ -346,6 +364,12 @@ impl Replica {
         }
         if before.is_here && !(now.is_here && now.term == before.term) {
             self.leave_office();
+        }
+        if now.leader.is_some() && (now.leader, now.term) != (before.leader, before.term) {
+            let now = self.clock.counted();
+            let before = self.office_began.replace(now);
+            self.follows_short_office =
+                before.is_some_and(|began| now - began < self.config.office_min());
         }
         if now.is_here && !(before.is_here && now.term == before.term) {
             self.take_office();

@@ -213,6 +213,26 @@ fn a_leader_that_stalled_once_stays() {
 }
 
 #[test]
+fn where_all_disks_are_slow_the_office_does_not_go_round_and_round() {
+    let mut cluster = Cluster::new(3);
+    cluster.commit(open(ALICE, 60_000));
+    let first = cluster.leader().map(|leader| cluster.replica(leader).leadership().term);
+    let nodes = [1, 2, 3].map(NodeId);
+    for _ in 0..60 {
+        nodes.iter().for_each(|node| cluster.pause(*node));
+        cluster.run_for(ms(440));
+        nodes.iter().for_each(|node| cluster.resume(*node));
+        for _ in 0..6 {
+            cluster.step();
+        }
+    }
+    let last = cluster.leader().map(|leader| cluster.replica(leader).leadership().term);
+    let changes = last.zip(first).map(|(last, first)| last - first);
+    assert!(changes.is_some_and(|changes| (1..=6).contains(&changes)), "{changes:?}");
+    cluster.commit(touch(ALICE));
+}
+
+#[test]
 fn a_leader_that_keeps_stalling_stays_where_nobody_could_do_better() {
     let mut cluster = Cluster::new(1);
     cluster.commit(open(ALICE, 60_000));

@@ -141,6 +141,9 @@ impl Driver {
                 if self.stop_by.is_some() {
                     replica.transfer_leadership();
                 }
+                if replica.is_handing_over() {
+                    self.sureness.doubt(&self.memory, Instant::now());
+                }
             }
             self.keep_memory_tier_sure();
             if let Err(reason) = self.turn() {

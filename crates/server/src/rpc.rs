@@ -90,6 +90,7 @@ pub(crate) struct Rpc {
     places: Arc<Semaphore>,
     /// For whoever makes a backup: each costs memory as large as the state.
     backups: Arc<Semaphore>,
+    histories: Arc<Semaphore>,
     rankings: survey::Rankings,
     /// None: nobody wants spans.
     traces: Option<Arc<Traces>>,
@@ -107,7 +108,7 @@ impl Rpc {
     ) -> Rpc {
         let leaders = Arc::new(Leaders::new(Arc::clone(&membership)));
         let places = Arc::new(Semaphore::new(UNDER_WAY_MAX));
-        let backups = Arc::new(Semaphore::new(1));
+        let (backups, histories) = (Arc::new(Semaphore::new(1)), Arc::new(Semaphore::new(1)));
         let rankings = survey::Rankings::default();
         Rpc {
             driver,
@@ -119,6 +120,7 @@ impl Rpc {
             metrics,
             stopping,
             places,
+            histories,
             backups,
             rankings,
             traces: None,

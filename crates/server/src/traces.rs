@@ -22,6 +22,10 @@ const UNDER_WAY_MAX: usize = 16_384;
 const HOLDS_MAX: usize = 65_536;
 /// Of one span.
 const LINKS_MAX: usize = 32;
+/// Of one lock; more would be in nobody's links.
+const HOLDERS_MAX: usize = 64;
+/// Of the names in one span.
+const WORDS_BYTES_MAX: usize = 1_024;
 /// Whose spans are told of a new holder.
 const WAITING_TOLD_MAX: usize = 64;
 
@@ -85,8 +89,7 @@ impl Traces {
             return;
         }
         let mut span = self.exporter.span("holdfast.acquire", Kind::Server, Some(&parent));
-        let words: Vec<&str> = names.iter().map(LockName::as_str).collect();
-        span.set("holdfast.lock", words.join(", "));
+        span.set("holdfast.lock", in_words(&names));
         state.under_way.insert(acquire, UnderWay { span, names, links: 0 });
         self.publish(&state);
     }
@@ -209,10 +212,13 @@ impl State {
         let holder = ended.span.parent();
         for grant in grants {
             let hold = (acquire.0, grant.acquire);
+            if self.holds >= HOLDS_MAX {
+                return;
+            }
             let lock = self.locks.entry(grant.name.clone()).or_default();
             // A lock that is entered again is held as before.
             let is_new = lock.holders.iter().all(|(known, _)| *known != hold);
-            if !is_new || self.holds >= HOLDS_MAX {
+            if !is_new || lock.holders.len() >= HOLDERS_MAX {
                 continue;
             }
             self.holds += 1;
@@ -231,6 +237,9 @@ impl State {
         for name in under_way.names.clone() {
             let holders = self.locks.get(&name).map(|lock| lock.holders.as_slice());
             for (_, holder) in holders.unwrap_or_default() {
+                if under_way.links >= LINKS_MAX {
+                    return;
+                }
                 under_way.point_at(holder);
             }
         }
@@ -277,6 +286,22 @@ impl UnderWay {
             self.span.point_at(holder, "holder");
         }
     }
+}
+
+/// As many of them as a person would read.
+fn in_words(names: &[LockName]) -> String {
+    let mut words = String::new();
+    for (place, name) in names.iter().enumerate() {
+        if words.len() + name.as_str().len() > WORDS_BYTES_MAX {
+            words += &format!(" and {} more", names.len() - place);
+            break;
+        }
+        if place > 0 {
+            words += ", ";
+        }
+        words += name.as_str();
+    }
+    words
 }
 
 #[cfg(test)]

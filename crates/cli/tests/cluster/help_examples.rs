@@ -121,6 +121,11 @@ impl Scene {
             line =
                 line.replacen("holdfast dev", &format!("holdfast dev --port {}", self.dev_port), 1);
         }
+        if line.contains(" bench") {
+            let line_without_times = line.replace("--seconds 10s", "").replace("--repeats 5", "");
+            let quick = " bench --seconds 200ms --warm-up 100ms --repeats 1";
+            line = line_without_times.replacen(" bench", quick, 1);
+        }
         if is_endless(example) {
             // The line may end with a comment.
             line = format!("{{ timeout 3 {line}\n}} || test $? = 124");

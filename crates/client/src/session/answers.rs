@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use holdfast_proto::v1;
 use holdfast_proto::v1::acquire_response::Outcome as AcquireOutcome;
 use holdfast_proto::v1::answer::Result as AnswerResult;
 use holdfast_proto::v1::cancel_response::Outcome as CancelOutcome;
 use holdfast_proto::v1::notice::Kind as NoticeKind;
 use holdfast_proto::v1::{Answer, Failure, Notice, Reason, ServerFrame};
+use holdfast_proto::{Guarantee, v1};
 
 use super::request::{AcquireCall, Request};
 use super::state::Session;
@@ -16,7 +16,7 @@ use crate::backoff::Backoff;
 use crate::clock;
 use crate::error::{AcquireError, Cycle, LossReason, Lost, Rejection, Since, TransferError};
 use crate::guard::ReleaseOutcome;
-use crate::hold::HoldRef;
+use crate::hold::{Hold, HoldRef};
 use crate::lease::{LocalTime, LogicalTime, RenewalId, safe_end};
 use crate::tier::{Tier, guarantee_of};
 
@@ -100,6 +100,10 @@ impl Session {
                     }
                     self.requests.mark_waiting(queued.request_id);
                 }
+                Verdict::GoOn
+            }
+            Some(NoticeKind::HoldEnded(ended)) if ended.name.is_empty() => {
+                self.end_lost(ended.token);
                 Verdict::GoOn
             }
             Some(NoticeKind::HoldEnded(ended)) => {
@@ -322,6 +326,20 @@ impl Session {
             self.holds_of(acquire).filter(|hold| hold.name == name).map(Arc::clone).collect();
         for hold in ended {
             hold.end(reason);
+            self.forget_hold(&hold);
+        }
+    }
+
+    /// What was lost while nobody listened. Readers have one token together, so it does not tell which of them is
+    /// meant.
+    fn end_lost(&mut self, token: u64) {
+        let is_meant = |hold: &&Arc<Hold>| {
+            hold.token() == token
+                && hold.mode() != v1::Mode::Shared
+                && hold.guarantee == Guarantee::Linearizable
+        };
+        for hold in self.holds.values().filter(is_meant).cloned().collect::<Vec<_>>() {
+            hold.end(LossReason::Ended);
             self.forget_hold(&hold);
         }
     }

@@ -355,6 +355,9 @@ impl Task {
     fn leader_elsewhere(&self, stream: &Stream) -> Option<String> {
         let leader = &stream.welcome.leader;
         let is_elsewhere = *leader != self.address && self.endpoints.may_follow(leader);
+        if self.settings.ttl < leader::TTL_MIN {
+            return None;
+        }
         (is_elsewhere && self.unhelpful.as_ref() != Some(leader)).then(|| leader.clone())
     }
 

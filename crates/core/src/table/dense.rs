@@ -198,7 +198,12 @@ impl<K: Ord + Clone, V> DenseMap<K, V> {
         Q: Ord + ?Sized,
     {
         let (home, at) = self.looked_last.get();
-        if let Some(found) = look_again(self.chunk(home), at as usize, key) {
+        let chunk = match home {
+            None => Some(&self.first),
+            // Gone, it must not be taken for the first.
+            Some(place) => self.rest.get(place),
+        };
+        if let Some(found) = chunk.and_then(|chunk| look_again(chunk, at as usize, key)) {
             return (home, found);
         }
         let home = self.rest.find(key);
@@ -370,12 +375,26 @@ mod tests {
                     let next = map.from(start).next();
                     assert_eq!(next, model.range((start, Bound::Unbounded)).next());
                 }
-                if step % 64 == 0 {
+                if step % 16 == 0 {
                     check(&map, &model);
                     let start = Bound::Excluded(&asked);
                     assert!(map.from(start).eq(model.range((start, Bound::Unbounded))));
                 }
             }
+        }
+    }
+
+    #[test]
+    fn a_place_that_is_gone_is_not_taken_for_the_first() {
+        let (mut map, mut model) = (Tested::default(), BTreeMap::new());
+        let most = 2 * Tested::ENTRIES_MAX as u64;
+        for key in 0..=most {
+            map.insert(key, value(key));
+            model.insert(key, value(key));
+        }
+        for key in (1..most / 2).chain([most, 0]) {
+            assert_eq!(map.remove(&key), model.remove(&key));
+            check(&map, &model);
         }
     }
 

@@ -195,6 +195,12 @@ impl LockTable {
             .collect()
     }
 
+    /// The tokens of what was taken from the session and not given back, the latest of them.
+    pub fn losses(&self, id: SessionId) -> Vec<FenceToken> {
+        let session = self.sessions.get(&id);
+        session.map_or_else(Vec::new, |session| session.losses().iter().copied().collect())
+    }
+
     /// None if it is not open.
     pub fn session(&self, id: SessionId) -> Option<SessionSummary> {
         let session = self.sessions.get(&id)?;

@@ -21,6 +21,17 @@ pub(crate) enum ReplyTo {
 }
 
 impl ReplyTo {
+    /// Of two copies of a request, is this the one to be answered in the end? A copy that comes on an older stream of
+    /// the session was overtaken, and nobody reads there any more.
+    pub(crate) fn supersedes(&self, parked: &ReplyTo) -> bool {
+        match (self, parked) {
+            (ReplyTo::Stream { stream: this, .. }, ReplyTo::Stream { stream: parked, .. }) => {
+                this.stream >= parked.stream
+            }
+            _ => true,
+        }
+    }
+
     pub(crate) fn answer(self, answer: Answer, streams: &mut Streams) {
         match self {
             // A caller that is gone needs no answer.
@@ -142,15 +153,20 @@ impl Callers {
 
     /// The command was applied. An acquire that was queued is parked until its wait ends; if the same
     /// acquire was parked before, the retry takes its place.
+    /// Returns the stream on which it is answered.
     pub(super) fn answer(
         &mut self,
         ticket: Ticket,
         at: LogicalTime,
         outcome: Outcome,
         streams: &mut Streams,
-    ) {
+    ) -> Option<StreamKey> {
         let Some(Caller::Call { reply, wait, asked }) = self.under_way.remove(&ticket) else {
-            return;
+            return None;
+        };
+        let stream = match &reply {
+            ReplyTo::Stream { stream, .. } => Some(*stream),
+            ReplyTo::Call(_) => None,
         };
         self.settled(asked, &outcome, false);
         if let (Some(traces), Some((_, session, request))) = (&self.traces, wait) {
@@ -162,10 +178,13 @@ impl Callers {
                     streams.tell(stream, Delivery::Queued { request, position });
                 }
                 self.metrics.queue_position.record(position);
-                self.parked.insert(wait, Parked { reply, asked });
+                if self.parked.get(&wait).is_none_or(|parked| reply.supersedes(&parked.reply)) {
+                    self.parked.insert(wait, Parked { reply, asked });
+                }
             }
             (outcome, _) => reply.answer(Answer { at, result: Ok(outcome) }, streams),
         }
+        stream
     }
 
     /// A queued acquire has its answer.
@@ -239,4 +258,23 @@ impl Callers {
 
 pub(super) fn failed(reason: Unavailable) -> Answer {
     Answer { at: LogicalTime::ZERO, result: Err(reason) }
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_core::StreamId;
+
+    use super::*;
+
+    #[test]
+    fn a_copy_that_comes_late_on_an_older_stream_takes_nobody_elses_answer() {
+        let on = |stream| ReplyTo::Stream {
+            stream: StreamKey { session: SessionId(1), stream: StreamId(stream) },
+            request: RequestId(5),
+        };
+        assert!(on(9).supersedes(&on(8)) && on(9).supersedes(&on(9)));
+        assert!(!on(8).supersedes(&on(9)));
+        let call = ReplyTo::Call(oneshot::channel().0);
+        assert!(call.supersedes(&on(9)) && on(8).supersedes(&call));
+    }
 }

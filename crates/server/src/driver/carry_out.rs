@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use holdfast_core::{Event, LogicalTime, Part, PublicSessionId};
+use holdfast_core::{Event, LogicalTime, Outcome, Part, PublicSessionId};
 use holdfast_replica::{Effect, GroupId, Leadership, NodeId, Outgoing, Ticket};
 
-use super::inbox::{Delivery, Query, ReadAnswer, ReadData, Unavailable, WholeState};
+use super::inbox::{Delivery, Query, ReadAnswer, ReadData, StreamKey, Unavailable, WholeState};
 use super::{Driver, measure};
 use crate::peers::PeerLinks;
 
@@ -23,7 +23,11 @@ impl Driver {
                 post(&mut self.outgoing, &self.links, group, message);
             }
             Effect::Answer { ticket, at, outcome } => {
-                self.callers.answer(ticket, at, outcome, &mut self.streams);
+                let begins = matches!(outcome, Outcome::SessionOpen { .. });
+                let stream = self.callers.answer(ticket, at, outcome, &mut self.streams);
+                if let Some(stream) = stream.filter(|_| begins) {
+                    self.tell_losses(group, stream);
+                }
             }
             Effect::Failed { ticket, reason } => {
                 self.callers.fail(ticket, reason.into(), &mut self.streams);
@@ -54,6 +58,15 @@ impl Driver {
                 let data = ReadData::Snapshot(state);
                 let _ = reply.send(Ok(ReadAnswer { at, applied_index, data }));
             }
+        }
+    }
+
+    /// Whoever takes up its session again may have missed what was taken from it meanwhile.
+    fn tell_losses(&mut self, group: GroupId, stream: StreamKey) {
+        let Some(replica) = self.replicas.get(&group) else { return };
+        let losses = replica.table().losses(stream.session);
+        if !losses.is_empty() {
+            self.streams.tell(stream, Delivery::Losses(losses));
         }
     }
 

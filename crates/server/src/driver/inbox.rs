@@ -117,6 +117,8 @@ pub(crate) enum Delivery {
         acquire: RequestId,
         reason: EndReason,
     },
+    /// What the session has lost so far, though it may have been told already.
+    Losses(Vec<FenceToken>),
     SessionEnded {
         reason: EndReason,
     },

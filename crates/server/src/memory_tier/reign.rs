@@ -139,7 +139,9 @@ impl Reign {
                 if let ReplyTo::Stream { stream, request } = reply {
                     streams.tell(stream, Delivery::Queued { request, position });
                 }
-                self.parked.insert(wait, Parked { reply, kind });
+                if self.parked.get(&wait).is_none_or(|parked| reply.supersedes(&parked.reply)) {
+                    self.parked.insert(wait, Parked { reply, kind });
+                }
             }
             (outcome, _) => reply.answer(Answer { at: now, result: Ok(outcome) }, streams),
         }

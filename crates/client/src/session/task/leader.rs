@@ -13,6 +13,10 @@ use crate::connection::{self, CONNECT_TIMEOUT};
 /// One command under one lock is served before it would pay to move.
 const SETTLING_TIME: Duration = Duration::from_millis(250);
 
+/// A leader that takes the connection and then says nothing costs a second or two. A session that could end of that
+/// stays where it is.
+pub(super) const TTL_MIN: Duration = Duration::from_secs(6);
+
 /// A node to which there is a connection.
 #[derive(Debug)]
 pub(super) struct Dialled {

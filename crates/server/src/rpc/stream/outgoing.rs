@@ -178,6 +178,10 @@ impl Outgoing {
                 };
                 frame.notices.push(Notice { kind: Some(notice::Kind::HoldEnded(ended)) });
             }
+            Delivery::Losses(tokens) => frame.notices.extend(tokens.into_iter().map(|token| {
+                let ended = v1::HoldEnded { token: token.0, ..Default::default() };
+                Notice { kind: Some(notice::Kind::HoldEnded(ended)) }
+            })),
             Delivery::SessionEnded { reason } => {
                 let ended = v1::SessionEnded { reason: encode::end_reason(reason).into() };
                 frame.notices.push(Notice { kind: Some(notice::Kind::SessionEnded(ended)) });

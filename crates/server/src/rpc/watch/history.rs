@@ -3,12 +3,14 @@
 //! The leader answers, after a linearizable read: whatever was answered before the call is in its ring.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
 use holdfast_core::command::Owner;
 use holdfast_core::{Event, LogicalTime, PublicSessionId};
 use holdfast_proto::v1::{
     Failure, HistoryRequest, HistoryResponse, Reason, SessionOwner, WatchEvent,
 };
+use prost::Message;
 use tokio::time::timeout;
 use tonic::{Request, Response, Status};
 
@@ -26,8 +28,8 @@ use crate::events::{EventRing, Recorded};
 
 const DEFAULT_LIMIT: usize = 100;
 const LIMIT_MAX: usize = 1_000;
-/// Holders may say a lot of themselves, and an answer has to fit into a message.
-const METADATA_BYTES_MAX: usize = 2 << 20;
+/// Holders may say a lot of themselves, and a refusal may name hundreds of locks; an answer has to fit into a message.
+const BYTES_MAX: usize = 2 << 20;
 /// More than a wall clock and the cluster's own differ by in the normal course of things.
 const CLOCK_SLACK_MS: u64 = 2_000;
 
@@ -51,7 +53,7 @@ struct Now {
 #[derive(Debug, Default)]
 struct Found {
     events: VecDeque<WatchEvent>,
-    metadata_bytes: usize,
+    bytes: usize,
     is_cut: bool,
 }
 
@@ -91,8 +93,16 @@ async fn look(
 async fn here(rpc: &Rpc, ask: &Ask) -> Result<HistoryResponse, Failure> {
     let (at, _) = owners_now(rpc, Vec::new()).await?;
     let now = Now { logical: at, unix_ms: unix_ms() };
-    let mut response = ask.answer(&rpc.events, now);
-    let mut known = opened_lately(&rpc.events, &response.events);
+    // One at a time: each goes through all that is kept.
+    let only = rpc.histories.acquire().await.map_err(|_| bug("nobody closes it"))?;
+    let (events, ask) = (Arc::clone(&rpc.events), ask.clone());
+    let looking = tokio::task::spawn_blocking(move || {
+        let response = ask.answer(&events, now);
+        let known = opened_lately(&events, &response.events);
+        (response, known)
+    });
+    let (mut response, mut known) = looking.await.map_err(|_| bug("looking back panicked"))?;
+    drop(only);
     let unknown = known.iter().filter(|(_, owner)| owner.is_none()).map(|(id, _)| *id).collect();
     for (session, owner) in owners_now(rpc, unknown).await?.1 {
         known.insert(session, Some(owner));
@@ -205,11 +215,11 @@ impl Now {
 
 impl Found {
     fn take(&mut self, event: WatchEvent, limit: usize) {
-        self.metadata_bytes += event.metadata.len();
+        self.bytes += event.encoded_len();
         self.events.push_back(event);
-        while self.events.len() > limit || self.metadata_bytes > METADATA_BYTES_MAX {
+        while self.events.len() > limit || self.bytes > BYTES_MAX {
             let Some(oldest) = self.events.pop_front() else { return };
-            self.metadata_bytes -= oldest.metadata.len();
+            self.bytes -= oldest.encoded_len();
             self.is_cut = true;
         }
     }
@@ -315,7 +325,8 @@ mod tests {
 
     #[test]
     fn an_answer_fits_into_a_message_whatever_holders_say() {
-        let large = METADATA_BYTES_MAX / 4;
+        // Each is a little more than what its holder says.
+        let large = BYTES_MAX / 4 - 1_000;
         let ring = ring((1..=6).map(|token| granted(token, large)), 0);
         let answer = ask(0, 100, 0).answer(&ring, NOW);
         assert_eq!((answer.events.len(), answer.is_cut), (4, true));
