@@ -5,11 +5,13 @@
 mod world;
 
 use holdfast_core::command::{
-    Acquire, AcquireAll, HoldRef, Member, Mode, OpenSession, Owner, Policy, Terms,
+    Acquire, AcquireAll, Action, HoldRef, Intervention, Member, Mode, OpenSession, Owner, Policy,
+    Terms,
 };
 use holdfast_core::{
-    ActorId, Command, EndReason, Event, FenceToken, Limits, LockName, LogIndex, NameError, Outcome,
-    PublicSessionId, Rejection, ReleaseAnswer, RequestId, Span, StreamId,
+    ActorId, Command, EndReason, Event, FenceToken, Limits, LockName, LogIndex, NAME_BYTES_MAX,
+    NameError, NewBeginning, Outcome, Part, PublicSessionId, Rejection, ReleaseAnswer, RequestId,
+    Span, StreamId, Survey,
 };
 use world::{World, lock_name, token};
 
@@ -81,6 +83,7 @@ fn the_limits_of_an_acquire_are_themselves_allowed() {
     assert!(is_granted(acquire(&|acquire| acquire.terms.ttl = Some(limits.ttl_min))));
     assert!(is_granted(acquire(&|acquire| acquire.terms.max_hold = Some(Span::from_ms(1)))));
     assert!(is_granted(acquire(&|acquire| acquire.terms.max_hold = Some(limits.max_hold_max))));
+    assert!(is_granted(acquire(&|acquire| acquire.terms.lock_delay = Some(limits.lock_delay_max))));
     let metadata = |bytes| acquire(&|acquire| acquire.terms.metadata = vec![7; bytes].into());
     assert!(is_granted(metadata(limits.metadata_bytes_max)));
 
@@ -94,6 +97,9 @@ fn the_limits_of_an_acquire_are_themselves_allowed() {
     refused(acquire(&over), Rejection::InvalidTtl);
     let never = |acquire: &mut Acquire| acquire.terms.max_hold = Some(Span::ZERO);
     refused(acquire(&never), Rejection::InvalidTtl);
+    let over =
+        |acquire: &mut Acquire| acquire.terms.lock_delay = Some(just_over(limits.lock_delay_max));
+    refused(acquire(&over), Rejection::InvalidLockDelay);
     refused(metadata(limits.metadata_bytes_max + 1), Rejection::InvalidMetadata);
 }
 
@@ -427,4 +433,109 @@ fn a_session_is_there_from_its_opening_to_its_end() {
     assert!(world.table.has_session(alice) && !world.table.has_session(carol));
     world.close("alice");
     assert!(!world.table.has_session(alice));
+}
+
+#[test]
+fn the_limits_of_an_intervention_are_themselves_allowed() {
+    let limits = Limits::default();
+    let intervene = |by: usize, reason: usize, action| {
+        let (by, reason) = ("b".repeat(by).into(), "r".repeat(reason).into());
+        world().apply(Command::Intervene(Intervention { by, reason, action }))
+    };
+    let is_done = |outcome| matches!(outcome, Outcome::Intervened(_));
+    let rejected = Outcome::Rejected;
+    let permits = |limit| Action::SetPermits { name: lock_name("seats"), limit: Some(limit) };
+    let longest = limits.intervention_text_bytes_max;
+    assert!(is_done(intervene(longest, longest, permits(1))));
+    assert_eq!(intervene(longest + 1, 1, permits(1)), rejected(Rejection::InvalidIntervention));
+    assert_eq!(intervene(1, longest + 1, permits(1)), rejected(Rejection::InvalidIntervention));
+    assert_eq!(intervene(1, 0, permits(1)), rejected(Rejection::InvalidIntervention));
+
+    assert!(is_done(intervene(1, 1, permits(limits.permits_max))));
+    for limit in [0, limits.permits_max + 1] {
+        assert_eq!(intervene(1, 1, permits(limit)), rejected(Rejection::InvalidPermits));
+    }
+
+    let freeze = |prefix: &str, ttl| Action::Freeze { prefix: prefix.into(), ttl };
+    let second = Span::from_secs(1);
+    assert!(is_done(intervene(1, 1, freeze("", limits.freeze_max))));
+    assert!(is_done(intervene(1, 1, freeze(&"n".repeat(NAME_BYTES_MAX), second))));
+    let not_allowed = [
+        freeze("", Span::ZERO),
+        freeze("", just_over(limits.freeze_max)),
+        freeze(&"n".repeat(NAME_BYTES_MAX + 1), second),
+        freeze("eu\n", second),
+    ];
+    for freeze in not_allowed {
+        assert_eq!(intervene(1, 1, freeze), rejected(Rejection::InvalidFreeze));
+    }
+}
+
+#[test]
+fn a_lock_is_not_handed_to_a_wait_that_ends_at_that_moment() {
+    let transfer_at = |ms| {
+        let mut world = world();
+        world.acquire("alice", 1, "wallet", 0);
+        world.acquire("bob", 1, "wallet", 5_000);
+        let (call, to) = (world.call("alice", 2), PublicSessionId(2));
+        world.at(ms).apply(Command::Transfer { call, hold: wallet(), to })
+    };
+    assert_eq!(transfer_at(4_999), Outcome::Transferred { token: FenceToken(2) });
+    assert!(matches!(transfer_at(5_000), Outcome::Rejected(_)));
+}
+
+#[test]
+fn a_token_stands_while_it_is_held() {
+    let mut world = world();
+    world.acquire("alice", 1, "wallet", 0);
+    world.acquire("alice", 2, "keys", 0);
+    let standing = |name, token| {
+        let standing = world.table.token_standing(name, FenceToken(token));
+        (standing.is_held, standing.current, standing.last_given)
+    };
+    assert_eq!(standing("wallet", 1), (true, Some(FenceToken(1)), 2));
+    assert_eq!(standing("wallet", 2), (false, Some(FenceToken(1)), 2));
+    assert_eq!(standing("desk", 1), (false, None, 2));
+}
+
+#[test]
+fn a_survey_begins_where_its_prefix_does() {
+    let mut world = world();
+    world.acquire("alice", 1, "bank", 0);
+    world.acquire("alice", 2, "eu/keys", 0);
+    let survey = Survey { prefix: "eu/".to_owned(), ..Survey::default() };
+    let part = Part { after: Some("asia"), locks_max: 9, above: None, found_max: 9 };
+    assert_eq!(world.table.survey(&survey, part).matched, 1);
+}
+
+#[test]
+fn a_new_beginning_ends_all_that_was_and_grants_nothing_for_a_while() {
+    let begun_anew = |closed_for| {
+        let mut world = world();
+        world.open("carol", 900_000);
+        assert_eq!(world.table.longest_ttl(), Some(Span::from_secs(900)));
+        world.acquire("alice", 1, "wallet", 0);
+        world.acquire("alice", 2, "keys", 0);
+        world.acquire("bob", 1, "wallet", 9_000);
+        let (by, reason) = ("olga".into(), "restored".into());
+        let (token_floor, index) = (1_000, LogIndex(500));
+        let beginning = NewBeginning { token_floor, index, closed_for, by, reason };
+        let ended = world.table.begin_anew(beginning);
+        world.table.check().unwrap();
+        assert_eq!((ended.sessions, ended.holds, ended.waits), (3, 2, 1));
+        assert_eq!((world.table.session_count(), world.table.lock_count()), (0, 0));
+        assert_eq!((world.table.longest_ttl(), world.table.waiter_count()), (None, 0));
+        assert_eq!(world.table.applied_index(), LogIndex(500));
+        world
+    };
+    let mut open = begun_anew(Span::ZERO);
+    assert_eq!(open.table.next_deadline(), None);
+    open.open("dave", 60_000);
+    assert_eq!(token(&open.acquire("dave", 1, "wallet", 0)), 1_001);
+
+    let mut closed = begun_anew(Span::from_secs(9));
+    closed.open("dave", 60_000);
+    assert_eq!(closed.acquire("dave", 1, "wallet", 0), Outcome::Rejected(Rejection::Frozen));
+    closed.at(9_000).tick();
+    assert_eq!(token(&closed.acquire("dave", 2, "wallet", 0)), 1_001);
 }

@@ -181,3 +181,17 @@ pub(super) fn in_order<T: Ord>(last: Option<T>, next: T, what: &str) -> Result<(
         _ => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_out_of_order_or_told_twice_is_refused() {
+        assert_eq!(in_order(None, 1, "locks"), Ok(()));
+        assert_eq!(in_order(Some(1), 2, "locks"), Ok(()));
+        let refused = Err(DecodeError::Inconsistent(String::from("locks are not in order")));
+        assert_eq!(in_order(Some(2), 2, "locks"), refused);
+        assert_eq!(in_order(Some(3), 2, "locks"), refused);
+    }
+}

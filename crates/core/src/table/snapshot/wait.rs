@@ -59,3 +59,42 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Result<Wait, DecodeError> {
     let places = places.into_iter().collect();
     Ok(Wait { actor, places, queued_at, deadline, terms, question, converts })
 }
+
+#[cfg(test)]
+mod tests {
+    use alloc::format;
+
+    use super::*;
+    use crate::name::LockName;
+    use crate::table::answers::Question;
+
+    /// A wait that stands in so many places, written and read.
+    fn restored(place_count: u64, converts: bool) -> Result<usize, DecodeError> {
+        let name = |number| LockName::new(&format!("lock/{number}")).unwrap();
+        let place =
+            |number| Place { name: name(number), ticket: Ticket(number), mode: Mode::Exclusive };
+        let converts = converts.then_some(Converts { acquire: RequestId(1), token: FenceToken(1) });
+        let wait = Wait {
+            actor: ActorId(0),
+            places: (0..place_count).map(place).collect(),
+            queued_at: LogicalTime::ZERO,
+            deadline: LogicalTime::ZERO,
+            terms: Box::default(),
+            question: Question::Acquire { name: name(0) },
+            converts,
+        };
+        let mut bytes = Vec::new();
+        write(&wait, &mut bytes);
+        read(&mut Reader::new(&bytes)).map(|wait| wait.places.as_slice().len())
+    }
+
+    #[test]
+    fn a_wait_stands_somewhere_and_a_conversion_in_one_place() {
+        assert_eq!(restored(1, false), Ok(1));
+        assert_eq!(restored(2, false), Ok(2));
+        assert_eq!(restored(1, true), Ok(1));
+        assert!(restored(0, false).is_err());
+        assert!(restored(0, true).is_err());
+        assert!(restored(2, true).is_err());
+    }
+}
