@@ -103,7 +103,12 @@ async fn leaders_follow_each_other_and_observers_are_told_of_each_and_of_vacanci
     data(&cluster, 0, &["break", "cron", "--reason", "test"]).await;
     let second = ended(second).await;
     assert_eq!(second.status.code(), Some(79), "{second:?}");
-    assert!(text(&second.stderr).contains("no longer leads cron"), "{second:?}");
+    // It may be over before the command could begin.
+    let told = text(&second.stderr);
+    assert!(
+        told.contains("no longer leads cron") || told.contains("the lock is lost"),
+        "{second:?}"
+    );
     assert_eq!(observer.next().await["event"], "vacant");
 }
 

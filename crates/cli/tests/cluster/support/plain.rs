@@ -60,14 +60,14 @@ impl PlainClient {
             // A frozen node takes connections and says nothing.
             let answer = tokio::time::timeout(Duration::from_secs(10), call(stub));
             async {
-                let again = |status: &Status| {
-                    matches!(
-                        status.code(),
-                        Code::Unavailable
-                            | Code::Unknown
-                            | Code::Cancelled
-                            | Code::ResourceExhausted
-                    )
+                let again = |status: &Status| match status.code() {
+                    Code::Unavailable
+                    | Code::Unknown
+                    | Code::Cancelled
+                    | Code::ResourceExhausted => true,
+                    // The transport's own: a node that stops says so just as the call comes.
+                    Code::Internal => std::error::Error::source(status).is_some(),
+                    _ => false,
                 };
                 match answer.await {
                     Ok(Ok(response)) => Some(Ok(response.into_inner())),
