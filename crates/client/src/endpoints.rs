@@ -129,8 +129,10 @@ impl Endpoints {
         self.unreachable = Some(address.to_owned());
         self.unreachable_count += 1;
         let place = self.addresses.iter().position(|known| known == address);
+        let is_told = |address: &String| self.told.contains(address);
+        let known_follow = |place: usize| self.addresses[place + 1..].iter().any(is_told);
         let was_replaced = !self.told.is_empty() && !self.told.iter().any(|told| told == address);
-        if let (true, Some(place)) = (was_replaced, place) {
+        if let (true, Some(place)) = (was_replaced, place.filter(|place| known_follow(*place))) {
             // The cluster does not know it either: the others are tried first from now on.
             let address = self.addresses.remove(place);
             self.addresses.push(address);
@@ -243,6 +245,23 @@ mod tests {
         }
         let tried: Vec<_> = (0..5).map(|_| endpoints.next_address()).collect();
         assert_eq!(tried, ["c:3", "d:4", "a:1", "b:2", "c:3"]);
+    }
+
+    #[test]
+    fn those_that_were_replaced_do_not_keep_it_from_the_others() {
+        let mut endpoints: Endpoints = "a:1,b:2".parse().unwrap();
+        endpoints.learn(&["c:3".into(), "d:4".into()]);
+        for _ in 0..3 {
+            let mut tried: Vec<_> = (0..4)
+                .map(|_| {
+                    let address = endpoints.next_address();
+                    endpoints.could_not_reach(&address);
+                    address
+                })
+                .collect();
+            tried.sort();
+            assert_eq!(tried, ["a:1", "b:2", "c:3", "d:4"]);
+        }
     }
 
     #[test]
