@@ -9,9 +9,9 @@ use holdfast_core::command::{
     Terms,
 };
 use holdfast_core::{
-    ActorId, Command, EndReason, Event, FenceToken, Limits, LockName, LogIndex, NAME_BYTES_MAX,
-    NameError, NewBeginning, Outcome, Part, PublicSessionId, Rejection, ReleaseAnswer, RequestId,
-    Span, StreamId, Survey,
+    ActorId, Command, EndReason, Event, FenceToken, Limits, LockName, LogIndex, LogicalTime,
+    NAME_BYTES_MAX, NameError, NewBeginning, Outcome, Part, PublicSessionId, Rejection,
+    ReleaseAnswer, RequestId, Span, StreamId, Survey,
 };
 use world::{World, lock_name, token};
 
@@ -594,4 +594,13 @@ fn who_converts_is_not_counted_among_those_in_its_way() {
     world.apply(Command::Convert { call, hold: wallet(), to, wait, policy });
     let why = world.table.why(&lock_name("wallet"), 9);
     assert_eq!((why.chain.len(), why.chain[0].holder_count), (1, 1));
+}
+
+#[test]
+fn a_session_that_outlives_a_grace_has_not_used_it() {
+    let mut world = World::new(Limits::default());
+    world.open("alice", 60_000);
+    world.begin_term(60_000);
+    world.at(59_000).begin_term(5_000);
+    assert_eq!(world.table.next_deadline(), Some(LogicalTime::from_ms(64_000)));
 }

@@ -277,6 +277,8 @@ mod tests {
 
     use super::*;
     use crate::limits::Limits;
+    use crate::table::queue::Ticket;
+    use crate::table::wait::Places;
     use crate::time::LogicalTime;
 
     const BOB: SessionId = SessionId(2);
@@ -328,6 +330,22 @@ mod tests {
     fn a_token_from_before_the_session_is_seen() {
         let said = complaint(|table| table.session_mut(BOB).unwrap().below_own_tokens = 2);
         assert!(said.contains("held under token 2"), "{said}");
+    }
+
+    #[test]
+    fn a_queue_without_room_before_it_is_seen() {
+        let said = complaint(|table| {
+            let waits = &mut table.session_mut(CAROL).unwrap().waits;
+            let mut wait = *waits.remove(FIRST).unwrap();
+            let mut place = wait.places.as_slice()[0].clone();
+            let queue = table.resources.get_mut(&place.name).unwrap().queue_mut();
+            let waiter = queue.remove(place.ticket).unwrap();
+            place.ticket = Ticket(0);
+            queue.insert(place.ticket, waiter);
+            wait.places = Places::One(place);
+            table.session_mut(CAROL).unwrap().waits.insert(FIRST, wait);
+        });
+        assert!(said.contains("runs out of tickets"), "{said}");
     }
 
     #[test]
