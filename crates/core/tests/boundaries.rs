@@ -9,9 +9,9 @@ use holdfast_core::command::{
     Terms,
 };
 use holdfast_core::{
-    ActorId, Command, EndReason, Event, FenceToken, Limits, LockName, LogIndex, NAME_BYTES_MAX,
-    NameError, NewBeginning, Outcome, Part, PublicSessionId, Rejection, ReleaseAnswer, RequestId,
-    Span, StreamId, Survey,
+    ActorId, Command, EndReason, Event, FenceToken, Limits, LockName, LogIndex, LogicalTime,
+    NAME_BYTES_MAX, NameError, NewBeginning, Outcome, Part, PublicSessionId, Rejection,
+    ReleaseAnswer, RequestId, Span, StreamId, Survey,
 };
 use world::{World, lock_name, token};
 
@@ -538,4 +538,69 @@ fn a_new_beginning_ends_all_that_was_and_grants_nothing_for_a_while() {
     assert_eq!(closed.acquire("dave", 1, "wallet", 0), Outcome::Rejected(Rejection::Frozen));
     closed.at(9_000).tick();
     assert_eq!(token(&closed.acquire("dave", 2, "wallet", 0)), 1_001);
+}
+
+#[test]
+fn when_the_tokens_run_out_nothing_is_granted_any_more() {
+    let mut world = world();
+    let (token_floor, index) = (FenceToken::MAX.0 - 1, LogIndex(0));
+    let (by, reason) = ("olga".into(), "restored".into());
+    let closed_for = Span::ZERO;
+    world.table.begin_anew(NewBeginning { token_floor, index, closed_for, by, reason });
+    world.open("carol", 60_000);
+    assert_eq!(token(&world.acquire("carol", 1, "wallet", 0)), FenceToken::MAX.0);
+    let refused = Outcome::Rejected(Rejection::TooManyHolds);
+    assert_eq!(world.acquire("carol", 2, "keys", 0), refused);
+    assert_eq!(world.table.last_token(), FenceToken::MAX.0);
+}
+
+#[test]
+fn a_snapshot_is_written_in_parts_as_it_was_when_it_was_begun() {
+    for entries_max in 1..8 {
+        let mut world = world();
+        for request in 1..4 {
+            world.acquire("alice", request, &format!("lock/{request}"), 0);
+        }
+        assert!(!world.table.is_writing_snapshot());
+        let as_it_was = world.table.encode();
+        world.table.begin_snapshot(b"head");
+        assert!(world.table.is_writing_snapshot());
+        world.release("alice", 4, "lock/2", 2);
+        let mut parts = 1;
+        let bytes = loop {
+            match world.table.continue_snapshot(entries_max) {
+                Some(bytes) => break bytes,
+                None => parts += 1,
+            }
+            assert!(parts < 9, "it does not end");
+        };
+        assert_eq!(bytes, [b"head".to_vec(), as_it_was].concat());
+        assert_eq!(parts, 5 / entries_max + 1, "two sessions and three locks");
+        assert!(!world.table.is_writing_snapshot());
+        assert_eq!(world.table.continue_snapshot(entries_max), None);
+    }
+}
+
+#[test]
+fn who_converts_is_not_counted_among_those_in_its_way() {
+    let mut world = world();
+    for who in ["alice", "bob"] {
+        let mut acquire = world.acquiring(who, 1, "wallet", 0);
+        acquire.mode = Mode::Shared;
+        world.apply(Command::Acquire(acquire));
+    }
+    let call = world.call("alice", 2);
+    let (to, wait, policy) = (Mode::Exclusive, Span::from_secs(9), Policy::Wait);
+    world.apply(Command::Convert { call, hold: wallet(), to, wait, policy });
+    let why = world.table.why(&lock_name("wallet"), 9);
+    assert_eq!((why.chain.len(), why.chain[0].holder_count), (1, 1));
+}
+
+#[test]
+fn a_session_that_outlives_a_grace_has_not_used_it() {
+    let mut world = World::new(Limits::default());
+    world.open("alice", 60_000);
+    world.begin_term(60_000);
+    world.at(59_000).begin_term(5_000);
+    assert_eq!(world.table.next_deadline(), Some(LogicalTime::from_ms(64_000)));
 }

@@ -270,3 +270,98 @@ impl LockTable {
         session.ok_or(format!("{name} is held or awaited by an unknown session"))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use super::*;
+    use crate::limits::Limits;
+    use crate::table::queue::Ticket;
+    use crate::table::wait::Places;
+    use crate::time::LogicalTime;
+
+    const BOB: SessionId = SessionId(2);
+    const CAROL: SessionId = SessionId(3);
+    const FIRST: RequestId = RequestId(1);
+
+    /// Bob holds the wallet under token 2, Carol waits for it until 9 s; it is 1 s.
+    fn table() -> LockTable {
+        let bytes = include_bytes!("../../tests/fixtures/version-2/snapshot");
+        LockTable::decode(bytes, Limits::default()).unwrap()
+    }
+
+    fn wallet() -> LockName {
+        LockName::new("wallet").unwrap()
+    }
+
+    fn complaint(change: impl FnOnce(&mut LockTable)) -> String {
+        let mut table = table();
+        change(&mut table);
+        table.check().unwrap_err()
+    }
+
+    /// Nobody saw that the wallet came free.
+    fn leave_carol_before_a_free_lock(table: &mut LockTable) {
+        table.take_hold(&wallet(), (BOB, FIRST), &mut Vec::new()).unwrap();
+        table.freed.clear();
+    }
+
+    #[test]
+    fn what_comes_from_the_future_is_seen() {
+        let future = LogicalTime::from_ms(2_000);
+        let said = complaint(|table| table.session_mut(BOB).unwrap().opened_at = future);
+        assert!(said.contains("opened in the future"), "{said}");
+        let said = complaint(|table| {
+            let waits = &mut table.session_mut(CAROL).unwrap().waits;
+            let mut wait = *waits.remove(FIRST).unwrap();
+            wait.queued_at = future;
+            waits.insert(FIRST, wait);
+        });
+        assert!(said.contains("a wait is from the future"), "{said}");
+        let said = complaint(|table| {
+            let resource = table.resources.get_mut(&wallet()).unwrap();
+            resource.hold_mut((BOB, FIRST)).unwrap().granted_at = future;
+        });
+        assert!(said.contains("granted in the future"), "{said}");
+    }
+
+    #[test]
+    fn a_token_from_before_the_session_is_seen() {
+        let said = complaint(|table| table.session_mut(BOB).unwrap().below_own_tokens = 2);
+        assert!(said.contains("held under token 2"), "{said}");
+    }
+
+    #[test]
+    fn a_queue_without_room_before_it_is_seen() {
+        let said = complaint(|table| {
+            let waits = &mut table.session_mut(CAROL).unwrap().waits;
+            let mut wait = *waits.remove(FIRST).unwrap();
+            let mut place = wait.places.as_slice()[0].clone();
+            let queue = table.resources.get_mut(&place.name).unwrap().queue_mut();
+            let waiter = queue.remove(place.ticket).unwrap();
+            place.ticket = Ticket(0);
+            queue.insert(place.ticket, waiter);
+            wait.places = Places::One(place);
+            table.session_mut(CAROL).unwrap().waits.insert(FIRST, wait);
+        });
+        assert!(said.contains("runs out of tickets"), "{said}");
+    }
+
+    #[test]
+    fn a_waiter_before_a_free_lock_is_seen_unless_it_is_due() {
+        let said = complaint(leave_carol_before_a_free_lock);
+        assert!(said.contains("could be granted to the first in line"), "{said}");
+        let mut wait_is_due = table();
+        leave_carol_before_a_free_lock(&mut wait_is_due);
+        wait_is_due.now = LogicalTime::from_ms(9_000);
+        assert_eq!(wait_is_due.check(), Ok(()));
+        let mut session_is_due = table();
+        leave_carol_before_a_free_lock(&mut session_is_due);
+        let now = session_is_due.now;
+        let session = session_is_due.session_mut(CAROL).unwrap();
+        let before = core::mem::replace(&mut session.deadline, now);
+        session_is_due.deadlines.replace(before, now, Due::Session(CAROL));
+        assert_eq!(session_is_due.check(), Ok(()));
+    }
+}

@@ -169,6 +169,7 @@ mod tests {
         assert!(shelf.walk_on(100, &mut bytes) < 100);
         assert_eq!(bytes, AT_THE_BEGIN);
         shelf.end_walk();
+        assert!(shelf.walk.is_none(), "what changes is not written down any more");
         assert_eq!(shelf.keys().copied().collect::<Vec<u8>>(), [5, 10, 20, 30, 50]);
     }
 

@@ -68,3 +68,45 @@ impl Waits {
             && self.iter().all(|(request, wait)| self.by_actor.contains(&(wait.actor, request)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::Mode;
+    use crate::name::LockName;
+    use crate::table::answers::Question;
+    use crate::table::queue::Ticket;
+    use crate::table::wait::{Place, Places};
+    use crate::time::LogicalTime;
+
+    fn waits() -> Waits {
+        let name = LockName::new("wallet").unwrap();
+        let place = Place { name: name.clone(), ticket: Ticket(1), mode: Mode::Exclusive };
+        let wait = Wait {
+            actor: ActorId(1),
+            places: Places::One(place),
+            queued_at: LogicalTime::ZERO,
+            deadline: LogicalTime::ZERO,
+            terms: Box::default(),
+            question: Question::Acquire { name },
+            converts: None,
+        };
+        let mut waits = Waits::default();
+        waits.insert(RequestId(1), wait);
+        waits
+    }
+
+    #[test]
+    fn what_is_miscounted_or_known_by_another_actor_is_seen() {
+        assert!(waits().are_indexed());
+        let mut miscounted = waits();
+        miscounted.place_count += 1;
+        let mut unknown = waits();
+        unknown.by_actor.clear();
+        let mut misplaced = waits();
+        misplaced.by_actor = BTreeSet::from([(ActorId(2), RequestId(1))]);
+        for wrong in [miscounted, unknown, misplaced] {
+            assert!(!wrong.are_indexed());
+        }
+    }
+}

@@ -371,6 +371,7 @@ fn snapshot_roundtrip(world: &mut World, output: &mut String) {
     let restored = LockTable::decode(&bytes, world.limits.clone()).expect("a readable snapshot");
     assert_eq!(restored.encode(), bytes);
     assert_eq!(restored.digest(), world.table.digest());
+    assert!(bytes.ends_with(&restored.digest().0.to_le_bytes()), "the digest is that of the bytes");
     world.table = restored;
     writeln!(output, "the same bytes").unwrap();
 }

@@ -121,3 +121,51 @@ impl<'a, 'b> Stuck<'a, 'b> {
         stuck.map(|(_, times)| times).sum::<usize>() >= obstacle.stuck_min
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use alloc::format;
+
+    use super::*;
+    use crate::id::{ActorId, SessionId};
+
+    fn actor(number: u128) -> Actor {
+        (SessionId(number), ActorId(0))
+    }
+
+    /// Who waits, for whom, and how many of those must be stuck.
+    fn way(from: u128, waits: &[(u128, &[u128], usize)]) -> Option<Vec<u128>> {
+        let name = LockName::new(&format!("lock/{from}")).unwrap();
+        let mut obstacles = Obstacles::new();
+        for (waiting, others, stuck_min) in waits {
+            let actors = others.iter().map(|other| (actor(*other), 1)).collect();
+            let obstacle = Obstacle { name: &name, actors, stuck_min: *stuck_min };
+            obstacles.entry(actor(*waiting)).or_default().push(obstacle);
+        }
+        let way = way_back(actor(from), &obstacles)?;
+        Some(way.into_iter().map(|((session, _), _)| session.0).collect())
+    }
+
+    #[test]
+    fn who_waits_for_a_stuck_one_is_stuck_and_is_told_the_way_back() {
+        assert_eq!(way(1, &[(1, &[2], 1), (2, &[1], 1)]), Some(Vec::from([1, 2])));
+        assert_eq!(way(1, &[(1, &[2, 3], 2), (2, &[1], 1), (3, &[1], 1)]), Some(Vec::from([1, 2])));
+    }
+
+    /// One of the two permits that 1 waits for comes free: 3 waits for 4, who goes on.
+    #[test]
+    fn a_permit_that_comes_free_helps_all_who_wait_behind_it() {
+        assert_eq!(way(1, &[(1, &[2, 3], 2), (2, &[1], 1), (3, &[4], 1)]), None);
+        let longer: [(u128, &[u128], usize); 4] =
+            [(1, &[2, 3], 2), (2, &[1], 1), (3, &[4], 1), (4, &[5], 1)];
+        assert_eq!(way(1, &longer), None);
+    }
+
+    /// 1 waits for 2 and 4, who wait for each other; and for one of two permits, of which one comes free.
+    #[test]
+    fn a_place_that_keeps_nobody_stuck_is_not_on_the_way() {
+        let waits: [(u128, &[u128], usize); 5] =
+            [(1, &[2], 1), (2, &[4], 1), (4, &[2], 1), (1, &[3, 5], 2), (3, &[1], 1)];
+        assert_eq!(way(1, &waits), None);
+    }
+}

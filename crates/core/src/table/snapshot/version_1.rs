@@ -70,3 +70,48 @@ fn read_waiter(
     let wait = Wait { actor, places, queued_at, deadline, terms, question, converts: None };
     Ok((session, request, wait))
 }
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use super::*;
+    use crate::codec::Sink;
+    use crate::limits::Limits;
+
+    #[test]
+    fn a_waiter_keeps_its_terms() {
+        let mut bytes = Vec::new();
+        SessionId(1).encode(&mut bytes);
+        bytes.varint(7);
+        bytes.varint(0);
+        Mode::Exclusive.encode(&mut bytes);
+        bytes.optional(Some(5_000));
+        bytes.optional(Some(9_000));
+        bytes.bytes(b"note");
+        bytes.varint(1_000);
+        bytes.varint(4_000);
+        let name = LockName::new("wallet").unwrap();
+        let read = read_waiter(&name, Ticket(1), &mut Reader::new(&bytes));
+        let (session, request, wait) = read.unwrap();
+        assert_eq!((session, request), (SessionId(1), RequestId(7)));
+        let terms = Terms {
+            wait: Span::from_secs(3),
+            policy: Policy::Wait,
+            ttl: Some(Span::from_secs(5)),
+            max_hold: Some(Span::from_secs(9)),
+            metadata: Box::from(*b"note"),
+            ..Terms::default()
+        };
+        assert_eq!(*wait.terms, terms);
+    }
+
+    #[test]
+    fn there_is_room_before_those_who_wait() {
+        let bytes = include_bytes!("../../../tests/fixtures/version-1/snapshot-6");
+        let table = LockTable::decode(bytes, Limits::default()).unwrap();
+        let first = table.resources.get("wallet").and_then(|resource| resource.queue().first());
+        assert!(first.is_some_and(|(ticket, _)| ticket.0 > TICKETS_BEFORE), "{first:?}");
+        assert!(TICKETS_BEFORE > u64::from(u32::MAX));
+    }
+}
