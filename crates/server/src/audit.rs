@@ -191,7 +191,7 @@ mod tests {
 
     fn audit(settings: &AuditSettings, events: &Arc<EventRing>) -> Audit {
         let leadership = watch::Sender::new(Leadership::default());
-        let driver = DriverHandle::new(inbox().0, leadership.subscribe());
+        let driver = DriverHandle::new(inbox().unwrap().0, leadership.subscribe());
         Audit::open(settings, Arc::clone(events), driver, Arc::new(Metrics::new())).unwrap()
     }
 
