@@ -85,7 +85,14 @@ impl<S: Read> WireIn<S> {
         for _ in 0..READS_PER_TURN_MAX {
             match self.socket.read(scratch) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(bytes) => self.pass_on(&scratch[..bytes], &mut take)?,
+                Ok(bytes) => {
+                    self.pass_on(&scratch[..bytes], &mut take)?;
+                    // The system tells of what comes after a read that took all there was.
+                    if cfg!(unix) && bytes < scratch.len() {
+                        self.has_more = false;
+                        return Ok(());
+                    }
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     self.has_more = false;
                     return Ok(());
