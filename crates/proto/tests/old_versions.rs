@@ -71,8 +71,6 @@ fn every_frame_of_an_old_peer_is_read_and_claims_nothing_that_it_did_not_know() 
     let welcome: peer_v1::Welcome = read("peer-welcome");
     assert_eq!((welcome.version, welcome.node), (1, 2));
     assert_eq!((welcome.log_version, welcome.cluster_id.as_str()), (0, ""));
-    let frame: peer_v1::PeerFrame = read("peer-batch");
-    assert_eq!(frame.hello, None, "its messages are not taken any more");
     use peer_v1::snapshot_chunk::Kind;
     let chunk = |name| read::<peer_v1::SnapshotChunk>(name).kind.unwrap();
     assert_eq!(chunk("snapshot-hello"), Kind::Hello(hello));
