@@ -117,7 +117,7 @@ mod tests {
         while wire.send(&vec![(GROUP, vec![0; MIB])]).is_ok() {
             sent += 1;
         }
-        assert_eq!(sent, 65);
+        assert_eq!(sent, 64);
         wire.socket.room = 100 * MIB;
         wire.flush().unwrap();
         assert!(wire.unsent.capacity() <= MIB);
