@@ -10,7 +10,7 @@ use std::time::Duration;
 use mio::{Events, Poll, Registry, Token, Waker};
 
 const BELL: Token = Token(0);
-/// A wire to some peer has room again.
+/// A wire to some peer has room again, or has ended.
 pub(crate) const ROOM: Token = Token(1);
 const EVENTS_PER_LOOK_MAX: usize = 64;
 
@@ -78,5 +78,32 @@ impl Sleeper {
         }
         self.bell.is_asleep.store(false, Ordering::SeqCst);
         self.events.iter().map(mio::event::Event::token).filter(|token| *token != BELL)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+
+    #[test]
+    fn the_bell_wakes_a_sleeper_and_what_is_there_lets_nobody_sleep() {
+        const LONG: Duration = Duration::from_secs(60);
+        let (bell, mut sleeper) = bell().unwrap();
+        let begun = Instant::now();
+        sleeper.sleep(LONG, || true).for_each(drop);
+        let ringer = thread::spawn({
+            let bell = Arc::clone(&bell);
+            move || {
+                while !bell.is_asleep.load(Ordering::SeqCst) {
+                    thread::yield_now();
+                }
+                bell.ring();
+            }
+        });
+        sleeper.sleep(LONG, || false).for_each(drop);
+        ringer.join().unwrap();
+        assert!(begun.elapsed() < LONG);
     }
 }

@@ -92,8 +92,8 @@ impl Driver {
             Input::HandOver { reply, .. } => drop(reply),
             Input::EventsPublished { reply, .. } => drop(reply),
             Input::PeerMessages(_) => {}
-            Input::PeerWire { from, socket } => {
-                self.wires.add(from, socket, self.inbox.registry());
+            Input::PeerWire { from, number, socket } => {
+                self.wires.add(from, number, socket, self.inbox.registry());
             }
             Input::Shutdown => return Err(StopReason::Told),
             Input::StreamOpened { stream, outbox } => self.streams.open(stream, outbox),

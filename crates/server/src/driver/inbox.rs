@@ -38,8 +38,8 @@ pub(crate) enum Input {
     EventsPublished { group: GroupId, command: Command, reply: oneshot::Sender<Answer> },
     /// This node's own view; needs no quorum.
     Inspect { with_digests: bool, reply: oneshot::Sender<Vec<GroupView>> },
-    /// A peer's wire was opened.
-    PeerWire { from: NodeId, socket: WireSocket },
+    /// A peer's wire was opened, with a pass of this number.
+    PeerWire { from: NodeId, number: u64, socket: WireSocket },
     /// A consensus message from a peer that carries a snapshot.
     PeerMessages(Vec<(GroupId, Vec<u8>)>),
     /// An operator changes the membership; answered when it is done, or refused.

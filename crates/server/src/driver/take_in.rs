@@ -50,8 +50,8 @@ impl Driver {
                     take_message(&mut self.replicas, group, &message);
                 }
             }
-            Input::PeerWire { from, socket } => {
-                self.wires.add(from, socket, self.inbox.registry());
+            Input::PeerWire { from, number, socket } => {
+                self.wires.add(from, number, socket, self.inbox.registry());
             }
             Input::ChangeMembership { group, change, reply } => {
                 self.change_membership(group, change, reply);
@@ -108,7 +108,7 @@ impl Driver {
             self.wires.touch(token);
         }
         if has_room {
-            self.links.flush();
+            self.links.look_after();
         }
     }
 

@@ -1,6 +1,7 @@
 //! The peer port: lets peers in and passes on what they say.
 
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,7 +36,7 @@ use crate::wrong_port::WrongPort;
 const SNAPSHOTS_AT_ONCE_MAX: usize = 2;
 
 /// Connections that have said nothing yet, and those that wait for the service to take them.
-const NEW_CONNECTIONS_MAX: usize = 64;
+const NEW_CONNECTIONS_MAX: usize = 1_024;
 
 /// The service that other nodes call.
 #[derive(Clone, Debug)]
@@ -69,12 +70,19 @@ impl PeerPort {
     pub(crate) async fn serve(self, incoming: TcpIncoming) -> Result<(), tonic::transport::Error> {
         let stopping = self.stopping.clone();
         let (others, other_connections) = mpsc::channel(NEW_CONNECTIONS_MAX);
-        tokio::spawn(self.clone().sort(incoming, others));
-        self.router()
-            .serve_with_incoming_shutdown(ReceiverStream::new(other_connections), async move {
+        let sorting = self.clone().sort(incoming, others);
+        let serving = self.router().serve_with_incoming_shutdown(
+            ReceiverStream::new(other_connections),
+            async move {
                 stopping.begun().await;
-            })
-            .await
+            },
+        );
+        let mut serving = pin!(serving);
+        tokio::select! {
+            served = &mut serving => served,
+            // The node stops, and takes its leave of those who are connected.
+            () = sorting => serving.await,
+        }
     }
 
     /// Wires go to the driver, and all others to the service.
@@ -95,7 +103,11 @@ impl PeerPort {
                 }
                 None => return,
             };
-            let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+            let place = tokio::select! {
+                place = Arc::clone(&places).acquire_owned() => place,
+                () = self.stopping.begun() => return,
+            };
+            let Ok(place) = place else { return };
             let (port, others) = (self.clone(), others.clone());
             tokio::spawn(async move {
                 match timeout(HANDSHAKE_TIMEOUT, kind_of(socket)).await {
@@ -116,10 +128,10 @@ impl PeerPort {
             Ok(opened) => opened,
             Err(error) => return tracing::warn!(%error, "a wire cannot be opened"),
         };
-        let Some(from) = self.passes.show(pass, own) else {
+        let Some((from, number)) = self.passes.show(pass, own) else {
             return tracing::warn!("a wire without a pass was refused");
         };
-        let mut input = Input::PeerWire { from, socket: WireSocket::from_std(socket) };
+        let mut input = Input::PeerWire { from, number, socket: WireSocket::from_std(socket) };
         while let Err(returned) = self.driver.offer(input) {
             if self.driver.is_gone() {
                 return;

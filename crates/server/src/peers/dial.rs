@@ -2,7 +2,7 @@
 //! breaks; and again.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use holdfast_proto::peer_v1::PeerFrame;
 use holdfast_proto::peer_v1::peer_service_client::PeerServiceClient;
@@ -19,6 +19,9 @@ use crate::config::Address;
 
 /// A peer that refuses will not change its mind within milliseconds: somebody has to act.
 const PAUSE_AFTER_REFUSAL: Duration = Duration::from_secs(1);
+
+/// A connection that was up for so long was no accident: the next may be tried at once.
+const LASTING: Duration = Duration::from_secs(1);
 
 /// How a connection ended.
 #[derive(Debug)]
@@ -38,13 +41,16 @@ pub(super) async fn keep_dialled(link: Arc<Link>, address: Address, handshake: A
     let mut backoff = Backoff::new();
     let mut last_refusal = String::new();
     loop {
+        let begun = Instant::now();
         let end = one_connection(&link, &address, &handshake).await;
         link.down();
         match end {
             End::NoConnection(why) => tracing::debug!(%node, %address, why, "cannot reach peer"),
             End::Broke(why) => {
                 tracing::info!(%node, %address, why, "lost the connection to peer");
-                backoff.reset();
+                if begun.elapsed() >= LASTING {
+                    backoff.reset();
+                }
                 last_refusal.clear();
             }
             End::Refused(words) => {

@@ -80,11 +80,11 @@ impl PeerLinks {
         }
     }
 
-    /// Some wire has room again.
-    pub(crate) fn flush(&self) {
+    /// Some wire has room again, or has ended.
+    pub(crate) fn look_after(&self) {
         let links: Vec<Arc<Link>> = self.lock().values().cloned().collect();
         for link in links {
-            link.send(&Vec::new());
+            link.look_after();
         }
     }
 
@@ -189,19 +189,31 @@ impl Link {
     }
 
     pub(super) fn send(&self, messages: &Messages) {
+        self.using_wire(|wire| wire.send(messages));
+    }
+
+    fn look_after(&self) {
+        if self.is_up() {
+            self.using_wire(|wire| {
+                wire.check().map_err(NotSent::Broken)?;
+                wire.send(&Vec::new())
+            });
+        }
+    }
+
+    fn using_wire(&self, work: impl FnOnce(&mut WireOut) -> Result<(), NotSent>) {
         let mut wire = self.lock();
-        let sent = match &mut *wire {
-            Some(wire) => wire.send(messages),
-            None if messages.is_empty() => return,
+        let done = match &mut *wire {
+            Some(wire) => work(wire),
             None => Err(NotSent::Full),
         };
-        if let Err(NotSent::Broken(error)) = &sent {
+        if let Err(NotSent::Broken(error)) = &done {
             tracing::debug!(node = %self.node, %error, "the wire to a peer broke");
             *wire = None;
             self.broken.notify_one();
         }
         drop(wire);
-        match sent {
+        match done {
             Ok(()) => self.told_unreachable.store(false, Ordering::Relaxed),
             Err(_) => self.tell_unreachable(),
         }
@@ -211,10 +223,10 @@ impl Link {
         self.lock().is_some()
     }
 
-    /// The driver hears of it when the socket has room.
+    /// The driver hears of it when the socket has room, or has ended.
     pub(super) fn up(&self, mut socket: WireSocket) -> std::io::Result<()> {
         let registry = self.driver.bell().registry();
-        registry.register(&mut socket, ROOM, Interest::WRITABLE)?;
+        registry.register(&mut socket, ROOM, Interest::WRITABLE | Interest::READABLE)?;
         *self.lock() = Some(WireOut::new(socket));
         Ok(())
     }

@@ -35,10 +35,16 @@ const HEADER_BYTES: usize = 8;
 /// Far more than consensus puts into one message, unless one entry is as large: that one has to travel too.
 const MESSAGE_BYTES_MAX: usize = 512 * 1024 * 1024;
 
+/// The exchange notices a peer that is dead. Should only the wire's packets get lost, the system notices.
+#[cfg(target_os = "linux")]
+const UNHEARD_MAX: std::time::Duration = std::time::Duration::from_secs(3);
+
 /// Dials, and shows the pass. The socket does not block.
 pub(super) async fn dial(address: &Address, pass: Pass) -> io::Result<WireSocket> {
     let mut socket = TcpStream::connect(address.as_str()).await?;
     socket.set_nodelay(true)?;
+    #[cfg(target_os = "linux")]
+    socket2::SockRef::from(&socket).set_tcp_user_timeout(Some(UNHEARD_MAX))?;
     socket.write_all(&GREETING).await?;
     socket.write_all(&pass.0).await?;
     Ok(WireSocket::from_std(socket.into_std()?))

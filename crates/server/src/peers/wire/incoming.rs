@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
+use std::net::Shutdown;
 
 use holdfast_replica::{GroupId, NodeId};
 use mio::net::TcpStream as WireSocket;
@@ -25,6 +26,8 @@ pub(crate) struct WiresIn {
 #[derive(Debug)]
 struct WireIn<S> {
     socket: S,
+    /// Of the pass that opened it. Passes that are issued later have higher ones.
+    number: u64,
     token: Token,
     /// There may be more to read. The system tells of news, not of what is left.
     has_more: bool,
@@ -39,15 +42,25 @@ impl WiresIn {
     }
 
     /// A peer that dials anew has given up the wire before.
-    pub(crate) fn add(&mut self, from: NodeId, mut socket: WireSocket, registry: &Registry) {
+    pub(crate) fn add(
+        &mut self,
+        from: NodeId,
+        number: u64,
+        mut socket: WireSocket,
+        registry: &Registry,
+    ) {
         self.last_token.0 += 1;
         let token = self.last_token;
-        match registry.register(&mut socket, token, Interest::READABLE) {
-            Ok(()) => {
-                let wire = WireIn { socket, token, has_more: true, begun: Vec::new() };
-                self.wires.insert(from, wire);
-            }
-            Err(error) => tracing::warn!(%from, %error, "a peer's wire cannot be read"),
+        if self.wires.get(&from).is_some_and(|newer| newer.number > number) {
+            return end(&socket);
+        }
+        if let Err(error) = registry.register(&mut socket, token, Interest::READABLE) {
+            tracing::warn!(%from, %error, "a peer's wire cannot be read");
+            return end(&socket);
+        }
+        let wire = WireIn { socket, number, token, has_more: true, begun: Vec::new() };
+        if let Some(before) = self.wires.insert(from, wire) {
+            end(&before.socket);
         }
     }
 
@@ -73,6 +86,7 @@ impl WiresIn {
                 Ok(()) => true,
                 Err(error) => {
                     tracing::debug!(%from, %error, "a peer's wire ended");
+                    end(&wire.socket);
                     false
                 }
             }
@@ -80,19 +94,18 @@ impl WiresIn {
     }
 }
 
+/// To close it would not do: the exchange has the socket as well. The peer notices, and dials anew.
+fn end(socket: &WireSocket) {
+    // If it has ended already, all the better.
+    let _ = socket.shutdown(Shutdown::Both);
+}
+
 impl<S: Read> WireIn<S> {
     fn read(&mut self, scratch: &mut [u8], mut take: impl FnMut(GroupId, &[u8])) -> io::Result<()> {
         for _ in 0..READS_PER_TURN_MAX {
             match self.socket.read(scratch) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(bytes) => {
-                    self.pass_on(&scratch[..bytes], &mut take)?;
-                    // The system tells of what comes after a read that took all there was.
-                    if cfg!(unix) && bytes < scratch.len() {
-                        self.has_more = false;
-                        return Ok(());
-                    }
-                }
+                Ok(bytes) => self.pass_on(&scratch[..bytes], &mut take)?,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     self.has_more = false;
                     return Ok(());
@@ -113,7 +126,7 @@ impl<S: Read> WireIn<S> {
         self.begun.extend_from_slice(read);
         let rest = cut(&self.begun, take)?.len();
         self.begun.drain(..self.begun.len() - rest);
-        if self.begun.is_empty() {
+        if self.begun.len() < READ_BYTES {
             self.begun.shrink_to(READ_BYTES);
         }
         Ok(())
@@ -137,6 +150,10 @@ fn cut<'a>(mut bytes: &'a [u8], take: &mut impl FnMut(GroupId, &[u8])) -> io::Re
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+    use std::net::{TcpListener, TcpStream};
+
+    use mio::Poll;
     use proptest::prelude::*;
 
     use super::super::WireOut;
@@ -162,7 +179,7 @@ mod tests {
 
     fn wire_of(bytes: Vec<u8>, sizes: Vec<usize>) -> WireIn<Pieces> {
         let socket = Pieces { bytes, sizes };
-        WireIn { socket, token: Token(1), has_more: true, begun: Vec::new() }
+        WireIn { socket, number: 1, token: Token(1), has_more: true, begun: Vec::new() }
     }
 
     proptest! {
@@ -193,9 +210,51 @@ mod tests {
         }
     }
 
+    /// A wire, the peer's end of it, and what else the node has of the same socket.
+    fn connected(listener: &TcpListener) -> (WireSocket, TcpStream, TcpStream) {
+        let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (socket, _) = listener.accept().unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let of_exchange = socket.try_clone().unwrap();
+        (WireSocket::from_std(socket), peer, of_exchange)
+    }
+
     #[test]
-    fn a_length_that_nobody_sends_ends_the_wire() {
-        let mut wire = wire_of(vec![0xff; 20], vec![20]);
-        assert!(wire.read(&mut [0; 50], |_, _| panic!("no message")).is_err());
+    fn a_length_that_nobody_sends_ends_the_wire_and_the_peer_sees_it() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let poll = Poll::new().unwrap();
+        let mut wires = WiresIn::new(Token(1));
+        let (socket, mut peer, _of_exchange) = connected(&listener);
+        wires.add(NodeId(2), 1, socket, poll.registry());
+        peer.write_all(&[0xff; 20]).unwrap();
+        while wires.have_more() {
+            wires.touch(Token(2));
+            wires.read(|_, _, _| panic!("no message"));
+        }
+        // Zero if it reads the end; an error if the end came as a reset.
+        assert_eq!(peer.read(&mut [0]).unwrap_or(0), 0);
+    }
+
+    #[test]
+    fn of_two_wires_of_a_peer_the_one_with_the_later_pass_stays_and_the_other_ends() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let poll = Poll::new().unwrap();
+        let mut wires = WiresIn::new(Token(1));
+        let (first, mut peer_of_first, _of_exchange) = connected(&listener);
+        let (second, mut peer_of_second, _of_exchange_too) = connected(&listener);
+        let (late, mut peer_of_late, _of_exchange_as_well) = connected(&listener);
+        wires.add(NodeId(2), 2, first, poll.registry());
+        wires.add(NodeId(2), 3, second, poll.registry());
+        assert_eq!(peer_of_first.read(&mut [0]).unwrap(), 0, "replaced");
+        wires.add(NodeId(2), 1, late, poll.registry());
+        assert_eq!(peer_of_late.read(&mut [0]).unwrap(), 0, "too late");
+
+        WireOut::new(&mut peer_of_second).send(&vec![(GroupId(7), b"hear".to_vec())]).unwrap();
+        let mut heard = Vec::new();
+        while heard.is_empty() {
+            wires.touch(Token(3));
+            wires.read(|from, group, message| heard.push((from, group, message.to_vec())));
+        }
+        assert_eq!(heard, [(NodeId(2), GroupId(7), b"hear".to_vec())]);
     }
 }

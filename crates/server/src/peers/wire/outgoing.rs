@@ -1,6 +1,6 @@
 //! The driver's messages to one peer.
 
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 
 use holdfast_replica::GroupId;
 use mio::net::TcpStream as WireSocket;
@@ -22,8 +22,8 @@ pub(in crate::peers) enum NotSent {
 #[derive(Debug)]
 pub(in crate::peers) struct WireOut<S = WireSocket> {
     socket: S,
-    /// Cut after what is sent only when all of it is.
     unsent: Vec<u8>,
+    /// So much of it is sent. It is cut off now and then.
     sent: usize,
 }
 
@@ -32,10 +32,18 @@ impl<S: Write> WireOut<S> {
         WireOut { socket, unsent: Vec::new(), sent: 0 }
     }
 
-    /// Never waits: what the socket does not take now, it takes in [`WireOut::flush`].
+    /// Never waits: what the socket does not take now, it takes when this is called again.
     pub(in crate::peers) fn send(&mut self, messages: &Messages) -> Result<(), NotSent> {
+        self.flush().map_err(NotSent::Broken)?;
+        if messages.is_empty() {
+            return Ok(());
+        }
         if self.unsent.len() - self.sent > UNSENT_BYTES_MAX {
             return Err(NotSent::Full);
+        }
+        if self.sent > self.unsent.len() / 2 {
+            self.unsent.drain(..self.sent);
+            self.sent = 0;
         }
         for (group, message) in messages {
             let length = u32::try_from(message.len()).ok();
@@ -50,7 +58,7 @@ impl<S: Write> WireOut<S> {
     }
 
     /// Sends what the socket has room for.
-    pub(in crate::peers) fn flush(&mut self) -> io::Result<()> {
+    fn flush(&mut self) -> io::Result<()> {
         while self.sent < self.unsent.len() {
             match self.socket.write(&self.unsent[self.sent..]) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
@@ -65,6 +73,18 @@ impl<S: Write> WireOut<S> {
         self.unsent.shrink_to(KEPT_BYTES_MAX);
         self.sent = 0;
         Ok(())
+    }
+}
+
+impl WireOut {
+    /// The other side never says anything, except that it has ended.
+    pub(in crate::peers) fn check(&mut self) -> io::Result<()> {
+        match self.socket.read(&mut [0]) {
+            Ok(_) => Err(io::ErrorKind::UnexpectedEof.into()),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 }
 
@@ -104,7 +124,7 @@ mod tests {
         wire.send(&vec![(GroupId(2), b"second".to_vec())]).unwrap();
         assert_eq!(wire.socket.taken, b"\x05\0\0\0\x01\0\0\0fir");
         wire.socket.room = 100;
-        wire.flush().unwrap();
+        wire.send(&Vec::new()).unwrap();
         assert_eq!(wire.socket.taken, b"\x05\0\0\0\x01\0\0\0first\x06\0\0\0\x02\0\0\0second");
         assert!(wire.unsent.is_empty());
     }
@@ -119,8 +139,22 @@ mod tests {
         }
         assert_eq!(sent, 64);
         wire.socket.room = 100 * MIB;
-        wire.flush().unwrap();
+        wire.send(&Vec::new()).expect("there is room again");
         assert!(wire.unsent.capacity() <= MIB);
         wire.send(&vec![(GROUP, vec![1])]).unwrap();
+    }
+
+    #[test]
+    fn a_peer_that_is_always_a_little_behind_costs_no_more_than_that() {
+        const KIB: usize = 1024;
+        let mut wire = WireOut::new(Narrow { room: 10 * KIB, ..Narrow::default() });
+        for _ in 0..1_000 {
+            wire.send(&vec![(GROUP, vec![0; KIB])]).unwrap();
+            let behind = wire.unsent.len() - wire.sent;
+            // All but one byte.
+            wire.socket.room = behind.max(1) - 1 + KIB;
+            wire.socket.taken.clear();
+        }
+        assert!(wire.unsent.len() < 64 * KIB, "{}", wire.unsent.len());
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{Shutdown, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use holdfast_replica::NodeId;
@@ -21,11 +22,13 @@ impl std::fmt::Debug for Pass {
 #[derive(Clone, Debug, Default)]
 pub(in crate::peers) struct Passes {
     issued: Arc<Mutex<BTreeMap<Pass, Issued>>>,
+    last_number: Arc<AtomicU64>,
 }
 
 #[derive(Debug)]
 struct Issued {
     to: NodeId,
+    number: u64,
     /// Once it is open: by this the end of the exchange ends it.
     wire: Option<TcpStream>,
 }
@@ -43,16 +46,18 @@ impl Passes {
         let mut bytes = [0; PASS_BYTES];
         getrandom::fill(&mut bytes)?;
         let pass = Pass(bytes);
-        self.lock().insert(pass, Issued { to, wire: None });
+        let number = self.last_number.fetch_add(1, Ordering::Relaxed) + 1;
+        self.lock().insert(pass, Issued { to, number, wire: None });
         Ok(Held { passes: self.clone(), pass })
     }
 
-    /// Who showed the pass. None: nobody has this one, or has used it before.
-    pub(in crate::peers) fn show(&self, pass: Pass, wire: TcpStream) -> Option<NodeId> {
+    /// Who showed the pass, and its number, which is higher than that of any issued before. None: nobody has this
+    /// one, or has used it before.
+    pub(in crate::peers) fn show(&self, pass: Pass, wire: TcpStream) -> Option<(NodeId, u64)> {
         let mut passes = self.lock();
         let issued = passes.get_mut(&pass).filter(|issued| issued.wire.is_none())?;
         issued.wire = Some(wire);
-        Some(issued.to)
+        Some((issued.to, issued.number))
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Pass, Issued>> {
@@ -84,7 +89,7 @@ mod tests {
         let passes = Passes::default();
         let held = passes.issue(NodeId(2)).unwrap();
         let (mut dialled, other) = (dial(), dial());
-        assert_eq!(passes.show(held.pass, listener.accept().unwrap().0), Some(NodeId(2)));
+        assert_eq!(passes.show(held.pass, listener.accept().unwrap().0), Some((NodeId(2), 1)));
         assert_eq!(passes.show(held.pass, other), None, "used before");
         drop(held);
         assert_eq!(dialled.read(&mut [0]).unwrap(), 0, "the wire has ended");
