@@ -156,11 +156,13 @@ impl LockTable {
     ) -> Option<Obstacle<'a>> {
         let resource = self.resources.get(want.name)?;
         let queue = resource.queue();
-        // If somebody ahead wants it in another way, all that is in the way of that one is in the way.
+        // If somebody ahead wants it in another way, all that is in the way of that one is in the way. Who stands
+        // behind that one and could share is not: it is passed by.
         let like = match (want.mode, want.ticket) {
             (Mode::Exclusive, _) => false,
             (mode, ticket) => queue.all_before_are_like(mode, ticket),
         };
+        let unlike = queue.last_unlike_before(want.mode, want.ticket);
         let room = graph.steps_left.saturating_add(1);
         let looked_at = Cell::new(0);
         let look = || looked_at.set(looked_at.get() + 1);
@@ -181,10 +183,12 @@ impl LockTable {
         #[cfg(feature = "planted")]
         let tangled = tangled.filter(|_| !crate::planted::Bug::CycleThroughQueueMissed.is_active());
         let ahead = tangled
-            .filter(|waiter| !like || conflicts(waiter.mode, want.mode))
-            .map(|waiter| (waiter.session, waiter.actor));
+            .filter(|(ticket, waiter)| {
+                conflicts(waiter.mode, want.mode) || unlike.is_some_and(|unlike| *ticket < unlike)
+            })
+            .map(|(_, waiter)| (waiter.session, waiter.actor));
         let own_place = self.stands_ahead(actor, want, steps_left, &looked_at).then_some(actor);
-        let asking = graph.puts_ahead_of(actor, want, like).then_some(graph.asking);
+        let asking = graph.puts_ahead_of(actor, want, unlike).then_some(graph.asking);
         let permits = match (want.mode, resource.mode()) {
             (Mode::Permit { .. }, Some(Mode::Permit { .. }) | None) if like => {
                 self.permits_of(want.name, want.mode)
@@ -247,16 +251,17 @@ impl Graph<'_> {
         self.steps_left > 0
     }
 
-    /// Will the one who asks be in the way of another at this place? `like`: all who are ahead there want it in
-    /// the same way.
-    fn puts_ahead_of(&self, actor: Actor, want: Want<'_>, like: bool) -> bool {
+    /// Will the one who asks be in the way of another at this place? `unlike`: the last ahead there who wants it
+    /// in another way.
+    fn puts_ahead_of(&self, actor: Actor, want: Want<'_>, unlike: Option<Ticket>) -> bool {
         if actor == self.asking || want.converts.is_some() {
             return false;
         }
         let stands_ahead = self.place.as_ref().is_some_and(|place| {
             place.name == *want.name
                 && want.ticket.is_some_and(|ticket| place.ticket < ticket)
-                && (!like || conflicts(place.mode, want.mode))
+                && (conflicts(place.mode, want.mode)
+                    || unlike.is_some_and(|unlike| place.ticket < unlike))
         });
         stands_ahead || self.converts == Some(want.name)
     }
