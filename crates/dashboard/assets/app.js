@@ -95,6 +95,7 @@ function header() {
     : live.state === "connecting" ? ["connecting", ""]
       : leader === 0 ? ["no leader", "is-bad"] : [`live · node ${leader} leads`, "is-good"];
   pill.className = `pill ${tone}`;
+  pill.title = "Green: this page hears from its node every second, and the cluster has a leader. Red: one of the two is not so. Grey: it is just connecting.";
   if (pill.textContent !== words) pill.textContent = words;
   if (live.now) document.getElementById("cluster").replaceChildren(shown(live.now.cluster));
 }
@@ -114,8 +115,9 @@ function theme(chosen) {
   const button = document.getElementById("theme");
   if (chosen === "auto") document.documentElement.removeAttribute("data-theme");
   else document.documentElement.setAttribute("data-theme", chosen);
-  button.textContent = { auto: "◐", light: "○", dark: "●" }[chosen];
-  button.title = THEMES[chosen];
+  const icon = { auto: "◐", light: "○", dark: "●" }[chosen];
+  button.replaceChildren(h("span", { "aria-hidden": true }, icon), h("span", { class: "label" }, THEMES[chosen]));
+  button.title = `${THEMES[chosen]}; press to change it`;
   button.setAttribute("aria-label", `${THEMES[chosen]}; change`);
   button.onclick = () => {
     const next = { auto: "light", light: "dark", dark: "auto" }[chosen];

@@ -5,7 +5,8 @@ import { number, clock } from "./text.js";
 
 const WIDTH = 300;
 const HEIGHT = 90;
-const SPAN_MIN_MS = 60000;
+// Of a cluster that has just begun: what there is fills the plot.
+const SPAN_MIN_MS = 5000;
 const SPAN_MAX_MS = 300000;
 
 // series: [{ label, of: sample -> number or null, show }]

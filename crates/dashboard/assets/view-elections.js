@@ -1,7 +1,7 @@
 // Elections are locks: the leader is who holds it and publishes a value, the candidates are who wait.
 
 import { h, table, card, empty } from "./dom.js";
-import { shown, number, duration, who, clock } from "./text.js";
+import { shown, number, duration, who, clock, count } from "./text.js";
 import { live } from "./live.js";
 import { ask } from "./api.js";
 import { address } from "./route.js";
@@ -23,7 +23,7 @@ export const elections = {
             clearTimeout(typing);
             typing = setTimeout(() => page.go({ prefix: value }), 250);
           } }))),
-      card("Led", data.more ? "the first 200" : null, led(data.led)),
+      card("Led", `${data.more ? "the first 200 · " : ""}“elected” counts how often somebody came to lead, as far back as this node keeps events`, led(data.led)),
       card("Vacant", "led lately, by nobody now", vacant(data.vacant)),
       live.now ? card("The cluster itself", null, cluster(live.now)) : null,
     ];
@@ -33,11 +33,11 @@ export const elections = {
 function led(list) {
   if (list.length === 0) return empty("Nobody leads anything. Stand for election: ", h("code", {}, "holdfast elect scheduler --value host-1 -- COMMAND"));
   const columns = [{ label: "Election", class: "name" }, { label: "Leader's value", class: "value" }, { label: "Leader" }, { label: "Epoch", class: "num" },
-    { label: "Leads for", class: "num" }, { label: "Candidates", class: "num" }, { label: "Leaders lately", class: "num" }];
+    { label: "Leads for", class: "num" }, { label: "Candidates", class: "num" }, { label: "Elected", class: "num" }];
   return table(columns, list.map((lock) => ({
     key: lock.name, link: true,
     cells: [h("a", { href: address("lock", { name: lock.name }) }, shown(lock.name)), shown(lock.metadata), who(lock.owner, lock.session),
-      h("span", { class: "mono" }, lock.token), duration(lock.held_for_ms), number(lock.waiters), number(Math.max(1, lock.terms))],
+      h("span", { class: "mono" }, lock.token), duration(lock.held_for_ms), number(lock.waiters), lock.terms ? count(lock.terms, "time", "times") : "not lately"],
   })), "Elections that somebody leads");
 }
 

@@ -4,6 +4,7 @@ import { h, table, card, empty } from "./dom.js";
 import { shown, clock, number, duration } from "./text.js";
 import { ask } from "./api.js";
 import { address } from "./route.js";
+import { cycleWords } from "./cycle.js";
 
 const KEPT_MAX = 200;
 // However fast they come, so often they are drawn.
@@ -47,7 +48,7 @@ export const events = {
       h("div", { class: "head" }, h("h1", {}, "Events"), h("span", { class: "grow" }),
         h("button", { type: "button", id: "pause", "aria-pressed": String(state.paused), onclick: () => pause(page) },
           state.paused ? `Go on${state.waiting ? ` (${number(state.waiting)} new)` : ""}` : "Pause"),
-        h("p", {}, "What the lock table did, the latest first. Times are by the clock of the node that tells them, in your time zone.")),
+        h("p", {}, "What the lock table did, the latest first. Times are by the clock of the node that tells them, in your time zone."), key()),
       h("form", { class: "row", role: "search", onsubmit: (event) => event.preventDefault() },
         h("label", { class: "field" }, "Name begins with",
           h("input", { type: "search", id: "prefix", value: asked.prefix || "", maxlength: 512, autocomplete: "off", spellcheck: "false", oninput: (event) => {
@@ -62,6 +63,12 @@ export const events = {
     ];
   },
 };
+
+// What the colours of the kinds mean.
+function key() {
+  return h("p", { class: "key" }, [["granted", "got it"], ["queued", "waits"], ["expired", "ended without being given back, or frozen"], ["broken", "refused, or by an operator"]].map(([kind, words]) =>
+    h("span", { class: `kind-${kind}` }, words)));
+}
 
 function told() {
   const words = [];
@@ -141,6 +148,7 @@ function names(event) {
 }
 
 function details(event) {
+  if (event.cycle.length) return ["deadlock: ", cycleWords(event.cycle)];
   const held = event.held_for_ms === null ? null : `held for ${duration(event.held_for_ms)}${event.detail ? ", " : ""}`;
   return [held, event.by ? ["by ", shown(event.by), event.detail ? ": " : ""] : null, event.detail ? shown(event.detail) : null,
     event.metadata ? h("span", { class: "sub" }, "“", shown(event.metadata.length > 120 ? `${event.metadata.slice(0, 119)}…` : event.metadata), "”") : null];

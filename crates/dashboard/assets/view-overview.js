@@ -18,21 +18,22 @@ export const overview = {
   render(data, page) {
     const now = live.now;
     if (!now) return [h("p", { class: "loading" }, "Waiting for the first second…")];
-    const last = live.samples[live.samples.length - 1] || {};
+    const samples = known(live.samples);
+    const last = samples[samples.length - 1] || {};
     return [
       h("div", { class: "head" }, h("h1", {}, "Overview"), h("span", { class: "grow" }),
         h("span", { class: "note" }, `version ${now.version} · this page comes from node ${live.node}`)),
       tiles(now, last),
       h("div", { class: "columns" },
-        plot("Operations per second", live.samples, [
+        plot("Operations per second", samples, [
           { label: "granted", of: (sample) => sample.granted },
           { label: "queued", of: (sample) => sample.queued },
           { label: "lost", of: (sample) => sample.lost }]),
-        plot("Time to acquire", live.samples, [
+        plot("Time to acquire", samples, [
           { label: "p50", of: (sample) => sample.p50 },
           { label: "p95", of: (sample) => sample.p95 },
           { label: "p99", of: (sample) => sample.p99 }], milliseconds),
-        plot("Locks and waiters", live.samples, [
+        plot("Locks and waiters", samples, [
           { label: "locks", of: (sample) => sample.locks },
           { label: "waiters", of: (sample) => sample.waiters },
           { label: "sessions", of: (sample) => sample.sessions }])),
@@ -41,6 +42,12 @@ export const overview = {
     ];
   },
 };
+
+// Rates need two seconds: before the first of them there is nothing to plot.
+function known(samples) {
+  const first = samples.findIndex((sample) => sample.granted !== undefined);
+  return first < 0 ? samples : samples.slice(first);
+}
 
 function tiles(now, last) {
   const sum = (of) => now.groups.reduce((all, group) => all + group[of], 0);

@@ -55,7 +55,7 @@ pub(crate) async fn serve<S: Source>(
         max: usize::MAX,
         ..Default::default()
     });
-    let cycles = refused.iter().rev().filter(|event| event.detail.starts_with("deadlock:"));
+    let cycles = refused.iter().rev().filter(|event| !event.cycle.is_empty());
     Ok(Json(json!({
         "locks": shown.collect::<Vec<_>>(),
         "more": list.next_page.parse::<u64>().is_ok() && locks.len() >= LOCKS_MAX as usize,

@@ -21,6 +21,7 @@ mod graph;
 mod guard;
 mod live;
 mod look;
+mod owners;
 mod samples;
 mod shape;
 mod source;
@@ -81,6 +82,7 @@ pub fn dashboard<S: Source>(
         .route("/api/freezes", get(look::freezes))
         .route("/api/elections", get(look::elections))
         .route("/api/graph", get(graph::serve))
+        .route("/api/owners", get(owners::serve))
         .route("/api/actions/{action}", post(act::serve))
         .with_state(dashboard)
         .merge(assets::routes())

@@ -21,8 +21,8 @@ const PAGE_SIZE_MAX: u32 = 200;
 const HISTORY_MAX: usize = 50;
 const RECENT_MAX: usize = 200;
 /// Sessions are looked through that many at a time, and that many in all.
-const SESSIONS_AT_A_TIME: u32 = 1_000;
-const SESSIONS_MAX: usize = 20_000;
+pub(crate) const SESSIONS_AT_A_TIME: u32 = 1_000;
+pub(crate) const SESSIONS_MAX: usize = 20_000;
 const ELECTIONS_MAX: u32 = 200;
 
 type Answer = Result<Json<Value>, Failed>;

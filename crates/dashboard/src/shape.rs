@@ -118,6 +118,10 @@ pub(crate) fn event(event: &WatchEvent) -> Value {
         "metadata": text(&event.metadata),
         "by": event.by,
         "detail": event.detail,
+        "cycle": event.cycle.iter().map(|link| json!({
+            "session": link.public_session_id,
+            "waits_for": link.waits_for,
+        })).collect::<Vec<_>>(),
     })
 }
 
@@ -151,7 +155,7 @@ fn hold_times(times: &HoldTimes) -> Value {
     json!({ "holds": times.holds, "median_ms": times.median_ms, "longest_ms": times.longest_ms })
 }
 
-fn owner(owner: Option<&Owner>) -> Value {
+pub(crate) fn owner(owner: Option<&Owner>) -> Value {
     owner.map_or(Value::Null, |owner| {
         json!({
             "application": owner.application,

@@ -1,12 +1,13 @@
 //! Where the dashboard has everything from.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
 
 use holdfast_proto::v1::{
     BreakRequest, BreakResponse, ClusterStatusResponse, Failure, FreezeRequest, FreezeResponse,
     KillSessionRequest, KillSessionResponse, ListFreezesResponse, ListRequest, ListResponse,
-    ListSessionsRequest, ListSessionsResponse, MoveLockRequest, MoveLockResponse, StatusResponse,
-    ThawRequest, ThawResponse, WatchEvent, WatchFrame, WatchRequest, WhyResponse,
+    ListSessionsRequest, ListSessionsResponse, MoveLockRequest, MoveLockResponse, Owner,
+    StatusResponse, ThawRequest, ThawResponse, WatchEvent, WatchFrame, WatchRequest, WhyResponse,
 };
 use tokio_stream::Stream;
 
@@ -53,6 +54,9 @@ pub trait Source: Send + Sync + 'static {
 
     /// From what this node has kept; the latest last.
     fn recent(&self, wanted: RecentEvents) -> Vec<WatchEvent>;
+
+    /// Of those that were opened lately, as far as this node has kept events, whether they ended since or not.
+    fn owners_lately(&self, sessions: &BTreeSet<String>) -> BTreeMap<String, Owner>;
 
     fn watch(&self, request: WatchRequest) -> impl Future<Output = Answer<WatchFrames>> + Send;
 

@@ -1,8 +1,8 @@
 //! Would a wait never end? The graph of waits, and the search for a cycle in it.
 //!
 //! The nodes are actors. An actor that waits is stuck if those in its way are: the holders that conflict
-//! with it, and those ahead in the queue. For a permit it takes as many stuck ones as there are permits;
-//! for everything else, one. Before a request is queued, the search looks whether its wait would make
+//! with it, and those ahead in the queue ([`InTheWay`]). For a permit it takes as many stuck ones as there are
+//! permits; for everything else, one. Before a request is queued, the search looks whether its wait would make
 //! its own actor stuck on itself.
 //!
 //! Somebody ahead in the queue who stands nowhere else is in the way only for what this queue shows
@@ -15,10 +15,11 @@
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
-use core::cell::Cell;
 
+mod in_the_way;
 mod stuck;
 
+use in_the_way::InTheWay;
 use stuck::{Obstacle, Obstacles, way_back};
 
 use super::LockTable;
@@ -85,13 +86,17 @@ impl LockTable {
             place: self.place_if_only(actor),
             converts: converted.map(|want| want.name),
         };
-        let mut own: Vec<Obstacle<'_>> =
-            wants.iter().filter_map(|want| self.obstacle(actor, *want, &mut graph)).collect();
+        let mut own: Vec<Obstacle<'_>> = wants
+            .iter()
+            .flat_map(|want| self.obstacles(actor, *want, &mut graph))
+            .flatten()
+            .collect();
         // Others will wait for who steps before them; so whatever that one waits for elsewhere counts too.
         if converted.is_some() {
             for (_, wait) in self.waits_of(actor) {
                 for place in wait.places.as_slice() {
-                    own.extend(self.obstacle(actor, wait.want(actor.0, place), &mut graph));
+                    let obstacles = self.obstacles(actor, wait.want(actor.0, place), &mut graph);
+                    own.extend(obstacles.into_iter().flatten());
                     if !graph.spend(1) {
                         *steps = 0;
                         return None;
@@ -110,7 +115,7 @@ impl LockTable {
                 wait.places.as_slice().iter().map(move |place| wait.want(next.0, place))
             });
             for want in places {
-                obstacles.extend(self.obstacle(next, want, &mut graph));
+                obstacles.extend(self.obstacles(next, want, &mut graph).into_iter().flatten());
                 if !graph.spend(1) {
                     *steps = 0;
                     return None;
@@ -148,73 +153,46 @@ impl LockTable {
         }
     }
 
-    fn obstacle<'a>(
-        &'a self,
+    /// What is in the way of an actor at one place.
+    fn obstacles<'a>(
+        &self,
         actor: Actor,
         want: Want<'a>,
         graph: &mut Graph<'_>,
-    ) -> Option<Obstacle<'a>> {
-        let resource = self.resources.get(want.name)?;
+    ) -> [Option<Obstacle<'a>>; 2] {
+        let Some(resource) = self.resources.get(want.name) else { return [None, None] };
         let queue = resource.queue();
-        // If somebody ahead wants it in another way, all that is in the way of that one is in the way.
-        let like = match (want.mode, want.ticket) {
-            (Mode::Exclusive, _) => false,
-            (mode, ticket) => queue.all_before_are_like(mode, ticket),
-        };
+        let last_unlike = queue.last_unlike_before(want.mode, want.ticket);
+        let mut in_the_way = InTheWay::of(want.mode, last_unlike);
         let room = graph.steps_left.saturating_add(1);
-        let looked_at = Cell::new(0);
-        let look = || looked_at.set(looked_at.get() + 1);
-        let (ended, steps_left) = (graph.ended, graph.steps_left);
-        let holders = resource
-            .holds()
-            .take(room)
-            .inspect(|_| look())
-            .filter(|hold| ended.is_empty() || !ended.contains(&(want.name.clone(), hold.key())))
-            .filter(|hold| !like || conflicts(hold.mode, want.mode))
-            .filter(|hold| want.converts != Some(hold.key()))
-            .map(|hold| hold.actor());
-        let tangled = queue
-            .tangled_before(want.ticket)
-            .take(room)
-            .inspect(|_| look())
-            .filter(|_| want.converts.is_none());
-        #[cfg(feature = "planted")]
-        let tangled = tangled.filter(|_| !crate::planted::Bug::CycleThroughQueueMissed.is_active());
-        let ahead = tangled
-            .filter(|waiter| !like || conflicts(waiter.mode, want.mode))
-            .map(|waiter| (waiter.session, waiter.actor));
-        let own_place = self.stands_ahead(actor, want, steps_left, &looked_at).then_some(actor);
-        let asking = graph.puts_ahead_of(actor, want, like).then_some(graph.asking);
-        let permits = match (want.mode, resource.mode()) {
-            (Mode::Permit { .. }, Some(Mode::Permit { .. }) | None) if like => {
-                self.permits_of(want.name, want.mode)
+        let mut looked_at = 0;
+        let is_ended =
+            |key| !graph.ended.is_empty() && graph.ended.contains(&(want.name.clone(), key));
+        for hold in resource.holds().take(room) {
+            looked_at += 1;
+            if !is_ended(hold.key()) && want.converts != Some(hold.key()) {
+                in_the_way.add_holder(hold.actor(), hold.mode);
             }
-            _ => 1,
-        };
-        let mut actors = BTreeMap::new();
-        for other in holders.chain(ahead).chain(own_place).chain(asking) {
-            *actors.entry(other).or_default() += 1;
         }
-        graph.spend(looked_at.get());
-        (!actors.is_empty()).then_some(Obstacle { name: want.name, actors, stuck_min: permits })
-    }
-
-    /// Does the actor stand before itself in this queue?
-    fn stands_ahead(
-        &self,
-        actor: Actor,
-        want: Want<'_>,
-        places_max: usize,
-        looked_at: &Cell<usize>,
-    ) -> bool {
-        let places = self.waits_of(actor).flat_map(|(_, wait)| wait.places.as_slice());
-        want.converts.is_none()
-            && places.take(places_max).any(|place| {
-                looked_at.set(looked_at.get() + 1);
-                place.name == *want.name
-                    && want.ticket.is_none_or(|ticket| place.ticket < ticket)
-                    && conflicts(place.mode, want.mode)
-            })
+        // Who converts is, or would be, before all who wait.
+        let room = if want.converts.is_none() { room } else { 0 };
+        #[cfg(feature = "planted")]
+        let room = match crate::planted::Bug::CycleThroughQueueMissed.is_active() {
+            true => 0,
+            false => room,
+        };
+        for (ticket, waiter) in queue.tangled_before(want.ticket).take(room) {
+            looked_at += 1;
+            in_the_way.add_waiter((waiter.session, waiter.actor), waiter.mode, ticket);
+        }
+        if let Some(place) = graph.place_ahead_of(want) {
+            in_the_way.add_waiter(graph.asking, place.mode, place.ticket);
+        }
+        if graph.steps_before(actor, want) {
+            in_the_way.add_holder(graph.asking, Mode::Exclusive);
+        }
+        graph.spend(looked_at);
+        in_the_way.obstacles(want.name, self.permits_of(want.name, want.mode))
     }
 
     fn told(&self, actor: Actor, way: &[(Actor, LockName)]) -> Option<Box<[CycleLink]>> {
@@ -247,22 +225,17 @@ impl Graph<'_> {
         self.steps_left > 0
     }
 
-    /// Will the one who asks be in the way of another at this place? `like`: all who are ahead there want it in
-    /// the same way.
-    fn puts_ahead_of(&self, actor: Actor, want: Want<'_>, like: bool) -> bool {
-        if actor == self.asking || want.converts.is_some() {
-            return false;
-        }
-        let stands_ahead = self.place.as_ref().is_some_and(|place| {
-            place.name == *want.name
-                && want.ticket.is_some_and(|ticket| place.ticket < ticket)
-                && (!like || conflicts(place.mode, want.mode))
-        });
-        stands_ahead || self.converts == Some(want.name)
+    /// Where the one who asks stands ahead of this place, though its queue does not show yet that it matters.
+    fn place_ahead_of(&self, want: Want<'_>) -> Option<&Place> {
+        self.place.as_ref().filter(|place| {
+            want.converts.is_none()
+                && place.name == *want.name
+                && want.ticket.is_none_or(|ticket| place.ticket < ticket)
+        })
     }
-}
 
-/// Can the two not hold one resource together? Of permits there may be enough.
-fn conflicts(one: Mode, other: Mode) -> bool {
-    !matches!((one, other), (Mode::Shared, Mode::Shared))
+    /// Will the one who asks step before another at this place?
+    fn steps_before(&self, actor: Actor, want: Want<'_>) -> bool {
+        actor != self.asking && want.converts.is_none() && self.converts == Some(want.name)
+    }
 }

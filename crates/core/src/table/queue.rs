@@ -189,9 +189,22 @@ impl WaitQueue {
     }
 
     /// Those before this place whose actors stand elsewhere as well; without one, all of them.
-    pub(crate) fn tangled_before(&self, end: Option<Ticket>) -> impl Iterator<Item = &Waiter> {
+    pub(crate) fn tangled_before(
+        &self,
+        end: Option<Ticket>,
+    ) -> impl Iterator<Item = (Ticket, &Waiter)> {
         let end = end.unwrap_or(Ticket(u64::MAX));
-        self.tangled.range(..end).filter_map(|ticket| self.get(*ticket))
+        self.tangled.range(..end).filter_map(|ticket| Some((*ticket, self.get(*ticket)?)))
+    }
+
+    /// The last before this place who could not have it together with one who wants it so; without one, of all.
+    pub(crate) fn last_unlike_before(&self, mode: Mode, end: Option<Ticket>) -> Option<Ticket> {
+        let end = end.unwrap_or(Ticket(u64::MAX));
+        match mode {
+            Mode::Exclusive => self.last_ticket().filter(|last| *last < end),
+            Mode::Shared => self.not_shared.range(..end).next_back().copied(),
+            Mode::Permit { .. } => self.not_permits.range(..end).next_back().copied(),
+        }
     }
 
     /// Could all who stand before this place have it together with one who wants it so? Without a place,

@@ -1,6 +1,7 @@
 //! The node as the dashboard's source: the same calls that clients make, without the wire between. So a
 //! follower forwards them, and whoever may not do something may not do it here either.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use holdfast_dashboard::{RecentEvents, Source, WatchFrames};
@@ -11,8 +12,8 @@ use holdfast_proto::v1::{
     BreakRequest, BreakResponse, ClusterStatusRequest, ClusterStatusResponse, Failure,
     FreezeRequest, FreezeResponse, KillSessionRequest, KillSessionResponse, ListFreezesRequest,
     ListFreezesResponse, ListRequest, ListResponse, ListSessionsRequest, ListSessionsResponse,
-    MoveLockRequest, MoveLockResponse, StatusRequest, StatusResponse, ThawRequest, ThawResponse,
-    WatchEvent, WatchRequest, WhyRequest, WhyResponse,
+    MoveLockRequest, MoveLockResponse, Owner, StatusRequest, StatusResponse, ThawRequest,
+    ThawResponse, WatchEvent, WatchRequest, WhyRequest, WhyResponse,
 };
 use holdfast_replica::NodeId;
 use tokio::task::JoinSet;
@@ -20,7 +21,7 @@ use tokio::time::timeout;
 use tokio_stream::StreamExt;
 use tonic::{Request, Response, Status};
 
-use super::{Rpc, watch};
+use super::{Rpc, look, watch};
 
 /// A node that takes longer to say how it is does not answer.
 const VIEW_PATIENCE: Duration = Duration::from_millis(700);
@@ -75,6 +76,12 @@ impl Source for Rpc {
 
     fn recent(&self, wanted: RecentEvents) -> Vec<WatchEvent> {
         watch::recent(&self.events, wanted)
+    }
+
+    fn owners_lately(&self, sessions: &BTreeSet<String>) -> BTreeMap<String, Owner> {
+        let known = watch::opened_lately(&self.events, sessions.iter().map(String::as_str));
+        let known = known.into_iter().filter_map(|(session, owner)| Some((session, owner?)));
+        known.map(|(session, owner)| (session.to_string(), look::owner(owner))).collect()
     }
 
     async fn watch(&self, request: WatchRequest) -> Result<WatchFrames, Failure> {

@@ -139,7 +139,7 @@ fn grants(all: &[Grant], guarantee: Guarantee) -> v1::Grants {
     v1::Grants { grants: all.iter().map(|grant| of_grant(grant, guarantee)).collect() }
 }
 
-fn deadlock(cycle: &[CycleLink]) -> v1::Deadlock {
+pub(super) fn deadlock(cycle: &[CycleLink]) -> v1::Deadlock {
     let link = |link: &CycleLink| v1::CycleLink {
         public_session_id: link.session.to_string(),
         actor: link.actor.0,

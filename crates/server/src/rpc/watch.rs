@@ -10,6 +10,7 @@ mod snapshot;
 mod tell;
 
 pub(super) use follow::Frames;
+pub(super) use history::opened_lately;
 pub(super) use recent::recent;
 pub(crate) use tell::event as told;
 

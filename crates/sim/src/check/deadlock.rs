@@ -146,17 +146,20 @@ fn stuck<'a>(
             let in_the_way: Vec<(Actor, Mode)> = both
                 .filter(|(_, mode)| !matches!((waiter.mode, *mode), (Mode::Shared, Mode::Shared)))
                 .collect();
-            let all_permits =
-                in_the_way.iter().all(|(_, mode)| matches!(mode, Mode::Permit { .. }));
-            let stuck_min = match waiter.mode {
-                Mode::Permit { limit: stated } if all_permits => {
-                    *permits.get(name).unwrap_or(&stated) as usize
-                }
-                _ => 1,
+            // Of permits there may be enough; whatever else is in the way is so alone.
+            let (permits_ahead, others): (Vec<_>, Vec<_>) =
+                in_the_way.into_iter().partition(|(_, mode)| {
+                    matches!((waiter.mode, mode), (Mode::Permit { .. }, Mode::Permit { .. }))
+                });
+            let permits = match waiter.mode {
+                Mode::Permit { limit: stated } => *permits.get(name).unwrap_or(&stated) as usize,
+                Mode::Exclusive | Mode::Shared => 1,
             };
-            let actors = in_the_way.into_iter().map(|(actor, _)| actor).collect();
-            let obstacle = Obstacle { lock: name, actors, stuck_min };
-            waiting.entry(waiter.actor).or_default().push(obstacle);
+            let obstacles = waiting.entry(waiter.actor).or_default();
+            for (those, stuck_min) in [(permits_ahead, permits), (others, 1)] {
+                let actors = those.into_iter().map(|(actor, _)| actor).collect();
+                obstacles.push(Obstacle { lock: name, actors, stuck_min });
+            }
         }
     }
     // Whoever is not held up by any who wait can go on; who is left in the end cannot.
@@ -231,6 +234,24 @@ mod tests {
         story.ask(2, 1, take(&["a"]));
         story.log(1, [granted_as("a", 2, 9, 1, Mode::Shared), queued_as("a", 2, 1, Mode::Shared)]);
         assert_eq!(check(&story.evidence()), []);
+    }
+
+    /// Session 1 waits for all of s, behind 9, which has a permit; 2 and 3 wait behind 1 for permits, and 2 for what 3
+    /// holds as well. There are two, so 3 has its own.
+    #[test]
+    fn one_of_two_permits_behind_a_writer_comes_free() {
+        let permit = Mode::Permit { limit: 2 };
+        let mut story = Story::default();
+        for (session, request, lock) in [(1, 1, "s"), (2, 1, "s"), (2, 2, "x"), (3, 2, "s")] {
+            story.ask(session, request, take(&[lock]));
+        }
+        story.log(1, [granted_as("s", 9, 1, 1, permit), granted("x", 3, 1, 2)]);
+        story.log(2, [queued("s", 1, 1), queued_as("s", 2, 1, permit), queued("x", 2, 2)]);
+        let mut only_one = story.clone();
+        story.log(3, [queued_as("s", 3, 2, permit)]);
+        assert_eq!(check(&story.evidence()), []);
+        only_one.log(3, [set_permits("s", Some(1)), queued_as("s", 3, 2, permit)]);
+        assert_eq!(check(&only_one.evidence()).len(), 1);
     }
 
     /// Sessions 1 and 2 have the two permits of s; 3 holds x and waits for one; 1 waits for x; 2 for a, which 4 holds.

@@ -94,6 +94,7 @@ async fn locks_are_searched_sorted_and_paged_at_any_node() {
         "/api/lock?name=%0a",
         "/api/recent?kinds=colour",
         "/api/sessions?page=x",
+        "/api/owners",
     ] {
         let (code, answer) = get(&at, wrong);
         assert_eq!(code, 400, "{wrong}: {answer}");
@@ -107,6 +108,39 @@ fn found_session(at: &str, holds: u64) -> String {
     let sessions = sessions["sessions"].as_array().unwrap().clone();
     let found = sessions.iter().find(|session| session["holds"] == holds);
     found.unwrap_or_else(|| panic!("{sessions:?}"))["session"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cycle_that_was_refused_is_told_with_its_owners() {
+    let cluster = cluster().await;
+    let at = cluster.http_address(cluster.follower().await);
+    let (alice, bob) = (cluster.library().await, cluster.library().await);
+    let _ledger = alice.lock("ledger").actor(1).acquire().await.unwrap();
+    let _vault = bob.lock("vault").actor(1).acquire().await.unwrap();
+    let (queued, when_queued) = oneshot::channel();
+    let vault = alice.lock("vault").actor(1).wait(LONG).on_queued(|_| queued.send(()).unwrap());
+    tokio::spawn(vault.acquire());
+    when_queued.await.unwrap();
+    bob.lock("ledger").actor(1).wait(LONG).acquire().await.unwrap_err();
+
+    let cycle = eventually("the follower has seen it", PATIENCE, || async {
+        let (_, graph) = get(&at, "/api/graph");
+        graph["cycles"].as_array()?.first()?["cycle"].as_array().cloned()
+    });
+    let cycle = cycle.await;
+    let waits_for: Vec<&Value> = cycle.iter().map(|link| &link["waits_for"]).collect();
+    assert_eq!(waits_for, ["ledger", "vault"]);
+    let session = |link: usize| cycle[link]["session"].as_str().unwrap();
+    let asked = format!("/api/owners?sessions={},{},0badcafe", session(0), session(1));
+    let (code, told) = get(&at, &asked);
+    assert_eq!(code, 200, "{told}");
+    let owners = told["owners"].as_object().unwrap();
+    assert_eq!(owners.len(), 2, "{told}");
+    for link in [0, 1] {
+        assert_eq!(owners[session(link)]["pid"], std::process::id(), "{told}");
+    }
+    let many = (0..101).map(|id| format!("{id:x}")).collect::<Vec<_>>().join(",");
+    assert_eq!(get(&at, &format!("/api/owners?sessions={many}")).0, 400);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -4,13 +4,13 @@ use std::io::Write;
 use std::time::Duration;
 
 use holdfast_browser::{Browser, Outcome, missing};
-use holdfast_client::LossReason;
+use holdfast_client::{Client, LossReason, Owner};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use tokio::task::block_in_place;
 
 use super::{HOSTILE, SECRET, cluster};
-use crate::support::PATIENCE;
+use crate::support::{Cluster, PATIENCE};
 
 const LONG: Duration = Duration::from_secs(60);
 const ENTER: &str = "\u{e007}";
@@ -124,4 +124,68 @@ async fn a_person_sees_what_happens_survives_a_kill_and_breaks_a_lock() {
     cluster.launch(looked_at);
     see(&browser, "#connection", |text| text.starts_with("live"));
     assert_eq!(run(&browser, "return window.notLoadedAgain"), json!(true));
+}
+
+/// A client that says what it is.
+async fn named(cluster: &Cluster, application: &str) -> Client {
+    let owner = Owner { application: application.into(), host: "".into(), pid: 0, note: "".into() };
+    Client::builder().owner(owner).connect(&cluster.endpoints()).await.unwrap()
+}
+
+/// Returns when it stands in line; it goes on to stand there.
+async fn stand_in_line(client: &Client, name: &str) {
+    let (queued, when_queued) = oneshot::channel();
+    let request = client.lock(name).actor(1).wait(LONG).on_queued(|_| queued.send(()).unwrap());
+    tokio::spawn(request.acquire());
+    when_queued.await.unwrap();
+}
+
+/// How many arrows there are, and how many of their points are behind a box.
+const HIDDEN: &str = "
+    const boxes = [...document.querySelectorAll('.graph rect')].map((box) => box.getBBox());
+    const covers = (at) => (box) => at.x > box.x + 1 && at.x < box.x + box.width - 1
+        && at.y > box.y + 1 && at.y < box.y + box.height - 1;
+    const arrows = [...document.querySelectorAll('.graph svg > path')];
+    let hidden = 0;
+    for (const arrow of arrows) {
+        for (let along = 0; along <= arrow.getTotalLength(); along += 3) {
+            if (boxes.some(covers(arrow.getPointAtLength(along)))) hidden += 1;
+        }
+    }
+    return [arrows.length, hidden]";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stranger_can_read_the_graph() {
+    let Some(browser) = start_browser() else { return };
+    let cluster = cluster().await;
+    let (payroll, archive, reports) = (
+        named(&cluster, "payroll").await,
+        named(&cluster, "archive").await,
+        named(&cluster, "reports").await,
+    );
+    let _ledger = payroll.lock("ledger").actor(1).acquire().await.unwrap();
+    let vault = archive.lock("vault").actor(1).acquire().await.unwrap();
+    stand_in_line(&payroll, "vault").await;
+    stand_in_line(&reports, "ledger").await;
+    // Past the ledger and its holder.
+    stand_in_line(&reports, "vault").await;
+    archive.lock("ledger").actor(1).wait(LONG).acquire().await.unwrap_err();
+
+    let page = format!("http://{}/#/graph", cluster.http_address(cluster.follower().await));
+    block_in_place(|| browser.open(&page)).unwrap();
+    let cycle = "archive would wait for ledger, where payroll is in the way; \
+        payroll waits for vault, where archive is in the way";
+    let text = see(&browser, "main", |text| text.contains(cycle));
+    assert!(text.contains("holds something, and waits itself"), "{text}");
+    assert_eq!(run(&browser, HIDDEN), json!([5, 0]));
+
+    // Who is gone is still named.
+    drop(vault);
+    archive.close().await.unwrap();
+    run(&browser, "location.hash = '#/events?show=refusals'; location.reload()");
+    see(&browser, "main", |text| text.contains(cycle));
+
+    see(&browser, "#theme", |text| text.contains("Theme: system"));
+    block_in_place(|| browser.click("#theme")).unwrap();
+    see(&browser, "#theme", |text| text.contains("Theme: light"));
 }

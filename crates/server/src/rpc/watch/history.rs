@@ -98,7 +98,8 @@ async fn here(rpc: &Rpc, ask: &Ask) -> Result<HistoryResponse, Failure> {
     let (events, ask) = (Arc::clone(&rpc.events), ask.clone());
     let looking = tokio::task::spawn_blocking(move || {
         let response = ask.answer(&events, now);
-        let known = opened_lately(&events, &response.events);
+        let sessions = response.events.iter().map(|event| event.public_session_id.as_str());
+        let known = opened_lately(&events, sessions);
         (response, known)
     });
     let (mut response, mut known) = looking.await.map_err(|_| bug("looking back panicked"))?;
@@ -128,14 +129,12 @@ async fn owners_now(
     Ok((at, owners))
 }
 
-/// The sessions in the events, with their owners where the ring tells of their beginning.
-fn opened_lately(
+/// The sessions by their public ids, with their owners where the ring tells of their beginning.
+pub(in crate::rpc) fn opened_lately<'a>(
     ring: &EventRing,
-    events: &[WatchEvent],
+    sessions: impl Iterator<Item = &'a str>,
 ) -> BTreeMap<PublicSessionId, Option<Owner>> {
-    let ids = events.iter().filter_map(|event| {
-        u64::from_str_radix(&event.public_session_id, 16).ok().map(PublicSessionId)
-    });
+    let ids = sessions.filter_map(|id| u64::from_str_radix(id, 16).ok().map(PublicSessionId));
     let mut sessions: BTreeMap<_, _> = ids.map(|id| (id, None)).collect();
     ring.look_through(|recorded| {
         if let Event::SessionOpened { public, owner, .. } = &recorded.event

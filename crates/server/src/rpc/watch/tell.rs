@@ -2,9 +2,9 @@
 
 use holdfast_core::command::Action;
 use holdfast_core::{EndReason, Event, FenceToken, LockName, Outcome, SessionId};
-use holdfast_proto::v1::{EventKind, WatchEvent};
+use holdfast_proto::v1::{self, EventKind, WatchEvent};
 
-use super::super::encode::{end_reason, mode as wire_mode};
+use super::super::encode::{deadlock, end_reason, mode as wire_mode};
 use super::Scope;
 use super::follow::wire;
 use crate::events::Recorded;
@@ -71,6 +71,7 @@ pub(crate) fn event(recorded: &Recorded) -> WatchEvent {
             public_session_id: public_id(*session),
             request_id: request.0,
             detail: outcome_words(outcome),
+            cycle: cycle(outcome),
             ..of_kind(EventKind::Refused)
         },
         Event::WaitEnded { names, session, request, outcome } => WatchEvent {
@@ -78,6 +79,7 @@ pub(crate) fn event(recorded: &Recorded) -> WatchEvent {
             public_session_id: public_id(*session),
             request_id: request.0,
             detail: outcome_words(outcome),
+            cycle: cycle(outcome),
             ..of_kind(EventKind::WaitEnded)
         },
         Event::Converted { name, session, request, mode, token, metadata } => WatchEvent {
@@ -210,6 +212,13 @@ fn outcome_words(outcome: &Outcome) -> String {
         Outcome::Rejected(rejection) => rejection.to_string(),
         // Nothing else ends a wait or is a refusal.
         other => format!("{other:?}"),
+    }
+}
+
+fn cycle(outcome: &Outcome) -> Vec<v1::CycleLink> {
+    match outcome {
+        Outcome::Deadlock(cycle) => deadlock(cycle).cycle,
+        _ => Vec::new(),
     }
 }
 
