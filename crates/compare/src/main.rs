@@ -6,6 +6,7 @@
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for people")]
 
+mod goals;
 mod machine;
 mod measure;
 mod peer;
@@ -126,6 +127,7 @@ async fn run(arguments: &Arguments) -> Outcome {
         repeats,
         services,
         rows: Vec::new(),
+        goals: Vec::new(),
         turns: Vec::new(),
         failures: Vec::new(),
     };
@@ -143,6 +145,7 @@ async fn run(arguments: &Arguments) -> Outcome {
         comparison.rows.extend(rows(case, &by_service));
         let (workload, title) = (case.workload_name(), case.title.clone());
         comparison.turns.push(Turns { workload, title, by_service });
+        comparison.goals = goals::check(&comparison.rows);
         // What is there is kept if something breaks off later.
         write(&arguments.out, &comparison)?;
     }
