@@ -29,7 +29,9 @@ pub use turn::{Cores, Turn, Waits, median};
 pub use window::{Length, Window};
 
 /// Whatever went wrong, in words.
-pub type Outcome<T = ()> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
+pub type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+pub type Outcome<T = ()> = Result<T, Failure>;
 
 /// All names that are locked begin so.
 pub const PREFIX: &str = "bench/";

@@ -129,13 +129,22 @@ impl Nodes {
         clocks: WallClocks,
         plan: &Plan<'_>,
     ) -> io::Result<Nodes> {
+        let (binary, dir) = (binary.to_owned(), dir.to_owned());
         for node in plan.addresses.client.keys() {
-            let data_dir = dir.join(format!("data-{node}"));
-            std::fs::write(config_path(dir, *node), plan.config_of(*node, &data_dir))?;
             clocks.set(*node, 0)?;
         }
-        let (binary, dir) = (binary.to_owned(), dir.to_owned());
-        Ok(Nodes { launcher: Vec::new(), binary, dir, clocks, processes: BTreeMap::new() })
+        let nodes = Nodes { launcher: Vec::new(), binary, dir, clocks, processes: BTreeMap::new() };
+        nodes.configure(plan)?;
+        Ok(nodes)
+    }
+
+    /// Another configuration, for nodes that are started from here on.
+    pub fn configure(&self, plan: &Plan<'_>) -> io::Result<()> {
+        for node in plan.addresses.client.keys() {
+            let config = plan.config_of(*node, &data_dir(&self.dir, *node));
+            std::fs::write(config_path(&self.dir, *node), config)?;
+        }
+        Ok(())
     }
 
     /// Nodes are started by this program, which gets the node's own command line as its last arguments.
@@ -178,6 +187,16 @@ impl Nodes {
             count += log.lines().filter(|line| line.contains(SNAPSHOT_INSTALLED)).count();
         }
         Ok(count as u64)
+    }
+
+    /// Up to where in the log the last snapshot on a node's disk goes; 0 if there is none.
+    pub fn last_snapshot(&self, node: u64) -> io::Result<u64> {
+        let mut last = 0;
+        for file in std::fs::read_dir(data_dir(&self.dir, node).join("log"))? {
+            let name = file?.file_name();
+            last = last.max(snapshot_index(&name.to_string_lossy()).unwrap_or(0));
+        }
+        Ok(last)
     }
 
     /// `kill -9` of all these in one moment; those that do not run are left out.
@@ -259,6 +278,16 @@ impl Drop for Nodes {
     }
 }
 
+/// `snap-<group>-<index>.snap`
+fn snapshot_index(file: &str) -> Option<u64> {
+    let (_group, index) = file.strip_prefix("snap-")?.strip_suffix(".snap")?.split_once('-')?;
+    u64::from_str_radix(index, 16).ok()
+}
+
+fn data_dir(dir: &Path, node: u64) -> PathBuf {
+    dir.join(format!("data-{node}"))
+}
+
 fn log_path(dir: &Path, node: u64) -> PathBuf {
     dir.join(format!("node-{node}.log"))
 }
@@ -270,6 +299,12 @@ fn config_path(dir: &Path, node: u64) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_snapshot_tells_by_its_name_how_far_it_goes() {
+        assert_eq!(snapshot_index("snap-0-000000000000012c.snap"), Some(300));
+        assert_eq!(snapshot_index("log-1a.seg"), None);
+    }
 
     #[test]
     fn the_ports_of_nodes_differ_and_are_none_of_outgoing_connections() {

@@ -6,6 +6,7 @@
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for people")]
 
+mod goals;
 mod machine;
 mod measure;
 mod peer;
@@ -65,6 +66,9 @@ struct Arguments {
     /// How often each service has its turn.
     #[arg(long, value_name = "N")]
     repeats: Option<NonZeroUsize>,
+    /// How long W3 looks whether anybody is elected under load; 600 by default.
+    #[arg(long, value_name = "SECONDS")]
+    loaded_seconds: Option<u64>,
     /// Short turns, once each: whether all of it works, and a first impression.
     #[arg(long)]
     quick: bool,
@@ -93,7 +97,12 @@ async fn run(arguments: &Arguments) -> Outcome {
     let names = if arguments.peers.is_empty() { &PeerName::DEFAULT[..] } else { &arguments.peers };
     let all = Workload::value_variants();
     let wanted = if arguments.only.is_empty() { all } else { &arguments.only };
-    let scale = Scale { turn: Duration::from_secs_f64(seconds), quick: arguments.quick };
+    let loaded = arguments.loaded_seconds.unwrap_or(if arguments.quick { 5 } else { 600 });
+    let scale = Scale {
+        turn: Duration::from_secs_f64(seconds),
+        loaded: Duration::from_secs(loaded),
+        quick: arguments.quick,
+    };
     let mut cases: Vec<Case> = cases(wanted, scale);
     if let Some(text) = &arguments.rows {
         cases.retain(|case| case.title.contains(text));
@@ -108,7 +117,7 @@ async fn run(arguments: &Arguments) -> Outcome {
     let mut peers: Vec<(PeerName, Box<dyn Peer>)> = Vec::new();
     for name in names.iter().filter(|name| cases.iter().any(|case| case.takes_part(**name))) {
         eprintln!("compare: starting {name:?}");
-        peers.push((*name, peer::start(*name, &place, &arguments.programs).await?));
+        peers.push((*name, peer::start(*name, &place, &arguments.programs, scale).await?));
     }
 
     let services = peers.iter().map(|(_, peer)| peer.name()).collect();
@@ -118,6 +127,7 @@ async fn run(arguments: &Arguments) -> Outcome {
         repeats,
         services,
         rows: Vec::new(),
+        goals: Vec::new(),
         turns: Vec::new(),
         failures: Vec::new(),
     };
@@ -135,6 +145,7 @@ async fn run(arguments: &Arguments) -> Outcome {
         comparison.rows.extend(rows(case, &by_service));
         let (workload, title) = (case.workload_name(), case.title.clone());
         comparison.turns.push(Turns { workload, title, by_service });
+        comparison.goals = goals::check(&comparison.rows);
         // What is there is kept if something breaks off later.
         write(&arguments.out, &comparison)?;
     }

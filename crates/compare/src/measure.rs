@@ -12,10 +12,15 @@ pub(crate) enum Measure {
     /// How evenly the clients of W2 waited.
     FarthestWait,
     Silence,
+    Elections,
     BytesPerLock,
     Knee,
     /// Of one core, by the servers, while nobody asks for anything.
     IdlePercent,
+    /// While snapshots are taken, sent and installed, divided by that without.
+    P99Growth,
+    /// The longest.
+    Restart,
 }
 
 impl Measure {
@@ -28,8 +33,11 @@ impl Measure {
             Measure::P99 => "p99, us",
             Measure::FarthestWait => "farthest mean wait, %",
             Measure::Silence => "without success, ms",
+            Measure::Elections => "elections",
             Measure::BytesPerLock => "bytes a lock and server",
             Measure::IdlePercent => "idle, % of a core",
+            Measure::P99Growth => "p99, times that without",
+            Measure::Restart => "restart, s",
         }
     }
 
@@ -40,16 +48,26 @@ impl Measure {
     /// None if the figures are of another kind.
     pub(crate) fn of(self, figures: &Figures) -> Option<f64> {
         let load = match figures {
-            Figures::Load(load) | Figures::Sessions { load, .. } => Some(load),
+            Figures::Load(load)
+            | Figures::Loaded { load, .. }
+            | Figures::Sessions { load, .. }
+            | Figures::Snapshots { during: load, .. } => Some(load),
             _ => None,
         };
         match (self, figures) {
             (Measure::Silence, Figures::Silence { milliseconds }) => Some(*milliseconds),
+            (Measure::Elections, Figures::Loaded { elections, .. }) => Some(*elections as f64),
             (Measure::BytesPerLock, Figures::Memory { bytes_per_lock }) => Some(*bytes_per_lock),
             (Measure::IdlePercent, Figures::Sessions { idle, .. }) => Some(100.0 * idle.servers),
             (Measure::Knee, Figures::Ramp { steps }) => {
                 let borne = steps.iter().take_while(|step| step.is_borne());
                 Some(borne.last().map_or(0.0, |step| step.offered_per_second))
+            }
+            (Measure::P99Growth, Figures::Snapshots { without, during, .. }) => {
+                Some(during.latency.p99_us / without.latency.p99_us)
+            }
+            (Measure::Restart, Figures::Snapshots { restarts_seconds, .. }) => {
+                restarts_seconds.iter().copied().reduce(f64::max)
             }
             (Measure::Operations | Measure::HandOvers | Measure::Reads, _) => {
                 load.map(|load| load.per_second)

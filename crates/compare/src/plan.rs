@@ -26,7 +26,11 @@ pub(crate) enum Workload {
     W7,
     /// The size that Holdfast is planned for; it alone.
     W8,
+    /// 500,000 locks are held: what it costs others, while snapshots are taken and without; Holdfast alone.
+    W9,
 }
+
+const COMING_BACK: Duration = Duration::from_secs(10);
 
 /// A task that services do in turn, and what is read off it.
 #[derive(Debug, Clone)]
@@ -42,11 +46,15 @@ pub(crate) struct Case {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Who {
-    /// But for five nodes of Holdfast.
+    /// But for five nodes of Holdfast, and those in which many locks are held.
     Everybody,
     /// Five nodes of Holdfast as well.
     EverybodyAndFiveNodes,
     Holdfast,
+    /// Three nodes of Holdfast in which many locks are held.
+    Full,
+    /// Those, and three in which none are.
+    FullAndNot,
     /// Those that take many locks in seconds.
     TheFast,
 }
@@ -55,11 +63,18 @@ pub(crate) enum Who {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Scale {
     pub(crate) turn: Duration,
+    /// How long it is loaded to see that nobody is elected.
+    pub(crate) loaded: Duration,
     /// A tenth of the locks, sessions and rates, and one kill: to see that it works.
     pub(crate) quick: bool,
 }
 
 impl Scale {
+    /// Locks that are held in W4, W8 and W9.
+    pub(crate) fn held(self) -> usize {
+        self.of(500_000)
+    }
+
     fn of(self, whole: usize) -> usize {
         if self.quick { whole / 10 } else { whole }
     }
@@ -89,9 +104,11 @@ impl Case {
 
     pub(crate) fn takes_part(&self, peer: PeerName) -> bool {
         match self.who {
-            Who::Everybody => peer != PeerName::Holdfast5,
-            Who::EverybodyAndFiveNodes => true,
+            Who::Everybody => !matches!(peer, PeerName::Holdfast5 | PeerName::HoldfastFull),
+            Who::EverybodyAndFiveNodes => peer != PeerName::HoldfastFull,
             Who::Holdfast => peer == PeerName::Holdfast,
+            Who::Full => peer == PeerName::HoldfastFull,
+            Who::FullAndNot => matches!(peer, PeerName::Holdfast | PeerName::HoldfastFull),
             Who::TheFast => {
                 matches!(peer, PeerName::Holdfast | PeerName::Redis | PeerName::RedisFsync)
             }
@@ -105,8 +122,9 @@ pub(crate) fn cases(wanted: &[Workload], scale: Scale) -> Vec<Case> {
         .into_iter()
         .chain([hot(scale), mixed(scale)])
         .chain(reads(scale))
-        .chain([ramp(scale), failover(scale)])
+        .chain([ramp(scale), loaded(scale), failover(scale)])
         .chain(planned_size(scale))
+        .chain(full(scale))
         .chain(memory(scale));
     all.filter(|case| wanted.contains(&case.workload)).collect()
 }
@@ -143,6 +161,15 @@ fn failover(scale: Scale) -> Case {
     Case { repeats: Some(if scale.quick { 1 } else { 5 }), ..case }
 }
 
+fn loaded(scale: Scale) -> Case {
+    let title = format!("{} s of load, nobody killed", scale.loaded.as_secs());
+    let kind = Kind::Loaded { clients: 256, connections: 8 };
+    let measures = [Measure::Elections, Measure::Operations, Measure::P99];
+    let case = Case::new(Workload::W3, title, kind, scale, &measures);
+    let task = Task::new(kind, scale.loaded);
+    Case { task, who: Who::Holdfast, repeats: Some(1), ..case }
+}
+
 fn memory(scale: Scale) -> [Case; 2] {
     let case = |locks, who| {
         let title = format!("{locks} held locks");
@@ -150,7 +177,7 @@ fn memory(scale: Scale) -> [Case; 2] {
             Case::new(Workload::W4, title, Kind::Memory { locks }, scale, &[Measure::BytesPerLock]);
         Case { who, repeats: Some(1), ..case }
     };
-    [case(scale.of(100_000), Who::Everybody), case(scale.of(500_000), Who::TheFast)]
+    [case(scale.of(100_000), Who::Everybody), case(scale.held(), Who::TheFast)]
 }
 
 fn mixed(scale: Scale) -> Case {
@@ -178,7 +205,7 @@ fn ramp(scale: Scale) -> Case {
 }
 
 fn planned_size(scale: Scale) -> [Case; 2] {
-    let (sessions, locks) = (scale.of(500), scale.of(500_000));
+    let (sessions, locks) = (scale.of(500), scale.held());
     let rate = scale.of(50_000);
     let offered = Kind::Offered { sessions, locks, operations_per_second: rate as f64 };
     let title = format!("{sessions} sessions, {locks} held, {rate} operations/s");
@@ -199,6 +226,23 @@ fn planned_size(scale: Scale) -> [Case; 2] {
     let measures = [Measure::IdlePercent, Measure::Operations, Measure::P50, Measure::P99];
     let sessions = Case::new(Workload::W8, title, kind, scale, &measures);
     [offered, sessions].map(|case| Case { who: Who::Holdfast, repeats: Some(1), ..case })
+}
+
+fn full(scale: Scale) -> [Case; 2] {
+    let held = scale.held();
+    let kind = Kind::Uncontended { clients: 256, connections: 8 };
+    let title = format!("256 clients over 8, none and {held} held");
+    let pairs = Case::new(Workload::W9, title, kind, scale, &[Measure::Operations]);
+    let kind = Kind::Snapshots { clients: 64, connections: 8 };
+    let title = format!("64 clients over 8, {held} held, snapshots");
+    let measures = [Measure::P99, Measure::P99Growth, Measure::Restart];
+    let snapshots = Case::new(Workload::W9, title, kind, scale, &measures);
+    // A node that was away must come back meanwhile.
+    let task = Task::new(kind, (4 * scale.turn).max(COMING_BACK));
+    [
+        Case { who: Who::FullAndNot, repeats: Some(if scale.quick { 2 } else { 10 }), ..pairs },
+        Case { task, who: Who::Full, ..snapshots },
+    ]
 }
 
 fn counted(number: usize, what: &str) -> String {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use crate::goals::{self, Checked};
 use crate::machine::Machine;
 use crate::measure::Measure;
 use crate::plan::Case;
@@ -19,6 +20,8 @@ pub(crate) struct Comparison {
     /// In the order in which they had their turns.
     pub(crate) services: Vec<&'static str>,
     pub(crate) rows: Vec<Row>,
+    /// What the rows are meant to show, and whether they do.
+    pub(crate) goals: Vec<Checked>,
     /// All that was measured.
     pub(crate) turns: Vec<Turns>,
     /// Turns that broke off, in words; those services lack them.
@@ -79,7 +82,8 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
 }
 
 impl Comparison {
-    /// A line for each row: the figures, and in brackets Holdfast's divided by that of the service.
+    /// A line for each row: the figures, and in brackets Holdfast's divided by that of the service. Then one for each
+    /// goal.
     pub(crate) fn to_table(&self) -> String {
         let mut lines = vec![
             ["", "WORKLOAD", "UNIT"]
@@ -98,7 +102,7 @@ impl Comparison {
             }
             lines.push(line);
         }
-        aligned(&lines)
+        format!("{}\n{}", aligned(&lines), goals::to_table(&self.goals))
     }
 }
 
@@ -111,7 +115,7 @@ pub(crate) fn in_short(value: f64) -> String {
     }
 }
 
-fn aligned(lines: &[Vec<String>]) -> String {
+pub(crate) fn aligned(lines: &[Vec<String>]) -> String {
     let columns = lines.first().map_or(0, Vec::len);
     let widths: Vec<usize> = (0..columns)
         .map(|column| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0))

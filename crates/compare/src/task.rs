@@ -1,9 +1,11 @@
 //! What is asked of every service, and the figures that come of it.
 
 mod failover;
+mod loaded;
 mod memory;
 mod planned_size;
 mod ramp;
+mod snapshots;
 
 use std::time::Duration;
 
@@ -29,6 +31,8 @@ pub(crate) enum Kind {
     Hot { clients: usize, connections: usize },
     /// W3.
     LeaderKilled { clients: usize, connections: usize },
+    /// W3, and nobody is killed.
+    Loaded { clients: usize, connections: usize },
     /// W4.
     Memory { locks: usize },
     /// W5.
@@ -43,6 +47,8 @@ pub(crate) enum Kind {
     Offered { sessions: usize, locks: usize, operations_per_second: f64 },
     /// W8, the second.
     Sessions { sessions: usize, connections: usize, operations_per_second: f64 },
+    /// W9, the second half.
+    Snapshots { clients: usize, connections: usize },
 }
 
 /// What one turn has shown.
@@ -51,9 +57,11 @@ pub(crate) enum Kind {
 pub(crate) enum Figures {
     Load(Turn),
     Silence { milliseconds: f64 },
+    Loaded { elections: u64, load: Turn },
     Memory { bytes_per_lock: f64 },
     Ramp { steps: Vec<Step> },
     Sessions { idle: Cores, load: Turn },
+    Snapshots { without: Turn, during: Turn, restarts_seconds: Vec<f64> },
 }
 
 impl Task {
@@ -71,6 +79,12 @@ where
     let turn = match task.kind {
         Kind::LeaderKilled { clients, connections } => {
             return failover::silence(service, clients, connections).await;
+        }
+        Kind::Loaded { clients, connections } => {
+            return loaded::elections(service, clients, connections, length).await;
+        }
+        Kind::Snapshots { clients, connections } => {
+            return snapshots::noticed(service, clients, connections, length).await;
         }
         Kind::Memory { locks } => return memory::of_locks(service, locks).await.map(Some),
         Kind::Ramp { connections } => {

@@ -55,6 +55,9 @@ pub struct NodeConfig {
     /// After how many log entries a snapshot is taken.
     #[serde(default = "defaults::snapshot_every_entries")]
     pub snapshot_every_entries: u64,
+    /// After how many bytes of log entries a snapshot is taken, if those are reached first.
+    #[serde(default = "defaults::snapshot_every_bytes")]
+    pub snapshot_every_bytes: u64,
     /// How many events are kept for those who watch.
     #[serde(default = "defaults::events_kept")]
     pub events_kept: u64,
@@ -203,6 +206,7 @@ impl NodeConfig {
                 heartbeat_ticks: defaults::heartbeat_ticks(),
                 grace_ms: defaults::grace_ms(),
                 snapshot_every_entries: defaults::snapshot_every_entries(),
+                snapshot_every_bytes: defaults::snapshot_every_bytes(),
                 events_kept: defaults::events_kept(),
                 segment_bytes: defaults::segment_bytes(),
                 log: None,
@@ -276,6 +280,10 @@ mod defaults {
         100_000
     }
 
+    pub(super) fn snapshot_every_bytes() -> u64 {
+        16 * 1024 * 1024
+    }
+
     pub(super) fn segment_bytes() -> u64 {
         16 * 1024 * 1024
     }
@@ -321,7 +329,7 @@ mod tests {
                     .any(|key| line.starts_with(key))
             })
             .collect();
-        assert_eq!(tuning.len(), 6);
+        assert_eq!(tuning.len(), 7);
         let without_tuning: String = NodeConfig::EXAMPLE
             .lines()
             .filter(|line| !tuning.contains(line))

@@ -6,7 +6,12 @@ use tokio::task::JoinSet;
 
 use crate::{Locks, Outcome, PREFIX};
 
-/// Takes so many locks, divided among the clients. Names have 20 bytes.
+/// 20 bytes.
+pub(crate) fn held_name(number: usize) -> String {
+    format!("{PREFIX}held/{number:09}")
+}
+
+/// Takes so many locks, divided among the clients.
 pub async fn hold<L: Locks>(clients: &[Arc<L>], locks: usize) -> Outcome<Vec<L::Held>>
 where
     L::Held: 'static,
@@ -17,7 +22,7 @@ where
         tasks.spawn(async move {
             let mut held = Vec::new();
             for lock in (first..locks).step_by(count) {
-                held.push(client.acquire(&format!("{PREFIX}held/{lock:09}")).await?);
+                held.push(client.acquire(&held_name(lock)).await?);
             }
             Outcome::Ok(held)
         });

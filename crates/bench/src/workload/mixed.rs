@@ -25,30 +25,29 @@ pub async fn mixed<L: Locks>(
 ) -> Outcome<Turn> {
     let timed = Timed::beginning_now(length)?;
     let mut running = Running::new(timed.window);
-    for (number, client) in clients.iter().cloned().enumerate() {
-        let timed = timed.clone();
-        running.client(async move {
-            let own = own_name(number);
-            let mut dice = Dice(number as u64);
-            while timed.window.is_open() {
-                match dice.wanted() {
-                    Wanted::Own => {
-                        timed.lock_once(&*client, number, &own).await?;
-                    }
-                    Wanted::Hot(hot) => {
-                        timed.lock_once(&*client, number, &hot_name(hot)).await?;
-                    }
-                    Wanted::All(one, other) => {
-                        let names = [hot_name(one.min(other)), hot_name(one.max(other))];
-                        lock_all_once(&timed, &*client, number, &names).await?;
-                    }
-                }
-            }
-            Ok(())
-        });
-    }
+    running.all_do(clients, &timed, lock_mixed);
     let (_, cores) = running.end(servers).await?;
     timed.turn(cores)
+}
+
+async fn lock_mixed<L: Locks>(client: Arc<L>, number: usize, timed: Timed) -> Outcome {
+    let own = own_name(number);
+    let mut dice = Dice(number as u64);
+    while timed.window.is_open() {
+        match dice.wanted() {
+            Wanted::Own => {
+                timed.lock_once(&*client, number, &own).await?;
+            }
+            Wanted::Hot(hot) => {
+                timed.lock_once(&*client, number, &hot_name(hot)).await?;
+            }
+            Wanted::All(one, other) => {
+                let names = [hot_name(one.min(other)), hot_name(one.max(other))];
+                lock_all_once(&timed, &*client, number, &names).await?;
+            }
+        }
+    }
+    Ok(())
 }
 
 async fn lock_all_once<L: Locks>(

@@ -22,6 +22,7 @@ use crate::window::{Length, Window};
 use crate::{Locks, Outcome, PREFIX};
 
 pub use failover::Steady;
+pub(crate) use held::held_name;
 pub use held::hold;
 pub use hot::hot;
 pub use mixed::mixed;
@@ -41,8 +42,18 @@ impl<T: Send + 'static> Running<T> {
         Running { window, tasks: JoinSet::new() }
     }
 
-    fn client(&mut self, work: impl Future<Output = Outcome<T>> + Send + 'static) {
-        self.tasks.spawn(work);
+    /// Each of them does this, in a task of its own. Told its number, and what it is timed with.
+    fn all_do<L, W>(
+        &mut self,
+        clients: &[Arc<L>],
+        timed: &Timed,
+        work: impl Fn(Arc<L>, usize, Timed) -> W,
+    ) where
+        W: Future<Output = Outcome<T>> + Send + 'static,
+    {
+        for (number, client) in clients.iter().enumerate() {
+            self.tasks.spawn(work(Arc::clone(client), number, timed.clone()));
+        }
     }
 
     /// Waits for the end, and for what each client returns, in no particular order.
@@ -119,6 +130,15 @@ impl Timed {
             cores,
         })
     }
+}
+
+/// What a client of W1 does: it takes and gives back a lock of its own, until the turn ends.
+async fn lock_own<L: Locks>(client: Arc<L>, number: usize, timed: Timed) -> Outcome {
+    let name = own_name(number);
+    while timed.window.is_open() {
+        timed.lock_once(&*client, number, &name).await?;
+    }
+    Ok(())
 }
 
 /// A name that only this client uses.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::{Running, Timed, own_name};
+use super::{Running, Timed, lock_own, own_name};
 use crate::{Length, Locks, Notes, Outcome, Servers, Turn};
 
 /// Counts reads, of locks that are held. None: the service has no such answer.
@@ -32,27 +32,18 @@ pub async fn reads_beside<L: Locks>(
     let timed = Timed::beginning_now(length)?;
     let read = Arc::new(Notes::new(timed.window)?);
     let mut running = Running::new(timed.window);
-    for (number, client) in readers.iter().cloned().enumerate() {
-        let (window, name, notes) = (timed.window, name.clone(), Arc::clone(&read));
-        running.client(async move {
-            while window.is_open() {
+    running.all_do(readers, &timed, |client, number, timed| {
+        let (name, notes) = (name.clone(), Arc::clone(&read));
+        async move {
+            while timed.window.is_open() {
                 let asked = Instant::now();
                 client.read(&name).await?;
                 notes.note(number, asked, Instant::now());
             }
             Ok(())
-        });
-    }
-    for (number, client) in writers.iter().cloned().enumerate() {
-        let timed = timed.clone();
-        running.client(async move {
-            let name = own_name(number);
-            while timed.window.is_open() {
-                timed.lock_once(&*client, number, &name).await?;
-            }
-            Ok(())
-        });
-    }
+        }
+    });
+    running.all_do(writers, &timed, lock_own);
     let (_, cores) = running.end(servers).await?;
     first.release(held).await?;
     let per_second = read.count() as f64 / timed.window.seconds();

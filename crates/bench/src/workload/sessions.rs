@@ -5,20 +5,22 @@
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tonic::transport::Endpoint;
 
 use super::Timed;
 use crate::cpu::CpuTimes;
 use crate::frames::Session;
 use crate::turn::Cores;
-use crate::{Length, Outcome, PREFIX, Servers, Turn};
+use crate::{Failure, Length, Outcome, PREFIX, Servers, Turn};
 
 const TTL: Duration = Duration::from_secs(30);
 /// As the library does it.
 const HEARTBEAT: Duration = Duration::from_secs(10);
 /// Opened at the same time.
 const OPENING: usize = 64;
+/// Closed at the same time.
+const CLOSING: usize = 1_000;
 const SLOT: Duration = Duration::from_millis(1);
 
 /// Sessions that stay.
@@ -94,7 +96,9 @@ impl Sessions {
                 let was_due = began + Duration::from_secs_f64(number as f64 / pairs_per_second);
                 let session = &self.orders[number as usize % self.orders.len()];
                 let order = Order { was_due, timed: timed.clone() };
-                session.send(order).await.map_err(|_| "a session has ended")?;
+                if session.send(order).await.is_err() {
+                    return Err(self.why_ended().await);
+                }
             }
             asked = due;
             tokio::time::sleep(SLOT).await;
@@ -105,11 +109,16 @@ impl Sessions {
         timed.turn(cores)
     }
 
-    /// Their streams end, and they linger no longer than their TTL.
+    /// Not all at once: a node refuses what it has no room for.
     pub async fn close(mut self) -> Outcome {
-        self.orders.clear();
-        while let Some(task) = self.tasks.join_next().await {
-            task??;
+        while !self.orders.is_empty() {
+            let left = self.orders.len().saturating_sub(CLOSING);
+            self.orders.truncate(left);
+            while self.tasks.len() > left
+                && let Some(task) = self.tasks.join_next().await
+            {
+                task??;
+            }
         }
         Ok(())
     }
@@ -117,9 +126,26 @@ impl Sessions {
     fn all_live(&mut self) -> Outcome {
         match self.tasks.try_join_next() {
             None => Ok(()),
-            Some(ended) => Err(format!("a session has ended: {ended:?}").into()),
+            Some(ended) => Err(in_words(ended)),
         }
     }
+
+    /// Of the first that has.
+    async fn why_ended(&mut self) -> Failure {
+        match self.tasks.join_next().await {
+            Some(ended) => in_words(ended),
+            None => "there are no sessions".into(),
+        }
+    }
+}
+
+fn in_words(ended: Result<Outcome, JoinError>) -> Failure {
+    let why = match ended {
+        Ok(Ok(())) => "nobody wants it any more".to_owned(),
+        Ok(Err(error)) => error.to_string(),
+        Err(error) => error.to_string(),
+    };
+    format!("a session has ended: {why}").into()
 }
 
 /// Until nobody can give orders any more.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Running, Timed, own_name};
+use super::{Running, Timed, lock_own};
 use crate::{Length, Locks, Outcome, Servers, Turn};
 
 /// Counts operations.
@@ -13,16 +13,7 @@ pub async fn uncontended<L: Locks>(
 ) -> Outcome<Turn> {
     let timed = Timed::beginning_now(length)?;
     let mut running = Running::new(timed.window);
-    for (number, client) in clients.iter().cloned().enumerate() {
-        let timed = timed.clone();
-        running.client(async move {
-            let name = own_name(number);
-            while timed.window.is_open() {
-                timed.lock_once(&*client, number, &name).await?;
-            }
-            Ok(())
-        });
-    }
+    running.all_do(clients, &timed, lock_own);
     let (_, cores) = running.end(servers).await?;
     timed.turn(cores)
 }

@@ -2,15 +2,20 @@
 
 use std::time::Duration;
 
+use holdfast_bench::frames::Session;
 use holdfast_bench::holdfast::{Holdfast, HoldfastClient};
 use holdfast_bench::{Cluster, Connections, Outcome, Servers};
 use holdfast_client::Tier;
+use tonic::transport::Endpoint;
 
 use super::Service;
 use super::observers::Observers;
 use crate::server::Place;
 
 const PAUSE: Duration = Duration::from_millis(50);
+/// Locks of one session.
+const HELD_BY_ONE: usize = 1_000;
+const HELD_TTL_MS: u64 = 24 * 60 * 60 * 1_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -18,6 +23,7 @@ pub(crate) enum Kind {
     FiveNodes,
     Efficiency,
     Observed,
+    Full,
 }
 
 #[derive(Debug)]
@@ -45,6 +51,20 @@ impl OwnCluster {
     }
 }
 
+impl OwnCluster {
+    /// Three nodes in which so many locks are held. Their sessions have no stream any more, and outlive the run.
+    pub(crate) async fn start_full(place: &Place, held: usize) -> Outcome<OwnCluster> {
+        let own = OwnCluster::start(place, Kind::Full).await?;
+        let leader = Cluster::leader_of(own.cluster.calls()).await?;
+        let channel = Endpoint::from_shared(format!("http://{leader}"))?.connect().await?;
+        for first in (0..held).step_by(HELD_BY_ONE) {
+            let mut session = Session::open(channel.clone(), HELD_TTL_MS).await?;
+            session.acquire_numbered(first..(first + HELD_BY_ONE).min(held)).await?;
+        }
+        Ok(own)
+    }
+}
+
 impl Connections for OwnCluster {
     type Client = HoldfastClient;
 
@@ -60,6 +80,7 @@ impl Service for OwnCluster {
             Kind::FiveNodes => "holdfast5",
             Kind::Efficiency => "holdfast-efficiency",
             Kind::Observed => "holdfast-observed",
+            Kind::Full => "holdfast-full",
         }
     }
 
@@ -84,7 +105,7 @@ impl Service for OwnCluster {
         Ok(())
     }
 
-    async fn own_leader(&self) -> Outcome<Option<String>> {
-        Cluster::leader_of(self.cluster.calls()).await.map(Some)
+    fn own_cluster(&mut self) -> Option<&mut Cluster> {
+        Some(&mut self.cluster)
     }
 }

@@ -10,8 +10,9 @@ mod zookeeper;
 use std::pin::Pin;
 
 use clap::ValueEnum;
-use holdfast_bench::{Connections, Locks, Outcome, Servers, resident_bytes};
+use holdfast_bench::{Cluster, Connections, Locks, Outcome, Servers, resident_bytes};
 
+use crate::plan::Scale;
 use crate::programs::Programs;
 use crate::server::Place;
 use crate::task::{Figures, Task, perform};
@@ -40,9 +41,9 @@ pub(crate) trait Service: Connections {
     /// From here on connections are made to all nodes, or only to the one that leads.
     fn connect_to_all(&mut self, _all: bool) {}
 
-    /// The client address of the node of Holdfast that leads.
-    async fn own_leader(&self) -> Outcome<Option<String>> {
-        Ok(None)
+    /// If it is one of Holdfast: with it one can do more than with those of others.
+    fn own_cluster(&mut self) -> Option<&mut Cluster> {
+        None
     }
 }
 
@@ -79,6 +80,8 @@ pub(crate) enum PeerName {
     HoldfastEfficiency,
     /// Three nodes with audit files, the dashboard open, metrics scraped each second, and a watcher.
     HoldfastObserved,
+    /// Three nodes, in which 500,000 locks are held all the time.
+    HoldfastFull,
     /// Three nodes, and its lock service.
     Etcd,
     /// Three nodes, and the standard recipe.
@@ -93,9 +96,10 @@ pub(crate) enum PeerName {
 
 impl PeerName {
     /// Those who are asked unless others are named.
-    pub(crate) const DEFAULT: [PeerName; 7] = [
+    pub(crate) const DEFAULT: [PeerName; 8] = [
         PeerName::Holdfast,
         PeerName::Holdfast5,
+        PeerName::HoldfastFull,
         PeerName::Etcd,
         PeerName::Zookeeper,
         PeerName::Redis,
@@ -108,6 +112,7 @@ pub(crate) async fn start(
     name: PeerName,
     place: &Place,
     programs: &Programs,
+    scale: Scale,
 ) -> Outcome<Box<dyn Peer>> {
     use holdfast::{Kind, OwnCluster};
     use redis::{Durability, Redis};
@@ -115,6 +120,7 @@ pub(crate) async fn start(
         PeerName::Holdfast => Box::new(OwnCluster::start(place, Kind::ThreeNodes).await?),
         PeerName::Holdfast5 => Box::new(OwnCluster::start(place, Kind::FiveNodes).await?),
         PeerName::HoldfastEfficiency => Box::new(OwnCluster::start(place, Kind::Efficiency).await?),
+        PeerName::HoldfastFull => Box::new(OwnCluster::start_full(place, scale.held()).await?),
         PeerName::HoldfastObserved => Box::new(OwnCluster::start(place, Kind::Observed).await?),
         PeerName::Etcd => Box::new(etcd::Etcd::start(place, &programs.etcd()?).await?),
         PeerName::Zookeeper => {

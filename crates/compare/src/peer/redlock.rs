@@ -58,31 +58,15 @@ impl Service for Redlock {
 }
 
 impl RedlockClient {
-    async fn try_acquire(&self, name: &str, owner: &str) -> Outcome<bool> {
+    /// How many of the five say yes, asked all at once.
+    async fn agreeing<'a, A>(&'a self, ask: impl Fn(&'a RedisClient) -> A) -> Outcome<usize>
+    where
+        A: Future<Output = Outcome<bool>>,
+    {
         let [a, b, c, d, e] = &self.0;
-        let answers = tokio::join!(
-            a.try_acquire(name, owner),
-            b.try_acquire(name, owner),
-            c.try_acquire(name, owner),
-            d.try_acquire(name, owner),
-            e.try_acquire(name, owner),
-        );
-        let granted = [answers.0?, answers.1?, answers.2?, answers.3?, answers.4?];
-        Ok(granted.iter().filter(|granted| **granted).count() >= MAJORITY)
-    }
-
-    /// From how many it was deleted.
-    async fn delete(&self, name: &str, owner: &str) -> Outcome<usize> {
-        let [a, b, c, d, e] = &self.0;
-        let answers = tokio::join!(
-            a.delete(name, owner),
-            b.delete(name, owner),
-            c.delete(name, owner),
-            d.delete(name, owner),
-            e.delete(name, owner),
-        );
-        let deleted = [answers.0?, answers.1?, answers.2?, answers.3?, answers.4?];
-        Ok(deleted.iter().filter(|deleted| **deleted).count())
+        let answers = tokio::join!(ask(a), ask(b), ask(c), ask(d), ask(e));
+        let answers = [answers.0?, answers.1?, answers.2?, answers.3?, answers.4?];
+        Ok(answers.into_iter().filter(|yes| *yes).count())
     }
 }
 
@@ -96,15 +80,15 @@ impl Locks for RedlockClient {
 
     async fn acquire(&self, name: &str) -> Outcome<(String, String)> {
         let owner = self.0[0].new_owner();
-        while !self.try_acquire(name, &owner).await? {
-            self.delete(name, &owner).await?;
+        while self.agreeing(|redis| redis.try_acquire(name, &owner)).await? < MAJORITY {
+            self.agreeing(|redis| redis.delete(name, &owner)).await?;
             tokio::time::sleep(random_pause()).await;
         }
         Ok((name.to_owned(), owner))
     }
 
     async fn release(&self, (name, owner): (String, String)) -> Outcome {
-        if self.delete(&name, &owner).await? >= MAJORITY {
+        if self.agreeing(|redis| redis.delete(&name, &owner)).await? >= MAJORITY {
             Ok(())
         } else {
             Err(format!("{name} was lost").into())

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use holdfast_bench::workload::{self, Sessions};
-use holdfast_bench::{Length, Locks, Outcome, Turn, clients_over, close_all};
+use holdfast_bench::{Cluster, Length, Locks, Outcome, Turn, clients_over, close_all};
 
 use super::Figures;
 use crate::peer::Service;
@@ -46,7 +46,8 @@ where
 
 /// Only for Holdfast: others have no sessions that share a connection.
 pub(super) async fn sessions<S: Service>(service: &mut S, load: Load) -> Outcome<Option<Figures>> {
-    let Some(leader) = service.own_leader().await? else { return Ok(None) };
+    let Some(cluster) = service.own_cluster() else { return Ok(None) };
+    let leader = Cluster::leader_of(cluster.calls()).await?;
     let servers = service.servers();
     let mut sessions = Sessions::open(&leader, load.sessions, load.connections).await?;
     let idle = sessions.idle(IDLE, &servers).await?;

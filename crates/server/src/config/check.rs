@@ -108,6 +108,7 @@ fn check_tuning(config: &NodeConfig) -> Result<(), CheckError> {
     in_range("heartbeat_ticks", config.heartbeat_ticks, 1..=60)?;
     in_range("grace_ms", config.grace_ms, 0..=60_000)?;
     in_range("snapshot_every_entries", config.snapshot_every_entries, 100..=100_000_000)?;
+    in_range("snapshot_every_bytes", config.snapshot_every_bytes, MIB..=1024 * 1024 * MIB)?;
     in_range("events_kept", config.events_kept, 100..=10_000_000)?;
     in_range("segment_bytes", config.segment_bytes, MIB..=1024 * MIB)?;
     if let Some(audit) = &config.audit {
@@ -217,6 +218,7 @@ mod tests {
         assert!(refusal(|config| config.heartbeat_ticks = 0).starts_with("heartbeat_ticks = 0"));
         assert!(refusal(|config| config.grace_ms = u64::MAX).starts_with("grace_ms"));
         assert!(refusal(|config| config.snapshot_every_entries = 1).starts_with("snapshot_every"));
+        assert!(refusal(|config| config.snapshot_every_bytes = 1).starts_with("snapshot_every"));
         assert!(refusal(|config| config.events_kept = 1).starts_with("events_kept"));
         assert!(refusal(|config| config.segment_bytes = 512).starts_with("segment_bytes = 512"));
     }

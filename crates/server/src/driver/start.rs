@@ -31,7 +31,6 @@ use crate::peers::{LOG_VERSION, PeerLinks, WiresIn};
 use crate::pulse::Pulse;
 use crate::traces::Traces;
 
-const SNAPSHOT_EVERY_BYTES: u64 = 16 << 20;
 /// What a turn can bear beside its own work: less than a millisecond.
 const SNAPSHOT_SLICE_ENTRIES: usize = 1_000;
 const KEEP_ENTRIES: u64 = 10_000;
@@ -180,7 +179,7 @@ pub(crate) fn replica_config(
         election_ticks: (election_ticks, election_ticks.saturating_mul(2)),
         grace: Span::from_ms(config.grace_ms),
         snapshot_every_entries: config.snapshot_every_entries,
-        snapshot_every_bytes: SNAPSHOT_EVERY_BYTES,
+        snapshot_every_bytes: config.snapshot_every_bytes,
         snapshot_slice_entries: SNAPSHOT_SLICE_ENTRIES,
         keep_bytes: KEEP_BYTES,
         keep_entries: KEEP_ENTRIES.min(config.snapshot_every_entries),

@@ -13,6 +13,7 @@ use holdfast_bench::{Cluster, Outcome};
 use crate::NODES;
 use crate::probe::Probe;
 
+/// Given back by one frame.
 const FRAME: usize = 1_000;
 const QUIET: Duration = Duration::from_secs(10);
 /// The probe goes on all the time.
@@ -55,11 +56,8 @@ pub(crate) async fn run(binary: &Path, args: CapacityArgs) -> Outcome {
     let started = Instant::now();
     let per_session = args.locks / args.sessions;
     for (number, session) in sessions.iter_mut().enumerate() {
-        for first in (0..per_session).step_by(FRAME) {
-            let last = (first + FRAME).min(per_session);
-            let names = (first..last).map(|lock| name(number * per_session + lock)).collect();
-            session.acquire(names).await?;
-        }
+        let first = number * per_session;
+        session.acquire_numbered(first..first + per_session).await?;
     }
     let held: usize = sessions.iter().map(|session| session.held.len()).sum();
     println!("{held} locks taken in {:?}: {}", started.elapsed(), probe.take());
@@ -89,9 +87,4 @@ pub(crate) async fn run(binary: &Path, args: CapacityArgs) -> Outcome {
     let failures = probe.stop().await?;
     println!("operations of the other client that failed: {failures}");
     Ok(())
-}
-
-/// 20 bytes.
-fn name(number: usize) -> String {
-    format!("wallet:user_{number:08}")
 }
