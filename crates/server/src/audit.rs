@@ -19,7 +19,7 @@ use std::time::Duration;
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
-use self::file::AuditFile;
+pub(crate) use self::file::AuditFile;
 pub use self::file::AuditFileError;
 pub use self::line::utc;
 pub(crate) use self::lines::Lines;

@@ -23,7 +23,7 @@ pub struct AuditFileError {
 }
 
 #[derive(Debug)]
-pub(super) struct AuditFile {
+pub(crate) struct AuditFile {
     path: PathBuf,
     bytes_max: u64,
     kept: u64,
@@ -35,7 +35,7 @@ pub(super) struct AuditFile {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Written {
+pub(crate) struct Written {
     pub(super) bytes: u64,
     pub(super) rotations: u64,
 }
@@ -49,7 +49,7 @@ struct Where {
 
 impl AuditFile {
     /// Also tells what the last line with an event was about.
-    pub(super) fn open(
+    pub(crate) fn open(
         settings: &AuditSettings,
     ) -> Result<(AuditFile, Option<Position>), AuditFileError> {
         let path = settings.file.clone();
@@ -68,7 +68,7 @@ impl AuditFile {
         Ok((AuditFile { path, bytes_max, kept, file, length, waiting: Vec::new() }, last))
     }
 
-    pub(super) fn append(&mut self, line: &[u8]) {
+    pub(crate) fn append(&mut self, line: &[u8]) {
         self.waiting.extend_from_slice(line);
     }
 
@@ -77,7 +77,7 @@ impl AuditFile {
     }
 
     /// Writes what waits. If it fails, none of what still waits is in the file.
-    pub(super) fn write(&mut self) -> io::Result<Written> {
+    pub(crate) fn write(&mut self) -> io::Result<Written> {
         let mut written = Written::default();
         while !self.waiting.is_empty() {
             let room = self.bytes_max.saturating_sub(self.length);
