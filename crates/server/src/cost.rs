@@ -15,7 +15,7 @@ use prost::Message;
 
 use crate::audit::{AuditFile, AuditSettings, Lines};
 use crate::events::{EventRing, Position};
-use crate::rpc::told;
+use crate::rpc::Teller;
 
 const SESSIONS: u64 = 8;
 const NAMES: u64 = 256;
@@ -32,6 +32,7 @@ pub struct Observed {
     file: AuditFile,
     position: Position,
     next_index: u64,
+    teller: Teller,
     frame: Vec<u8>,
 }
 
@@ -59,8 +60,9 @@ impl Observed {
             ring,
             lines,
             file,
-            position: Position::default(),
+            position: Position::end_of(0),
             next_index: 2,
+            teller: Teller::default(),
             frame: Vec::new(),
         };
         observed.format();
@@ -77,7 +79,7 @@ impl Observed {
                 let name = LockName::new(&format!("bench/uncontended/{lock}"))
                     .unwrap_or_else(|_| std::process::abort());
                 let (token, at) = (FenceToken(count / 2 + 1), LogicalTime::from_ms(index));
-                let event = if number % 2 == 0 {
+                let event = if number.is_multiple_of(2) {
                     let (mode, actor, metadata) = (Mode::Exclusive, ActorId(lock), Box::default());
                     Event::Granted { name, session, request, actor, mode, token, metadata }
                 } else {
@@ -103,10 +105,8 @@ impl Observed {
         while let Ok(events) = self.ring.after(self.position, 1_024) {
             let Some(last) = events.last() else { return };
             self.position = last.position;
-            for recorded in &events {
-                if let Some((_, line)) = self.lines.of(recorded) {
-                    self.file.append(&line);
-                }
+            for recorded in events.iter() {
+                self.lines.write(self.file.lines(), recorded);
             }
         }
     }
@@ -123,7 +123,7 @@ impl Observed {
         while let Ok(events) = self.ring.after(self.position, 500) {
             let Some(last) = events.last() else { break };
             self.position = last.position;
-            let events = events.iter().map(|recorded| told(recorded)).collect();
+            let events = self.teller.tell(events.iter());
             self.frame.clear();
             let _ = WatchFrame { events, ..Default::default() }.encode(&mut self.frame);
             bytes += self.frame.len();

@@ -68,8 +68,9 @@ impl AuditFile {
         Ok((AuditFile { path, bytes_max, kept, file, length, waiting: Vec::new() }, last))
     }
 
-    pub(crate) fn append(&mut self, line: &[u8]) {
-        self.waiting.extend_from_slice(line);
+    /// Where lines are put that are to be written.
+    pub(crate) fn lines(&mut self) -> &mut Vec<u8> {
+        &mut self.waiting
     }
 
     pub(super) fn is_waiting(&self) -> bool {
@@ -89,15 +90,14 @@ impl AuditFile {
             }
             // A line that is larger than a file should be has a file of its own.
             let fits = if fits == 0 { self.whole_lines_within(u64::MAX) } else { fits };
-            let bytes: Vec<u8> = self.waiting.drain(..fits).collect();
-            if let Err(error) = self.file.write_all(&bytes) {
-                let rest = std::mem::replace(&mut self.waiting, bytes);
-                self.waiting.extend(rest);
+            let lines = self.waiting.get(..fits).unwrap_or_default();
+            if let Err(error) = self.file.write_all(lines) {
                 self.file.set_len(self.length)?;
                 return Err(error);
             }
-            self.length += bytes.len() as u64;
-            written.bytes += bytes.len() as u64;
+            self.length += fits as u64;
+            written.bytes += fits as u64;
+            self.waiting.drain(..fits);
         }
         Ok(written)
     }
@@ -187,7 +187,7 @@ mod tests {
         let (mut file, last) = AuditFile::open(&settings(dir.path(), bytes_max, 2)).unwrap();
         assert_eq!(last, None);
         for index in 1..=7 {
-            file.append(&line(index));
+            file.lines().extend_from_slice(&line(index));
         }
         let written = file.write().unwrap();
         assert_eq!(written, Written { bytes: 7 * line(1).len() as u64, rotations: 3 });
@@ -202,8 +202,8 @@ mod tests {
     fn a_line_larger_than_a_file_is_written_all_the_same() {
         let dir = tempfile::tempdir().unwrap();
         let (mut file, _) = AuditFile::open(&settings(dir.path(), 4, 1)).unwrap();
-        file.append(&line(1));
-        file.append(&line(2));
+        file.lines().extend_from_slice(&line(1));
+        file.lines().extend_from_slice(&line(2));
         file.write().unwrap();
         assert_eq!(indexes(&dir.path().join("audit.jsonl")).last(), Some(&2));
     }
@@ -214,14 +214,14 @@ mod tests {
         let settings = settings(dir.path(), 1_000, 2);
         let at = |index| Some(Position { index, number: 0 });
         let (mut file, _) = AuditFile::open(&settings).unwrap();
-        file.append(&line(5));
-        file.append(b"{\"event\":\"leadership\",\"index\":9,\"number\":0}\n");
-        file.append(b"{\"event\":\"granted\",\"ind");
+        file.lines().extend_from_slice(&line(5));
+        file.lines().extend_from_slice(b"{\"event\":\"leadership\",\"index\":9,\"number\":0}\n");
+        file.lines().extend_from_slice(b"{\"event\":\"granted\",\"ind");
         file.file.write_all(&file.waiting).unwrap();
         drop(file);
         let (mut file, last) = AuditFile::open(&settings).unwrap();
         assert_eq!(last, at(5));
-        file.append(&line(6));
+        file.lines().extend_from_slice(&line(6));
         file.write().unwrap();
         assert_eq!(indexes(&settings.file), [5, 9, 6]);
         file.rotate().unwrap();
