@@ -64,6 +64,7 @@ mod watch;
 mod who;
 mod why;
 
+use std::num::NonZeroUsize;
 use std::process::ExitCode;
 
 use clap::FromArgMatches;
@@ -114,7 +115,7 @@ fn run(cli: Cli) -> Result<ExitCode, Problem> {
         }
         Verb::Demo(args) => on_one_thread(demo::run(args, &global)),
         // Its configuration says what is logged.
-        Verb::Server(args) => on_all_cores(server::run(args)),
+        Verb::Server(args) => beside_the_driver(server::run(args)),
         Verb::Lock(args) => on_one_thread(lock::run(args, &global)),
         Verb::Elect(args) => on_one_thread(elect::run(args, &global)),
         Verb::Observe(args) => on_one_thread(observe::run(args, &global)),
@@ -148,6 +149,15 @@ type Outcome = Result<ExitCode, Problem>;
 
 fn on_all_cores(verb: impl Future<Output = Outcome>) -> Outcome {
     block_on(Builder::new_multi_thread(), verb)
+}
+
+/// The driver's thread, on which all order depends, and those that speak with clients share the cores. Half of
+/// them is enough for the clients; with more, threads wake each other for work that one of them could do at once.
+fn beside_the_driver(verb: impl Future<Output = Outcome>) -> Outcome {
+    let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    let mut runtime = Builder::new_multi_thread();
+    runtime.worker_threads((cores / 2).max(1));
+    block_on(runtime, verb)
 }
 
 /// One thread is enough for a client, and it is the main one: a child that asked to be killed with

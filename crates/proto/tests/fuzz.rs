@@ -93,13 +93,10 @@ fn frames() -> Vec<Vec<u8>> {
         client_address: "127.0.0.1:7420".into(),
         log_version: 1,
     };
-    let messages = vec![peer_v1::GroupMessage { group: 1, message: vec![8; 40] }; 3];
     let start = peer_v1::SnapshotStart { group: 1, total_bytes: 1 << 40 };
-    let peer = |kind| peer_v1::PeerFrame { kind: Some(kind) }.encode_to_vec();
     vec![
         client.encode_to_vec(),
-        peer(peer_v1::peer_frame::Kind::Hello(hello)),
-        peer(peer_v1::peer_frame::Kind::Batch(peer_v1::Batch { messages })),
+        peer_v1::PeerFrame { hello: Some(hello) }.encode_to_vec(),
         peer_v1::SnapshotChunk { kind: Some(peer_v1::snapshot_chunk::Kind::Start(start)) }
             .encode_to_vec(),
     ]

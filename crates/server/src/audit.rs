@@ -219,7 +219,7 @@ mod tests {
         settings: &AuditSettings,
         events: &Arc<EventRing>,
     ) -> Audit {
-        let driver = DriverHandle::new(inbox().0, leadership.subscribe());
+        let driver = DriverHandle::new(inbox().unwrap().0, leadership.subscribe());
         Audit::open(settings, Arc::clone(events), driver, Arc::new(Metrics::new())).unwrap()
     }
 

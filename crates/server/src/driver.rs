@@ -14,6 +14,7 @@
 //! told, and the same turn is tried again until there is room. A disk that fails ends the loop, and
 //! with it the node.
 
+mod bell;
 mod callers;
 mod carry_out;
 mod full_disk;
@@ -32,7 +33,6 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use holdfast_core::{Event, LogIndex, LogicalTime, Publication};
@@ -40,6 +40,7 @@ use holdfast_replica::{Effect, Fatal, GroupId, Leadership, NodeId, Replica, Turn
 use thiserror::Error;
 use tokio::sync::watch;
 
+pub(crate) use self::bell::ROOM;
 use self::callers::Callers;
 pub(crate) use self::callers::ReplyTo;
 pub(crate) use self::inbox::{
@@ -61,7 +62,7 @@ use crate::events::EventRing;
 use crate::membership::Membership;
 use crate::memory_tier::MemoryTier;
 use crate::metrics::Metrics;
-use crate::peers::PeerLinks;
+use crate::peers::{PeerLinks, WiresIn};
 use crate::pulse::Pulse;
 use crate::traces::Traces;
 
@@ -90,6 +91,7 @@ struct Driver {
     replicas: BTreeMap<GroupId, Replica>,
     log: Log,
     links: PeerLinks,
+    wires: WiresIn,
     callers: Callers,
     streams: Streams,
     membership: Arc<Membership>,
@@ -171,18 +173,14 @@ impl Driver {
         }
         // A snapshot that is being written wants turns, even if there is nothing else to do.
         let writing = self.replicas.values().any(Replica::is_writing_snapshot);
-        let patience = if writing { Duration::ZERO } else { self.tick };
-        match self.inbox.recv_timeout(patience) {
-            Ok(input) => {
-                self.callers.set_time(self.started.elapsed());
-                self.handle(input);
-            }
-            Err(RecvTimeoutError::Timeout) => return,
-            Err(RecvTimeoutError::Disconnected) => {
-                self.stop_by = Some(Instant::now());
-                return;
-            }
+        let patience = if writing || self.wires.have_more() { Duration::ZERO } else { self.tick };
+        self.inbox.wait(patience);
+        self.callers.set_time(self.started.elapsed());
+        if self.inbox.is_closed() {
+            self.stop_by = Some(Instant::now());
         }
+        self.look_at_sockets();
+        self.read_wires();
         let waiting: Vec<Input> = self.inbox.waiting().take(INPUTS_PER_TURN_MAX).collect();
         for input in waiting {
             self.handle(input);

@@ -134,7 +134,7 @@ impl Node {
         };
         let http_address = http_listener.as_ref().and_then(|listener| listener.local_addr().ok());
 
-        let (inbox_sender, inbox) = driver::inbox();
+        let (inbox_sender, inbox) = driver::inbox().map_err(DriverError::Inbox)?;
         let leadership = watch::Sender::new(Leadership::default());
         let driver = DriverHandle::new(inbox_sender.clone(), leadership.subscribe());
         let data_dir = identity.data_dir.into();

@@ -1,9 +1,9 @@
 //! How the nodes of one cluster reach each other.
 //!
 //! Each node dials each other node (`dial`) and is dialled by it (`accept`): messages flow from the
-//! dialler to the dialled, so a pair of nodes has two streams, one per direction. Both sides check
-//! who the other one is before a message passes (`handshake`). A snapshot takes a connection of its
-//! own (`snapshot_out`, `snapshot_in`), so that a large one never delays a heartbeat.
+//! dialler to the dialled, so a pair of nodes has two of everything, one per direction. Both sides check
+//! who the other one is (`handshake`) before a message passes, on a `wire` beside it. A snapshot takes a
+//! connection of its own (`snapshot_out`, `snapshot_in`), so that a large one never delays a heartbeat.
 //!
 //! Connections follow the membership: a node that is added is dialled, one that is removed is told so and
 //! dropped. A node that dials us and is not known yet is dialled back at the address that it gives.
@@ -14,11 +14,11 @@
 mod accept;
 mod backoff;
 mod dial;
-mod frames;
 mod handshake;
 mod links;
 mod snapshot_in;
 mod snapshot_out;
+mod wire;
 
 use std::time::Duration;
 
@@ -27,14 +27,15 @@ use tonic::transport::{Endpoint, Error};
 pub(crate) use accept::PeerPort;
 pub(crate) use handshake::{Handshake, LOG_VERSION};
 pub(crate) use links::PeerLinks;
+pub(crate) use wire::WiresIn;
 
 use crate::config::Address;
 
 /// Of the protocol between peers. A node refuses every other.
-const PROTOCOL_VERSION: u32 = 1;
+const PROTOCOL_VERSION: u32 = 2;
 
-/// The largest message that is decoded. Diallers cut their batches far below it.
-const FRAME_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// The largest message of the service that is decoded.
+const FRAME_BYTES_MAX: usize = 1024 * 1024;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 

@@ -7,7 +7,7 @@ use crate::driver::{self, DriverHandle, Inbox};
 
 /// The node's end of an inbox, and the ends that a driver would hold.
 pub(crate) fn inbox() -> (DriverHandle, Inbox, watch::Sender<Leadership>) {
-    let (sender, inputs) = driver::inbox();
+    let (sender, inputs) = driver::inbox().unwrap();
     let leadership = watch::Sender::new(Leadership::default());
     (DriverHandle::new(sender, leadership.subscribe()), inputs, leadership)
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use holdfast_proto::peer_v1::peer_service_client::PeerServiceClient;
-use holdfast_proto::peer_v1::{Hello, PeerFrame, peer_frame};
+use holdfast_proto::peer_v1::{Hello, PeerFrame};
 use holdfast_proto::v1::StatusRequest;
 use tonic::{Code, Status};
 
@@ -12,13 +12,12 @@ use crate::support::{Cluster, PlainClient, eventually, hold};
 async fn greet(cluster: &Cluster, to: u64, hello: Hello) -> Result<(), Status> {
     let address = format!("http://{}", cluster.peer_address(to));
     let mut peer = PeerServiceClient::connect(address).await.unwrap();
-    let frame = PeerFrame { kind: Some(peer_frame::Kind::Hello(hello)) };
     // The stream stays open after the greeting, as a peer's would.
-    let frames = tokio_stream::StreamExt::chain(
-        tokio_stream::iter([frame]),
-        tokio_stream::pending::<PeerFrame>(),
+    let hello = tokio_stream::StreamExt::chain(
+        tokio_stream::iter([PeerFrame { hello: Some(hello) }]),
+        tokio_stream::pending(),
     );
-    let mut welcome = peer.exchange(frames).await?.into_inner();
+    let mut welcome = peer.exchange(hello).await?.into_inner();
     welcome.message().await.map(drop)
 }
 
@@ -26,7 +25,7 @@ async fn greet(cluster: &Cluster, to: u64, hello: Hello) -> Result<(), Status> {
 async fn strangers_on_the_peer_port_are_told_what_is_wrong() {
     let cluster = Cluster::start(3).await;
     let good = Hello {
-        version: 1,
+        version: 2,
         cluster: "test".into(),
         from_node: 2,
         to_node: 1,

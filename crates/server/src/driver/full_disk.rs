@@ -1,7 +1,6 @@
 //! What happens when the disk is full: the loop halts between the halves of a turn and says so to
 //! everybody, until the same turn goes through.
 
-use std::sync::mpsc::RecvTimeoutError;
 use std::time::Instant;
 
 use holdfast_replica::Leadership;
@@ -9,7 +8,7 @@ use holdfast_replica::Leadership;
 use super::callers::failed;
 use super::inbox::{Delivery, Input, Unavailable};
 use super::log::{Log, LogError};
-use super::{Driver, StopReason, disk_failed};
+use super::{Driver, INPUTS_PER_TURN_MAX, StopReason, disk_failed};
 
 impl Driver {
     /// Tries until there is room on the disk. Meanwhile the node serves nothing and says so.
@@ -61,43 +60,53 @@ impl Driver {
     fn refuse_for_want_of_space(&mut self) -> Result<(), StopReason> {
         let until = Instant::now() + self.tick;
         while let Some(left) = until.checked_duration_since(Instant::now()) {
-            let reason = Unavailable::OutOfSpace;
-            match self.inbox.recv_timeout(left) {
-                Ok(Input::Call { reply, .. }) => drop(reply.send(failed(reason))),
-                Ok(Input::Frame { stream, operations, .. }) => {
-                    for (request, _) in operations {
-                        let answer = failed(reason);
-                        self.streams.tell(stream, Delivery::Answer { request, answer });
-                    }
-                    self.streams.flush();
-                }
-                Ok(Input::Read { reply, .. }) => drop(reply.send(Err(reason))),
-                Ok(Input::ChangeMembership { reply, .. }) => drop(reply.send(Err(reason))),
-                // Its caller is told that this node stopped answering, and asks again.
-                Ok(Input::HandOver { reply, .. }) => drop(reply),
-                Ok(Input::EventsPublished { reply, .. }) => drop(reply),
-                // Consensus stands still between the halves of a turn; its messages are repeated.
-                Ok(Input::PeerMessages(_)) => {}
-                Ok(Input::Shutdown) | Err(RecvTimeoutError::Disconnected) => {
-                    return Err(StopReason::Told);
-                }
-                Ok(Input::StreamOpened { stream, outbox }) => self.streams.open(stream, outbox),
-                // At once: once the clients are sent away nobody knows which of them had gone before.
-                Ok(Input::StreamClosed { stream, client_gone }) => {
-                    self.stream_closed(stream, client_gone);
-                }
-                Ok(Input::SegmentPrepared(result)) => self.log.segment_prepared(result),
-                Ok(Input::SnapshotSaved { group, result }) => self.snapshot_saved(group, result),
-                Ok(Input::Inspect { reply, .. }) => drop(reply),
-                // What will not be said again is heard when the turn is done.
-                Ok(
-                    input @ (Input::SnapshotSent { .. }
-                    | Input::PeerIntroduced { .. }
-                    | Input::RemovedBy(_)
-                    | Input::PeerUnreachable(_)),
-                ) => self.deferred.push(input),
-                Err(RecvTimeoutError::Timeout) => break,
+            self.inbox.wait(left);
+            self.look_at_sockets();
+            // Consensus stands still between the halves of a turn; its messages are repeated.
+            self.wires.read(|_, _, _| {});
+            if self.inbox.is_closed() {
+                return Err(StopReason::Told);
             }
+            let waiting: Vec<Input> = self.inbox.waiting().take(INPUTS_PER_TURN_MAX).collect();
+            for input in waiting {
+                self.refuse_or_defer(input)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn refuse_or_defer(&mut self, input: Input) -> Result<(), StopReason> {
+        let reason = Unavailable::OutOfSpace;
+        match input {
+            Input::Call { reply, .. } => drop(reply.send(failed(reason))),
+            Input::Frame { stream, operations, .. } => {
+                for (request, _) in operations {
+                    let answer = failed(reason);
+                    self.streams.tell(stream, Delivery::Answer { request, answer });
+                }
+                self.streams.flush();
+            }
+            Input::Read { reply, .. } => drop(reply.send(Err(reason))),
+            Input::ChangeMembership { reply, .. } => drop(reply.send(Err(reason))),
+            // Its caller is told that this node stopped answering, and asks again.
+            Input::HandOver { reply, .. } => drop(reply),
+            Input::EventsPublished { reply, .. } => drop(reply),
+            Input::PeerMessages(_) => {}
+            Input::PeerWire { from, socket } => {
+                self.wires.add(from, socket, self.inbox.registry());
+            }
+            Input::Shutdown => return Err(StopReason::Told),
+            Input::StreamOpened { stream, outbox } => self.streams.open(stream, outbox),
+            // At once: once the clients are sent away nobody knows which of them had gone before.
+            Input::StreamClosed { stream, client_gone } => self.stream_closed(stream, client_gone),
+            Input::SegmentPrepared(result) => self.log.segment_prepared(result),
+            Input::SnapshotSaved { group, result } => self.snapshot_saved(group, result),
+            Input::Inspect { reply, .. } => drop(reply),
+            // What will not be said again is heard when the turn is done.
+            Input::SnapshotSent { .. }
+            | Input::PeerIntroduced { .. }
+            | Input::RemovedBy(_)
+            | Input::PeerUnreachable(_) => self.deferred.push(input),
         }
         Ok(())
     }

@@ -15,6 +15,7 @@ use holdfast_replica::{
     SnapshotFile,
 };
 use holdfast_wal::{DurableSnapshot, FileDisk, Spare, WriteError};
+use mio::net::TcpStream as WireSocket;
 use tokio::sync::{mpsc, oneshot};
 
 /// The one group that runs while names are not yet spread over several.
@@ -37,7 +38,9 @@ pub(crate) enum Input {
     EventsPublished { group: GroupId, command: Command, reply: oneshot::Sender<Answer> },
     /// This node's own view; needs no quorum.
     Inspect { with_digests: bool, reply: oneshot::Sender<Vec<GroupView>> },
-    /// Consensus messages from a peer.
+    /// A peer's wire was opened.
+    PeerWire { from: NodeId, socket: WireSocket },
+    /// A consensus message from a peer that carries a snapshot.
     PeerMessages(Vec<(GroupId, Vec<u8>)>),
     /// An operator changes the membership; answered when it is done, or refused.
     ChangeMembership {

@@ -4,14 +4,17 @@
 //! Clients may fill only a part of it. The rest is for peers and for the node itself: if an overload of
 //! clients could crowd out heartbeats, it would cost the leader its office.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
 use std::time::Duration;
 
 use holdfast_replica::Leadership;
+use mio::{Registry, Token};
 use tokio::sync::watch;
 
+use super::bell::{Bell, Sleeper, bell};
 use super::inbox::Input;
 
 const INPUTS_MAX: usize = 16_384;
@@ -37,6 +40,7 @@ struct Backlog {
 pub(crate) struct InboxSender {
     inputs: SyncSender<Input>,
     backlog: Arc<Backlog>,
+    bell: Arc<Bell>,
 }
 
 /// Where the driver takes them out.
@@ -44,15 +48,28 @@ pub(crate) struct InboxSender {
 pub(crate) struct Inbox {
     inputs: Receiver<Input>,
     backlog: Arc<Backlog>,
+    sleeper: Sleeper,
+    /// Seen before falling asleep.
+    next: Option<Input>,
+    /// Nobody can put anything into it any more.
+    is_closed: bool,
+    /// Sockets on which something happened.
+    touched: Vec<Token>,
 }
 
-pub(crate) fn inbox() -> (InboxSender, Inbox) {
+pub(crate) fn inbox() -> io::Result<(InboxSender, Inbox)> {
     let (sender, receiver) = sync_channel(INPUTS_MAX);
     let backlog = Arc::new(Backlog::default());
-    (
-        InboxSender { inputs: sender, backlog: Arc::clone(&backlog) },
-        Inbox { inputs: receiver, backlog },
-    )
+    let (bell, sleeper) = bell()?;
+    let inbox = Inbox {
+        inputs: receiver,
+        backlog: Arc::clone(&backlog),
+        sleeper,
+        next: None,
+        is_closed: false,
+        touched: Vec::new(),
+    };
+    Ok((InboxSender { inputs: sender, backlog, bell }, inbox))
 }
 
 impl InboxSender {
@@ -63,33 +80,60 @@ impl InboxSender {
             self.backlog.refusals.fetch_add(1, Ordering::Relaxed);
             return Err(Box::new(input));
         }
-        self.inputs.try_send(input).map_err(|error| {
+        let sent = self.inputs.try_send(input).map_err(|error| {
             let (TrySendError::Full(input) | TrySendError::Disconnected(input)) = error;
             self.backlog.leave(operations);
             self.backlog.refusals.fetch_add(u64::from(operations > 0), Ordering::Relaxed);
             Box::new(input)
-        })
+        });
+        self.bell.ring();
+        sent
     }
 
     /// Waits for room: for the node's own threads.
     pub(super) fn send_and_wait(&self, input: Input) {
         // A driver that is gone no longer wants to know.
         let _ = self.inputs.send(input);
+        self.bell.ring();
     }
 }
 
 impl Inbox {
-    pub(super) fn recv_timeout(&self, patience: Duration) -> Result<Input, RecvTimeoutError> {
-        self.inputs.recv_timeout(patience).inspect(|input| self.taken(input))
+    /// Returns when there is something to take in, or on a socket, and after this time at the latest.
+    pub(super) fn wait(&mut self, patience: Duration) {
+        let (inputs, next, is_closed) = (&self.inputs, &mut self.next, &mut self.is_closed);
+        let mut look = || {
+            if next.is_none() {
+                match inputs.try_recv() {
+                    Ok(input) => *next = Some(input),
+                    Err(TryRecvError::Empty) => {}
+                    Err(TryRecvError::Disconnected) => *is_closed = true,
+                }
+            }
+            next.is_some() || *is_closed
+        };
+        let patience = if look() { Duration::ZERO } else { patience };
+        self.touched.extend(self.sleeper.sleep(patience, look));
     }
 
     /// What is there now, without waiting.
-    pub(crate) fn waiting(&self) -> impl Iterator<Item = Input> + '_ {
-        self.inputs.try_iter().inspect(|input| self.taken(input))
+    pub(crate) fn waiting(&mut self) -> impl Iterator<Item = Input> + '_ {
+        let Inbox { inputs, backlog, next, .. } = self;
+        let waiting = next.take().into_iter().chain(inputs.try_iter());
+        waiting.inspect(|input| backlog.leave(input.operations_of_clients()))
     }
 
-    fn taken(&self, input: &Input) {
-        self.backlog.leave(input.operations_of_clients());
+    pub(super) fn is_closed(&self) -> bool {
+        self.is_closed
+    }
+
+    /// The sockets on which something happened since this was last asked.
+    pub(super) fn touched(&mut self) -> impl Iterator<Item = Token> + '_ {
+        self.touched.drain(..)
+    }
+
+    pub(super) fn registry(&self) -> &Registry {
+        self.sleeper.registry()
     }
 }
 
@@ -143,6 +187,11 @@ impl DriverHandle {
         (waiting, backlog.refusals.load(Ordering::Relaxed))
     }
 
+    /// By which the driver is woken.
+    pub(crate) fn bell(&self) -> &Bell {
+        &self.inbox.bell
+    }
+
     /// The driver has ended; nothing that is sent will be answered.
     pub(crate) fn is_gone(&self) -> bool {
         self.leadership.has_changed().is_err()
@@ -169,7 +218,7 @@ mod tests {
 
     #[test]
     fn clients_cannot_crowd_out_the_peers_and_are_welcome_again_when_there_is_room() {
-        let (sender, inbox) = inbox();
+        let (sender, mut inbox) = inbox().unwrap();
         let admitted = (0..INPUTS_MAX).filter(|_| sender.offer(inspect()).is_ok()).count();
         assert_eq!(admitted, CLIENT_INPUTS_MAX);
         assert_eq!(sender.backlog.refusals.load(Ordering::Relaxed), (INPUTS_MAX - admitted) as u64);
@@ -180,7 +229,7 @@ mod tests {
 
     #[test]
     fn frames_count_by_what_is_in_them() {
-        let (sender, inbox) = inbox();
+        let (sender, mut inbox) = inbox().unwrap();
         let frame = |operations: usize| Input::Frame {
             stream: super::super::StreamKey {
                 session: holdfast_core::SessionId(1),

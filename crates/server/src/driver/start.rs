@@ -21,13 +21,13 @@ use super::queue::{Inbox, InboxSender};
 use super::streams::Streams;
 use super::sureness::Sureness;
 use super::take_in::Digests;
-use super::{Driver, StopReason};
+use super::{Driver, ROOM, StopReason};
 use crate::config::NodeConfig;
 use crate::events::EventRing;
 use crate::membership::Membership;
 use crate::memory_tier::MemoryTier;
 use crate::metrics::Metrics;
-use crate::peers::{LOG_VERSION, PeerLinks};
+use crate::peers::{LOG_VERSION, PeerLinks, WiresIn};
 use crate::pulse::Pulse;
 use crate::traces::Traces;
 
@@ -48,6 +48,8 @@ pub enum DriverError {
     Log(#[from] OpenError),
     #[error(transparent)]
     Replica(#[from] holdfast_replica::StartError),
+    #[error("there is no way to wait for sockets: {0}")]
+    Inbox(std::io::Error),
     #[error("no thread can be started: {0}")]
     Thread(std::io::Error),
 }
@@ -127,6 +129,7 @@ impl Driver {
             replicas,
             log: Log::new(wal, channels.inbox_sender).map_err(DriverError::Thread)?,
             links,
+            wires: WiresIn::new(ROOM),
             callers: Callers::new(Arc::clone(&channels.metrics), channels.traces.clone()),
             streams: Streams::default(),
             removed: membership.now().was_removed(membership.me),

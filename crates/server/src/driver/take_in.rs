@@ -8,6 +8,7 @@ use holdfast_replica::{GroupId, HandOverRefusal, Replica};
 use holdfast_wal::{DurableSnapshot, WriteError};
 
 use super::Driver;
+use super::bell::ROOM;
 use super::callers::{ReplyTo, failed};
 use super::inbox::{GroupView, Input, StreamKey, Unavailable};
 use super::log::LogError;
@@ -46,11 +47,11 @@ impl Driver {
             }
             Input::PeerMessages(messages) => {
                 for (group, message) in messages {
-                    let Some(replica) = self.replicas.get_mut(&group) else { continue };
-                    if let Err(error) = replica.handle_message(&message) {
-                        tracing::warn!(%group, %error, "a message from a peer was refused");
-                    }
+                    take_message(&mut self.replicas, group, &message);
                 }
+            }
+            Input::PeerWire { from, socket } => {
+                self.wires.add(from, socket, self.inbox.registry());
             }
             Input::ChangeMembership { group, change, reply } => {
                 self.change_membership(group, change, reply);
@@ -90,6 +91,24 @@ impl Driver {
             Input::SnapshotSaved { group, result } => self.snapshot_saved(group, result),
             Input::SegmentPrepared(result) => self.log.segment_prepared(result),
             Input::Shutdown => self.begin_stop(),
+        }
+    }
+
+    /// What the peers say.
+    pub(super) fn read_wires(&mut self) {
+        let Driver { wires, replicas, .. } = self;
+        wires.read(|_, group, message| take_message(replicas, group, message));
+    }
+
+    /// Which wires there is something to do on.
+    pub(super) fn look_at_sockets(&mut self) {
+        let mut has_room = false;
+        for token in self.inbox.touched() {
+            has_room |= token == ROOM;
+            self.wires.touch(token);
+        }
+        if has_room {
+            self.links.flush();
         }
     }
 
@@ -150,6 +169,13 @@ impl Driver {
     fn begin_stop(&mut self) {
         self.stop_by = Some(Instant::now() + HAND_OVER_MAX);
         self.sureness.end(&self.memory);
+    }
+}
+
+fn take_message(replicas: &mut BTreeMap<GroupId, Replica>, group: GroupId, message: &[u8]) {
+    let Some(replica) = replicas.get_mut(&group) else { return };
+    if let Err(error) = replica.handle_message(message) {
+        tracing::warn!(%group, %error, "a message from a peer was refused");
     }
 }
 

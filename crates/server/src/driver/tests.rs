@@ -48,7 +48,7 @@ impl Bench {
         let directory = tempfile::tempdir().unwrap();
         let mut config = NodeConfig::dev_cluster(1, directory.path(), 7_000).unwrap().remove(0);
         config.tick_ms = 5;
-        let (inbox_sender, inbox) = inbox();
+        let (inbox_sender, inbox) = inbox().unwrap();
         let leadership = watch::Sender::new(Leadership::default());
         let watch = leadership.subscribe();
         let handle = DriverHandle::new(inbox_sender.clone(), watch.clone());

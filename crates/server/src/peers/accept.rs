@@ -1,19 +1,21 @@
 //! The peer port: lets peers in and passes on what they say.
 
+use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use holdfast_proto::peer_v1::peer_service_server::{PeerService, PeerServiceServer};
 use holdfast_proto::peer_v1::{
-    Batch, Hello, InstallSnapshotResponse, PeerFrame, SnapshotChunk, Welcome, peer_frame,
-    snapshot_chunk,
+    Hello, InstallSnapshotResponse, PeerFrame, SnapshotChunk, Welcome, snapshot_chunk,
 };
 use holdfast_proto::v1::cluster_service_server::ClusterServiceServer;
 use holdfast_proto::v1::lock_service_server::LockServiceServer;
 use holdfast_replica::{GroupId, NodeId};
+use mio::net::TcpStream as WireSocket;
+use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::{sleep, timeout};
+use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Server;
 use tonic::transport::server::{Router, TcpIncoming};
@@ -22,6 +24,7 @@ use tonic::{Request, Response, Status, Streaming};
 use super::handshake::{Handshake, Peer};
 use super::links::{self, PeerLinks};
 use super::snapshot_in::{Assembly, AssemblyError};
+use super::wire::{Kind, Pass, Passes, kind_of};
 use super::{FRAME_BYTES_MAX, HANDSHAKE_TIMEOUT};
 use crate::driver::{DriverHandle, Input};
 use crate::rpc::Rpc;
@@ -31,6 +34,9 @@ use crate::wrong_port::WrongPort;
 /// Snapshots are large; this many are received at a time.
 const SNAPSHOTS_AT_ONCE_MAX: usize = 2;
 
+/// Connections that have said nothing yet, and those that wait for the service to take them.
+const NEW_CONNECTIONS_MAX: usize = 64;
+
 /// The service that other nodes call.
 #[derive(Clone, Debug)]
 pub(crate) struct PeerPort {
@@ -39,8 +45,7 @@ pub(crate) struct PeerPort {
     links: PeerLinks,
     stopping: Stopping,
     snapshot_slots: Arc<Semaphore>,
-    /// Lists of messages that were dropped because the driver's inbox was full.
-    dropped: Arc<AtomicU64>,
+    passes: Passes,
 }
 
 impl PeerPort {
@@ -56,16 +61,72 @@ impl PeerPort {
             links,
             stopping,
             snapshot_slots: Arc::new(Semaphore::new(SNAPSHOTS_AT_ONCE_MAX)),
-            dropped: Arc::default(),
+            passes: Passes::default(),
         }
     }
 
     /// Serves until the node stops.
     pub(crate) async fn serve(self, incoming: TcpIncoming) -> Result<(), tonic::transport::Error> {
         let stopping = self.stopping.clone();
+        let (others, other_connections) = mpsc::channel(NEW_CONNECTIONS_MAX);
+        tokio::spawn(self.clone().sort(incoming, others));
         self.router()
-            .serve_with_incoming_shutdown(incoming, async move { stopping.begun().await })
+            .serve_with_incoming_shutdown(ReceiverStream::new(other_connections), async move {
+                stopping.begun().await;
+            })
             .await
+    }
+
+    /// Wires go to the driver, and all others to the service.
+    async fn sort(self, mut incoming: TcpIncoming, others: mpsc::Sender<io::Result<TcpStream>>) {
+        let places = Arc::new(Semaphore::new(NEW_CONNECTIONS_MAX));
+        loop {
+            let next = tokio::select! {
+                next = incoming.next() => next,
+                () = self.stopping.begun() => return,
+            };
+            let socket = match next {
+                Some(Ok(socket)) => socket,
+                Some(Err(error)) => {
+                    if others.send(Err(error)).await.is_err() {
+                        return;
+                    }
+                    continue;
+                }
+                None => return,
+            };
+            let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+            let (port, others) = (self.clone(), others.clone());
+            tokio::spawn(async move {
+                match timeout(HANDSHAKE_TIMEOUT, kind_of(socket)).await {
+                    Ok(Ok(Kind::Wire(socket, pass))) => port.open_wire(socket, pass).await,
+                    // If nobody takes it the node is stopping.
+                    Ok(Ok(Kind::Other(socket))) => drop(others.send(Ok(socket)).await),
+                    Ok(Err(error)) => tracing::debug!(%error, "a connection said nothing"),
+                    Err(_) => tracing::debug!("a connection said nothing in time"),
+                }
+                drop(place);
+            });
+        }
+    }
+
+    async fn open_wire(&self, socket: TcpStream, pass: Pass) {
+        let opened = socket.into_std().and_then(|socket| Ok((socket.try_clone()?, socket)));
+        let (own, socket) = match opened {
+            Ok(opened) => opened,
+            Err(error) => return tracing::warn!(%error, "a wire cannot be opened"),
+        };
+        let Some(from) = self.passes.show(pass, own) else {
+            return tracing::warn!("a wire without a pass was refused");
+        };
+        let mut input = Input::PeerWire { from, socket: WireSocket::from_std(socket) };
+        while let Err(returned) = self.driver.offer(input) {
+            if self.driver.is_gone() {
+                return;
+            }
+            input = *returned;
+            sleep(Duration::from_millis(5)).await;
+        }
     }
 
     fn router(self) -> Router {
@@ -103,26 +164,23 @@ impl PeerPort {
         })
     }
 
-    /// Passes on what a peer says until it hangs up or the node stops. Gives the last word.
+    /// Returns when a peer hangs up, or should, or the node stops. Gives the last word.
     async fn listen(&self, from: NodeId, frames: &mut Streaming<PeerFrame>) -> Option<Status> {
         let mut membership = self.handshake.membership.watch();
         loop {
             if let Some(refusal) = self.handshake.removed(from) {
                 return Some(refusal.into());
             }
-            let frame = tokio::select! {
-                frame = frames.message() => frame,
+            let next = tokio::select! {
+                next = frames.message() => next,
                 _ = membership.changed() => continue,
                 () = self.stopping.begun() => {
                     return Some(Status::unavailable("this node is stopping"));
                 }
             };
-            match frame {
-                Ok(Some(PeerFrame { kind: Some(peer_frame::Kind::Batch(batch)) })) => {
-                    self.pass_on(from, batch);
-                }
+            match next {
                 Ok(Some(_)) => {
-                    return Some(Status::invalid_argument("after the hello come batches"));
+                    return Some(Status::invalid_argument("one says hello once"));
                 }
                 Ok(None) => return None,
                 Err(status) => {
@@ -130,14 +188,6 @@ impl PeerPort {
                     return Some(status);
                 }
             }
-        }
-    }
-
-    fn pass_on(&self, from: NodeId, batch: Batch) {
-        let messages = batch.messages.into_iter().map(|m| (GroupId(m.group), m.message)).collect();
-        if self.driver.send(Input::PeerMessages(messages)).is_err() {
-            let dropped = self.dropped.fetch_add(1, Ordering::Relaxed) + 1;
-            tracing::debug!(%from, dropped, "the inbox is full: dropped a peer's messages");
         }
     }
 
@@ -186,17 +236,16 @@ impl PeerService for PeerPort {
         request: Request<Streaming<PeerFrame>>,
     ) -> Result<Response<Self::ExchangeStream>, Status> {
         let mut frames = request.into_inner();
-        let hello = match within_handshake(frames.message()).await?.and_then(|frame| frame.kind) {
-            Some(peer_frame::Kind::Hello(hello)) => Some(hello),
-            _ => None,
-        };
-        let peer = self.admit(hello)?;
+        let peer =
+            self.admit(within_handshake(frames.message()).await?.and_then(|frame| frame.hello))?;
         let from = peer.node;
+        let held = self.passes.issue(from).map_err(|error| Status::internal(error.to_string()))?;
 
         let (replies, response) = mpsc::channel(2);
         let port = self.clone();
         tokio::spawn(async move {
-            if replies.send(Ok(port.handshake.welcome())).await.is_err() {
+            let welcome = port.handshake.welcome(held.pass.0.to_vec());
+            if replies.send(Ok(welcome)).await.is_err() {
                 return;
             }
             tracing::info!(%from, "a peer connected");
@@ -206,6 +255,8 @@ impl PeerService for PeerPort {
                 last_word = port.listen(from, &mut frames) => last_word,
                 () = replies.closed() => None,
             };
+            // Its wire ends.
+            drop(held);
             if let Some(status) = last_word {
                 let _ = replies.send(Err(status)).await;
             }

@@ -1,18 +1,20 @@
-//! One task per peer: connect, say hello, check who answers, then carry frames until the connection
+//! One task per peer: connect, say hello, check who answers, give the driver a wire until it or the connection
 //! breaks; and again.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use holdfast_proto::peer_v1::PeerFrame;
 use holdfast_proto::peer_v1::peer_service_client::PeerServiceClient;
 use tokio::time::{sleep, timeout};
+use tokio_stream::StreamExt;
 use tonic::{Code, Status};
 
 use super::backoff::Backoff;
-use super::frames::frames;
 use super::handshake::{Handshake, REMOVED_KEY};
 use super::links::Link;
-use super::{FRAME_BYTES_MAX, HANDSHAKE_TIMEOUT, endpoint};
+use super::wire::{self, Pass};
+use super::{CONNECT_TIMEOUT, HANDSHAKE_TIMEOUT, endpoint};
 use crate::config::Address;
 
 /// A peer that refuses will not change its mind within milliseconds: somebody has to act.
@@ -74,11 +76,13 @@ async fn one_connection(link: &Link, address: &Address, handshake: &Handshake) -
         Ok(channel) => channel,
         Err(error) => return End::NoConnection(error_chain(&error)),
     };
-    let mut client = PeerServiceClient::new(channel).max_encoding_message_size(FRAME_BYTES_MAX);
-    let (queue, frames) = frames(handshake.hello(node));
+    let mut client = PeerServiceClient::new(channel);
+    // The exchange lasts for as long as this side does not end it.
+    let hello = PeerFrame { hello: Some(handshake.hello(node)) };
+    let hello = tokio_stream::once(hello).chain(tokio_stream::pending());
 
     let greeting = timeout(HANDSHAKE_TIMEOUT, async {
-        let mut replies = client.exchange(frames).await?.into_inner();
+        let mut replies = client.exchange(hello).await?.into_inner();
         let welcome = replies.message().await?;
         Ok::<_, Status>((replies, welcome))
     });
@@ -93,9 +97,24 @@ async fn one_connection(link: &Link, address: &Address, handshake: &Handshake) -
         Err(refusal) => return End::Refused(refusal.to_string()),
     }
 
-    link.up(queue);
+    let Ok(pass) = welcome.wire_pass.as_slice().try_into().map(Pass) else {
+        return End::Refused("its welcome has no pass for a wire".to_owned());
+    };
+    match timeout(CONNECT_TIMEOUT, wire::dial(address, pass)).await {
+        Ok(Ok(socket)) => {
+            if let Err(error) = link.up(socket) {
+                return End::NoConnection(error.to_string());
+            }
+        }
+        Ok(Err(error)) => return End::NoConnection(error.to_string()),
+        Err(_) => return End::NoConnection("there was no wire in time".to_owned()),
+    }
     tracing::info!(%node, %address, "connected to peer");
-    match replies.message().await {
+    let last_word = tokio::select! {
+        last_word = replies.message() => last_word,
+        () = link.broken() => return End::Broke("the wire broke".to_owned()),
+    };
+    match last_word {
         Ok(Some(_)) => End::Broke("it welcomed us twice".to_owned()),
         Ok(None) => End::Broke("it ended the stream".to_owned()),
         Err(status) if is_removal(&status) => End::Removed(status.message().to_owned()),

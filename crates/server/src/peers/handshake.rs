@@ -94,7 +94,8 @@ impl Handshake {
         }
     }
 
-    pub(super) fn welcome(&self) -> Welcome {
+    /// With the pass for one wire.
+    pub(super) fn welcome(&self, wire_pass: Vec<u8>) -> Welcome {
         let own = self.membership.own();
         Welcome {
             version: PROTOCOL_VERSION,
@@ -105,6 +106,7 @@ impl Handshake {
             peer_address: own.peer_address,
             client_address: own.client_address,
             log_version: LOG_VERSION,
+            wire_pass,
         }
     }
 
@@ -253,7 +255,7 @@ pub(super) mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (one, two) = (handshake_of(1, dir.path(), 7420), handshake_of(2, dir.path(), 7420));
         assert_eq!(two.check_hello(&one.hello(NodeId(2))).unwrap().node, NodeId(1));
-        one.check_welcome(NodeId(2), &two.welcome()).unwrap();
+        one.check_welcome(NodeId(2), &two.welcome(Vec::new())).unwrap();
     }
 
     #[test]
@@ -262,7 +264,7 @@ pub(super) mod tests {
         let (one, two) = (handshake_of(1, dir.path(), 7420), handshake_of(2, dir.path(), 7420));
         let good = one.hello(NodeId(2));
         let cases = [
-            (Hello { version: 2, ..good.clone() }, Code::FailedPrecondition, "version 2"),
+            (Hello { version: 1, ..good.clone() }, Code::FailedPrecondition, "version 1"),
             (
                 Hello { cluster: "b".into(), ..good.clone() },
                 Code::FailedPrecondition,
@@ -291,7 +293,7 @@ pub(super) mod tests {
         let status = Status::from(one.check_hello(&wiped.hello(NodeId(1))).unwrap_err());
         assert_eq!(status.code(), Code::FailedPrecondition);
         assert!(status.message().contains("lost its data directory"), "{status}");
-        assert!(one.check_welcome(NodeId(2), &wiped.welcome()).is_err());
+        assert!(one.check_welcome(NodeId(2), &wiped.welcome(Vec::new())).is_err());
     }
 
     /// What every member knows once the cluster has written it down.
@@ -339,7 +341,8 @@ pub(super) mod tests {
     fn another_node_behind_the_address_is_noticed() {
         let dir = tempfile::tempdir().unwrap();
         let (one, three) = (handshake_of(1, dir.path(), 7420), handshake_of(3, dir.path(), 7420));
-        let words = one.check_welcome(NodeId(2), &three.welcome()).unwrap_err().to_string();
+        let words =
+            one.check_welcome(NodeId(2), &three.welcome(Vec::new())).unwrap_err().to_string();
         assert!(words.contains("node 2 was expected") && words.contains("node 3"), "{words}");
     }
 }

@@ -6,16 +6,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use holdfast_replica::{GroupId, Membership as Replicated, NodeId};
-use tokio::sync::mpsc;
+use mio::Interest;
+use mio::net::TcpStream as WireSocket;
+use tokio::sync::{Notify, mpsc};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::sleep;
 
-use super::frames::{FrameQueue, Messages, NotQueued};
 use super::handshake::Peer;
 use super::snapshot_out::SnapshotSender;
+use super::wire::{Messages, NotSent, WireOut};
 use super::{Handshake, dial};
 use crate::config::Address;
-use crate::driver::{DriverHandle, Input};
+use crate::driver::{DriverHandle, Input, ROOM};
 
 /// More than there are members at any time, with room for some who are yet to be known.
 const LINKS_MAX: usize = 32;
@@ -38,7 +40,9 @@ pub(super) struct Link {
     pub(super) node: NodeId,
     driver: DriverHandle,
     /// Of the connection that is up, if one is.
-    queue: Mutex<Option<FrameQueue>>,
+    wire: Mutex<Option<WireOut>>,
+    /// The driver found that the wire broke.
+    broken: Notify,
     /// The driver knows that messages get lost; said again only after some went through.
     told_unreachable: AtomicBool,
 }
@@ -66,13 +70,21 @@ impl PeerLinks {
         links
     }
 
-    /// Queues the messages for the next frame to `to`. If they do not fit, or there is no connection,
+    /// Sends the messages, at once if the socket has room. If they do not fit, or there is no connection,
     /// they are dropped and the driver hears [`Input::PeerUnreachable`].
     pub(crate) fn send(&self, to: NodeId, messages: Vec<(GroupId, Vec<u8>)>) {
         let link = self.lock().get(&to).cloned();
         match link {
-            Some(link) => link.send(messages),
+            Some(link) => link.send(&messages),
             None => tracing::debug!(%to, "messages for a node whose address is not known"),
+        }
+    }
+
+    /// Some wire has room again.
+    pub(crate) fn flush(&self) {
+        let links: Vec<Arc<Link>> = self.lock().values().cloned().collect();
+        for link in links {
+            link.send(&Vec::new());
         }
     }
 
@@ -167,17 +179,31 @@ impl LinkKeeper {
 
 impl Link {
     pub(super) fn new(node: NodeId, driver: DriverHandle) -> Link {
-        Link { node, driver, queue: Mutex::new(None), told_unreachable: AtomicBool::new(false) }
+        Link {
+            node,
+            driver,
+            wire: Mutex::new(None),
+            broken: Notify::new(),
+            told_unreachable: AtomicBool::new(false),
+        }
     }
 
-    pub(super) fn send(&self, messages: Messages) {
-        let queued = match &*self.lock() {
-            Some(queue) => queue.push(messages),
-            None => Err(NotQueued),
+    pub(super) fn send(&self, messages: &Messages) {
+        let mut wire = self.lock();
+        let sent = match &mut *wire {
+            Some(wire) => wire.send(messages),
+            None if messages.is_empty() => return,
+            None => Err(NotSent::Full),
         };
-        match queued {
+        if let Err(NotSent::Broken(error)) = &sent {
+            tracing::debug!(node = %self.node, %error, "the wire to a peer broke");
+            *wire = None;
+            self.broken.notify_one();
+        }
+        drop(wire);
+        match sent {
             Ok(()) => self.told_unreachable.store(false, Ordering::Relaxed),
-            Err(NotQueued) => self.tell_unreachable(),
+            Err(_) => self.tell_unreachable(),
         }
     }
 
@@ -185,14 +211,26 @@ impl Link {
         self.lock().is_some()
     }
 
-    pub(super) fn up(&self, queue: FrameQueue) {
-        *self.lock() = Some(queue);
+    /// The driver hears of it when the socket has room.
+    pub(super) fn up(&self, mut socket: WireSocket) -> std::io::Result<()> {
+        let registry = self.driver.bell().registry();
+        registry.register(&mut socket, ROOM, Interest::WRITABLE)?;
+        *self.lock() = Some(WireOut::new(socket));
+        Ok(())
     }
 
-    /// What was queued is lost.
+    /// What was not sent is lost.
     pub(super) fn down(&self) {
         if self.lock().take().is_some() {
             self.tell_unreachable();
+        }
+    }
+
+    /// Returns when the driver finds that the wire broke.
+    pub(super) async fn broken(&self) {
+        // What was said of the wire before does not count.
+        while self.is_up() {
+            self.broken.notified().await;
         }
     }
 
@@ -215,8 +253,8 @@ impl Link {
         self.told_unreachable.store(told, Ordering::Relaxed);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<FrameQueue>> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Option<WireOut>> {
+        self.wire.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -235,35 +273,39 @@ async fn say(driver: &DriverHandle, input: impl Fn() -> Input) {
 
 #[cfg(test)]
 mod tests {
-    use holdfast_proto::peer_v1::Hello;
+    use std::net::TcpListener;
 
     use super::*;
-    use crate::peers::frames::frames;
     use crate::testing::inbox;
 
     const GROUP: GroupId = GroupId(1);
 
     #[test]
     fn a_loss_is_told_once_until_messages_go_through_again() {
-        let (driver, inputs, _leadership) = inbox();
+        let (driver, mut inputs, _leadership) = inbox();
         let link = Link::new(NodeId(2), driver);
-        let told = || inputs.waiting().filter(|i| matches!(i, Input::PeerUnreachable(_))).count();
+        let mut told =
+            || inputs.waiting().filter(|i| matches!(i, Input::PeerUnreachable(_))).count();
 
         for _ in 0..3 {
-            link.send(vec![(GROUP, vec![1])]);
+            link.send(&vec![(GROUP, vec![1])]);
         }
         assert_eq!(told(), 1);
 
-        let (queue, connection) = frames(Hello::default());
-        link.up(queue);
-        link.send(vec![(GROUP, vec![2])]);
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = WireSocket::connect(listener.local_addr().unwrap()).unwrap();
+        let (peer, _) = listener.accept().unwrap();
+        link.up(socket).unwrap();
+        link.send(&vec![(GROUP, vec![2])]);
         assert_eq!(told(), 0);
 
-        drop(connection);
-        link.send(vec![(GROUP, vec![3])]);
-        link.send(vec![(GROUP, vec![4])]);
+        drop(peer);
+        while link.is_up() {
+            // The system says so at a later sending than the first.
+            link.send(&vec![(GROUP, vec![3])]);
+        }
+        link.send(&vec![(GROUP, vec![4])]);
         link.down();
         assert_eq!(told(), 1);
-        assert!(!link.is_up());
     }
 }

@@ -1,0 +1,82 @@
+//! The driver sleeps on its inbox and on the wires from its peers at once. Whoever puts something into the inbox
+//! rings the bell, which costs a system call only if the driver does sleep.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::thread;
+use std::time::Duration;
+
+use mio::{Events, Poll, Registry, Token, Waker};
+
+const BELL: Token = Token(0);
+/// A wire to some peer has room again.
+pub(crate) const ROOM: Token = Token(1);
+const EVENTS_PER_LOOK_MAX: usize = 64;
+
+#[derive(Debug)]
+pub(crate) struct Bell {
+    is_asleep: AtomicBool,
+    waker: Waker,
+    registry: Registry,
+}
+
+#[derive(Debug)]
+pub(super) struct Sleeper {
+    bell: Arc<Bell>,
+    poll: Poll,
+    events: Events,
+}
+
+pub(super) fn bell() -> io::Result<(Arc<Bell>, Sleeper)> {
+    let poll = Poll::new()?;
+    let waker = Waker::new(poll.registry(), BELL)?;
+    let registry = poll.registry().try_clone()?;
+    let bell = Arc::new(Bell { is_asleep: AtomicBool::new(false), waker, registry });
+    let events = Events::with_capacity(EVENTS_PER_LOOK_MAX);
+    Ok((Arc::clone(&bell), Sleeper { bell, poll, events }))
+}
+
+impl Bell {
+    /// After something was put into the inbox.
+    pub(super) fn ring(&self) {
+        // Either this sees that the driver sleeps, or the driver sees what was put there.
+        fence(Ordering::SeqCst);
+        if self.is_asleep.swap(false, Ordering::SeqCst)
+            && let Err(error) = self.waker.wake()
+        {
+            tracing::warn!(%error, "the driver cannot be woken, and wakes at its next tick");
+        }
+    }
+
+    /// Where sockets are registered on which the driver sleeps.
+    pub(crate) fn registry(&self) -> &Registry {
+        &self.registry
+    }
+}
+
+impl Sleeper {
+    pub(super) fn registry(&self) -> &Registry {
+        self.poll.registry()
+    }
+
+    /// Sleeps until something happens, at most so long, and not at all if `is_needed` says so. Gives what
+    /// happened on sockets.
+    pub(super) fn sleep(
+        &mut self,
+        patience: Duration,
+        is_needed: impl FnOnce() -> bool,
+    ) -> impl Iterator<Item = Token> + '_ {
+        self.bell.is_asleep.store(!patience.is_zero(), Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        let patience = if is_needed() { Duration::ZERO } else { patience };
+        if let Err(error) = self.poll.poll(&mut self.events, Some(patience))
+            && error.kind() != io::ErrorKind::Interrupted
+        {
+            tracing::error!(%error, "the driver cannot wait for its sockets");
+            thread::sleep(patience);
+        }
+        self.bell.is_asleep.store(false, Ordering::SeqCst);
+        self.events.iter().map(mio::event::Event::token).filter(|token| *token != BELL)
+    }
+}

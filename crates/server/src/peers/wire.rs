@@ -1,0 +1,45 @@
+//! A wire: a plain connection that carries consensus messages one way, from the dialler to the dialled.
+//!
+//! The driver itself reads and writes it, on its own thread: between the one who proposes and the one who writes
+//! to disk there is no task that must first be woken, and no message is copied into a frame of another protocol.
+//! Everything that is rare (who may speak, refusals, snapshots, noticing a dead peer) stays with the gRPC service:
+//! its welcome contains a pass, a number that opens one wire, and the wire ends when its exchange does.
+//!
+//! ```text
+//! GREETING, 16 bytes of pass, then for each message: length u32, group u32 (both little-endian), message
+//! ```
+
+mod incoming;
+mod outgoing;
+mod passes;
+mod sorting;
+
+use std::io;
+
+use mio::net::TcpStream as WireSocket;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+
+pub(crate) use incoming::WiresIn;
+pub(super) use outgoing::{Messages, NotSent, WireOut};
+pub(super) use passes::{Pass, Passes};
+pub(super) use sorting::{Kind, kind_of};
+
+use crate::config::Address;
+
+/// No HTTP begins so, which is how the port tells the two apart by the first byte.
+const GREETING: [u8; 4] = [0xf5, b'h', b'f', b'1'];
+
+const HEADER_BYTES: usize = 8;
+
+/// Far more than consensus puts into one message, unless one entry is as large: that one has to travel too.
+const MESSAGE_BYTES_MAX: usize = 512 * 1024 * 1024;
+
+/// Dials, and shows the pass. The socket does not block.
+pub(super) async fn dial(address: &Address, pass: Pass) -> io::Result<WireSocket> {
+    let mut socket = TcpStream::connect(address.as_str()).await?;
+    socket.set_nodelay(true)?;
+    socket.write_all(&GREETING).await?;
+    socket.write_all(&pass.0).await?;
+    Ok(WireSocket::from_std(socket.into_std()?))
+}

@@ -1,0 +1,126 @@
+//! The driver's messages to one peer.
+
+use std::io::{self, Write};
+
+use holdfast_replica::GroupId;
+use mio::net::TcpStream as WireSocket;
+
+/// Messages of one loop turn, in the order in which they were made.
+pub(in crate::peers) type Messages = Vec<(GroupId, Vec<u8>)>;
+
+/// What waits for a peer that reads more slowly than this node writes.
+const UNSENT_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// Why messages were dropped.
+#[derive(Debug)]
+pub(in crate::peers) enum NotSent {
+    /// The peer does not read.
+    Full,
+    Broken(io::Error),
+}
+
+#[derive(Debug)]
+pub(in crate::peers) struct WireOut<S = WireSocket> {
+    socket: S,
+    /// Cut after what is sent only when all of it is.
+    unsent: Vec<u8>,
+    sent: usize,
+}
+
+impl<S: Write> WireOut<S> {
+    pub(in crate::peers) fn new(socket: S) -> WireOut<S> {
+        WireOut { socket, unsent: Vec::new(), sent: 0 }
+    }
+
+    /// Never waits: what the socket does not take now, it takes in [`WireOut::flush`].
+    pub(in crate::peers) fn send(&mut self, messages: &Messages) -> Result<(), NotSent> {
+        if self.unsent.len() - self.sent > UNSENT_BYTES_MAX {
+            return Err(NotSent::Full);
+        }
+        for (group, message) in messages {
+            let length = u32::try_from(message.len()).ok();
+            let Some(length) = length.filter(|_| message.len() <= super::MESSAGE_BYTES_MAX) else {
+                return Err(NotSent::Broken(io::ErrorKind::FileTooLarge.into()));
+            };
+            self.unsent.extend_from_slice(&length.to_le_bytes());
+            self.unsent.extend_from_slice(&group.0.to_le_bytes());
+            self.unsent.extend_from_slice(message);
+        }
+        self.flush().map_err(NotSent::Broken)
+    }
+
+    /// Sends what the socket has room for.
+    pub(in crate::peers) fn flush(&mut self) -> io::Result<()> {
+        while self.sent < self.unsent.len() {
+            match self.socket.write(&self.unsent[self.sent..]) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(bytes) => self.sent += bytes,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        const KEPT_BYTES_MAX: usize = 1024 * 1024;
+        self.unsent.clear();
+        self.unsent.shrink_to(KEPT_BYTES_MAX);
+        self.sent = 0;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GROUP: GroupId = GroupId(1);
+
+    /// Takes so many bytes, and no more until it is given room again.
+    #[derive(Debug, Default)]
+    struct Narrow {
+        room: usize,
+        taken: Vec<u8>,
+    }
+
+    impl Write for Narrow {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let taken = bytes.len().min(self.room);
+            if taken == 0 {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            self.room -= taken;
+            self.taken.extend_from_slice(&bytes[..taken]);
+            Ok(taken)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_goes_later_and_in_order() {
+        let mut wire = WireOut::new(Narrow { room: 11, ..Narrow::default() });
+        wire.send(&vec![(GROUP, b"first".to_vec())]).unwrap();
+        wire.send(&vec![(GroupId(2), b"second".to_vec())]).unwrap();
+        assert_eq!(wire.socket.taken, b"\x05\0\0\0\x01\0\0\0fir");
+        wire.socket.room = 100;
+        wire.flush().unwrap();
+        assert_eq!(wire.socket.taken, b"\x05\0\0\0\x01\0\0\0first\x06\0\0\0\x02\0\0\0second");
+        assert!(wire.unsent.is_empty());
+    }
+
+    #[test]
+    fn a_peer_that_does_not_read_costs_a_bounded_amount_of_memory() {
+        const MIB: usize = 1024 * 1024;
+        let mut wire = WireOut::new(Narrow::default());
+        let mut sent = 0;
+        while wire.send(&vec![(GROUP, vec![0; MIB])]).is_ok() {
+            sent += 1;
+        }
+        assert_eq!(sent, 64);
+        wire.socket.room = 100 * MIB;
+        wire.flush().unwrap();
+        assert!(wire.unsent.capacity() <= MIB);
+        wire.send(&vec![(GROUP, vec![1])]).unwrap();
+    }
+}

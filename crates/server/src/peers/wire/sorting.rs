@@ -1,0 +1,32 @@
+//! What dials the peer port: a wire, or somebody who speaks HTTP/2.
+
+use std::io;
+
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
+
+use super::GREETING;
+use super::passes::{PASS_BYTES, Pass};
+
+#[derive(Debug)]
+pub(in crate::peers) enum Kind {
+    Wire(TcpStream, Pass),
+    /// Nothing of what it says was read.
+    Other(TcpStream),
+}
+
+/// Waits for as much as it takes to tell.
+pub(in crate::peers) async fn kind_of(mut socket: TcpStream) -> io::Result<Kind> {
+    let mut first = [0];
+    if socket.peek(&mut first).await? == 0 || first[0] != GREETING[0] {
+        return Ok(Kind::Other(socket));
+    }
+    let mut greeting = [0; GREETING.len()];
+    socket.read_exact(&mut greeting).await?;
+    if greeting != GREETING {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "a greeting of another kind"));
+    }
+    let mut pass = [0; PASS_BYTES];
+    socket.read_exact(&mut pass).await?;
+    Ok(Kind::Wire(socket, Pass(pass)))
+}
