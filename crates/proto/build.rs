@@ -27,6 +27,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let all_descriptors =
         protox::compile(client_apis.into_iter().chain([PEER_API]), [&proto_root])?;
     tonic_prost_build::configure()
+        // Written by hand: `src/watch_frame.rs`.
+        .extern_path(".holdfast.v1.WatchFrame", "crate::v1::WatchFrame")
         .codec_path("crate::codec::HoldfastCodec")
         .compile_fds(all_descriptors)?;
     Ok(())

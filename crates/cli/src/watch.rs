@@ -72,7 +72,7 @@ async fn in_lines(mut watch: Watch, style: Style) -> Result<ExitCode, Problem> {
                 locks.iter().map(|lock| lines::held(lock, style)).collect()
             }
             Some(Watched::Events(events)) => {
-                events.iter().map(|event| lines::happened(event, style)).collect()
+                events.iter().map(|event| lines::happened(&event, style)).collect()
             }
             Some(Watched::StartedAnew { why }) => {
                 output::say(&format!("the watch begins anew: {why}"));

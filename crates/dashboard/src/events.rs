@@ -105,16 +105,19 @@ impl Teller {
                 self.outlet.tell("skipped", "", &json!({ "events": skipped })).await?;
             }
         }
-        let wanted =
-            |event: &&WatchEvent| self.kinds.is_empty() || self.kinds.contains(&event.kind);
-        let events: Vec<&WatchEvent> = frame.events.iter().filter(wanted).collect();
         let room = EVENTS_PER_SECOND_MAX.saturating_sub(self.told) as usize;
         // The latest are worth most.
-        let (skipped, shown) = events.split_at(events.len().saturating_sub(room));
-        self.skipped += skipped.len() as u64;
+        let (wanted, shown) = if self.kinds.is_empty() {
+            (frame.events.len(), frame.events.latest(room).collect())
+        } else {
+            let of_kind = |event: &WatchEvent| self.kinds.contains(&event.kind);
+            let mut events: Vec<WatchEvent> = frame.events.iter().filter(of_kind).collect();
+            (events.len(), events.split_off(events.len().saturating_sub(room)))
+        };
+        self.skipped += (wanted - shown.len()) as u64;
         self.told += u32::try_from(shown.len()).unwrap_or(u32::MAX);
         let Some(last) = shown.last() else { return Ok(()) };
-        let events: Vec<_> = shown.iter().map(|event| shape::event(event)).collect();
+        let events: Vec<_> = shown.iter().map(shape::event).collect();
         self.outlet.tell("events", &shape::position(last), &json!(events)).await
     }
 }

@@ -5,12 +5,14 @@
 //! - [`Fence`]: the full form of a fencing token, `hf1.L.<name hash>.<number>`.
 //! - [`SessionId`]: the secret by which a client acts as a session, and its public twin.
 //! - [`failure`]: a typed [`v1::Failure`] carried by a gRPC status, and back.
+//! - [`v1::WatchFrame`]: the one message that is not generated.
 //! - [`codec`]: answers a message that cannot be decoded as the caller's mistake.
 
 pub mod codec;
 pub mod failure;
 mod hex;
 mod session_id;
+mod watch_frame;
 
 pub use holdfast_fence::{Fence, Guarantee, ParseFenceError, TOKEN_LIMIT, name_hash};
 pub use session_id::{ParsePublicSessionIdError, ParseSessionIdError, PublicSessionId, SessionId};
@@ -24,6 +26,8 @@ pub use session_id::{ParsePublicSessionIdError, ParseSessionIdError, PublicSessi
     rust_2018_idioms
 )]
 pub mod v1 {
+    pub use crate::watch_frame::{BorrowedEvent, WatchEvents, WatchFrame};
+
     tonic::include_proto!("holdfast.v1");
 }
 

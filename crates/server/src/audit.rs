@@ -2,7 +2,7 @@
 //!
 //! It reads the ring of events like any watcher, so nobody waits for its disk. If it falls so far behind that
 //! the ring has forgotten what it did not write yet, it says so in a line of its own, with how many are
-//! missing. After a restart it goes on behind the last line that it finds, so that what the log brings back is
+//! missing. While much happens it looks every [`LOOK_EVERY`], and then writes all there is. After a restart it goes on behind the last line that it finds, so that what the log brings back is
 //! not written twice.
 //!
 //! It holds no secret: sessions appear by their public ids, and what holders say of themselves (metadata) is
@@ -11,7 +11,11 @@
 mod file;
 pub(crate) mod line;
 mod lines;
+mod pen;
+mod utc;
+mod words;
 
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,17 +23,23 @@ use std::time::Duration;
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
-use self::file::AuditFile;
+pub(crate) use self::file::AuditFile;
 pub use self::file::AuditFileError;
-pub use self::line::utc;
 pub(crate) use self::lines::Lines;
+pub use self::utc::utc;
 use crate::driver::{DriverHandle, unix_ms};
-use crate::events::{EventRing, Position, Recorded};
+use crate::events::{EventRing, Pace, Position, Recorded};
 use crate::metrics::Metrics;
 use crate::stopping::Stopping;
 
-/// Written in one go.
-const EVENTS_PER_WRITE: usize = 1_024;
+/// Taken from the ring in one go.
+const EVENTS_PER_LOOK: usize = 1_024;
+/// Written in one go: few calls, and still in the processor's cache.
+const WRITE_BYTES: usize = 256 << 10;
+/// Then it is time to look whether the node stops, or who leads.
+const WRITES_PER_ROUND: usize = 64;
+/// Long enough that waking does not count, and a small part of what the ring holds even at full load.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// After a failure.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -75,53 +85,87 @@ impl Audit {
         let mut news = self.events.news();
         let mut leadership = self.driver.watch_leadership();
         leadership.mark_changed();
+        let mut pace = Pace::new(LOOK_EVERY);
         loop {
             let is_last_round = stopping.has_begun();
             if !self.file.is_waiting() && leadership.has_changed().unwrap_or(false) {
                 let now = *leadership.borrow_and_update();
                 let line = line::leadership(now, self.position(), unix_ms());
-                self.file.append(&line);
+                self.file.lines().extend_from_slice(&line);
             }
-            let more = self.take_events();
-            self = match self.write().await {
-                Ok(audit) => audit,
-                Err(audit) if is_last_round => return drop(audit),
-                Err(audit) => {
+            news.borrow_and_update();
+            let caught_up;
+            (self, caught_up) = self.catch_up().await;
+            match caught_up {
+                Ok(true) => {}
+                Ok(false) => continue,
+                Err(_) if is_last_round => return,
+                Err(_) => {
                     sleep(PAUSE).await;
-                    audit
+                    continue;
                 }
-            };
-            if more {
-                continue;
             }
             if is_last_round {
                 return;
             }
+            let more = async {
+                let changed = news.changed().await;
+                pace.keep().await;
+                changed
+            };
             tokio::select! {
-                changed = news.changed() => if changed.is_err() { return },
-                Ok(()) = leadership.changed() => {}
+                changed = more => if changed.is_err() { return },
+                Ok(()) = leadership.changed() => leadership.mark_changed(),
                 () = stopping.begun() => {}
             }
         }
     }
 
-    /// Takes some events; false if there are no more.
+    /// On a thread that may wait for the disk. After a failure the same lines are tried again.
+    async fn catch_up(mut self) -> (Audit, io::Result<bool>) {
+        let writing = spawn_blocking(move || {
+            let caught_up = self.write();
+            (self, caught_up)
+        });
+        let Ok((audit, caught_up)) = writing.await else { return std::future::pending().await };
+        if let Err(error) = &caught_up {
+            tracing::warn!(%error, "the audit file cannot be written");
+            audit.metrics.audit.failures.add(1);
+        }
+        (audit, caught_up)
+    }
+
+    /// What waits, and what is in the ring; false if there is more.
+    fn write(&mut self) -> io::Result<bool> {
+        for _ in 0..WRITES_PER_ROUND {
+            let all = self.take_events();
+            let written = self.file.write()?;
+            self.metrics.audit.bytes.add(written.bytes);
+            self.metrics.audit.rotations.add(written.rotations);
+            if all {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Takes so many events as are written in one go; true if there are no more.
     fn take_events(&mut self) -> bool {
-        if self.file.is_waiting() {
-            return true;
+        while self.file.lines().len() < WRITE_BYTES {
+            let position = self.position();
+            let Ok(events) = self.events.after(position, EVENTS_PER_LOOK) else {
+                self.skipped_after.get_or_insert(position);
+                self.position = Some(self.events.oldest());
+                continue;
+            };
+            events.iter().for_each(|recorded| self.take(recorded));
+            let behind = self.events.newest().index.saturating_sub(self.position().index);
+            self.metrics.audit.behind.set(behind);
+            if events.len() < EVENTS_PER_LOOK {
+                return true;
+            }
         }
-        let position = self.position();
-        let Ok(batch) = self.events.after(position, EVENTS_PER_WRITE) else {
-            self.skipped_after.get_or_insert(position);
-            self.position = Some(self.events.oldest());
-            return true;
-        };
-        for recorded in &batch {
-            self.take(recorded);
-        }
-        let behind = self.events.newest().index.saturating_sub(self.position().index);
-        self.metrics.audit.behind.set(behind);
-        batch.len() == EVENTS_PER_WRITE
+        false
     }
 
     fn position(&self) -> Position {
@@ -133,38 +177,13 @@ impl Audit {
         if let Some(after) = self.skipped_after.take() {
             self.metrics.audit.lost.add(1);
             tracing::warn!(lost, "events are missing in the audit file");
-            self.file.append(&line::gap(after.index, recorded.position, recorded.unix_ms, lost));
+            let gap = line::gap(after.index, recorded.position, recorded.unix_ms, lost);
+            self.file.lines().extend_from_slice(&gap);
         }
         self.expected = Some(recorded.serial + u64::from(recorded.event.is_news()));
         self.position = Some(recorded.position);
-        if let Some((_, line)) = self.lines.of(recorded) {
-            self.file.append(&line);
+        if self.lines.write(self.file.lines(), recorded) {
             self.metrics.audit.lines.add(1);
-        }
-    }
-
-    /// On a thread that may wait for the disk. After a failure the same lines are tried again.
-    async fn write(mut self) -> Result<Audit, Audit> {
-        if !self.file.is_waiting() {
-            return Ok(self);
-        }
-        let metrics = Arc::clone(&self.metrics);
-        let written = spawn_blocking(move || {
-            let result = self.file.write();
-            (self, result)
-        });
-        match written.await {
-            Ok((audit, Ok(written))) => {
-                metrics.audit.bytes.add(written.bytes);
-                metrics.audit.rotations.add(written.rotations);
-                Ok(audit)
-            }
-            Ok((audit, Err(error))) => {
-                tracing::warn!(%error, "the audit file cannot be written");
-                metrics.audit.failures.add(1);
-                Err(audit)
-            }
-            Err(_) => std::future::pending().await,
         }
     }
 }
@@ -172,14 +191,16 @@ impl Audit {
 #[cfg(test)]
 mod tests {
     use holdfast_core::{Event, LogIndex, LogicalTime, PublicSessionId, SessionId};
-    use holdfast_replica::Leadership;
+    use holdfast_replica::{Leadership, NodeId};
     use serde_json::Value;
     use tokio::sync::watch;
 
     use super::*;
     use crate::driver::inbox;
+    use crate::stopping::StopSwitch;
 
     const KEPT: u64 = 100;
+    const PATIENCE: Duration = Duration::from_secs(20);
 
     fn happen(ring: &EventRing, indexes: impl IntoIterator<Item = u64>) {
         let (session, public) = (SessionId(1), PublicSessionId(1));
@@ -190,16 +211,20 @@ mod tests {
     }
 
     fn audit(settings: &AuditSettings, events: &Arc<EventRing>) -> Audit {
-        let leadership = watch::Sender::new(Leadership::default());
+        led_by(&watch::Sender::new(Leadership::default()), settings, events)
+    }
+
+    fn led_by(
+        leadership: &watch::Sender<Leadership>,
+        settings: &AuditSettings,
+        events: &Arc<EventRing>,
+    ) -> Audit {
         let driver = DriverHandle::new(inbox().unwrap().0, leadership.subscribe());
         Audit::open(settings, Arc::clone(events), driver, Arc::new(Metrics::new())).unwrap()
     }
 
     fn catch_up(audit: &mut Audit) {
-        while audit.take_events() {
-            audit.file.write().unwrap();
-        }
-        audit.file.write().unwrap();
+        assert!(audit.write().unwrap());
     }
 
     #[test]
@@ -222,6 +247,40 @@ mod tests {
         assert_eq!((&gap["after_index"], &gap["index"]), (&Value::from(50), &Value::from(201)));
         assert_eq!(audit.metrics.audit.lost.get(), 1);
         assert_eq!(audit.metrics.audit.lines.get(), 50 + KEPT);
+    }
+
+    #[tokio::test]
+    async fn a_change_of_leader_has_a_line_though_nothing_else_happens_and_the_rest_comes_at_the_end()
+     {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("audit.jsonl");
+        let settings = AuditSettings { file: file.clone(), bytes_max: 1 << 20, kept: 1 };
+        let events = Arc::new(EventRing::new(KEPT));
+        let leadership = watch::Sender::new(Leadership::default());
+        let stop = StopSwitch::new();
+        let audit = led_by(&leadership, &settings, &events);
+        let writing = tokio::spawn(audit.keep_writing(stop.watch()));
+        let lines = &|| std::fs::read_to_string(&file).unwrap_or_default().lines().count();
+        let written = |count: usize| {
+            let written = async move {
+                while lines() < count {
+                    tokio::task::yield_now().await;
+                }
+            };
+            tokio::time::timeout(PATIENCE, written)
+        };
+        for (term, leader) in [(1, 1), (2, 2), (3, 1)] {
+            written(term).await.unwrap();
+            let leader = Some(NodeId(leader));
+            leadership.send_replace(Leadership { leader, is_here: false, term: term as u64 });
+        }
+        written(4).await.unwrap();
+        happen(&events, 1..=20);
+        stop.throw();
+        writing.await.unwrap();
+        assert_eq!(lines(), 4 + 20);
+        let text = std::fs::read_to_string(&file).unwrap();
+        assert_eq!(text.matches("\"event\":\"leadership\"").count(), 4, "{text}");
     }
 
     #[test]

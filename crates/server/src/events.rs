@@ -1,13 +1,22 @@
 //! What happened lately, kept on every replica.
 //!
-//! The driver records the events of a turn in one step; readers follow at their own pace and never hold it
-//! up. The ring is bounded by number and by bytes: whoever falls behind its end is told so. Positions are
-//! the same on every replica (entry of the log, number within it), so a reader goes on at another node.
+//! The driver records the events of a turn in one step, as one batch that all readers share; they follow at their
+//! own pace (`pace.rs`) and never hold it up. The ring is bounded by number and by bytes: whoever falls behind its
+//! end is told so. Positions are the same on every replica (entry of the log, number within it), so a reader goes
+//! on at another node.
 //!
 //! Where events are published elsewhere, the log counts them (`holdfast_core::Publication`); the ring then knows
 //! the number of each, which is the same on every replica, and so what is missing after a pause.
 //!
 //! Invariant: everything after `complete_after` is in the ring, in order.
+//!
+//! Caveat: a batch goes as a whole, so up to [`BATCH_EVENTS_MAX`] events that are forgotten still take memory.
+
+mod pace;
+mod stretch;
+
+pub(crate) use self::pace::Pace;
+pub(crate) use self::stretch::{Kept, Seen, Stretch};
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,6 +26,9 @@ use holdfast_core::{Event, LogIndex, LogicalTime, PublicSessionId, Publication};
 use tokio::sync::watch;
 
 const BYTES_MAX: usize = 64 << 20;
+
+/// What a turn does is recorded in pieces of so many.
+const BATCH_EVENTS_MAX: usize = 1_024;
 
 /// Whoever looks through the ring takes so many at a time, so that nobody who records waits for long.
 const EVENTS_PER_LOOK: usize = 1_024;
@@ -52,8 +64,11 @@ pub(crate) struct Counted {
     pub(crate) lost: u64,
     /// How many were counted before the first of them.
     pub(crate) before: u64,
-    pub(crate) events: Vec<Arc<Recorded>>,
+    pub(crate) events: Vec<Kept>,
 }
+
+/// In order, and never none.
+type Batch = Arc<Vec<Recorded>>;
 
 /// One who wants to know the owners of sessions, by the number that the ring gave it.
 #[derive(Debug)]
@@ -70,7 +85,11 @@ pub(crate) struct EventRing {
 #[derive(Debug)]
 struct Ring {
     events_max: usize,
-    events: VecDeque<Arc<Recorded>>,
+    batches: VecDeque<Batch>,
+    /// So many of the first batch are forgotten.
+    forgotten: usize,
+    /// How many are kept, and about how much memory they take.
+    events: usize,
     bytes: usize,
     /// That are news.
     recorded: u64,
@@ -95,7 +114,9 @@ impl EventRing {
         let complete_after = Position::default();
         let ring = Ring {
             events_max,
-            events: VecDeque::new(),
+            batches: VecDeque::new(),
+            forgotten: 0,
+            events: 0,
             bytes: 0,
             recorded: 0,
             publication: None,
@@ -113,15 +134,20 @@ impl EventRing {
         publication: Option<Publication>,
     ) {
         let mut ring = self.lock();
-        let mut last = ring.events.back().map_or(ring.complete_after, |event| event.position);
-        for (index, at, event) in events.drain(..) {
-            let number = if last.index == index.0 { last.number.wrapping_add(1) } else { 0 };
-            last = Position { index: index.0, number };
-            ring.bytes += weight(&event);
-            let serial = ring.recorded;
-            ring.recorded += u64::from(event.is_news());
-            let recorded = Recorded { position: last, at, unix_ms, event, serial };
-            ring.events.push_back(Arc::new(recorded));
+        let mut last = ring.newest();
+        while !events.is_empty() {
+            let piece = events.drain(..events.len().min(BATCH_EVENTS_MAX));
+            let batch = piece.map(|(index, at, event)| {
+                let number = if last.index == index.0 { last.number.wrapping_add(1) } else { 0 };
+                last = Position { index: index.0, number };
+                ring.bytes += weight(&event);
+                let serial = ring.recorded;
+                ring.recorded += u64::from(event.is_news());
+                Recorded { position: last, at, unix_ms, event, serial }
+            });
+            let batch: Vec<Recorded> = batch.collect();
+            ring.events += batch.len();
+            ring.batches.push_back(Arc::new(batch));
         }
         ring.publication = publication;
         ring.forget_oldest();
@@ -132,8 +158,8 @@ impl EventRing {
     /// The state is that of a snapshot: what happened up to it is not known.
     pub(crate) fn restart_after(&self, index: u64) {
         let mut ring = self.lock();
-        ring.events.clear();
-        ring.bytes = 0;
+        ring.batches.clear();
+        (ring.forgotten, ring.events, ring.bytes) = (0, 0, 0);
         ring.publication = None;
         ring.complete_after = Position::end_of(index);
         drop(ring);
@@ -141,30 +167,27 @@ impl EventRing {
     }
 
     /// The next events after a position, at most so many.
-    pub(crate) fn after(
-        &self,
-        position: Position,
-        max: usize,
-    ) -> Result<Vec<Arc<Recorded>>, Compacted> {
+    pub(crate) fn after(&self, position: Position, max: usize) -> Result<Stretch, Compacted> {
         let ring = self.lock();
         if position < ring.complete_after {
             return Err(Compacted);
         }
-        let first = ring.events.partition_point(|event| event.position <= position);
-        Ok(ring.events.range(first..).take(max).cloned().collect())
+        Ok(ring.stretch(max, |event| event.position <= position))
     }
 
     /// The next events after so many were counted, at most so many; none if the log does not count.
     pub(crate) fn after_count(&self, through: u64, max: usize) -> Option<Counted> {
         let ring = self.lock();
         let end = ring.publication?.events;
-        let first_kept = ring.events.front().map_or(end, |event| ring.count_before(event));
+        let all = ring.stretch(usize::MAX, |_| false);
+        let first_kept = all.first().map_or(end, |event| ring.count_before(event));
         let before = through.max(first_kept);
-        let first = ring.events.partition_point(|event| ring.count_before(event) < before);
-        let news = ring.events.range(first..).filter(|event| event.event.is_news());
+        let rest = ring.stretch(usize::MAX, |event| ring.count_before(event) < before);
+        let news = rest.seen().filter(|event| event.event.is_news());
         // Those from before the count began are nobody's loss.
         let news = news.filter(|event| ring.is_counted(event));
-        Some(Counted { lost: before - through, before, events: news.take(max).cloned().collect() })
+        let events = news.take(max).map(Seen::keep).collect();
+        Some(Counted { lost: before - through, before, events })
     }
 
     /// What the log has counted.
@@ -173,7 +196,8 @@ impl EventRing {
     }
 
     /// Looks at all that is kept, from the oldest on. What goes meanwhile is passed over.
-    pub(crate) fn look_through(&self, mut look: impl FnMut(&Arc<Recorded>)) {
+    pub(crate) fn look_through(&self, look: impl FnMut(Seen<'_>)) {
+        let mut look = look;
         let mut position = self.oldest();
         for _ in 0..LOOKS_MAX {
             let Ok(events) = self.after(position, EVENTS_PER_LOOK) else {
@@ -182,7 +206,7 @@ impl EventRing {
             };
             let Some(last) = events.last() else { break };
             position = last.position;
-            events.iter().for_each(&mut look);
+            events.seen().for_each(&mut look);
         }
     }
 
@@ -241,11 +265,39 @@ impl Ring {
         self.publication.is_some_and(|publication| publication.events >= since)
     }
 
+    fn newest(&self) -> Position {
+        let last = self.batches.back().and_then(|batch| batch.last());
+        last.map_or(self.complete_after, |event| event.position)
+    }
+
+    /// At most so many of those that are kept, from the first on for which this is no longer so.
+    fn stretch(&self, max: usize, is_before: impl Fn(&Recorded) -> bool) -> Stretch {
+        let ends_before = |batch: &Batch| batch.last().is_none_or(&is_before);
+        let first = self.batches.partition_point(ends_before);
+        let mut start = match self.batches.get(first) {
+            Some(batch) => batch.partition_point(&is_before),
+            None => 0,
+        };
+        if first == 0 {
+            start = start.max(self.forgotten);
+        }
+        Stretch::of(self.batches.range(first..), start, max)
+    }
+
     fn forget_oldest(&mut self) {
-        while self.events.len() > self.events_max || self.bytes > BYTES_MAX {
-            let Some(oldest) = self.events.pop_front() else { return };
+        while self.events > self.events_max || self.bytes > BYTES_MAX {
+            let Some(oldest) = self.batches.front().and_then(|batch| batch.get(self.forgotten))
+            else {
+                return;
+            };
             self.bytes -= weight(&oldest.event);
             self.complete_after = oldest.position;
+            self.events -= 1;
+            self.forgotten += 1;
+            if self.batches.front().is_some_and(|batch| batch.len() == self.forgotten) {
+                self.batches.pop_front();
+                self.forgotten = 0;
+            }
         }
     }
 }
@@ -334,7 +386,7 @@ mod tests {
         assert!(!ring.keeps(Position::end_of(0)) && ring.keeps(reader));
         ring.record(&mut happened([ROOM + 2]), 0, None);
         assert_eq!(ring.after(reader, 1).unwrap_err(), Compacted);
-        assert_eq!(ring.lock().events.len() as u64, ROOM);
+        assert_eq!(ring.lock().events as u64, ROOM);
     }
 
     fn so_many(events: u64) -> Option<Publication> {

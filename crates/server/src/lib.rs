@@ -18,6 +18,8 @@
 
 mod audit;
 mod config;
+#[doc(hidden)]
+pub mod cost;
 mod driver;
 mod durable_file;
 mod events;

@@ -71,7 +71,7 @@ use crate::stopping::Stopping;
 use crate::traces::Traces;
 
 pub(crate) use self::serve::serve;
-pub(crate) use self::watch::told;
+pub(crate) use self::watch::{SessionTexts, Teller, Told, ToldSession, told};
 
 /// Calls and streams that one node serves at a time.
 const UNDER_WAY_MAX: usize = 100_000;

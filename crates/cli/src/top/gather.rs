@@ -58,8 +58,8 @@ impl Gathered {
                 locks.iter().for_each(|lock| self.board.put(lock, now));
             }
             Watched::Events(events) => {
-                for event in &events {
-                    self.board.apply(event, now);
+                for event in events.iter() {
+                    self.board.apply(&event, now);
                     self.events.count("", now);
                     if event.kind() == EventKind::Granted {
                         event.names.iter().for_each(|name| self.grants.count(name, now));

@@ -43,9 +43,9 @@ impl Picture {
                 locks.iter().for_each(|lock| self.board.put(lock, now));
             }
             Watched::Events(events) => {
-                for event in &events {
-                    self.board.apply(event, now);
-                    self.note(lines::happened(event, Style::Words));
+                for event in events.iter() {
+                    self.board.apply(&event, now);
+                    self.note(lines::happened(&event, Style::Words));
                 }
             }
             Watched::StartedAnew { why } => {
@@ -169,7 +169,7 @@ mod tests {
             token: 3,
             ..Default::default()
         };
-        picture.take(Watched::Events(vec![granted]), 2_000);
+        picture.take(Watched::Events(vec![granted].into()), 2_000);
         let expected = r#"
 "all locks: 3    q leaves                                                        "
 " held or waited for ────────────────────────────────────────────────────────────"

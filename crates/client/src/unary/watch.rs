@@ -6,7 +6,7 @@
 
 use holdfast_proto::v1;
 use holdfast_proto::v1::watch_service_client::WatchServiceClient;
-use holdfast_proto::v1::{EventPosition, Failure, WatchFrame, WatchRequest};
+use holdfast_proto::v1::{EventPosition, Failure, WatchEvents, WatchFrame, WatchRequest};
 
 use super::resume::{Came, Resuming, is_gap};
 use super::{CallError, Unary};
@@ -17,15 +17,11 @@ use crate::error::Rejection;
 #[non_exhaustive]
 pub enum Watched {
     /// A page of the locks as they are. After the last one (`complete`) come events.
-    Snapshot {
-        locks: Vec<v1::LockSummary>,
-        complete: bool,
-    },
-    Events(Vec<v1::WatchEvent>),
+    Snapshot { locks: Vec<v1::LockSummary>, complete: bool },
+    /// Decoded one by one, by whoever looks at them.
+    Events(WatchEvents),
     /// It could not go on without a gap. What was told before may be out of date; a snapshot follows.
-    StartedAnew {
-        why: String,
-    },
+    StartedAnew { why: String },
 }
 
 /// A watch of the locks under a prefix.

@@ -23,7 +23,7 @@ pub struct AuditFileError {
 }
 
 #[derive(Debug)]
-pub(super) struct AuditFile {
+pub(crate) struct AuditFile {
     path: PathBuf,
     bytes_max: u64,
     kept: u64,
@@ -35,7 +35,7 @@ pub(super) struct AuditFile {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Written {
+pub(crate) struct Written {
     pub(super) bytes: u64,
     pub(super) rotations: u64,
 }
@@ -49,7 +49,7 @@ struct Where {
 
 impl AuditFile {
     /// Also tells what the last line with an event was about.
-    pub(super) fn open(
+    pub(crate) fn open(
         settings: &AuditSettings,
     ) -> Result<(AuditFile, Option<Position>), AuditFileError> {
         let path = settings.file.clone();
@@ -68,8 +68,9 @@ impl AuditFile {
         Ok((AuditFile { path, bytes_max, kept, file, length, waiting: Vec::new() }, last))
     }
 
-    pub(super) fn append(&mut self, line: &[u8]) {
-        self.waiting.extend_from_slice(line);
+    /// Where lines are put that are to be written.
+    pub(crate) fn lines(&mut self) -> &mut Vec<u8> {
+        &mut self.waiting
     }
 
     pub(super) fn is_waiting(&self) -> bool {
@@ -77,7 +78,7 @@ impl AuditFile {
     }
 
     /// Writes what waits. If it fails, none of what still waits is in the file.
-    pub(super) fn write(&mut self) -> io::Result<Written> {
+    pub(crate) fn write(&mut self) -> io::Result<Written> {
         let mut written = Written::default();
         while !self.waiting.is_empty() {
             let room = self.bytes_max.saturating_sub(self.length);
@@ -89,15 +90,14 @@ impl AuditFile {
             }
             // A line that is larger than a file should be has a file of its own.
             let fits = if fits == 0 { self.whole_lines_within(u64::MAX) } else { fits };
-            let bytes: Vec<u8> = self.waiting.drain(..fits).collect();
-            if let Err(error) = self.file.write_all(&bytes) {
-                let rest = std::mem::replace(&mut self.waiting, bytes);
-                self.waiting.extend(rest);
+            let lines = self.waiting.get(..fits).unwrap_or_default();
+            if let Err(error) = self.file.write_all(lines) {
                 self.file.set_len(self.length)?;
                 return Err(error);
             }
-            self.length += bytes.len() as u64;
-            written.bytes += bytes.len() as u64;
+            self.length += fits as u64;
+            written.bytes += fits as u64;
+            self.waiting.drain(..fits);
         }
         Ok(written)
     }
@@ -187,7 +187,7 @@ mod tests {
         let (mut file, last) = AuditFile::open(&settings(dir.path(), bytes_max, 2)).unwrap();
         assert_eq!(last, None);
         for index in 1..=7 {
-            file.append(&line(index));
+            file.lines().extend_from_slice(&line(index));
         }
         let written = file.write().unwrap();
         assert_eq!(written, Written { bytes: 7 * line(1).len() as u64, rotations: 3 });
@@ -202,8 +202,8 @@ mod tests {
     fn a_line_larger_than_a_file_is_written_all_the_same() {
         let dir = tempfile::tempdir().unwrap();
         let (mut file, _) = AuditFile::open(&settings(dir.path(), 4, 1)).unwrap();
-        file.append(&line(1));
-        file.append(&line(2));
+        file.lines().extend_from_slice(&line(1));
+        file.lines().extend_from_slice(&line(2));
         file.write().unwrap();
         assert_eq!(indexes(&dir.path().join("audit.jsonl")).last(), Some(&2));
     }
@@ -214,14 +214,14 @@ mod tests {
         let settings = settings(dir.path(), 1_000, 2);
         let at = |index| Some(Position { index, number: 0 });
         let (mut file, _) = AuditFile::open(&settings).unwrap();
-        file.append(&line(5));
-        file.append(b"{\"event\":\"leadership\",\"index\":9,\"number\":0}\n");
-        file.append(b"{\"event\":\"granted\",\"ind");
+        file.lines().extend_from_slice(&line(5));
+        file.lines().extend_from_slice(b"{\"event\":\"leadership\",\"index\":9,\"number\":0}\n");
+        file.lines().extend_from_slice(b"{\"event\":\"granted\",\"ind");
         file.file.write_all(&file.waiting).unwrap();
         drop(file);
         let (mut file, last) = AuditFile::open(&settings).unwrap();
         assert_eq!(last, at(5));
-        file.append(&line(6));
+        file.lines().extend_from_slice(&line(6));
         file.write().unwrap();
         assert_eq!(indexes(&settings.file), [5, 9, 6]);
         file.rotate().unwrap();

@@ -1,16 +1,16 @@
 //! Lines for one reader of the ring: each event with the owner of its session, as far as events and snapshots
 //! have told.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use holdfast_core::Event;
 use holdfast_core::command::Owner;
-use holdfast_proto::v1::WatchEvent;
+use holdfast_core::{Event, PublicSessionId, SessionId};
 
-use super::line;
+use super::line::{self, Stamp};
 use crate::events::{EventRing, OwnerReader, Recorded};
-use crate::rpc::told;
+use crate::rpc::{SessionTexts, Told, ToldSession};
 
 /// As many as there can be sessions. Only one who missed events knows of more, and then forgets them all.
 const OWNERS_MAX: usize = 2_000_000;
@@ -21,37 +21,47 @@ const ENDED_MAX: usize = 100_000;
 pub(crate) struct Lines {
     events: Arc<EventRing>,
     reader: OwnerReader,
-    /// By public session id.
-    owners: HashMap<String, Arc<Owner>>,
+    owners: HashMap<PublicSessionId, Arc<Owner>>,
     /// In which entry they ended.
-    ended: VecDeque<(u64, String)>,
+    ended: VecDeque<(u64, SessionId, PublicSessionId)>,
+    /// What lines say of sessions whose owners are known.
+    sessions: SessionTexts,
+    stamp: Stamp,
 }
 
 impl Lines {
     /// Before the ring has its beginning, or the owners in it are missed.
     pub(crate) fn new(events: &Arc<EventRing>) -> Lines {
-        let (events, reader) = (Arc::clone(events), events.owner_reader());
-        Lines { events, reader, owners: HashMap::new(), ended: VecDeque::new() }
+        Lines {
+            events: Arc::clone(events),
+            reader: events.owner_reader(),
+            owners: HashMap::new(),
+            ended: VecDeque::new(),
+            sessions: SessionTexts::default(),
+            stamp: Stamp::default(),
+        }
     }
 
-    /// Nothing for what is told by another event.
-    pub(crate) fn of(&mut self, recorded: &Recorded) -> Option<(WatchEvent, Vec<u8>)> {
+    /// Puts a line behind those that are there. Nothing, and false, for what is told by another event.
+    pub(crate) fn write(&mut self, lines: &mut Vec<u8>, recorded: &Recorded) -> bool {
         self.begin(&recorded.event);
-        let line = recorded.event.is_news().then(|| {
-            let event = told(recorded);
-            let owner = self.owner(&event.public_session_id);
-            let line = line::of(recorded, &event, owner.as_deref());
-            (event, line)
-        });
+        let is_news = recorded.event.is_news();
+        if is_news {
+            let mut stamp = std::mem::take(&mut self.stamp);
+            let told = Told::of(recorded);
+            let session = self.session_text(told.session);
+            line::event(lines, &mut stamp, recorded, &told, session.as_bytes());
+            self.stamp = stamp;
+        }
         self.end(&recorded.event);
-        line
+        is_news
     }
 
     /// For one who reads along, and may have to tell of it later.
     pub(crate) fn note(&mut self, recorded: &Recorded) {
         self.begin(&recorded.event);
-        if let Event::SessionEnded { public, .. } = &recorded.event {
-            self.ended.push_back((recorded.position.index, public.to_string()));
+        if let Event::SessionEnded { session, public, .. } = &recorded.event {
+            self.ended.push_back((recorded.position.index, *session, *public));
         }
         if self.ended.len() > ENDED_MAX {
             self.forget_first_ended();
@@ -60,40 +70,65 @@ impl Lines {
 
     /// What was noted of earlier entries has been told.
     pub(crate) fn told_before(&mut self, index: u64) {
-        while self.ended.front().is_some_and(|(ended, _)| *ended < index) {
+        while self.ended.front().is_some_and(|(ended, ..)| *ended < index) {
             self.forget_first_ended();
         }
     }
 
     fn forget_first_ended(&mut self) {
-        if let Some((_, session)) = self.ended.pop_front() {
-            self.owners.remove(&session);
+        if let Some((_, session, public)) = self.ended.pop_front() {
+            self.sessions.forget(session);
+            self.owners.remove(&public);
         }
     }
 
     fn begin(&mut self, event: &Event) {
-        if let Event::SessionOpened { public, owner, .. } = event {
+        if let Event::SessionOpened { session, public, owner } = event {
             if self.owners.len() >= OWNERS_MAX {
                 self.owners.clear();
+                self.sessions = SessionTexts::default();
             }
-            self.owners.insert(public.to_string(), Arc::new(Owner::clone(owner)));
+            self.sessions.forget(*session);
+            self.owners.insert(*public, Arc::new(Owner::clone(owner)));
         }
     }
 
     fn end(&mut self, event: &Event) {
-        if let Event::SessionEnded { public, .. } = event {
-            self.owners.remove(&public.to_string());
+        if let Event::SessionEnded { session, public, .. } = event {
+            self.sessions.forget(*session);
+            self.owners.remove(public);
         }
     }
 
+    fn session_text(&mut self, session: ToldSession) -> Cow<'_, str> {
+        let known = match session {
+            ToldSession::Secret(secret) => Some(secret),
+            ToldSession::None | ToldSession::Public(_) => None,
+        };
+        if let Some(secret) = known
+            && self.sessions.get(secret).is_some()
+        {
+            return Cow::Borrowed(self.sessions.get(secret).unwrap_or_default());
+        }
+        let Some(public) = session.public() else { return Cow::Borrowed("") };
+        let owner = self.owner(public);
+        let text = line::session(public, owner.as_deref());
+        if let Some(secret) = known
+            && owner.is_some()
+        {
+            self.sessions.keep(secret, &text);
+        }
+        Cow::Owned(text)
+    }
+
     /// Of a session that was open before the events began, the snapshot knows.
-    fn owner(&mut self, session: &str) -> Option<Arc<Owner>> {
-        if !session.is_empty() && !self.owners.contains_key(session) {
+    fn owner(&mut self, session: PublicSessionId) -> Option<Arc<Owner>> {
+        if !self.owners.contains_key(&session) {
             for (public, owner) in self.events.take_sessions(&self.reader).iter() {
-                let known = self.owners.entry(public.to_string());
+                let known = self.owners.entry(*public);
                 known.or_insert_with(|| Arc::new(owner.clone()));
             }
         }
-        self.owners.get(session).cloned()
+        self.owners.get(&session).cloned()
     }
 }

@@ -15,6 +15,7 @@ use crate::audit::line;
 use crate::driver::{FIRST_GROUP, Input, unix_ms};
 use crate::events::EventRing;
 use crate::metrics::KafkaMetrics;
+use crate::rpc::told;
 
 /// How often the log is told how far publishing has come, if it has.
 const MARK_INTERVAL: Duration = Duration::from_secs(1);
@@ -181,14 +182,16 @@ impl Publisher {
             reached.through = counted.before;
             reached.index = next.index;
         }
+        let mut line = Vec::new();
         for recorded in &counted.events {
             if outbox.bytes() >= BATCH_BYTES_MAX {
                 break;
             }
             reached.through += 1;
             reached.index = recorded.position.index;
-            if let Some((event, line)) = self.lines.of(recorded) {
-                outbox.put_event(&event, &line, reached.through);
+            line.clear();
+            if self.lines.write(&mut line, recorded) {
+                outbox.put_event(&told(recorded), &line, reached.through);
             }
         }
         (!outbox.is_empty()).then_some(Batch { outbox, reached, lost })

@@ -6,13 +6,17 @@
 mod follow;
 mod history;
 mod recent;
+mod session_texts;
 mod snapshot;
 mod tell;
+mod teller;
 
 pub(super) use follow::Frames;
 pub(super) use history::opened_lately;
 pub(super) use recent::recent;
-pub(crate) use tell::event as told;
+pub(crate) use session_texts::SessionTexts;
+pub(crate) use tell::{Told, ToldSession, event as told};
+pub(crate) use teller::Teller;
 
 use std::pin::Pin;
 

@@ -93,7 +93,7 @@ impl Observation {
         }
         // The entry in which the last leader's time ended, and which was its epoch.
         let mut ended: Option<(Option<EventPosition>, u64)> = None;
-        for event in frame.events {
+        for event in frame.events.iter() {
             let position = event.position;
             if let Some(epoch) = self.ends_with(&event) {
                 self.epoch = 0;
@@ -186,6 +186,7 @@ mod tests {
 
     fn tell(observation: &mut Observation, events: Vec<WatchEvent>) -> Vec<String> {
         let position = events.last().and_then(|event| event.position);
+        let events = events.into();
         words(observation.tell(WatchFrame { events, position, ..Default::default() }))
     }
 

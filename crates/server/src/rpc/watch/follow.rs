@@ -1,4 +1,7 @@
 //! One watch that this node serves: the snapshot, then the events, until something ends it.
+//!
+//! An event is told at once if there was a silence before it; while much happens there are frames every
+//! [`LOOK_EVERY`], with all there is.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,12 +19,15 @@ use super::super::Rpc;
 use super::super::failure::{refused, stopping, unavailable};
 use super::super::look::summary;
 use super::snapshot::{self, Told};
+use super::teller::Teller;
 use super::{Ask, Scope, Start, tell};
 use crate::driver::{FIRST_GROUP, Unavailable};
-use crate::events::{Position, Recorded};
+use crate::events::{Pace, Position, Stretch};
 
 const FRAMES_AHEAD: usize = 16;
 const EVENTS_PER_FRAME: usize = 500;
+/// No eye sees the difference, and waking a watch and its reader so often costs little.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// How often a watch that has nothing to tell says up to where.
 const POSITION_INTERVAL: Duration = Duration::from_secs(5);
 /// How often it is looked whether a reader that does not read has been left behind.
@@ -141,16 +147,19 @@ impl Watcher {
         let mut leadership = self.rpc.driver.watch_leadership();
         let mut pause = interval(POSITION_INTERVAL);
         let mut silent = true;
+        let mut pace = Pace::new(LOOK_EVERY);
+        let mut teller = Teller::default();
         loop {
             news.borrow_and_update();
             let events = self.rpc.events.after(position, EVENTS_PER_FRAME);
-            let events = whole_entries(events.map_err(|_| too_slow())?);
-            if let Some(last) = events.last() {
+            let events = events.map_err(|_| too_slow())?;
+            let whole = whole_entries(&events);
+            if let Some(last) = events.iter().take(whole).last() {
                 position = last.position;
-                let of_interest = events.iter().filter(|recorded| {
+                let of_interest = events.iter().take(whole).filter(|recorded| {
                     tell::concerns(&recorded.event, &self.names) && !told.includes(recorded)
                 });
-                let events: Vec<_> = of_interest.map(|recorded| tell::event(recorded)).collect();
+                let events = teller.tell(of_interest);
                 if !events.is_empty() {
                     silent = false;
                     let frame = WatchFrame { events, ..self.at(position, told) };
@@ -158,8 +167,13 @@ impl Watcher {
                 }
                 continue;
             }
+            let more = async {
+                let changed = news.changed().await;
+                pace.keep().await;
+                changed
+            };
             tokio::select! {
-                changed = news.changed() => changed.map_err(|_| stopping())?,
+                changed = more => changed.map_err(|_| stopping())?,
                 leader = lost(&mut leadership) => {
                     let leader = leader.ok_or_else(stopping)?;
                     let reason = Unavailable::NotLeader { leader };
@@ -202,14 +216,13 @@ impl Watcher {
 
 /// A full list ends with an entry that may have more events: they are left for the next frame, so that what
 /// happened at one moment is told in one frame, unless it is very much.
-fn whole_entries(mut events: Vec<Arc<Recorded>>) -> Vec<Arc<Recorded>> {
-    if events.len() == EVENTS_PER_FRAME
-        && let Some(last) = events.last().map(|event| event.position.index)
-    {
-        let whole = events.partition_point(|event| event.position.index < last);
-        events.truncate(if whole == 0 { EVENTS_PER_FRAME } else { whole });
-    }
-    events
+fn whole_entries(events: &Stretch) -> usize {
+    let Some(last) = events.last().filter(|_| events.len() == EVENTS_PER_FRAME) else {
+        return events.len();
+    };
+    let index = last.position.index;
+    let whole = events.iter().take_while(|event| event.position.index < index).count();
+    if whole == 0 { EVENTS_PER_FRAME } else { whole }
 }
 
 /// Returns when this node leads no more: with who does, or with none if the driver is gone.

@@ -164,7 +164,7 @@ impl Ask {
     /// Without the owners.
     fn answer(&self, ring: &EventRing, now: Now) -> HistoryResponse {
         let kept_after = ring.oldest();
-        let first_kept = ring.after(kept_after, 1).ok().and_then(|events| events.first().cloned());
+        let first_kept = ring.after(kept_after, 1).unwrap_or_default();
         let mut found = Found::default();
         // The holds that had the token: by session and acquire.
         let mut holds: BTreeSet<(String, u64)> = BTreeSet::new();
@@ -174,7 +174,7 @@ impl Ask {
             if !is_recent || !tell::concerns(&recorded.event, &self.names) {
                 return;
             }
-            let event = WatchEvent { unix_ms: now.when(recorded), ..tell::event(recorded) };
+            let event = WatchEvent { unix_ms: now.when(&recorded), ..tell::event(&recorded) };
             if self.token > 0 {
                 let hold = (event.public_session_id.clone(), event.request_id);
                 if event.token == self.token {
@@ -189,7 +189,7 @@ impl Ask {
             events: found.events.into(),
             is_cut: found.is_cut,
             kept_after: Some(wire(kept_after)),
-            kept_since_unix_ms: first_kept.map(|recorded| now.when(&recorded)),
+            kept_since_unix_ms: first_kept.first().map(|recorded| now.when(recorded)),
             owners: Vec::new(),
             unix_ms: now.unix_ms,
             logical_time_ms: now.logical.as_ms(),

@@ -1,13 +1,12 @@
 //! What happened lately and is still kept, without following what comes.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 use holdfast_dashboard::RecentEvents;
 use holdfast_proto::v1::WatchEvent;
 
 use super::{Scope, tell};
-use crate::events::{EventRing, Recorded};
+use crate::events::{EventRing, Kept};
 
 const MAX: usize = 1_000;
 
@@ -18,7 +17,7 @@ pub(in crate::rpc) fn recent(events: &EventRing, wanted: RecentEvents) -> Vec<Wa
         None => Scope::Under(wanted.prefix),
     };
     let max = wanted.max.min(MAX);
-    let mut found: VecDeque<Arc<Recorded>> = VecDeque::new();
+    let mut found: VecDeque<Kept> = VecDeque::new();
     events.look_through(|recorded| {
         let is_wanted = tell::concerns(&recorded.event, &names)
             && (wanted.kinds.is_empty() || wanted.kinds.contains(&tell::kind(&recorded.event)));
@@ -26,7 +25,7 @@ pub(in crate::rpc) fn recent(events: &EventRing, wanted: RecentEvents) -> Vec<Wa
             if found.len() == max {
                 found.pop_front();
             }
-            found.push_back(Arc::clone(recorded));
+            found.push_back(recorded.keep());
         }
     });
     found.iter().map(|recorded| tell::event(recorded)).collect()

@@ -1,8 +1,12 @@
 //! An event as watchers see it. Nothing here shows a session's secret id.
 
 use holdfast_core::command::Action;
-use holdfast_core::{EndReason, Event, FenceToken, LockName, Outcome, SessionId};
-use holdfast_proto::v1::{self, EventKind, WatchEvent};
+use holdfast_core::{
+    EndReason, Event, FenceToken, LockName, LogicalTime, Names, Outcome, PublicSessionId, SessionId,
+};
+use holdfast_proto::v1::{
+    CycleLink, EndReason as WireReason, EventKind, Mode as WireMode, WatchEvent,
+};
 
 use super::super::encode::{deadlock, end_reason, mode as wire_mode};
 use super::Scope;
@@ -40,99 +44,170 @@ pub(super) fn concerns(event: &Event, watched: &Scope) -> bool {
     }
 }
 
-pub(crate) fn event(recorded: &Recorded) -> WatchEvent {
-    let told = match &recorded.event {
-        Event::SessionOpened { public, .. } => WatchEvent {
-            public_session_id: public.to_string(),
-            ..of_kind(EventKind::SessionOpened)
-        },
-        Event::SessionEnded { public, reason, .. } => WatchEvent {
-            public_session_id: public.to_string(),
-            reason: end_reason(*reason).into(),
-            ..of_kind(EventKind::SessionEnded)
-        },
-        Event::Granted { name, session, request, actor, mode, token, metadata } => WatchEvent {
-            request_id: request.0,
-            actor: actor.0,
-            mode: wire_mode(*mode).into(),
-            metadata: metadata.to_vec(),
-            ..of_hold(EventKind::Granted, name, *session, *token)
-        },
-        Event::Queued { name, session, request, actor, mode } => WatchEvent {
-            names: vec![name.as_str().to_owned()],
-            public_session_id: public_id(*session),
-            request_id: request.0,
-            actor: actor.0,
-            mode: wire_mode(*mode).into(),
-            ..of_kind(EventKind::Queued)
-        },
-        Event::Refused { names, session, request, outcome } => WatchEvent {
-            names: names.iter().map(|name| name.as_str().to_owned()).collect(),
-            public_session_id: public_id(*session),
-            request_id: request.0,
-            detail: outcome_words(outcome),
-            cycle: cycle(outcome),
-            ..of_kind(EventKind::Refused)
-        },
-        Event::WaitEnded { names, session, request, outcome } => WatchEvent {
-            names: names.iter().map(|name| name.as_str().to_owned()).collect(),
-            public_session_id: public_id(*session),
-            request_id: request.0,
-            detail: outcome_words(outcome),
-            cycle: cycle(outcome),
-            ..of_kind(EventKind::WaitEnded)
-        },
-        Event::Converted { name, session, request, mode, token, metadata } => WatchEvent {
-            request_id: request.0,
-            metadata: metadata.to_vec(),
-            mode: wire_mode(*mode).into(),
-            ..of_hold(EventKind::Converted, name, *session, *token)
-        },
-        Event::Proclaimed { name, session, token, metadata } => WatchEvent {
-            metadata: metadata.to_vec(),
-            ..of_hold(EventKind::Proclaimed, name, *session, *token)
-        },
-        Event::Released { name, session, request, token, granted_at } => WatchEvent {
-            request_id: request.0,
-            held_for_ms: Some(recorded.at.since(*granted_at).as_ms()),
-            ..of_hold(EventKind::Released, name, *session, *token)
-        },
-        Event::HoldEnded { name, session, request, token, reason, granted_at } => WatchEvent {
-            request_id: request.0,
-            held_for_ms: Some(recorded.at.since(*granted_at).as_ms()),
-            reason: end_reason(*reason).into(),
-            ..of_hold(ended_kind(*reason), name, *session, *token)
-        },
-        Event::Reopened { name } => {
-            WatchEvent { names: vec![name.as_str().to_owned()], ..of_kind(EventKind::Reopened) }
-        }
-        Event::Thawed { prefix } => {
-            WatchEvent { names: vec![prefix.clone()], ..of_kind(EventKind::Thawed) }
-        }
-        Event::Intervened(intervention) => {
-            let (kind, names) = match &intervention.action {
-                Action::Freeze { prefix, .. } => (EventKind::Frozen, vec![prefix.to_string()]),
-                Action::Thaw { prefix } => (EventKind::Intervened, vec![prefix.to_string()]),
-                Action::Break { name, .. }
-                | Action::Transfer { name, .. }
-                | Action::SetPermits { name, .. } => {
-                    (EventKind::Intervened, vec![name.as_str().to_owned()])
-                }
-                Action::KillSession { .. } => (EventKind::Intervened, Vec::new()),
-            };
-            WatchEvent {
-                names,
-                by: intervention.by.to_string(),
-                detail: format!("{}: {}", verb(&intervention.action), intervention.reason),
-                ..of_kind(kind)
+/// An event as it is told, without a copy of what it refers to. What does not apply is zero, empty or none.
+#[derive(Clone, Debug)]
+pub(crate) struct Told<'a> {
+    pub(crate) kind: EventKind,
+    pub(crate) names: ToldNames<'a>,
+    pub(crate) session: ToldSession,
+    pub(crate) request_id: u64,
+    pub(crate) actor: u64,
+    pub(crate) mode: WireMode,
+    pub(crate) token: u64,
+    pub(crate) reason: WireReason,
+    pub(crate) metadata: &'a [u8],
+    pub(crate) by: &'a str,
+    pub(crate) detail: String,
+    pub(crate) held_for_ms: Option<u64>,
+    pub(crate) cycle: Vec<CycleLink>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum ToldNames<'a> {
+    None,
+    One(&'a str),
+    Many(&'a Names),
+}
+
+/// A session, by what is at hand. The public id of a secret one is costly: whoever tells of many should keep it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ToldSession {
+    None,
+    Public(PublicSessionId),
+    Secret(SessionId),
+}
+
+impl Told<'_> {
+    pub(crate) fn of(recorded: &Recorded) -> Told<'_> {
+        let held_for = |granted_at: LogicalTime| Some(recorded.at.since(granted_at).as_ms());
+        match &recorded.event {
+            Event::SessionOpened { public, .. } => {
+                Told { session: ToldSession::Public(*public), ..of_kind(EventKind::SessionOpened) }
+            }
+            Event::SessionEnded { public, reason, .. } => Told {
+                session: ToldSession::Public(*public),
+                reason: end_reason(*reason),
+                ..of_kind(EventKind::SessionEnded)
+            },
+            Event::Granted { name, session, request, actor, mode, token, metadata } => Told {
+                request_id: request.0,
+                actor: actor.0,
+                mode: wire_mode(*mode),
+                metadata,
+                ..of_hold(EventKind::Granted, name, *session, *token)
+            },
+            Event::Queued { name, session, request, actor, mode } => Told {
+                names: ToldNames::One(name),
+                session: ToldSession::Secret(*session),
+                request_id: request.0,
+                actor: actor.0,
+                mode: wire_mode(*mode),
+                ..of_kind(EventKind::Queued)
+            },
+            Event::Refused { names, session, request, outcome } => Told {
+                names: ToldNames::Many(names),
+                session: ToldSession::Secret(*session),
+                request_id: request.0,
+                detail: outcome_words(outcome),
+                cycle: cycle(outcome),
+                ..of_kind(EventKind::Refused)
+            },
+            Event::WaitEnded { names, session, request, outcome } => Told {
+                names: ToldNames::Many(names),
+                session: ToldSession::Secret(*session),
+                request_id: request.0,
+                detail: outcome_words(outcome),
+                cycle: cycle(outcome),
+                ..of_kind(EventKind::WaitEnded)
+            },
+            Event::Converted { name, session, request, mode, token, metadata } => Told {
+                request_id: request.0,
+                metadata,
+                mode: wire_mode(*mode),
+                ..of_hold(EventKind::Converted, name, *session, *token)
+            },
+            Event::Proclaimed { name, session, token, metadata } => {
+                Told { metadata, ..of_hold(EventKind::Proclaimed, name, *session, *token) }
+            }
+            Event::Released { name, session, request, token, granted_at } => Told {
+                request_id: request.0,
+                held_for_ms: held_for(*granted_at),
+                ..of_hold(EventKind::Released, name, *session, *token)
+            },
+            Event::HoldEnded { name, session, request, token, reason, granted_at } => Told {
+                request_id: request.0,
+                held_for_ms: held_for(*granted_at),
+                reason: end_reason(*reason),
+                ..of_hold(ended_kind(*reason), name, *session, *token)
+            },
+            Event::Reopened { name } => {
+                Told { names: ToldNames::One(name), ..of_kind(EventKind::Reopened) }
+            }
+            Event::Thawed { prefix } => {
+                Told { names: ToldNames::One(prefix), ..of_kind(EventKind::Thawed) }
+            }
+            Event::Intervened(intervention) => {
+                let (kind, names) = match &intervention.action {
+                    Action::Freeze { prefix, .. } => (EventKind::Frozen, ToldNames::One(prefix)),
+                    Action::Thaw { prefix } => (EventKind::Intervened, ToldNames::One(prefix)),
+                    Action::Break { name, .. }
+                    | Action::Transfer { name, .. }
+                    | Action::SetPermits { name, .. } => {
+                        (EventKind::Intervened, ToldNames::One(name))
+                    }
+                    Action::KillSession { .. } => (EventKind::Intervened, ToldNames::None),
+                };
+                let detail = format!("{}: {}", verb(&intervention.action), intervention.reason);
+                Told { names, by: &intervention.by, detail, ..of_kind(kind) }
             }
         }
-    };
+    }
+}
+
+impl<'a> ToldNames<'a> {
+    pub(crate) fn iter(self) -> impl Iterator<Item = &'a str> {
+        let (one, many) = match self {
+            ToldNames::None => (None, None),
+            ToldNames::One(name) => (Some(name), None),
+            ToldNames::Many(names) => (None, Some(names)),
+        };
+        one.into_iter().chain(many.into_iter().flat_map(Names::iter).map(LockName::as_str))
+    }
+}
+
+impl ToldSession {
+    pub(crate) fn public(self) -> Option<PublicSessionId> {
+        match self {
+            ToldSession::None => None,
+            ToldSession::Public(public) => Some(public),
+            ToldSession::Secret(session) => {
+                let secret = holdfast_proto::SessionId::from_bytes(session.0.to_be_bytes());
+                secret.map(|secret| PublicSessionId(secret.public_number()))
+            }
+        }
+    }
+}
+
+/// The message for one who is told of few.
+pub(crate) fn event(recorded: &Recorded) -> WatchEvent {
+    let told = Told::of(recorded);
     WatchEvent {
         position: Some(wire(recorded.position)),
         logical_time_ms: recorded.at.as_ms(),
         unix_ms: recorded.unix_ms,
-        ..told
+        kind: told.kind.into(),
+        names: told.names.iter().map(str::to_owned).collect(),
+        public_session_id: told.session.public().map_or_else(String::new, |id| id.to_string()),
+        request_id: told.request_id,
+        actor: told.actor,
+        mode: told.mode.into(),
+        token: told.token,
+        reason: told.reason.into(),
+        metadata: told.metadata.to_vec(),
+        by: told.by.to_owned(),
+        detail: told.detail,
+        held_for_ms: told.held_for_ms,
+        cycle: told.cycle,
     }
 }
 
@@ -159,14 +234,28 @@ pub(super) fn kind(event: &Event) -> i32 {
     kind.into()
 }
 
-fn of_kind(kind: EventKind) -> WatchEvent {
-    WatchEvent { kind: kind.into(), ..Default::default() }
+fn of_kind<'a>(kind: EventKind) -> Told<'a> {
+    Told {
+        kind,
+        names: ToldNames::None,
+        session: ToldSession::None,
+        request_id: 0,
+        actor: 0,
+        mode: WireMode::Unspecified,
+        token: 0,
+        reason: WireReason::Unspecified,
+        metadata: &[],
+        by: "",
+        detail: String::new(),
+        held_for_ms: None,
+        cycle: Vec::new(),
+    }
 }
 
-fn of_hold(kind: EventKind, name: &LockName, session: SessionId, token: FenceToken) -> WatchEvent {
-    WatchEvent {
-        names: vec![name.as_str().to_owned()],
-        public_session_id: public_id(session),
+fn of_hold(kind: EventKind, name: &LockName, session: SessionId, token: FenceToken) -> Told<'_> {
+    Told {
+        names: ToldNames::One(name),
+        session: ToldSession::Secret(session),
         token: token.0,
         ..of_kind(kind)
     }
@@ -215,14 +304,9 @@ fn outcome_words(outcome: &Outcome) -> String {
     }
 }
 
-fn cycle(outcome: &Outcome) -> Vec<v1::CycleLink> {
+fn cycle(outcome: &Outcome) -> Vec<CycleLink> {
     match outcome {
         Outcome::Deadlock(cycle) => deadlock(cycle).cycle,
         _ => Vec::new(),
     }
-}
-
-fn public_id(session: SessionId) -> String {
-    let secret = holdfast_proto::SessionId::from_bytes(session.0.to_be_bytes());
-    secret.map(|secret| secret.public_id().to_string()).unwrap_or_default()
 }

@@ -1,0 +1,124 @@
+//! Writes JSON behind what is in a buffer, piece by piece.
+//!
+//! Room is made for some hundred bytes at once, so that a piece costs a copy and little else.
+
+/// More than most lines have.
+const ROOM: usize = 512;
+
+#[derive(Debug)]
+pub(super) struct Pen<'a> {
+    buffer: &'a mut Vec<u8>,
+    /// So much of the buffer is written; what is behind is room.
+    written: usize,
+}
+
+impl<'a> Pen<'a> {
+    pub(super) fn on(buffer: &'a mut Vec<u8>) -> Pen<'a> {
+        let written = buffer.len();
+        buffer.resize(written + ROOM, 0);
+        Pen { buffer, written }
+    }
+
+    /// To be called at the end: takes away the room that is left.
+    pub(super) fn lift(self) {
+        self.buffer.truncate(self.written);
+    }
+
+    #[inline]
+    pub(super) fn put<const N: usize>(&mut self, piece: &[u8; N]) {
+        match self.buffer.get_mut(self.written..self.written + N) {
+            Some(room) => {
+                room.copy_from_slice(piece);
+                self.written += N;
+            }
+            None => self.put_where_room_is_short(piece),
+        }
+    }
+
+    #[inline]
+    pub(super) fn put_slice(&mut self, piece: &[u8]) {
+        match self.buffer.get_mut(self.written..self.written + piece.len()) {
+            Some(room) => {
+                room.copy_from_slice(piece);
+                self.written += piece.len();
+            }
+            None => self.put_where_room_is_short(piece),
+        }
+    }
+
+    #[inline]
+    pub(super) fn number<const N: usize>(&mut self, label: &[u8; N], number: u64) {
+        self.put(label);
+        self.put_slice(itoa::Buffer::new().format(number).as_bytes());
+    }
+
+    #[inline]
+    pub(super) fn number_above_zero<const N: usize>(&mut self, label: &[u8; N], number: u64) {
+        if number > 0 {
+            self.number(label, number);
+        }
+    }
+
+    #[inline]
+    pub(super) fn text<const N: usize>(&mut self, label: &[u8; N], text: &str) {
+        self.put(label);
+        let needs_escape = |byte: u8| byte < b' ' || byte == b'"' || byte == b'\\';
+        // All are looked at, which is faster than to stop at the first.
+        if text.bytes().fold(false, |found, byte| found | needs_escape(byte)) {
+            // Of a text it cannot fail.
+            return self.put_slice(serde_json::to_string(text).unwrap_or_default().as_bytes());
+        }
+        self.put(b"\"");
+        self.put_slice(text.as_bytes());
+        self.put(b"\"");
+    }
+
+    #[inline]
+    pub(super) fn text_if_any<const N: usize>(&mut self, label: &[u8; N], text: &str) {
+        if !text.is_empty() {
+            self.text(label, text);
+        }
+    }
+
+    #[cold]
+    fn put_where_room_is_short(&mut self, piece: &[u8]) {
+        self.buffer.truncate(self.written);
+        self.buffer.extend_from_slice(piece);
+        self.written = self.buffer.len();
+        self.buffer.resize(self.written + ROOM, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_stand_one_behind_the_other_however_long_they_are() {
+        let mut buffer = b"before".to_vec();
+        let long = "x".repeat(3 * ROOM);
+        let mut pen = Pen::on(&mut buffer);
+        let mut expected = String::from("before");
+        for number in 0..200 {
+            pen.number(b",", number);
+            expected += &format!(",{number}");
+            if u64::is_multiple_of(number, 50) {
+                pen.text(b":", &long);
+                expected += &format!(":\"{long}\"");
+            }
+        }
+        pen.lift();
+        assert_eq!(String::from_utf8(buffer).unwrap(), expected);
+    }
+
+    #[test]
+    fn texts_are_escaped_as_json_is() {
+        for text in ["", "a", "\"", "\\", "a\u{1}\n\t\u{7f}", "ä\u{202e}</script>", "\u{2028}"] {
+            let mut buffer = Vec::new();
+            let mut pen = Pen::on(&mut buffer);
+            pen.text(b"", text);
+            pen.lift();
+            assert_eq!(buffer, serde_json::to_vec(text).unwrap());
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! Events into the frames of a watch, without a message for each.
+
+use std::borrow::Cow;
+
+use holdfast_proto::v1::{BorrowedEvent, WatchEvents};
+
+use super::follow::wire;
+use super::session_texts::SessionTexts;
+use super::tell::{Told, ToldSession};
+use crate::events::Recorded;
+
+#[derive(Debug, Default)]
+pub(crate) struct Teller {
+    public_ids: SessionTexts,
+}
+
+impl Teller {
+    pub(crate) fn tell<'a>(&mut self, events: impl Iterator<Item = &'a Recorded>) -> WatchEvents {
+        let mut frame = WatchEvents::default();
+        for recorded in events {
+            let told = Told::of(recorded);
+            let event = BorrowedEvent {
+                position: wire(recorded.position),
+                logical_time_ms: recorded.at.as_ms(),
+                unix_ms: recorded.unix_ms,
+                kind: told.kind,
+                public_session_id: &self.public_id(told.session),
+                request_id: told.request_id,
+                actor: told.actor,
+                mode: told.mode,
+                token: told.token,
+                reason: told.reason,
+                metadata: told.metadata,
+                by: told.by,
+                detail: &told.detail,
+                held_for_ms: told.held_for_ms,
+                cycle: &told.cycle,
+            };
+            frame.push_borrowed(&event, told.names.iter());
+        }
+        frame
+    }
+
+    fn public_id(&mut self, session: ToldSession) -> Cow<'_, str> {
+        let compute = || session.public().map_or_else(String::new, |public| public.to_string());
+        let ToldSession::Secret(secret) = session else { return Cow::Owned(compute()) };
+        if self.public_ids.get(secret).is_none() {
+            self.public_ids.keep(secret, &compute());
+        }
+        Cow::Borrowed(self.public_ids.get(secret).unwrap_or_default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_core::command::Mode;
+    use holdfast_core::{
+        ActorId, CycleLink, EndReason, Event, FenceToken, LockName, LogicalTime, Outcome,
+        PublicSessionId, RequestId, SessionId,
+    };
+
+    use super::*;
+    use crate::events::Position;
+    use crate::rpc::told;
+
+    #[test]
+    fn a_frame_has_the_messages_that_others_are_told() {
+        let name = LockName::new("a").unwrap();
+        let (request, token, public) = (RequestId(3), FenceToken(4), PublicSessionId(5));
+        let (mode, granted_at) = (Mode::Exclusive, LogicalTime::from_ms(1));
+        let of_session = |session: SessionId| {
+            let (name, metadata) = (name.clone(), Box::from(&b"why"[..]));
+            let granted = Event::Granted {
+                name: name.clone(),
+                session,
+                request,
+                actor: ActorId(9),
+                mode,
+                token,
+                metadata,
+            };
+            let names = [name.clone(), LockName::new("b").unwrap()].into_iter().collect();
+            let link = |waits_for| CycleLink { session: public, actor: ActorId(9), waits_for };
+            let outcome = Outcome::Deadlock(vec![link(name.clone())].into());
+            let refused = Event::Refused { names, session, request, outcome };
+            let released = Event::Released { name, session, request, token, granted_at };
+            let ended = Event::SessionEnded { session, public, reason: EndReason::Closed };
+            [granted, refused, released, ended]
+        };
+        // Two that share a place, in turn.
+        let sessions = [7, 7 + 1_024, 7].map(SessionId);
+        let events = sessions.into_iter().flat_map(of_session).zip(0..).map(|(event, number)| {
+            let (position, at) = (Position { index: 2, number }, LogicalTime::from_ms(6));
+            Recorded { position, at, unix_ms: 1_794_743_884_123, event, serial: 0 }
+        });
+        let events: Vec<Recorded> = events.collect();
+        let frame = Teller::default().tell(events.iter());
+        assert_eq!(frame, events.iter().map(told).collect::<WatchEvents>());
+        assert_eq!(frame.len(), 12);
+    }
+}
