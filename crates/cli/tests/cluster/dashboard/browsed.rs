@@ -173,9 +173,16 @@ async fn a_stranger_can_read_the_graph() {
 
     let page = format!("http://{}/#/graph", cluster.http_address(cluster.follower().await));
     block_in_place(|| browser.open(&page)).unwrap();
-    let cycle = "archive would wait for ledger, where payroll is in the way; \
-        payroll waits for vault, where archive is in the way";
-    let text = see(&browser, "main", |text| text.contains(cycle));
+    // Both payroll and reports are before it at the ledger, and wait for its vault.
+    let tells_cycle = |text: &str| {
+        ["payroll", "reports"].iter().any(|other| {
+            text.contains(&format!(
+                "archive would wait for ledger, where {other} is in the way; \
+                 {other} waits for vault, where archive is in the way"
+            ))
+        })
+    };
+    let text = see(&browser, "main", tells_cycle);
     assert!(text.contains("holds something, and waits itself"), "{text}");
     assert_eq!(run(&browser, HIDDEN), json!([5, 0]));
 
@@ -183,7 +190,7 @@ async fn a_stranger_can_read_the_graph() {
     drop(vault);
     archive.close().await.unwrap();
     run(&browser, "location.hash = '#/events?show=refusals'; location.reload()");
-    see(&browser, "main", |text| text.contains(cycle));
+    see(&browser, "main", tells_cycle);
 
     see(&browser, "#theme", |text| text.contains("Theme: system"));
     block_in_place(|| browser.click("#theme")).unwrap();
