@@ -25,12 +25,13 @@ impl Proxy {
                 let Ok(server) = TcpStream::connect(&*target).await else { continue };
                 let (from_client, to_client) = client.into_split();
                 let (from_server, to_server) = server.into_split();
+                let mut breaking = breaking.clone();
+                breaking.mark_unchanged();
                 for pump in [
-                    tokio::spawn(pump(from_client, to_server, open.clone())),
-                    tokio::spawn(pump(from_server, to_client, open.clone())),
+                    tokio::spawn(pump(from_client, to_server, open.clone(), breaking.clone())),
+                    tokio::spawn(pump(from_server, to_client, open.clone(), breaking.clone())),
                 ] {
                     let mut breaking = breaking.clone();
-                    breaking.mark_unchanged();
                     tokio::spawn(async move {
                         if breaking.changed().await.is_ok() {
                             pump.abort();
@@ -66,11 +67,16 @@ async fn pump(
     mut from: tokio::net::tcp::OwnedReadHalf,
     mut to: tokio::net::tcp::OwnedWriteHalf,
     mut passes: watch::Receiver<bool>,
+    breaking: watch::Receiver<u64>,
 ) {
     let mut buffer = vec![0; 16 * 1024];
     while let Ok(count @ 1..) = from.read(&mut buffer).await {
         if passes.wait_for(|passes| *passes).await.is_err() {
             break;
+        }
+        // Of a connection that was broken before the wire was healed nothing more passes.
+        if breaking.has_changed().unwrap_or(true) {
+            return;
         }
         if to.write_all(&buffer[..count]).await.is_err() {
             break;
