@@ -6,11 +6,12 @@ mod support;
 
 use std::time::Duration;
 
-use holdfast_client::{AcquireError, Client, Guard};
+use holdfast_client::{AcquireError, Client, Guard, ReleaseOutcome};
 use holdfast_proto::v1::answer::Result as AnswerResult;
 use holdfast_proto::v1::operation::Kind;
 use holdfast_proto::v1::{
-    Answer, HoldEnded, KeepAliveResponse, Notice, Reason, ServerFrame, notice,
+    Answer, CloseSessionResponse, HoldEnded, KeepAliveResponse, Notice, Reason, ReleaseResponse,
+    ServerFrame, notice,
 };
 use support::{FakeNode, ServedStream, granted};
 use tokio::net::TcpListener;
@@ -227,6 +228,50 @@ async fn ten_thousand_locks_are_kept_alive_by_one_heartbeat_in_a_third_of_the_tt
     let took = received[6] - received[1];
     assert!(took >= Duration::from_millis(5 * TTL_MS / 3).mul_f64(0.9), "{took:?}");
     assert!(guards.iter().all(|guard| guard.token().is_ok()));
+}
+
+#[tokio::test]
+async fn a_close_does_not_wait_for_the_releases_that_it_makes_superfluous() {
+    const LOCKS: u64 = 2_000;
+    let mut node = FakeNode::start().await;
+    let (client, mut stream) = connected(&mut node).await;
+    let mut asking = tokio::task::JoinSet::new();
+    for number in 0..LOCKS {
+        asking.spawn(client.lock(format!("lock-{number}")).acquire());
+    }
+    let mut guards = Vec::new();
+    while guards.len() < LOCKS as usize {
+        let frame = stream.next_frame().await.expect("a frame");
+        for operation in frame.operations {
+            let Some(Kind::Acquire(acquire)) = operation.kind else { panic!("{operation:?}") };
+            stream.answer(acquire.request_id, granted(acquire.request_id)).await;
+            guards.push(asking.join_next().await.unwrap().unwrap().unwrap());
+        }
+    }
+    let awaited = guards.pop().unwrap();
+    let leaving = tokio::spawn(async move {
+        tokio::join!(awaited.release(), async move {
+            drop(guards);
+            client.close().await
+        })
+    });
+
+    // Somebody wants to know what became of one of them; the close gives all others back.
+    let frame = stream.next_frame().await.expect("a frame");
+    let kinds: Vec<_> = frame.operations.into_iter().filter_map(|one| one.kind).collect();
+    let [Kind::Release(release), Kind::Close(close)] = &kinds[..] else {
+        panic!("{} operations, the first of them {:?}", kinds.len(), kinds.first());
+    };
+    let released = ReleaseResponse {
+        outcome: holdfast_proto::v1::ReleaseOutcome::Released.into(),
+        ..Default::default()
+    };
+    stream.answer(release.request_id, AnswerResult::Release(released)).await;
+    let closed = AnswerResult::Close(CloseSessionResponse::default());
+    stream.answer(close.request_id, closed).await;
+    let (released, closed) = leaving.await.unwrap();
+    assert_eq!(released.unwrap(), ReleaseOutcome::Released);
+    closed.unwrap();
 }
 
 fn kept_alive(request_id: u64) -> Answer {

@@ -460,6 +460,11 @@ impl Task {
             return Err(Finished);
         }
         self.closing_until = Some(Instant::now() + CLOSING_PATIENCE);
+        // What is held when a session is closed is given back by that. Releases that nobody asks after would only
+        // keep it waiting, and there may be as many of them as there were guards.
+        let is_unasked =
+            |request: &Request| matches!(request, Request::Release { reply: None, .. });
+        self.session.requests.retain(|request| !is_unasked(request));
         self.session.requests.stage(Request::Close { reply });
         Ok(())
     }
