@@ -66,8 +66,6 @@ use crate::peers::{PeerLinks, WiresIn};
 use crate::pulse::Pulse;
 use crate::traces::Traces;
 
-const INPUTS_PER_TURN_MAX: usize = 4_096;
-
 /// Why the driver ended.
 #[derive(Debug, Error)]
 pub enum StopReason {
@@ -181,8 +179,7 @@ impl Driver {
         }
         self.look_at_sockets();
         self.read_wires();
-        let waiting: Vec<Input> = self.inbox.waiting().take(INPUTS_PER_TURN_MAX).collect();
-        for input in waiting {
+        for input in self.inbox.take_turn() {
             self.handle(input);
         }
     }

@@ -8,7 +8,7 @@ use holdfast_replica::Leadership;
 use super::callers::failed;
 use super::inbox::{Delivery, Input, Unavailable};
 use super::log::{Log, LogError};
-use super::{Driver, INPUTS_PER_TURN_MAX, StopReason, disk_failed};
+use super::{Driver, StopReason, disk_failed};
 
 impl Driver {
     /// Tries until there is room on the disk. Meanwhile the node serves nothing and says so.
@@ -67,8 +67,7 @@ impl Driver {
             if self.inbox.is_closed() {
                 return Err(StopReason::Told);
             }
-            let waiting: Vec<Input> = self.inbox.waiting().take(INPUTS_PER_TURN_MAX).collect();
-            for input in waiting {
+            for input in self.inbox.take_turn() {
                 self.refuse_or_defer(input)?;
             }
         }

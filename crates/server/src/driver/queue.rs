@@ -23,6 +23,11 @@ const CLIENT_OPERATIONS_MAX: usize = 65_536;
 /// Inputs of clients that wait for the driver, however few operations they hold.
 const CLIENT_INPUTS_MAX: usize = INPUTS_MAX / 2;
 
+const INPUTS_PER_TURN_MAX: usize = 4_096;
+/// Operations of clients that make a turn full. While it lasts a leader says nothing to its peers, and no time is told: a
+/// turn of all that may wait would cost it the office. One sync for so many costs none of them anything.
+const OPERATIONS_PER_TURN_MAX: usize = 4_096;
+
 /// There is no room. Nothing was done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Overloaded;
@@ -121,6 +126,19 @@ impl Inbox {
         let Inbox { inputs, backlog, next, .. } = self;
         let waiting = next.take().into_iter().chain(inputs.try_iter());
         waiting.inspect(|input| backlog.leave(input.operations_of_clients()))
+    }
+
+    /// As much of it as one turn may be made of. The rest stays for the next, which begins at once.
+    pub(super) fn take_turn(&mut self) -> Vec<Input> {
+        let mut operations = 0;
+        let has_room = |operations: &usize| *operations < OPERATIONS_PER_TURN_MAX;
+        let mut waiting = self.waiting();
+        let inputs = std::iter::from_fn(|| {
+            let input = has_room(&operations).then(|| waiting.next()).flatten()?;
+            operations += input.operations_of_clients();
+            Some(input)
+        });
+        inputs.take(INPUTS_PER_TURN_MAX).collect()
     }
 
     pub(super) fn is_closed(&self) -> bool {
@@ -227,10 +245,8 @@ mod tests {
         assert!(sender.offer(inspect()).is_ok());
     }
 
-    #[test]
-    fn frames_count_by_what_is_in_them() {
-        let (sender, mut inbox) = inbox().unwrap();
-        let frame = |operations: usize| Input::Frame {
+    fn frame(operations: usize) -> Input {
+        Input::Frame {
             stream: super::super::StreamKey {
                 session: holdfast_core::SessionId(1),
                 stream: holdfast_core::StreamId(1),
@@ -240,7 +256,32 @@ mod tests {
                 (holdfast_core::RequestId(1), holdfast_core::Command::Tick);
                 operations
             ],
-        };
+        }
+    }
+
+    #[test]
+    fn a_turn_is_no_longer_for_many_large_frames_than_for_many_small_ones_and_none_is_lost() {
+        for in_one in [1, 100, 1_000, 4_096] {
+            let (sender, mut inbox) = inbox().unwrap();
+            let offered = (0..CLIENT_OPERATIONS_MAX / in_one / 2)
+                .filter(|_| sender.offer(frame(in_one)).is_ok())
+                .count();
+            let mut taken = 0;
+            while taken < offered {
+                let frames = inbox.take_turn();
+                assert!(!frames.is_empty(), "{in_one}: {taken} of {offered} were taken in");
+                taken += frames.len();
+                let operations: usize = frames.iter().map(Input::operations_of_clients).sum();
+                assert!(operations < OPERATIONS_PER_TURN_MAX + in_one, "{operations}");
+            }
+            assert!(inbox.take_turn().is_empty());
+            assert_eq!(sender.backlog.operations.load(Ordering::Relaxed), 0);
+        }
+    }
+
+    #[test]
+    fn frames_count_by_what_is_in_them() {
+        let (sender, mut inbox) = inbox().unwrap();
         assert!(sender.offer(frame(CLIENT_OPERATIONS_MAX + 5)).is_ok());
         assert!(sender.offer(frame(1)).is_err());
         assert_eq!(inbox.waiting().count(), 1);
