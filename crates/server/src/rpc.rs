@@ -31,6 +31,7 @@ mod memory;
 mod operator;
 mod origin;
 mod page;
+mod places;
 mod proclaim;
 mod release;
 mod renew;
@@ -56,10 +57,11 @@ use holdfast_proto::v1::{
     ReleaseResponse, RenewRequest, RenewResponse, StatusRequest, StatusResponse, TransferRequest,
     TransferResponse, WhyRequest, WhyResponse,
 };
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 use tonic::{Request, Response, Status, Streaming};
 
 use self::forward::Leaders;
+use self::places::{Place, Places};
 use self::stream::Outgoing;
 use crate::driver::DriverHandle;
 use crate::events::EventRing;
@@ -73,9 +75,6 @@ use crate::traces::Traces;
 pub(crate) use self::serve::serve;
 pub(crate) use self::watch::{SessionTexts, Teller, Told, ToldSession, told};
 
-/// Calls and streams that one node serves at a time.
-const UNDER_WAY_MAX: usize = 100_000;
-
 /// The client API. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Rpc {
@@ -87,7 +86,7 @@ pub(crate) struct Rpc {
     memory: Arc<MemoryTier>,
     metrics: Arc<Metrics>,
     stopping: Stopping,
-    places: Arc<Semaphore>,
+    places: Places,
     /// For whoever makes a backup: each costs memory as large as the state.
     backups: Arc<Semaphore>,
     histories: Arc<Semaphore>,
@@ -107,7 +106,6 @@ impl Rpc {
         stopping: Stopping,
     ) -> Rpc {
         let leaders = Arc::new(Leaders::new(Arc::clone(&membership)));
-        let places = Arc::new(Semaphore::new(UNDER_WAY_MAX));
         let (backups, histories) = (Arc::new(Semaphore::new(1)), Arc::new(Semaphore::new(1)));
         let rankings = survey::Rankings::default();
         Rpc {
@@ -119,7 +117,7 @@ impl Rpc {
             memory,
             metrics,
             stopping,
-            places,
+            places: Places::default(),
             histories,
             backups,
             rankings,
@@ -133,12 +131,12 @@ impl Rpc {
         self
     }
 
-    /// A place among the calls under way, for as long as it is held.
-    fn admit(&self) -> Result<OwnedSemaphorePermit, Failure> {
+    /// A place among those of its kind, for as long as it is held.
+    fn admit(&self, kind: places::Kind) -> Result<Place, Failure> {
         if self.stopping.has_begun() || self.driver.is_gone() {
             return Err(failure::stopping());
         }
-        Arc::clone(&self.places).try_acquire_owned().map_err(|_| failure::overloaded())
+        self.places.take(kind)
     }
 }
 

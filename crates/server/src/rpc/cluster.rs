@@ -22,6 +22,7 @@ use tonic::{Request, Response, Status};
 use super::Rpc;
 use super::failure::{dropped_by_driver, took_too_long};
 use super::origin::Origin;
+use super::places::Kind;
 use super::unary::CALL_TIMEOUT;
 use crate::driver::{GroupView, Input};
 use crate::identity::DataDirId;
@@ -33,7 +34,7 @@ pub(super) async fn serve(
     rpc: &Rpc,
     request: Request<ClusterStatusRequest>,
 ) -> Result<Response<ClusterStatusResponse>, Status> {
-    let _place = rpc.admit()?;
+    let _place = rpc.admit(Kind::Call)?;
     let origin = Origin::of(request.metadata())?;
     let request = request.into_inner();
     if let Some(response) = leaders_view(rpc, &origin, request).await {

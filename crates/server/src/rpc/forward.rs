@@ -17,11 +17,15 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{ConnectError, Status};
 
 use super::failure::{bug, leader_did_not_answer, no_leader};
-use super::serve::{REQUEST_BYTES_MAX, RESPONSE_BYTES_MAX};
+use super::serve::{REQUEST_BYTES_MAX, RESPONSE_BYTES_MAX, STREAMS_PER_CONNECTION_MAX};
 use crate::membership::Membership;
 
-/// One connection carries 4,096 calls and streams at a time; this many are used in turn.
+/// They are used in turn.
 const CONNECTIONS_PER_NODE: usize = 8;
+
+/// Streams that last, over all of these connections. What is left is for calls.
+pub(super) const PASSED_ON_MAX: usize =
+    CONNECTIONS_PER_NODE * STREAMS_PER_CONNECTION_MAX as usize / 4 * 3;
 
 /// Every node as a possible leader. Connections are made when they are first needed and kept.
 #[derive(Debug)]
@@ -93,6 +97,11 @@ impl Connections {
 }
 
 impl Leader {
+    /// What this node cannot do, the leader may.
+    pub(super) fn instead(&self, failure: Failure) -> Failure {
+        Failure { leader: self.address.clone(), ..failure }
+    }
+
     /// The leader's own words if it is they who failed, and else that it could not be asked.
     pub(super) fn failure(&self, status: &Status) -> Failure {
         if status.metadata().contains_key(REASON_KEY) {

@@ -21,6 +21,7 @@ use super::failure::{bug, took_too_long};
 use super::forward::Leader;
 use super::origin::Origin;
 use super::page::{self, PageSize};
+use super::places::Kind;
 use super::route::Route;
 use super::unary::CALL_TIMEOUT;
 use crate::driver::{FIRST_GROUP, Query, ReadAnswer, ReadData};
@@ -52,7 +53,7 @@ pub(super) async fn serve<L: Look>(
     rpc: &Rpc,
     request: Request<L>,
 ) -> Result<Response<L::Response>, Status> {
-    let _place = rpc.admit()?;
+    let _place = rpc.admit(Kind::Call)?;
     let origin = Origin::of(request.metadata())?;
     let request = request.into_inner();
     let query = request.query()?;

@@ -14,6 +14,7 @@ use super::authorise::authorise;
 use super::failure::{bug, rejected, took_too_long, unavailable};
 use super::forward::Leader;
 use super::origin::Origin;
+use super::places::Kind;
 use super::route::Route;
 use super::unary::CALL_TIMEOUT;
 use super::{Rpc, decode, look};
@@ -34,7 +35,7 @@ trait Step: Clone + Send + Sync + 'static {
 }
 
 async fn serve<S: Step>(rpc: &Rpc, request: Request<S>) -> Result<Response<S::Response>, Status> {
-    let _place = rpc.admit()?;
+    let _place = rpc.admit(Kind::Call)?;
     let origin = Origin::of(request.metadata())?;
     let request = request.into_inner();
     let command = request.clone().decode()?;

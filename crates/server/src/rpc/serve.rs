@@ -21,7 +21,8 @@ use crate::wrong_port::WrongPort;
 
 pub(super) const REQUEST_BYTES_MAX: usize = 4 * 1024 * 1024;
 pub(super) const RESPONSE_BYTES_MAX: usize = 16 * 1024 * 1024;
-const STREAMS_PER_CONNECTION_MAX: u32 = 4_096;
+/// Calls and streams.
+pub(super) const STREAMS_PER_CONNECTION_MAX: u32 = 4_096;
 const STREAM_WINDOW_BYTES: u32 = 1024 * 1024;
 const CONNECTION_WINDOW_BYTES: u32 = 16 * 1024 * 1024;
 

@@ -24,6 +24,7 @@ use self::outgoing::Words;
 use super::Rpc;
 use super::authorise::authorise;
 use super::origin::Origin;
+use super::places::Kind;
 use super::route::Route;
 
 pub(super) use self::body_end::WatchBody;
@@ -35,7 +36,7 @@ pub(super) fn serve(
     rpc: &Rpc,
     request: Request<Streaming<ClientFrame>>,
 ) -> Result<Response<Outgoing>, Status> {
-    let place = rpc.admit()?;
+    let place = rpc.admit(Kind::Session)?;
     let origin = Origin::of(request.metadata())?;
     let incoming = Incoming::new(request);
     let (words, outgoing) = outgoing::pair(rpc.clone());
@@ -60,6 +61,9 @@ async fn run(
     authorise(&origin.principal, &opening.command)?;
     match rpc.route(origin).await? {
         Route::Here => serving::serve(rpc, origin, opening, first, incoming, words).await,
-        Route::There(leader) => proxy::serve(rpc, origin, leader, first, incoming, words).await,
+        Route::There(leader) => {
+            let _place = rpc.admit(Kind::PassedOn).map_err(|failure| leader.instead(failure))?;
+            proxy::serve(rpc, origin, leader, first, incoming, words).await
+        }
     }
 }

@@ -19,6 +19,7 @@ use super::failure::{bug, refused, took_too_long};
 use super::look::{self, Look};
 use super::origin::Origin;
 use super::page::{self, PageSize};
+use super::places::Kind;
 use super::route::Route;
 use super::unary::CALL_TIMEOUT;
 use crate::driver::{Query, ReadData};
@@ -51,7 +52,7 @@ pub(super) async fn serve(
     if is_plain(request.get_ref()) {
         return look::serve(rpc, request).await;
     }
-    let _place = rpc.admit()?;
+    let _place = rpc.admit(Kind::Call)?;
     let origin = Origin::of(request.metadata())?;
     let request = request.into_inner();
     let survey = decode(&request)?;

@@ -16,6 +16,7 @@ use super::encode::{self, Surroundings};
 use super::failure::{bug, took_too_long};
 use super::forward::Leader;
 use super::origin::Origin;
+use super::places::Kind;
 use super::route::Route;
 
 /// How long a call may take, beyond the time for which it is willing to wait in a queue.
@@ -55,7 +56,7 @@ pub(super) async fn serve<V: Verb>(
     rpc: &Rpc,
     request: Request<V>,
 ) -> Result<Response<V::Response>, Status> {
-    let _place = rpc.admit()?;
+    let _place = rpc.admit(Kind::Call)?;
     let origin = Origin::of(request.metadata())?;
     let request = request.into_inner();
     let tier = decode::tier(request.tier())?;

@@ -25,13 +25,13 @@ use holdfast_proto::v1::watch_service_server::WatchService;
 use holdfast_proto::v1::{
     EventPosition, Failure, HistoryRequest, HistoryResponse, Reason, WatchFrame, WatchRequest,
 };
-use tokio::sync::OwnedSemaphorePermit;
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
 use super::Rpc;
 use super::failure::refused;
 use super::origin::Origin;
+use super::places::{Kind, Place};
 use super::route::Route;
 use crate::driver::FIRST_GROUP;
 use crate::events::Position;
@@ -116,7 +116,7 @@ pub(super) fn follow_one(
     rpc: &Rpc,
     name: &LockName,
     after: Option<&EventPosition>,
-    place: OwnedSemaphorePermit,
+    place: Place,
 ) -> Result<Frames, Failure> {
     let names = Scope::Only(name.as_str().to_owned());
     let start = Start::decode(after, Start::Snapshot)?;
@@ -131,7 +131,7 @@ impl WatchService for Rpc {
         &self,
         request: Request<WatchRequest>,
     ) -> Result<Response<Self::WatchStream>, Status> {
-        let place = self.admit()?;
+        let place = self.admit(Kind::Watch)?;
         let origin = Origin::of(request.metadata())?;
         let request = request.into_inner();
         let ask = Ask::decode(&request)?;

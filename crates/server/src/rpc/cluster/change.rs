@@ -16,6 +16,7 @@ use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 use tonic::{Request, Response, Status};
 
+use super::super::places::Kind;
 use super::save;
 use crate::config::Address;
 use crate::driver::{FIRST_GROUP, Input, Unavailable};
@@ -82,7 +83,7 @@ impl ClusterService for Rpc {
         &self,
         request: Request<TransferLeadershipRequest>,
     ) -> Result<Response<TransferLeadershipResponse>, Status> {
-        let _place = self.admit()?;
+        let _place = self.admit(Kind::Call)?;
         let origin = Origin::of(request.metadata())?;
         authorise_operator(&origin.principal)?;
         let request = request.into_inner();
@@ -102,7 +103,7 @@ impl ClusterService for Rpc {
 }
 
 async fn serve<V: Verb>(rpc: &Rpc, request: Request<V>) -> Result<Response<V::Response>, Status> {
-    let _place = rpc.admit()?;
+    let _place = rpc.admit(Kind::Call)?;
     let origin = Origin::of(request.metadata())?;
     authorise_operator(&origin.principal)?;
     let request = request.into_inner();

@@ -20,6 +20,7 @@ use crate::rpc::Rpc;
 use crate::rpc::authorise::authorise_operator;
 use crate::rpc::failure::{bug, overloaded, refused, took_too_long};
 use crate::rpc::origin::Origin;
+use crate::rpc::places::{self, Place};
 use crate::rpc::route::Route;
 
 const PIECE_BYTES: usize = 256 * 1024;
@@ -35,7 +36,7 @@ pub(super) async fn serve(
     rpc: &Rpc,
     request: Request<SaveSnapshotRequest>,
 ) -> Result<Response<Chunks>, Status> {
-    let place = rpc.admit()?;
+    let place = rpc.admit(places::Kind::Call)?;
     let origin = Origin::of(request.metadata())?;
     authorise_operator(&origin.principal)?;
     let request = request.into_inner();
@@ -78,7 +79,7 @@ async fn cut(
     header: Vec<u8>,
     body: Bytes,
     chunks: mpsc::Sender<Result<SaveSnapshotChunk, Status>>,
-    _places: (OwnedSemaphorePermit, OwnedSemaphorePermit),
+    _places: (Place, OwnedSemaphorePermit),
 ) {
     let pieces = (0..body.len())
         .step_by(PIECE_BYTES)

@@ -18,6 +18,7 @@ use tonic::{Request, Response, Status};
 use super::super::Rpc;
 use super::super::decode::lock_name;
 use super::super::origin::Origin;
+use super::super::places::Kind;
 use super::super::route::Route;
 use super::super::watch::{self, Frames};
 
@@ -27,7 +28,7 @@ pub(super) async fn serve(
     rpc: &Rpc,
     request: Request<ObserveRequest>,
 ) -> Result<Response<Observed>, Status> {
-    let place = rpc.admit()?;
+    let place = rpc.admit(Kind::Watch)?;
     let origin = Origin::of(request.metadata())?;
     let request = request.into_inner();
     let name = lock_name(&request.name)?;

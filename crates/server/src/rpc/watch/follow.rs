@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use holdfast_proto::v1::{EventPosition, Failure, Reason, WatchFrame};
 use holdfast_replica::{Leadership, NodeId};
-use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::time::{interval, timeout};
 use tokio_stream::Stream;
 use tonic::Status;
@@ -18,6 +18,7 @@ use tonic::Status;
 use super::super::Rpc;
 use super::super::failure::{refused, stopping, unavailable};
 use super::super::look::summary;
+use super::super::places::Place;
 use super::snapshot::{self, Told};
 use super::teller::Teller;
 use super::{Ask, Scope, Start, tell};
@@ -55,7 +56,7 @@ impl Stream for Frames {
     }
 }
 
-pub(super) fn start(rpc: Rpc, ask: Ask, place: OwnedSemaphorePermit) -> Frames {
+pub(super) fn start(rpc: Rpc, ask: Ask, place: Place) -> Frames {
     let (sender, frames) = mpsc::channel(FRAMES_AHEAD);
     let end = Arc::new(Mutex::new(None));
     let told_at_end = Arc::clone(&end);

@@ -19,6 +19,7 @@ use super::super::decode::lock_name;
 use super::super::failure::{bug, refused, took_too_long};
 use super::super::look::owner;
 use super::super::origin::Origin;
+use super::super::places::Kind;
 use super::super::route::Route;
 use super::super::unary::CALL_TIMEOUT;
 use super::follow::wire;
@@ -61,7 +62,7 @@ pub(super) async fn serve(
     rpc: &Rpc,
     request: Request<HistoryRequest>,
 ) -> Result<Response<HistoryResponse>, Status> {
-    let _place = rpc.admit()?;
+    let _place = rpc.admit(Kind::Call)?;
     let origin = Origin::of(request.metadata())?;
     let request = request.into_inner();
     let ask = Ask::decode(&request)?;
