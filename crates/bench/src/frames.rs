@@ -31,13 +31,15 @@ pub struct Session<A = Streaming<ServerFrame>> {
     answers: A,
     last_request: u64,
     pub held: Vec<(String, u64)>,
+    id: String,
 }
 
 impl Session {
     pub async fn open(channel: Channel, ttl_ms: u64) -> Outcome<Session> {
         let (frames, outgoing) = mpsc::channel(4);
+        let id = SessionId::random().map_err(|error| error.to_string())?.to_secret_text();
         let open = OpenSessionRequest {
-            session_id: SessionId::random().map_err(|error| error.to_string())?.to_secret_text(),
+            session_id: id.clone(),
             request_id: 1,
             ttl_ms,
             ..Default::default()
@@ -46,7 +48,7 @@ impl Session {
         let mut client =
             LockServiceClient::new(channel).max_decoding_message_size(32 * 1024 * 1024);
         let answers = client.session(ReceiverStream::new(outgoing)).await?.into_inner();
-        let mut session = Session { frames, answers, last_request: 1, held: Vec::new() };
+        let mut session = Session { frames, answers, last_request: 1, held: Vec::new(), id };
         session.answers(1).await?;
         Ok(session)
     }
@@ -104,6 +106,11 @@ impl<A: Stream<Item = Result<ServerFrame, Status>> + Unpin> Session<A> {
             }
         }
         Ok(())
+    }
+
+    /// The secret one.
+    pub fn id(&self) -> &str {
+        &self.id
     }
 
     pub async fn keep_alive(&mut self) -> Outcome {
@@ -212,7 +219,8 @@ mod tests {
         let (told, answers) = mpsc::channel(4);
         tokio::spawn(serve(received, told));
         let answers = ReceiverStream::new(answers);
-        let mut session = Session { frames, answers, last_request: 1, held: Vec::new() };
+        let (held, id) = (Vec::new(), String::new());
+        let mut session = Session { frames, answers, last_request: 1, held, id };
         session.acquire(vec!["a".to_owned(), "b".to_owned()]).await.unwrap();
         assert_eq!(session.held, [("a".to_owned(), 7), ("b".to_owned(), 7)]);
         session.release(2).await.unwrap();

@@ -257,6 +257,20 @@ impl Unary {
         .await
     }
 
+    /// For a program that looks after many sessions: 1 to 4,096 at a time. For each there is its TTL in milliseconds,
+    /// counted from when this was called; 0 if it has ended. It acknowledges nothing.
+    pub async fn keep_alive_many(
+        &self,
+        sessions: &[SessionId],
+    ) -> Result<v1::KeepAliveManyResponse, CallError> {
+        let session_ids = sessions.iter().map(|session| session.to_secret_text()).collect();
+        let request = v1::KeepAliveManyRequest { session_ids };
+        self.call(Duration::ZERO, request, |mut node, request| async move {
+            node.keep_alive_many(request).await
+        })
+        .await
+    }
+
     pub async fn close_session(
         &self,
         session: SessionId,

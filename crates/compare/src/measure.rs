@@ -17,6 +17,8 @@ pub(crate) enum Measure {
     Knee,
     /// Of one core, by the servers, while nobody asks for anything.
     IdlePercent,
+    /// The same by the load.
+    IdleLoadPercent,
     /// While snapshots are taken, sent and installed, divided by that without.
     P99Growth,
     /// The longest.
@@ -36,6 +38,7 @@ impl Measure {
             Measure::Elections => "elections",
             Measure::BytesPerLock => "bytes a lock and server",
             Measure::IdlePercent => "idle, % of a core",
+            Measure::IdleLoadPercent => "idle, % of a core, load",
             Measure::P99Growth => "p99, times that without",
             Measure::Restart => "restart, s",
         }
@@ -59,6 +62,7 @@ impl Measure {
             (Measure::Elections, Figures::Loaded { elections, .. }) => Some(*elections as f64),
             (Measure::BytesPerLock, Figures::Memory { bytes_per_lock }) => Some(*bytes_per_lock),
             (Measure::IdlePercent, Figures::Sessions { idle, .. }) => Some(100.0 * idle.servers),
+            (Measure::IdleLoadPercent, Figures::Sessions { idle, .. }) => Some(100.0 * idle.client),
             (Measure::Knee, Figures::Ramp { steps }) => {
                 let borne = steps.iter().take_while(|step| step.is_borne());
                 Some(borne.last().map_or(0.0, |step| step.offered_per_second))

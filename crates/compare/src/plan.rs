@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clap::ValueEnum;
+use holdfast_bench::workload::Heartbeats;
 
 use crate::measure::Measure;
 use crate::peer::PeerName;
@@ -204,7 +205,7 @@ fn ramp(scale: Scale) -> Case {
     Case { repeats: Some(1), ..case }
 }
 
-fn planned_size(scale: Scale) -> [Case; 2] {
+fn planned_size(scale: Scale) -> [Case; 3] {
     let (sessions, locks) = (scale.of(500), scale.held());
     let rate = scale.of(50_000);
     let offered = Kind::Offered { sessions, locks, operations_per_second: rate as f64 };
@@ -217,15 +218,24 @@ fn planned_size(scale: Scale) -> [Case; 2] {
         &[Measure::Operations, Measure::P50, Measure::P99],
     );
     let (many, rate) = (scale.of(100_000), scale.of(30_000));
-    let kind = Kind::Sessions {
+    let kind = |heartbeats| Kind::Sessions {
         sessions: many,
         connections: scale.of(100),
         operations_per_second: rate as f64,
+        heartbeats,
     };
+    let measures = [
+        Measure::IdlePercent,
+        Measure::IdleLoadPercent,
+        Measure::Operations,
+        Measure::P50,
+        Measure::P99,
+    ];
     let title = format!("{many} sessions, {rate} operations/s");
-    let measures = [Measure::IdlePercent, Measure::Operations, Measure::P50, Measure::P99];
-    let sessions = Case::new(Workload::W8, title, kind, scale, &measures);
-    [offered, sessions].map(|case| Case { who: Who::Holdfast, repeats: Some(1), ..case })
+    let together = Case::new(Workload::W8, title, kind(Heartbeats::Together), scale, &measures);
+    let title = format!("{many} sessions, {rate} operations/s, a heartbeat each");
+    let of_each = Case::new(Workload::W8, title, kind(Heartbeats::OfEach), scale, &measures);
+    [offered, together, of_each].map(|case| Case { who: Who::Holdfast, repeats: Some(1), ..case })
 }
 
 fn full(scale: Scale) -> [Case; 2] {

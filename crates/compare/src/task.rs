@@ -9,6 +9,7 @@ mod snapshots;
 
 use std::time::Duration;
 
+use holdfast_bench::workload::Heartbeats;
 use holdfast_bench::{Cores, Length, Locks, Outcome, Turn, clients_over, close_all, workload};
 use serde::Serialize;
 
@@ -46,7 +47,12 @@ pub(crate) enum Kind {
     /// W8, the first half.
     Offered { sessions: usize, locks: usize, operations_per_second: f64 },
     /// W8, the second.
-    Sessions { sessions: usize, connections: usize, operations_per_second: f64 },
+    Sessions {
+        sessions: usize,
+        connections: usize,
+        operations_per_second: f64,
+        heartbeats: Heartbeats,
+    },
     /// W9, the second half.
     Snapshots { clients: usize, connections: usize },
 }
@@ -93,8 +99,14 @@ where
         Kind::Offered { sessions, locks, operations_per_second } => {
             planned_size::offered(service, sessions, locks, operations_per_second, length).await?
         }
-        Kind::Sessions { sessions, connections, operations_per_second } => {
-            let load = planned_size::Load { sessions, connections, operations_per_second, length };
+        Kind::Sessions { sessions, connections, operations_per_second, heartbeats } => {
+            let load = planned_size::Load {
+                sessions,
+                connections,
+                operations_per_second,
+                heartbeats,
+                length,
+            };
             return planned_size::sessions(service, load).await;
         }
         _ => closed_loop(service, task).await?,

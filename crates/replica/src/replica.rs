@@ -497,6 +497,8 @@ impl Replica {
             match (ticket, command) {
                 (Some(ticket), _) => self.effects.push(Effect::Failed { ticket, reason }),
                 (None, Command::Tick) => self.tick_under_way = false,
+                // One of many, whose caller has a ticket with the last of them, and asks again.
+                (None, Command::Touch { .. }) => {}
                 (None, command) => self.queued.push((None, command)),
             }
         }

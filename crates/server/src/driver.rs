@@ -45,7 +45,7 @@ use self::callers::Callers;
 pub(crate) use self::callers::ReplyTo;
 pub(crate) use self::inbox::{
     Answer, Delivery, FIRST_GROUP, GroupView, Input, Query, ReadAnswer, ReadData, StreamKey,
-    Unavailable, WholeState,
+    Touched, Unavailable, WholeState,
 };
 use self::log::{Log, LogError};
 pub(crate) use self::log::{to_durable, to_wal_snapshot};

@@ -26,6 +26,7 @@ mod election;
 mod encode;
 mod failure;
 mod forward;
+mod keep_alive_many;
 mod look;
 mod memory;
 mod operator;
@@ -51,11 +52,12 @@ use holdfast_proto::v1::lock_service_server::LockService;
 use holdfast_proto::v1::{
     AcquireAllRequest, AcquireRequest, AcquireResponse, CancelRequest, CancelResponse,
     CheckTokenRequest, CheckTokenResponse, ClientFrame, CloseSessionRequest, CloseSessionResponse,
-    ClusterStatusRequest, ClusterStatusResponse, ConvertRequest, Failure, KeepAliveRequest,
-    KeepAliveResponse, ListRequest, ListResponse, ListSessionsRequest, ListSessionsResponse,
-    OpenSessionRequest, OpenSessionResponse, ProclaimRequest, ProclaimResponse, ReleaseRequest,
-    ReleaseResponse, RenewRequest, RenewResponse, StatusRequest, StatusResponse, TransferRequest,
-    TransferResponse, WhyRequest, WhyResponse,
+    ClusterStatusRequest, ClusterStatusResponse, ConvertRequest, Failure, KeepAliveManyRequest,
+    KeepAliveManyResponse, KeepAliveRequest, KeepAliveResponse, ListRequest, ListResponse,
+    ListSessionsRequest, ListSessionsResponse, OpenSessionRequest, OpenSessionResponse,
+    ProclaimRequest, ProclaimResponse, ReleaseRequest, ReleaseResponse, RenewRequest,
+    RenewResponse, StatusRequest, StatusResponse, TransferRequest, TransferResponse, WhyRequest,
+    WhyResponse,
 };
 use tokio::sync::Semaphore;
 use tonic::{Request, Response, Status, Streaming};
@@ -163,6 +165,13 @@ impl LockService for Rpc {
         request: Request<KeepAliveRequest>,
     ) -> Result<Response<KeepAliveResponse>, Status> {
         unary::serve(self, request).await
+    }
+
+    async fn keep_alive_many(
+        &self,
+        request: Request<KeepAliveManyRequest>,
+    ) -> Result<Response<KeepAliveManyResponse>, Status> {
+        keep_alive_many::serve(self, request).await
     }
 
     async fn close_session(

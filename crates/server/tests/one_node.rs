@@ -9,8 +9,9 @@ use std::time::Duration;
 use holdfast_proto::failure::REASON_KEY;
 use holdfast_proto::peer_v1::peer_service_client::PeerServiceClient;
 use holdfast_proto::v1::{
-    AcquireRequest, CloseSessionRequest, KeepAliveRequest, ListRequest, ReleaseOutcome,
-    ReleaseRequest, RenewRequest, StatusRequest, acquire_response, answer, operation,
+    AcquireRequest, CloseSessionRequest, KeepAliveManyRequest, KeepAliveRequest, ListRequest,
+    ReleaseOutcome, ReleaseRequest, RenewRequest, StatusRequest, acquire_response, answer,
+    operation,
 };
 use holdfast_server::{Node, StartError};
 use support::{Cluster, OnStream, PATIENCE, acquire, connect, open};
@@ -125,6 +126,29 @@ async fn what_is_wrong_is_refused_with_its_reason() {
     let status =
         client.list(ListRequest { page_size: 1_001, ..Default::default() }).await.unwrap_err();
     assert_eq!(reason(&status), "invalid_page");
+}
+
+#[tokio::test]
+async fn a_call_that_names_nobody_or_too_many_or_nonsense_keeps_nobody_alive() {
+    let cluster = Cluster::start(1).await;
+    let mut client = cluster.client(0).await;
+    let session = open(&mut client, 5_000).await;
+    for (session_ids, words) in [
+        (vec![], "names 0 sessions; one takes 1 to 4096"),
+        (vec![session.clone(); 4_097], "names 4097 sessions; one takes 1 to 4096"),
+        (vec![session.clone(), "nonsense".to_owned()], "32 lower-case hexadecimal digits"),
+    ] {
+        let refused =
+            client.keep_alive_many(KeepAliveManyRequest { session_ids }).await.unwrap_err();
+        assert_eq!(
+            (refused.code(), &*reason(&refused)),
+            (Code::InvalidArgument, "invalid_session_id")
+        );
+        assert!(refused.message().contains(words), "{}", refused.message());
+    }
+    let session_ids = vec![session; 4_096];
+    let answer = client.keep_alive_many(KeepAliveManyRequest { session_ids }).await.unwrap();
+    assert_eq!(answer.into_inner().ttl_ms, vec![5_000; 4_096]);
 }
 
 #[tokio::test]

@@ -7,8 +7,8 @@ mod support;
 use std::time::Duration;
 
 use holdfast_proto::v1::{
-    ClusterStatusRequest, ResumeSessionRequest, StatusRequest, acquire_response, answer, notice,
-    operation,
+    ClusterStatusRequest, KeepAliveManyRequest, ResumeSessionRequest, StatusRequest,
+    acquire_response, answer, notice, operation,
 };
 use holdfast_server::Node;
 use support::{Client, Cluster, OnStream, PATIENCE, acquire, eventually, open};
@@ -67,6 +67,34 @@ async fn a_stream_works_through_a_follower_and_its_client_is_gone_when_it_leaves
     assert!(support::find_session(&mut client, &session).await.unwrap().connected);
     drop(stream);
     assert!(support::until_ended(&mut client, &session).await < Duration::from_secs(5));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_call_keeps_many_sessions_alive_through_any_node_and_tells_which_have_ended() {
+    const TTL_MS: u64 = 1_000;
+    let cluster = Cluster::start(3).await;
+    let (leader, follower) = (cluster.leader(0).await, cluster.a_follower().await);
+    let mut session_ids = Vec::new();
+    let mut client = cluster.client(leader).await;
+    let silent = open(&mut client, TTL_MS).await;
+    for _ in 0..100 {
+        session_ids.push(open(&mut client, TTL_MS).await);
+    }
+    let mut through_follower = cluster.client(follower).await;
+    let mut times = Vec::new();
+    let begun = Instant::now();
+    // Each has lived for three times as long as it would have by itself, and whoever was not named has not.
+    while begun.elapsed() < Duration::from_millis(3 * TTL_MS) {
+        let request = KeepAliveManyRequest { session_ids: session_ids.clone() };
+        let answer = through_follower.keep_alive_many(request).await.unwrap().into_inner();
+        assert_eq!(answer.ttl_ms, vec![TTL_MS; 100]);
+        times.push(answer.logical_time_ms);
+    }
+    assert!(times.is_sorted() && times[0] < times[times.len() - 1], "{times:?}");
+
+    let session_ids = vec![session_ids[0].clone(), silent, session_ids[1].clone()];
+    let answer = client.keep_alive_many(KeepAliveManyRequest { session_ids }).await.unwrap();
+    assert_eq!(answer.into_inner().ttl_ms, [TTL_MS, 0, TTL_MS]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -28,7 +28,7 @@ pub use hot::hot;
 pub use mixed::mixed;
 pub use open::{Offered, open_loop};
 pub use reads::{reads, reads_beside};
-pub use sessions::Sessions;
+pub use sessions::{Heartbeats, Sessions};
 pub use uncontended::uncontended;
 
 /// A turn that goes on: one task for each client.

@@ -1,12 +1,18 @@
 //! W8: very many sessions of Holdfast over a few connections, each on a stream of its own, kept alive by heartbeats.
 //!
-//! The client library makes a connection for each session, so frames are spoken here as they are.
+//! The client library makes a connection for each session, so this is what a gateway would do, and frames are spoken here
+//! as they are.
 
+mod keeper;
+
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinSet};
 use tonic::transport::Endpoint;
+
+use self::keeper::Keeper;
 
 use super::Timed;
 use crate::cpu::CpuTimes;
@@ -23,12 +29,26 @@ const OPENING: usize = 64;
 const CLOSING: usize = 1_000;
 const SLOT: Duration = Duration::from_millis(1);
 
+/// How sessions are kept alive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Heartbeats {
+    /// Each session sends its own, on its stream.
+    OfEach,
+    /// One call for all those of a connection.
+    Together,
+}
+
 /// Sessions that stay.
 #[derive(Debug)]
 pub struct Sessions {
     orders: Vec<mpsc::Sender<Order>>,
     tasks: JoinSet<Outcome>,
+    /// They go on until they are dropped.
+    keepers: JoinSet<Outcome>,
 }
+
+/// The secret ids of the sessions of one connection.
+type Ids = Arc<Mutex<Vec<String>>>;
 
 /// To take the session's own lock and give it back. It was due then.
 #[derive(Debug)]
@@ -39,11 +59,25 @@ struct Order {
 
 impl Sessions {
     /// At the leader, so that nothing has to be passed on.
-    pub async fn open(leader: &str, sessions: usize, connections: usize) -> Outcome<Sessions> {
-        let mut channels = Vec::with_capacity(connections);
-        for _ in 0..connections {
+    pub async fn open(
+        leader: &str,
+        sessions: usize,
+        connections: usize,
+        heartbeats: Heartbeats,
+    ) -> Outcome<Sessions> {
+        let (mut channels, mut ids) = (Vec::with_capacity(connections), Vec::new());
+        let mut keepers = JoinSet::new();
+        for number in 0..connections {
             let node = Endpoint::from_shared(format!("http://{leader}"))?.tcp_nodelay(true);
-            channels.push(node.connect().await?);
+            let channel = node.connect().await?;
+            channels.push(channel.clone());
+            let of_connection = Ids::default();
+            ids.push(Arc::clone(&of_connection));
+            if heartbeats == Heartbeats::Together {
+                // Not all connections at the same moment.
+                let first = HEARTBEAT * number as u32 / connections as u32;
+                keepers.spawn(Keeper::new(channel, of_connection).keep(first));
+            }
         }
         let (mut orders, mut tasks) = (Vec::with_capacity(sessions), JoinSet::new());
         let mut opening = JoinSet::new();
@@ -59,12 +93,16 @@ impl Sessions {
             }
             if let Some(opened) = opening.join_next().await {
                 let (number, session) = opened??;
+                let of_connection = &ids[number % connections];
+                let mut of_connection =
+                    of_connection.lock().unwrap_or_else(PoisonError::into_inner);
+                of_connection.push(session.id().to_owned());
                 let (order, ordered) = mpsc::channel(4);
                 orders.push(order);
-                tasks.spawn(live(session, number, ordered));
+                tasks.spawn(live(session, number, ordered, heartbeats));
             }
         }
-        Ok(Sessions { orders, tasks })
+        Ok(Sessions { orders, tasks, keepers })
     }
 
     /// What they cost while nobody asks for anything: cores of servers and of the client.
@@ -111,6 +149,7 @@ impl Sessions {
 
     /// Not all at once: a node refuses what it has no room for.
     pub async fn close(mut self) -> Outcome {
+        self.keepers.shutdown().await;
         while !self.orders.is_empty() {
             let left = self.orders.len().saturating_sub(CLOSING);
             self.orders.truncate(left);
@@ -124,7 +163,7 @@ impl Sessions {
     }
 
     fn all_live(&mut self) -> Outcome {
-        match self.tasks.try_join_next() {
+        match self.keepers.try_join_next().or_else(|| self.tasks.try_join_next()) {
             None => Ok(()),
             Some(ended) => Err(in_words(ended)),
         }
@@ -149,13 +188,22 @@ fn in_words(ended: Result<Outcome, JoinError>) -> Failure {
 }
 
 /// Until nobody can give orders any more.
-async fn live(mut session: Session, number: usize, mut ordered: mpsc::Receiver<Order>) -> Outcome {
+async fn live(
+    mut session: Session,
+    number: usize,
+    mut ordered: mpsc::Receiver<Order>,
+    heartbeats: Heartbeats,
+) -> Outcome {
     let name = format!("{PREFIX}own/{number:06}");
     loop {
-        match tokio::time::timeout(HEARTBEAT, ordered.recv()).await {
-            Err(_) => session.keep_alive().await?,
-            Ok(None) => return session.close().await,
-            Ok(Some(Order { was_due, timed })) => {
+        let order = match heartbeats {
+            Heartbeats::OfEach => tokio::time::timeout(HEARTBEAT, ordered.recv()).await.ok(),
+            Heartbeats::Together => Some(ordered.recv().await),
+        };
+        match order {
+            None => session.keep_alive().await?,
+            Some(None) => return session.close().await,
+            Some(Some(Order { was_due, timed })) => {
                 session.acquire(vec![name.clone()]).await?;
                 let granted = Instant::now();
                 session.release(1).await?;

@@ -148,6 +148,7 @@ macro_rules! unary_calls_are_not_served {
 unary_calls_are_not_served! {
     open_session: OpenSessionRequest => OpenSessionResponse,
     keep_alive: KeepAliveRequest => KeepAliveResponse,
+    keep_alive_many: KeepAliveManyRequest => KeepAliveManyResponse,
     close_session: CloseSessionRequest => CloseSessionResponse,
     acquire: AcquireRequest => AcquireResponse,
     acquire_all: AcquireAllRequest => AcquireResponse,

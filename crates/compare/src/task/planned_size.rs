@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use holdfast_bench::workload::{self, Sessions};
+use holdfast_bench::workload::{self, Heartbeats, Sessions};
 use holdfast_bench::{Cluster, Length, Locks, Outcome, Turn, clients_over, close_all};
 
 use super::Figures;
@@ -15,6 +15,7 @@ pub(super) struct Load {
     pub(super) sessions: usize,
     pub(super) connections: usize,
     pub(super) operations_per_second: f64,
+    pub(super) heartbeats: Heartbeats,
     pub(super) length: Length,
 }
 
@@ -49,7 +50,8 @@ pub(super) async fn sessions<S: Service>(service: &mut S, load: Load) -> Outcome
     let Some(cluster) = service.own_cluster() else { return Ok(None) };
     let leader = Cluster::leader_of(cluster.calls()).await?;
     let servers = service.servers();
-    let mut sessions = Sessions::open(&leader, load.sessions, load.connections).await?;
+    let mut sessions =
+        Sessions::open(&leader, load.sessions, load.connections, load.heartbeats).await?;
     let idle = sessions.idle(IDLE, &servers).await?;
     let turn = sessions.write(load.operations_per_second, load.length, &servers).await?;
     sessions.close().await?;

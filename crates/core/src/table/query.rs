@@ -202,6 +202,11 @@ impl LockTable {
     }
 
     /// None if it is not open.
+    /// None if there is no such session.
+    pub fn session_ttl(&self, id: SessionId) -> Option<Span> {
+        Some(self.sessions.get(&id)?.ttl)
+    }
+
     pub fn session(&self, id: SessionId) -> Option<SessionSummary> {
         let session = self.sessions.get(&id)?;
         Some(SessionSummary {

@@ -8,7 +8,9 @@ use holdfast_core::{Command, LogicalTime, Outcome, RequestId, SessionId};
 use holdfast_replica::{ChangeRefusal, GroupId, Ticket};
 use tokio::sync::oneshot;
 
-use super::inbox::{Answer, ChangeAnswer, Delivery, Query, ReadAnswer, StreamKey, Unavailable};
+use super::inbox::{
+    Answer, ChangeAnswer, Delivery, Query, ReadAnswer, StreamKey, TouchesAnswer, Unavailable,
+};
 use super::streams::Streams;
 use crate::metrics::{Kind, Metrics, Settled};
 use crate::traces::Traces;
@@ -77,6 +79,23 @@ enum Caller {
     Call { reply: ReplyTo, wait: Option<Wait>, asked: Asked },
     Read { query: Query, reply: oneshot::Sender<Result<ReadAnswer, Unavailable>> },
     Change(oneshot::Sender<ChangeAnswer>),
+    Touches(Touches),
+}
+
+/// Heartbeats of many sessions.
+#[derive(Debug)]
+pub(super) struct Touches {
+    pub(super) sessions: Vec<SessionId>,
+    pub(super) reply: oneshot::Sender<TouchesAnswer>,
+}
+
+/// Whom the outcome of a command was for.
+#[derive(Debug)]
+pub(super) enum Answered {
+    /// It was answered on this stream, or elsewhere.
+    On(Option<StreamKey>),
+    /// What became of the others is for the table to say.
+    LastOf(Touches),
 }
 
 impl Callers {
@@ -134,6 +153,15 @@ impl Callers {
         self.ticket(Caller::Read { query, reply })
     }
 
+    pub(super) fn touches(
+        &mut self,
+        sessions: Vec<SessionId>,
+        reply: oneshot::Sender<TouchesAnswer>,
+    ) -> Ticket {
+        self.taken_in += sessions.len() as u64;
+        self.ticket(Caller::Touches(Touches { sessions, reply }))
+    }
+
     pub(super) fn change(&mut self, reply: oneshot::Sender<ChangeAnswer>) -> Ticket {
         self.ticket(Caller::Change(reply))
     }
@@ -153,16 +181,17 @@ impl Callers {
 
     /// The command was applied. An acquire that was queued is parked until its wait ends; if the same
     /// acquire was parked before, the retry takes its place.
-    /// Returns the stream on which it is answered.
     pub(super) fn answer(
         &mut self,
         ticket: Ticket,
         at: LogicalTime,
         outcome: Outcome,
         streams: &mut Streams,
-    ) -> Option<StreamKey> {
-        let Some(Caller::Call { reply, wait, asked }) = self.under_way.remove(&ticket) else {
-            return None;
+    ) -> Answered {
+        let (reply, wait, asked) = match self.under_way.remove(&ticket) {
+            Some(Caller::Call { reply, wait, asked }) => (reply, wait, asked),
+            Some(Caller::Touches(touches)) => return Answered::LastOf(touches),
+            _ => return Answered::On(None),
         };
         let stream = match &reply {
             ReplyTo::Stream { stream, .. } => Some(*stream),
@@ -184,7 +213,7 @@ impl Callers {
             }
             (outcome, _) => reply.answer(Answer { at, result: Ok(outcome) }, streams),
         }
-        stream
+        Answered::On(stream)
     }
 
     /// A queued acquire has its answer.
@@ -218,6 +247,11 @@ impl Callers {
                 drop(reply.send(Err(reason)));
             }
             Some(Caller::Change(reply)) => drop(reply.send(Err(reason))),
+            Some(Caller::Touches(Touches { sessions, reply })) => {
+                let count = sessions.len() as u64;
+                self.metrics.operations.add_many(Kind::Touch, Settled::Unavailable, count);
+                drop(reply.send(Err(reason)));
+            }
             None => {}
         }
     }
@@ -238,7 +272,7 @@ impl Callers {
                 self.metrics.operations.add(Kind::Read, Settled::Done);
                 Some((query, reply))
             }
-            Caller::Call { .. } | Caller::Change(_) => None,
+            Caller::Call { .. } | Caller::Change(_) | Caller::Touches(_) => None,
         }
     }
 

@@ -3,11 +3,15 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use holdfast_core::{Event, LogicalTime, Outcome, Part, PublicSessionId};
+use holdfast_core::{Event, LogicalTime, Outcome, Part, PublicSessionId, SessionId};
 use holdfast_replica::{Effect, GroupId, Leadership, NodeId, Outgoing, Ticket};
 
-use super::inbox::{Delivery, Query, ReadAnswer, ReadData, StreamKey, Unavailable, WholeState};
+use super::callers::{Answered, Touches};
+use super::inbox::{
+    Delivery, Query, ReadAnswer, ReadData, StreamKey, Touched, Unavailable, WholeState,
+};
 use super::{Driver, measure};
+use crate::metrics::{Kind, Settled};
 use crate::peers::PeerLinks;
 
 /// Locks that one part of a survey looks at, so that nobody else waits for it for long.
@@ -24,9 +28,10 @@ impl Driver {
             }
             Effect::Answer { ticket, at, outcome } => {
                 let begins = matches!(outcome, Outcome::SessionOpen { .. });
-                let stream = self.callers.answer(ticket, at, outcome, &mut self.streams);
-                if let Some(stream) = stream.filter(|_| begins) {
-                    self.tell_losses(group, stream);
+                match self.callers.answer(ticket, at, outcome, &mut self.streams) {
+                    Answered::On(Some(stream)) if begins => self.tell_losses(group, stream),
+                    Answered::On(_) => {}
+                    Answered::LastOf(touches) => self.tell_touched(group, at, touches),
                 }
             }
             Effect::Failed { ticket, reason } => {
@@ -68,6 +73,18 @@ impl Driver {
         if !losses.is_empty() {
             self.streams.tell(stream, Delivery::Losses(losses));
         }
+    }
+
+    /// A session that is there now was there when it was touched, or has begun since: then it lives as long.
+    fn tell_touched(&self, group: GroupId, at: LogicalTime, touches: Touches) {
+        let Some(replica) = self.replicas.get(&group) else { return };
+        let Touches { sessions, reply } = touches;
+        let ttl = |session: SessionId| replica.table().session_ttl(session);
+        let ttls: Vec<_> = sessions.into_iter().map(ttl).collect();
+        let (all, known) = (ttls.len() as u64, ttls.iter().flatten().count() as u64);
+        self.metrics.operations.add_many(Kind::Touch, Settled::Done, known);
+        self.metrics.operations.add_many(Kind::Touch, Settled::Rejected, all - known);
+        let _ = reply.send(Ok(Touched { at, ttls }));
     }
 
     fn serve_read(&mut self, group: GroupId, ticket: Ticket) {

@@ -78,6 +78,7 @@ impl Driver {
         let reason = Unavailable::OutOfSpace;
         match input {
             Input::Call { reply, .. } => drop(reply.send(failed(reason))),
+            Input::Touches { reply, .. } => drop(reply.send(Err(reason))),
             Input::Frame { stream, operations, .. } => {
                 for (request, _) in operations {
                     let answer = failed(reason);

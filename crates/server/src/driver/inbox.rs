@@ -7,8 +7,8 @@ use std::time::Instant;
 use holdfast_core::command::Owner;
 use holdfast_core::{
     Command, EndReason, FenceToken, FreezeInfo, LockName, LockStatus, LockSummary, LockWhy,
-    LogicalTime, Outcome, PublicSessionId, RequestId, SessionId, SessionSummary, StreamId, Survey,
-    SurveyPart, TokenStanding,
+    LogicalTime, Outcome, PublicSessionId, RequestId, SessionId, SessionSummary, Span, StreamId,
+    Survey, SurveyPart, TokenStanding,
 };
 use holdfast_replica::{
     ChangeRefusal, ClusterId, GroupId, HandOverRefusal, Member, MembershipChange, NodeId,
@@ -26,6 +26,8 @@ pub(crate) const FIRST_GROUP: GroupId = GroupId(1);
 pub(crate) enum Input {
     /// One command, answered once.
     Call { group: GroupId, command: Command, reply: oneshot::Sender<Answer> },
+    /// Heartbeats of many sessions, at least one, answered at once.
+    Touches { group: GroupId, sessions: Vec<SessionId>, reply: oneshot::Sender<TouchesAnswer> },
     /// A stream begins to serve a session. Its `Opening` command is the stream's first operation.
     StreamOpened { stream: StreamKey, outbox: mpsc::Sender<Vec<Delivery>> },
     /// The operations of one client frame, each with the number under which it is answered.
@@ -80,6 +82,7 @@ impl Input {
             | Input::ChangeMembership { .. }
             | Input::HandOver { .. } => 1,
             Input::Frame { operations, .. } => operations.len(),
+            Input::Touches { sessions, .. } => sessions.len(),
             _ => 0,
         }
     }
@@ -97,6 +100,16 @@ pub(crate) struct StreamKey {
 pub(crate) struct Answer {
     pub(crate) at: LogicalTime,
     pub(crate) result: Result<Outcome, Unavailable>,
+}
+
+/// How the heartbeats of many sessions ended.
+pub(crate) type TouchesAnswer = Result<Touched, Unavailable>;
+
+#[derive(Debug)]
+pub(crate) struct Touched {
+    pub(crate) at: LogicalTime,
+    /// Of each session; none if it has ended, or never began.
+    pub(crate) ttls: Vec<Option<Span>>,
 }
 
 /// How a change of the membership ended: done, refused, or not known.

@@ -3,14 +3,15 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use holdfast_core::Command;
+use holdfast_core::{Command, RequestId, SessionId};
 use holdfast_replica::{GroupId, HandOverRefusal, Replica};
 use holdfast_wal::{DurableSnapshot, WriteError};
+use tokio::sync::oneshot;
 
 use super::Driver;
 use super::bell::ROOM;
 use super::callers::{ReplyTo, failed};
-use super::inbox::{GroupView, Input, StreamKey, Unavailable};
+use super::inbox::{GroupView, Input, StreamKey, TouchesAnswer, Unavailable};
 use super::log::LogError;
 
 /// How long a node that is to stop tries to hand leadership over.
@@ -27,6 +28,7 @@ impl Driver {
                     self.call(group, command, ReplyTo::Stream { stream, request });
                 }
             }
+            Input::Touches { group, sessions, reply } => self.touch(group, sessions, reply),
             Input::EventsPublished { group, command, reply } => {
                 if self.may_publish() {
                     self.call(group, command, ReplyTo::Call(reply));
@@ -126,6 +128,30 @@ impl Driver {
                 reply.answer(failed(reason), &mut self.streams);
             }
         }
+    }
+
+    /// One ticket for all of them, with the last: when that is applied the others are.
+    fn touch(
+        &mut self,
+        group: GroupId,
+        sessions: Vec<SessionId>,
+        reply: oneshot::Sender<TouchesAnswer>,
+    ) {
+        if self.stop_by.is_some() {
+            return drop(reply.send(Err(Unavailable::ShuttingDown)));
+        }
+        let Some(replica) = self.replicas.get_mut(&group) else {
+            return drop(reply.send(Err(Unavailable::NotLeader { leader: None })));
+        };
+        let touch = |session| Command::Touch { session, acked_through: RequestId(0) };
+        // Without any there is nobody to answer for.
+        let Some((last, others)) = sessions.split_last() else { return };
+        for session in others {
+            replica.handle_call(None, touch(*session));
+        }
+        let command = touch(*last);
+        let ticket = self.callers.touches(sessions, reply);
+        replica.handle_call(Some(ticket), command);
     }
 
     /// The session of a client that went away begins to linger, wherever it is known.

@@ -134,10 +134,14 @@ pub(crate) struct Operations {
 
 impl Operations {
     pub(crate) fn add(&self, kind: Kind, settled: Settled) {
+        self.add_many(kind, settled, 1);
+    }
+
+    pub(crate) fn add_many(&self, kind: Kind, settled: Settled, how_many: u64) {
         if let Some(count) =
             self.counts.get(kind as usize).and_then(|counts| counts.get(settled as usize))
         {
-            count.add(1);
+            count.add(how_many);
         }
     }
 

@@ -33,10 +33,10 @@ pub(super) enum Scope {
 impl Scope {
     fn session(self, text: &str) -> Result<SessionId, Failure> {
         match self {
-            Scope::Unary => Ok(session_id(text)?.0),
+            Scope::Unary => secret_id(text),
             Scope::Stream { session, .. } if text.is_empty() => Ok(session),
             Scope::Stream { session, .. } => {
-                if session_id(text)?.0 == session {
+                if secret_id(text)? == session {
                     return Ok(session);
                 }
                 let words = "the stream belongs to another session; leave session_id empty here";
@@ -64,12 +64,23 @@ impl Scope {
 
 /// The secret and what may be shown of it.
 pub(super) fn session_id(text: &str) -> Result<(SessionId, PublicSessionId), Failure> {
-    let id: holdfast_proto::SessionId =
-        text.parse().map_err(|error: holdfast_proto::ParseSessionIdError| {
-            refused(Reason::InvalidSessionId, error.to_string())
-        })?;
-    let secret = SessionId(u128::from_be_bytes(id.to_bytes()));
-    Ok((secret, PublicSessionId(id.public_number())))
+    let id = parsed_id(text)?;
+    Ok((secret(id), PublicSessionId(id.public_number())))
+}
+
+/// The secret alone: what may be shown of it is a hash.
+pub(super) fn secret_id(text: &str) -> Result<SessionId, Failure> {
+    parsed_id(text).map(secret)
+}
+
+fn parsed_id(text: &str) -> Result<holdfast_proto::SessionId, Failure> {
+    text.parse().map_err(|error: holdfast_proto::ParseSessionIdError| {
+        refused(Reason::InvalidSessionId, error.to_string())
+    })
+}
+
+fn secret(id: holdfast_proto::SessionId) -> SessionId {
+    SessionId(u128::from_be_bytes(id.to_bytes()))
 }
 
 pub(super) fn open(
