@@ -18,6 +18,7 @@ mod bell;
 mod callers;
 mod carry_out;
 mod full_disk;
+mod heartbeats;
 mod inbox;
 mod log;
 mod longest_queue;
@@ -43,6 +44,7 @@ use tokio::sync::watch;
 pub(crate) use self::bell::ROOM;
 use self::callers::Callers;
 pub(crate) use self::callers::ReplyTo;
+pub(crate) use self::heartbeats::MayWait;
 pub(crate) use self::inbox::{
     Answer, Delivery, FIRST_GROUP, GroupView, Input, Query, ReadAnswer, ReadData, StreamKey,
     Touched, Unavailable, WholeState,
@@ -118,6 +120,8 @@ struct Driver {
     /// What the log had counted when events were last recorded.
     publication: Option<Publication>,
     effects: Vec<Effect>,
+    /// When heartbeats that came alone wait no longer.
+    heartbeats_due: Duration,
     /// Inputs that came while the disk was full and that will not come again.
     deferred: Vec<Input>,
     /// A snapshot came from the leader in this turn.
@@ -179,7 +183,15 @@ impl Driver {
         }
         self.look_at_sockets();
         self.read_wires();
-        for input in self.inbox.take_turn() {
+        let inputs = self.inbox.take_turn();
+        let now = self.started.elapsed();
+        if now >= self.heartbeats_due || inputs.iter().any(Input::is_of_clients) {
+            self.heartbeats_due = now + self.tick;
+            for heartbeat in self.inbox.take_held_back() {
+                self.handle(heartbeat);
+            }
+        }
+        for input in inputs {
             self.handle(input);
         }
     }

@@ -27,10 +27,17 @@ impl Driver {
                 post(&mut self.outgoing, &self.links, group, message);
             }
             Effect::Answer { ticket, at, outcome } => {
-                let begins = matches!(outcome, Outcome::SessionOpen { .. });
+                let begins = match &outcome {
+                    Outcome::SessionOpen { ttl, .. } => Some(*ttl),
+                    _ => None,
+                };
                 match self.callers.answer(ticket, at, outcome, &mut self.streams) {
-                    Answered::On(Some(stream)) if begins => self.tell_losses(group, stream),
-                    Answered::On(_) => {}
+                    Answered::On(stream) => {
+                        if let (Some(stream), Some(ttl)) = (stream, begins) {
+                            self.streams.begin(stream, ttl, self.tick);
+                            self.tell_losses(group, stream);
+                        }
+                    }
                     Answered::LastOf(touches) => self.tell_touched(group, at, touches),
                 }
             }

@@ -67,7 +67,8 @@ impl Driver {
             if self.inbox.is_closed() {
                 return Err(StopReason::Told);
             }
-            for input in self.inbox.take_turn() {
+            let inputs = self.inbox.take_turn();
+            for input in self.inbox.take_held_back().into_iter().chain(inputs) {
                 self.refuse_or_defer(input)?;
             }
         }
@@ -96,7 +97,9 @@ impl Driver {
                 self.wires.add(from, number, socket, self.inbox.registry());
             }
             Input::Shutdown => return Err(StopReason::Told),
-            Input::StreamOpened { stream, outbox } => self.streams.open(stream, outbox),
+            Input::StreamOpened { stream, outbox, may_wait } => {
+                self.streams.open(stream, outbox, may_wait);
+            }
             // At once: once the clients are sent away nobody knows which of them had gone before.
             Input::StreamClosed { stream, client_gone } => self.stream_closed(stream, client_gone),
             Input::SegmentPrepared(result) => self.log.segment_prepared(result),

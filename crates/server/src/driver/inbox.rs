@@ -18,6 +18,8 @@ use holdfast_wal::{DurableSnapshot, FileDisk, Spare, WriteError};
 use mio::net::TcpStream as WireSocket;
 use tokio::sync::{mpsc, oneshot};
 
+use super::heartbeats::MayWait;
+
 /// The one group that runs while names are not yet spread over several.
 pub(crate) const FIRST_GROUP: GroupId = GroupId(1);
 
@@ -29,7 +31,12 @@ pub(crate) enum Input {
     /// Heartbeats of many sessions, at least one, answered at once.
     Touches { group: GroupId, sessions: Vec<SessionId>, reply: oneshot::Sender<TouchesAnswer> },
     /// A stream begins to serve a session. Its `Opening` command is the stream's first operation.
-    StreamOpened { stream: StreamKey, outbox: mpsc::Sender<Vec<Delivery>> },
+    StreamOpened {
+        stream: StreamKey,
+        outbox: mpsc::Sender<Vec<Delivery>>,
+        /// Told once the session's TTL is known.
+        may_wait: MayWait,
+    },
     /// The operations of one client frame, each with the number under which it is answered.
     Frame { stream: StreamKey, group: GroupId, operations: Vec<(RequestId, Command)> },
     /// A stream ended. If it was the client who went away, its session begins to linger.
@@ -73,6 +80,12 @@ pub(crate) enum Input {
 }
 
 impl Input {
+    /// What clients ask for, and how their streams begin and end.
+    pub(super) fn is_of_clients(&self) -> bool {
+        let is_stream = matches!(self, Input::StreamOpened { .. } | Input::StreamClosed { .. });
+        is_stream || self.operations_of_clients() > 0
+    }
+
     /// What clients ask for, counted in operations; nothing for what the node itself has to say.
     pub(super) fn operations_of_clients(&self) -> usize {
         match self {

@@ -15,6 +15,7 @@ use mio::{Registry, Token};
 use tokio::sync::watch;
 
 use super::bell::{Bell, Sleeper, bell};
+use super::heartbeats::HeldBack;
 use super::inbox::Input;
 
 const INPUTS_MAX: usize = 16_384;
@@ -45,6 +46,7 @@ struct Backlog {
 pub(crate) struct InboxSender {
     inputs: SyncSender<Input>,
     backlog: Arc<Backlog>,
+    held_back: Arc<HeldBack>,
     bell: Arc<Bell>,
 }
 
@@ -53,6 +55,7 @@ pub(crate) struct InboxSender {
 pub(crate) struct Inbox {
     inputs: Receiver<Input>,
     backlog: Arc<Backlog>,
+    held_back: Arc<HeldBack>,
     sleeper: Sleeper,
     /// Seen before falling asleep.
     next: Option<Input>,
@@ -65,16 +68,18 @@ pub(crate) struct Inbox {
 pub(crate) fn inbox() -> io::Result<(InboxSender, Inbox)> {
     let (sender, receiver) = sync_channel(INPUTS_MAX);
     let backlog = Arc::new(Backlog::default());
+    let held_back = Arc::new(HeldBack::default());
     let (bell, sleeper) = bell()?;
     let inbox = Inbox {
         inputs: receiver,
         backlog: Arc::clone(&backlog),
+        held_back: Arc::clone(&held_back),
         sleeper,
         next: None,
         is_closed: false,
         touched: Vec::new(),
     };
-    Ok((InboxSender { inputs: sender, backlog, bell }, inbox))
+    Ok((InboxSender { inputs: sender, backlog, held_back, bell }, inbox))
 }
 
 impl InboxSender {
@@ -141,6 +146,11 @@ impl Inbox {
         inputs.take(INPUTS_PER_TURN_MAX).collect()
     }
 
+    /// Heartbeats that came alone. All of them came before what [`Inbox::take_turn`] gives next.
+    pub(super) fn take_held_back(&self) -> Vec<Input> {
+        self.held_back.take()
+    }
+
     pub(super) fn is_closed(&self) -> bool {
         self.is_closed
     }
@@ -196,6 +206,15 @@ impl DriverHandle {
     /// As [`DriverHandle::send`], for what is too dear to be made again: a full inbox gives it back.
     pub(crate) fn offer(&self, input: Input) -> Result<(), Box<Input>> {
         self.inbox.offer(input)
+    }
+
+    /// As [`DriverHandle::offer`], for what need not wake the driver if it is a heartbeat alone.
+    pub(crate) fn offer_unhurried(&self, input: Input) -> Result<(), Box<Input>> {
+        // Nobody would come for it.
+        if self.is_gone() {
+            return Err(Box::new(input));
+        }
+        self.inbox.held_back.offer(input).or_else(|input| self.inbox.offer(*input))
     }
 
     /// Operations of clients that wait, and how often any were refused for want of room.

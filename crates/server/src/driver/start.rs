@@ -150,6 +150,7 @@ impl Driver {
             publication: None,
             outgoing: BTreeMap::new(),
             effects: Vec::new(),
+            heartbeats_due: Duration::ZERO,
             deferred: Vec::new(),
             installed: false,
             digests: Digests::default(),

@@ -1,10 +1,12 @@
 //! The session streams that this node serves, and what each is to be told at the end of the turn.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
-use holdfast_core::{SessionId, StreamId};
+use holdfast_core::{SessionId, Span, StreamId};
 use tokio::sync::mpsc;
 
+use super::heartbeats::MayWait;
 use super::inbox::{Delivery, StreamKey};
 
 /// So that a frame of them stays far below what a client takes, however long the names are.
@@ -24,13 +26,26 @@ pub(crate) struct Streams {
 struct Stream {
     outbox: mpsc::Sender<Vec<Delivery>>,
     gathered: Vec<Delivery>,
+    may_wait: MayWait,
 }
 
 impl Streams {
-    pub(crate) fn open(&mut self, key: StreamKey, outbox: mpsc::Sender<Vec<Delivery>>) {
+    pub(crate) fn open(
+        &mut self,
+        key: StreamKey,
+        outbox: mpsc::Sender<Vec<Delivery>>,
+        may_wait: MayWait,
+    ) {
         let latest = self.latest.entry(key.session).or_insert(key.stream);
         *latest = key.stream.max(*latest);
-        self.streams.insert(key, Stream { outbox, gathered: Vec::new() });
+        self.streams.insert(key, Stream { outbox, gathered: Vec::new(), may_wait });
+    }
+
+    /// Its session has this TTL.
+    pub(super) fn begin(&self, key: StreamKey, ttl: Span, tick: Duration) {
+        if let Some(stream) = self.streams.get(&key) {
+            stream.may_wait.set_for(ttl, tick);
+        }
     }
 
     pub(super) fn len(&self) -> usize {

@@ -34,7 +34,9 @@ impl Driver {
                     self.call(group, command, ReplyTo::Call(reply));
                 }
             }
-            Input::StreamOpened { stream, outbox } => self.streams.open(stream, outbox),
+            Input::StreamOpened { stream, outbox, may_wait } => {
+                self.streams.open(stream, outbox, may_wait);
+            }
             Input::StreamClosed { stream, client_gone } => self.stream_closed(stream, client_gone),
             Input::Read { group, query, reply } => match self.replicas.get_mut(&group) {
                 Some(replica) => replica.handle_read(self.callers.read(query, reply)),

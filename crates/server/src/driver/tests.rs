@@ -16,8 +16,8 @@ use tokio::task::JoinSet;
 
 use super::log::LogError;
 use super::{
-    Answer, Channels, Delivery, Driver, DriverHandle, FIRST_GROUP, GroupView, Input, Query,
-    StopReason, StreamKey, Unavailable, inbox,
+    Answer, Channels, Delivery, Driver, DriverHandle, FIRST_GROUP, GroupView, Input, MayWait,
+    Query, StopReason, StreamKey, Unavailable, inbox,
 };
 use crate::config::NodeConfig;
 use crate::events::EventRing;
@@ -135,7 +135,8 @@ impl Bench {
     /// Her session, on a stream.
     fn open_stream(&mut self) -> mpsc::Receiver<Vec<Delivery>> {
         let (outbox, deliveries) = mpsc::channel(64);
-        self.send(Input::StreamOpened { stream: STREAM, outbox });
+        let may_wait = MayWait::default();
+        self.send(Input::StreamOpened { stream: STREAM, outbox, may_wait });
         self.commit(Command::OpenSession(OpenSession {
             session: ALICE,
             public: PublicSessionId(1),
@@ -167,6 +168,10 @@ impl Bench {
         let full = || LogError::Write(WriteError::NoSpace { file: "log".to_owned() });
         let work = |_: &mut _| if Instant::now() < until { Err(full()) } else { Ok(()) };
         self.driver.insist(work).unwrap();
+    }
+
+    fn inspect_index(&self) -> u64 {
+        self.driver.replicas[&FIRST_GROUP].applied_index()
     }
 
     fn inspect(&mut self) -> GroupView {
@@ -283,6 +288,87 @@ fn a_disk_that_fails_ends_the_driver_even_if_it_was_full_before() {
     let mut answers = vec![failed(), full(), full()];
     let ended = bench.driver.insist(|_| answers.pop().map_or(Ok(()), Err));
     assert!(matches!(ended, Err(StopReason::Disk(_))), "{ended:?}");
+}
+
+/// Her heartbeat, which came alone and may wait.
+fn heartbeat(request: u64) -> Input {
+    let operations = vec![(RequestId(request), touch())];
+    Input::Frame { stream: STREAM, group: FIRST_GROUP, operations }
+}
+
+fn answered(deliveries: &mut mpsc::Receiver<Vec<Delivery>>) -> Vec<u64> {
+    let told = std::iter::from_fn(|| deliveries.try_recv().ok()).flatten();
+    let request = |delivery| match delivery {
+        Delivery::Answer { request, answer: Answer { result: Ok(_), .. } } => Some(request.0),
+        _ => None,
+    };
+    told.filter_map(request).collect()
+}
+
+#[test]
+fn heartbeats_that_come_alone_share_a_turn_and_go_with_whatever_comes_next() {
+    let mut bench = Bench::new();
+    let mut deliveries = bench.open_stream();
+    // A long time, so that it is not over by chance.
+    bench.driver.heartbeats_due = bench.driver.started.elapsed() + Duration::from_secs(600);
+    for request in 1..=3 {
+        bench.handle.offer_unhurried(heartbeat(request)).unwrap();
+        bench.turn();
+    }
+    assert_eq!(answered(&mut deliveries), [], "they wait");
+    let applied = bench.inspect_index();
+    bench.commit(touch());
+    assert_eq!(answered(&mut deliveries), [1, 2, 3]);
+    assert_eq!(bench.inspect_index(), applied + 1, "one entry for all of them");
+}
+
+#[test]
+fn a_heartbeat_that_comes_alone_waits_no_longer_than_a_tick() {
+    let mut bench = Bench::new();
+    let mut deliveries = bench.open_stream();
+    bench.handle.offer_unhurried(heartbeat(1)).unwrap();
+    let begun = Instant::now();
+    while answered(&mut deliveries).is_empty() {
+        assert!(begun.elapsed() < Duration::from_secs(10), "it is forgotten");
+        bench.turn();
+    }
+}
+
+#[test]
+fn a_heartbeat_that_waits_does_not_overtake_the_end_of_its_stream() {
+    let mut bench = Bench::new();
+    let _deliveries = bench.open_stream();
+    bench.driver.heartbeats_due = bench.driver.started.elapsed() + Duration::from_secs(600);
+    bench.handle.offer_unhurried(heartbeat(1)).unwrap();
+    bench.send(Input::StreamClosed { stream: STREAM, client_gone: true });
+    bench.turn_until(|bench| bench.driver.replicas[&FIRST_GROUP].table().session_count() == 0);
+}
+
+#[test]
+fn a_heartbeat_that_waits_while_the_disk_is_full_is_told_so() {
+    let mut bench = Bench::new();
+    let mut deliveries = bench.open_stream();
+    bench.handle.offer_unhurried(heartbeat(7)).unwrap();
+    bench.fill_disk_for(BRIEFLY);
+    let told = deliveries.try_recv().unwrap();
+    let [Delivery::Answer { request, answer }] = &told[..] else { panic!("{told:?}") };
+    assert_eq!((*request, &answer.result), (RequestId(7), &Err(Unavailable::OutOfSpace)));
+}
+
+#[test]
+fn the_heartbeats_of_many_sessions_are_one_entry_and_one_answer() {
+    const BOB: SessionId = SessionId(0xb0b);
+    let mut bench = Bench::new();
+    let _deliveries = bench.open_stream();
+    let applied = bench.inspect_index();
+    let (reply, mut answer) = oneshot::channel();
+    let sessions = vec![ALICE, BOB, ALICE];
+    bench.send(Input::Touches { group: FIRST_GROUP, sessions, reply });
+    bench.turn();
+    let touched = answer.try_recv().unwrap().unwrap();
+    let ttl = Some(Span::from_ms(600_000));
+    assert_eq!(touched.ttls, [ttl, None, ttl]);
+    assert_eq!(bench.inspect_index(), applied + 1);
 }
 
 #[test]

@@ -16,7 +16,7 @@ use super::super::origin::Origin;
 use super::incoming::{Incoming, Next};
 use super::operation::{self, Opening};
 use super::outgoing::{Served, Words};
-use crate::driver::{DriverHandle, FIRST_GROUP, Input, ReplyTo, StreamKey};
+use crate::driver::{DriverHandle, FIRST_GROUP, Input, MayWait, ReplyTo, StreamKey};
 use crate::traces::parent_of;
 
 /// Lists of deliveries that wait for a slow reader. When it is full the driver lets the stream go.
@@ -41,9 +41,10 @@ pub(super) async fn serve(
         resumed: opening.resumed,
         open: false,
     };
-    rpc.ask(Input::StreamOpened { stream, outbox })?;
+    let may_wait = MayWait::default();
+    rpc.ask(Input::StreamOpened { stream, outbox, may_wait: may_wait.clone() })?;
     rpc.memory.open_stream(stream, memory_outbox);
-    let serving = Serving { rpc, origin, stream, session, words };
+    let serving = Serving { rpc, origin, stream, session, words, may_wait };
     let end = serving.run(opening, first, &mut incoming, served).await;
     // Said before the driver lets go of the stream, so that the client reads the true reason.
     let client_gone = match end {
@@ -64,6 +65,7 @@ struct Serving<'a> {
     stream: StreamKey,
     session: SessionId,
     words: &'a Words,
+    may_wait: MayWait,
 }
 
 impl Serving<'_> {
@@ -172,7 +174,10 @@ impl Serving<'_> {
             return Ok(());
         }
         let frame = Input::Frame { stream: self.stream, group: FIRST_GROUP, operations };
-        let Err(frame) = self.rpc.driver.offer(frame) else { return Ok(()) };
+        let driver = &self.rpc.driver;
+        let offered =
+            if self.may_wait.get() { driver.offer_unhurried(frame) } else { driver.offer(frame) };
+        let Err(frame) = offered else { return Ok(()) };
         let failure = if self.rpc.driver.is_gone() { stopping() } else { overloaded() };
         if let Input::Frame { operations, .. } = *frame {
             if let Some(traces) = &self.rpc.traces {
