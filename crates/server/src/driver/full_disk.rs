@@ -98,7 +98,7 @@ impl Driver {
             }
             Input::Shutdown => return Err(StopReason::Told),
             Input::StreamOpened { stream, outbox, may_wait } => {
-                self.streams.open(stream, outbox, may_wait);
+                self.streams.open_telling(stream, outbox, may_wait);
             }
             // At once: once the clients are sent away nobody knows which of them had gone before.
             Input::StreamClosed { stream, client_gone } => self.stream_closed(stream, client_gone),

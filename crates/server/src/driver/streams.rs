@@ -30,7 +30,12 @@ struct Stream {
 }
 
 impl Streams {
-    pub(crate) fn open(
+    pub(crate) fn open(&mut self, key: StreamKey, outbox: mpsc::Sender<Vec<Delivery>>) {
+        self.open_telling(key, outbox, MayWait::default());
+    }
+
+    /// The same, for one that wants to know whether its heartbeats may wait.
+    pub(super) fn open_telling(
         &mut self,
         key: StreamKey,
         outbox: mpsc::Sender<Vec<Delivery>>,

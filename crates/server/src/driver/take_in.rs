@@ -35,7 +35,7 @@ impl Driver {
                 }
             }
             Input::StreamOpened { stream, outbox, may_wait } => {
-                self.streams.open(stream, outbox, may_wait);
+                self.streams.open_telling(stream, outbox, may_wait);
             }
             Input::StreamClosed { stream, client_gone } => self.stream_closed(stream, client_gone),
             Input::Read { group, query, reply } => match self.replicas.get_mut(&group) {
