@@ -5,7 +5,7 @@ mod snapshots;
 
 use std::time::Duration;
 
-use holdfast_core::{Batch, Command, DecodeError, LockTable, LogIndex, LogicalTime};
+use holdfast_core::{Batch, BatchWriter, Command, DecodeError, LockTable, LogIndex, LogicalTime};
 use thiserror::Error;
 
 use self::members::Care;
@@ -21,8 +21,10 @@ use crate::pending::Pending;
 use crate::reads::Reads;
 use crate::snapshot_body::{self, SnapshotError};
 
-/// So many commands go into one log entry; more are more entries of the same turn.
+/// So many commands go into one log entry, and no more once it has so many bytes: far fewer than the log, or a message
+/// to a peer, takes. The rest goes into more entries of the same turn.
 const COMMANDS_PER_ENTRY_MAX: usize = 1_024;
+const ENTRY_BYTES_TARGET: usize = 1 << 20;
 const ORDINARY_ENTRY: u8 = 0;
 /// Followers hear of what is committed with the next entries, and if none follow after this time.
 const COMMIT_UNTOLD_MAX: Duration = Duration::from_millis(1);
@@ -455,16 +457,24 @@ impl Replica {
             self.queued.push((None, Command::Tick));
             self.tick_under_way = true;
         }
-        let mut queued = std::mem::take(&mut self.queued).into_iter().peekable();
-        while queued.peek().is_some() {
-            let (tickets, commands): (Vec<_>, Vec<_>) =
-                queued.by_ref().take(COMMANDS_PER_ENTRY_MAX).unzip();
-            let batch = Batch { at, commands };
+        let mut queued = std::mem::take(&mut self.queued).into_iter();
+        while queued.len() > 0 {
+            let room = queued.len().min(COMMANDS_PER_ENTRY_MAX);
+            let mut entry = BatchWriter::default();
+            let (mut tickets, mut commands) = (Vec::with_capacity(room), Vec::with_capacity(room));
+            for (ticket, command) in queued.by_ref().take(COMMANDS_PER_ENTRY_MAX) {
+                entry.push(&command);
+                tickets.push(ticket);
+                commands.push(command);
+                if entry.bytes() >= ENTRY_BYTES_TARGET {
+                    break;
+                }
+            }
             #[cfg(feature = "planted")]
-            let tickets = self.answer_too_early(&batch, tickets);
-            match self.consensus.propose(batch.encode()) {
+            let tickets = self.answer_too_early(at, &commands, tickets);
+            match self.consensus.propose(entry.finish(at)) {
                 Ok((index, term)) => self.pending.push(index, term, tickets),
-                Err(reason) => self.not_proposed(tickets, batch.commands, reason),
+                Err(reason) => self.not_proposed(tickets, commands, reason),
             }
         }
     }
@@ -473,19 +483,20 @@ impl Replica {
     #[cfg(feature = "planted")]
     fn answer_too_early(
         &mut self,
-        batch: &Batch,
+        at: LogicalTime,
+        commands: &[Command],
         tickets: Vec<Option<Ticket>>,
     ) -> Vec<Option<Ticket>> {
         let mut table = self.table.clone();
         let mut left = Vec::new();
-        for (ticket, command) in tickets.into_iter().zip(batch.commands.iter().cloned()) {
+        for (ticket, command) in tickets.into_iter().zip(commands.iter().cloned()) {
             let is_early = crate::planted::Bug::AnswerBeforeCommit.is_active()
                 || (crate::planted::Bug::HeartbeatBeforeCommit.is_active()
                     && matches!(command, Command::Touch { .. }));
-            let outcome = table.apply(LogIndex(0), batch.at, command, &mut Vec::new());
+            let outcome = table.apply(LogIndex(0), at, command, &mut Vec::new());
             match ticket {
                 Some(ticket) if is_early => {
-                    self.effects.push(Effect::Answer { ticket, at: batch.at, outcome });
+                    self.effects.push(Effect::Answer { ticket, at, outcome });
                     left.push(None);
                 }
                 ticket => left.push(ticket),
