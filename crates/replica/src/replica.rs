@@ -458,6 +458,7 @@ impl Replica {
             self.tick_under_way = true;
         }
         let mut queued = std::mem::take(&mut self.queued).into_iter();
+        let mut refused = None;
         while queued.len() > 0 {
             let room = queued.len().min(COMMANDS_PER_ENTRY_MAX);
             let mut entry = BatchWriter::default();
@@ -472,9 +473,18 @@ impl Replica {
             }
             #[cfg(feature = "planted")]
             let tickets = self.answer_too_early(at, &commands, tickets);
-            match self.consensus.propose(entry.finish(at)) {
+            // Where one finds no room, what came after it must not: who is told that a command was applied relies on
+            // those that were handed in before it.
+            let proposed = match refused {
+                None => self.consensus.propose(entry.finish(at)),
+                Some(reason) => Err(reason),
+            };
+            match proposed {
                 Ok((index, term)) => self.pending.push(index, term, tickets),
-                Err(reason) => self.not_proposed(tickets, commands, reason),
+                Err(reason) => {
+                    refused = Some(reason);
+                    self.not_proposed(tickets, commands, reason);
+                }
             }
         }
     }

@@ -7,8 +7,9 @@ mod cluster;
 
 use std::time::Duration;
 
-use cluster::open;
-use holdfast_core::{Limits, SessionId, Span};
+use cluster::{open, touch};
+use holdfast_core::command::{Call, HoldRef};
+use holdfast_core::{Command, FenceToken, Limits, LockName, RequestId, SessionId, Span};
 use holdfast_replica::{
     Durable, Effect, GroupId, NodeId, Outgoing, Replica, ReplicaConfig, Ticket, Turn,
 };
@@ -117,6 +118,38 @@ fn sent_late(effects: &[Effect]) -> Vec<MessageType> {
         _ => None,
     };
     effects.iter().filter_map(sent).collect()
+}
+
+/// A command of about this size.
+fn large(bytes: usize) -> Command {
+    let (session, request, acked_through) = (SessionId(1), RequestId(1), RequestId(0));
+    let (name, token, acquire) = (LockName::new("a").unwrap(), FenceToken(1), RequestId(0));
+    Command::Proclaim {
+        call: Call { session, request, acked_through },
+        hold: HoldRef { name, token, acquire },
+        metadata: vec![0; bytes].into(),
+    }
+}
+
+#[test]
+fn where_an_entry_finds_no_room_nothing_that_came_after_it_is_proposed() {
+    const LAST: Ticket = Ticket(9);
+    let mut lone = Lone::leader();
+    // Nobody acknowledges anything from here on. In the end there is room for a hundred bytes at most.
+    let mut is_refused = |lone: &mut Lone, commands: Vec<Command>| {
+        let last = commands.len() - 1;
+        for (number, command) in commands.into_iter().enumerate() {
+            lone.replica.handle_call((number == last).then_some(LAST), command);
+        }
+        let _ = lone.replica.begin_turn();
+        let is_failed = |effect: &Effect| matches!(effect, Effect::Failed { ticket: LAST, .. });
+        lone.finish().iter().any(is_failed)
+    };
+    for bytes in [1 << 20, 1 << 16, 1 << 12, 1 << 8, 1 << 6] {
+        while !is_refused(&mut lone, vec![large(bytes)]) {}
+    }
+    let touches = vec![touch(SessionId(1)); 1_024 + 1];
+    assert!(is_refused(&mut lone, touches), "the last was proposed without those before it");
 }
 
 #[test]

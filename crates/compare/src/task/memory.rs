@@ -17,8 +17,9 @@ where
     let before = service.memory()?;
     let held = workload::hold(&clients, locks).await?;
     let after = service.memory()?;
-    drop(held);
+    // In this order: the releases of all others at once would keep the first from being closed.
     close_all(clients).await?;
+    drop(held);
     let grown: u64 =
         after.iter().zip(&before).map(|(after, before)| after.saturating_sub(*before)).sum();
     let bytes_per_lock = grown as f64 / locks as f64 / before.len().max(1) as f64;

@@ -34,8 +34,9 @@ where
     let clients = clients_over(service, sessions, sessions).await?;
     let held = workload::hold(&clients, locks).await?;
     let offered = workload::open_loop(&clients, operations_per_second, length, &servers).await?;
-    drop(held);
+    // In this order: half a million releases of all others at once would keep the first from being closed.
     close_all(clients).await?;
+    drop(held);
     if let Some(failure) = offered.failure {
         return Err(format!("an operation failed: {failure}").into());
     }
