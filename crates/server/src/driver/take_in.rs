@@ -146,14 +146,16 @@ impl Driver {
             return drop(reply.send(Err(Unavailable::NotLeader { leader: None })));
         };
         let touch = |session| Command::Touch { session, acked_through: RequestId(0) };
+        // In the order of the table, where sessions that are touched together stand together by their deadlines.
+        let mut in_order = sessions.clone();
+        in_order.sort_unstable();
         // Without any there is nobody to answer for.
-        let Some((last, others)) = sessions.split_last() else { return };
+        let Some((last, others)) = in_order.split_last() else { return };
         for session in others {
             replica.handle_call(None, touch(*session));
         }
-        let command = touch(*last);
         let ticket = self.callers.touches(sessions, reply);
-        replica.handle_call(Some(ticket), command);
+        replica.handle_call(Some(ticket), touch(*last));
     }
 
     /// The session of a client that went away begins to linger, wherever it is known.
