@@ -7,6 +7,7 @@
 //! * It panics on some impossible messages; [`Consensus::step`] refuses those first.
 
 mod convert;
+mod gone;
 mod members;
 mod refuse;
 mod store;
@@ -129,6 +130,13 @@ impl Consensus {
             check_quorum: true,
             pre_vote: true,
             ..raft::Config::default()
+        };
+        #[cfg(feature = "planted")]
+        let raft_config = match raft_config {
+            config if crate::planted::Bug::ReadByLease.is_active() => {
+                raft::Config { read_only_option: raft::ReadOnlyOption::LeaseBased, ..config }
+            }
+            config => config,
         };
         raft_config.validate().map_err(|error| error.to_string())?;
         let members = to_conf_state(members);
