@@ -43,11 +43,7 @@ struct Parked {
 
 impl Reign {
     /// None if the tokens of this term would not be tokens any more.
-    pub(super) fn new(
-        term: u64,
-        opens: LogicalTime,
-        operations: Arc<Operations>,
-    ) -> Option<Reign> {
+    pub(super) fn new(term: u64, opens: LogicalTime, operations: Arc<Operations>) -> Option<Reign> {
         let token_floor = first_token_of(term)?;
         first_token_of(term + 1)?;
         let limits = Limits { ttl_max: FOREVER, linger_max: FOREVER, ..Limits::default() };
