@@ -1,7 +1,6 @@
 //! One task per peer: connect, say hello, check who answers, give the driver a wire until it or the connection
 //! breaks; and again.
 
-use std::error::Error;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -138,7 +137,7 @@ async fn one_connection(link: &Link, address: &Address, handshake: &Handshake) -
     }
 }
 
-fn unreached(error: &(dyn Error + 'static)) -> End {
+fn unreached(error: &(dyn std::error::Error + 'static)) -> End {
     let words = error_chain(error);
     let is_refused = std::iter::successors(Some(error), |error| error.source())
         .filter_map(|error| error.downcast_ref::<io::Error>())
@@ -165,7 +164,7 @@ fn from_status(status: &Status) -> End {
 }
 
 /// With its causes: "transport error" alone helps nobody.
-fn error_chain(error: &dyn Error) -> String {
+fn error_chain(error: &dyn std::error::Error) -> String {
     let mut words = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
