@@ -12,8 +12,8 @@ const VERSION: u8 = 3;
 /// What is written as long as nothing needs more, so that older nodes can read it.
 const VERSION_USUAL: u8 = 2;
 
-/// Room for a usual command, so that a batch is written without growing often.
-const COMMAND_BYTES_USUAL: usize = 64;
+/// Room for the commands of a usual turn, so that a batch is written without growing often.
+const BATCH_BYTES_USUAL: usize = 4_096;
 
 /// What one proposal carries. All its commands are applied at the same logical time.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,19 +22,51 @@ pub struct Batch {
     pub commands: Vec<Command>,
 }
 
-impl Batch {
-    /// Version, stamp, number of commands, commands.
-    pub fn encode(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(16 + self.commands.len() * COMMAND_BYTES_USUAL);
-        let is_usual = |command| !matches!(command, &Command::EventsPublished { .. });
-        let usual = self.commands.iter().all(is_usual);
-        bytes.u8(if usual { VERSION_USUAL } else { VERSION });
-        bytes.varint(self.at.as_ms());
-        bytes.count(self.commands.len());
-        for command in &self.commands {
-            command.encode(&mut bytes);
+/// A batch that is written command by command, for who wants to know when it is large enough.
+#[derive(Clone, Debug)]
+pub struct BatchWriter {
+    version: u8,
+    count: usize,
+    commands: Vec<u8>,
+}
+
+impl Default for BatchWriter {
+    fn default() -> BatchWriter {
+        let commands = Vec::with_capacity(BATCH_BYTES_USUAL);
+        BatchWriter { version: VERSION_USUAL, count: 0, commands }
+    }
+}
+
+impl BatchWriter {
+    pub fn push(&mut self, command: &Command) {
+        if matches!(command, Command::EventsPublished { .. }) {
+            self.version = VERSION;
         }
+        self.count += 1;
+        command.encode(&mut self.commands);
+    }
+
+    /// Of its commands.
+    pub fn bytes(&self) -> usize {
+        self.commands.len()
+    }
+
+    /// Version, stamp, number of commands, commands.
+    pub fn finish(self, at: LogicalTime) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(16 + self.commands.len());
+        bytes.u8(self.version);
+        bytes.varint(at.as_ms());
+        bytes.count(self.count);
+        bytes.put(&self.commands);
         bytes
+    }
+}
+
+impl Batch {
+    pub fn encode(&self) -> Vec<u8> {
+        let mut writer = BatchWriter::default();
+        self.commands.iter().for_each(|command| writer.push(command));
+        writer.finish(self.at)
     }
 
     pub fn decode(bytes: &[u8]) -> Result<Batch, DecodeError> {

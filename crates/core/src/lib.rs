@@ -42,7 +42,7 @@ pub mod planted;
 mod table;
 mod time;
 
-pub use batch::Batch;
+pub use batch::{Batch, BatchWriter};
 pub use codec::DecodeError;
 pub use command::Command;
 pub use event::{EndReason, Event};

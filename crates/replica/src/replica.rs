@@ -5,14 +5,14 @@ mod snapshots;
 
 use std::time::Duration;
 
-use holdfast_core::{Batch, Command, DecodeError, LockTable, LogIndex, LogicalTime};
+use holdfast_core::{Batch, BatchWriter, Command, DecodeError, LockTable, LogIndex, LogicalTime};
 use thiserror::Error;
 
 use self::members::Care;
 pub use self::members::HandOverRefusal;
 use crate::clock::Clock;
 use crate::config::ReplicaConfig;
-use crate::consensus::{Committed, Consensus, Content, MessageError};
+use crate::consensus::{Begun, Committed, Consensus, Content, MessageError};
 use crate::effect::{Effect, Leadership, Ticket, Turn, Unavailable};
 use crate::id::{GroupId, NodeId};
 use crate::log_store::{Durable, LogStore};
@@ -21,9 +21,13 @@ use crate::pending::Pending;
 use crate::reads::Reads;
 use crate::snapshot_body::{self, SnapshotError};
 
-/// So many commands go into one log entry; more are more entries of the same turn.
+/// So many commands go into one log entry, and no more once it has so many bytes: far fewer than the log, or a message
+/// to a peer, takes. The rest goes into more entries of the same turn.
 const COMMANDS_PER_ENTRY_MAX: usize = 1_024;
+const ENTRY_BYTES_TARGET: usize = 1 << 20;
 const ORDINARY_ENTRY: u8 = 0;
+/// Followers hear of what is committed with the next entries, and if none follow after this time.
+const COMMIT_UNTOLD_MAX: Duration = Duration::from_millis(1);
 
 /// One group's share of the lock table on this node.
 #[derive(Debug)]
@@ -44,6 +48,8 @@ pub struct Replica {
     office: Option<Office>,
     /// The one before this replica's was short.
     follows_short_office: bool,
+    /// Since when this leader has not told its followers all that is committed.
+    commit_untold_since: Option<Duration>,
     /// A leader ends nothing before this time: after a stall its input is read first.
     expire_not_before: LogicalTime,
     /// One tick is proposed at a time.
@@ -158,6 +164,7 @@ impl Replica {
             leadership: Leadership::default(),
             office: None,
             follows_short_office: false,
+            commit_untold_since: None,
             expire_not_before: LogicalTime::ZERO,
             tick_under_way: false,
             applied_index,
@@ -307,9 +314,15 @@ impl Replica {
         }
         self.propose_queued();
         self.look_after_membership();
+        self.tell_commit_if_due();
         self.begin_read_round();
         self.offer_snapshot_if_wanted();
-        self.consensus.begin()
+        let Begun { mut turn, reads } = self.consensus.begin()?;
+        for (context, index) in reads {
+            self.reads.confirm(context, index);
+        }
+        turn.reads = self.reads.take_served(self.applied_index).collect();
+        Some(turn)
     }
 
     /// The second half: what `begin_turn` gave is durable. Also gives what was refused meanwhile.
@@ -324,9 +337,6 @@ impl Replica {
         self.effects.extend(finished.messages.into_iter().map(Effect::Send));
         for entry in finished.committed {
             self.apply(entry)?;
-        }
-        for (context, index) in finished.reads {
-            self.reads.confirm(context, index);
         }
         self.note_leadership();
         let served = self.reads.take_served(self.applied_index);
@@ -470,16 +480,24 @@ impl Replica {
             self.queued.push((None, Command::Tick));
             self.tick_under_way = true;
         }
-        let mut queued = std::mem::take(&mut self.queued).into_iter().peekable();
-        while queued.peek().is_some() {
-            let (tickets, commands): (Vec<_>, Vec<_>) =
-                queued.by_ref().take(COMMANDS_PER_ENTRY_MAX).unzip();
-            let batch = Batch { at, commands };
+        let mut queued = std::mem::take(&mut self.queued).into_iter();
+        while queued.len() > 0 {
+            let room = queued.len().min(COMMANDS_PER_ENTRY_MAX);
+            let mut entry = BatchWriter::default();
+            let (mut tickets, mut commands) = (Vec::with_capacity(room), Vec::with_capacity(room));
+            for (ticket, command) in queued.by_ref().take(COMMANDS_PER_ENTRY_MAX) {
+                entry.push(&command);
+                tickets.push(ticket);
+                commands.push(command);
+                if entry.bytes() >= ENTRY_BYTES_TARGET {
+                    break;
+                }
+            }
             #[cfg(feature = "planted")]
-            let tickets = self.answer_too_early(&batch, tickets);
-            match self.consensus.propose(batch.encode()) {
+            let tickets = self.answer_too_early(at, &commands, tickets);
+            match self.consensus.propose(entry.finish(at)) {
                 Ok((index, term)) => self.pending.push(index, term, tickets),
-                Err(reason) => self.not_proposed(tickets, batch.commands, reason),
+                Err(reason) => self.not_proposed(tickets, commands, reason),
             }
         }
     }
@@ -488,19 +506,20 @@ impl Replica {
     #[cfg(feature = "planted")]
     fn answer_too_early(
         &mut self,
-        batch: &Batch,
+        at: LogicalTime,
+        commands: &[Command],
         tickets: Vec<Option<Ticket>>,
     ) -> Vec<Option<Ticket>> {
         let mut table = self.table.clone();
         let mut left = Vec::new();
-        for (ticket, command) in tickets.into_iter().zip(batch.commands.iter().cloned()) {
+        for (ticket, command) in tickets.into_iter().zip(commands.iter().cloned()) {
             let is_early = crate::planted::Bug::AnswerBeforeCommit.is_active()
                 || (crate::planted::Bug::HeartbeatBeforeCommit.is_active()
                     && matches!(command, Command::Touch { .. }));
-            let outcome = table.apply(LogIndex(0), batch.at, command, &mut Vec::new());
+            let outcome = table.apply(LogIndex(0), at, command, &mut Vec::new());
             match ticket {
                 Some(ticket) if is_early => {
-                    self.effects.push(Effect::Answer { ticket, at: batch.at, outcome });
+                    self.effects.push(Effect::Answer { ticket, at, outcome });
                     left.push(None);
                 }
                 ticket => left.push(ticket),
@@ -533,6 +552,24 @@ impl Replica {
         };
         let postponed = at < self.expire_not_before && at < deadline.after(self.config.grace);
         self.consensus.leads_surely() && !self.tick_under_way && !postponed
+    }
+
+    /// The latest moment for the next turn, from now, whether or not there is input.
+    pub fn next_turn_within(&self) -> Option<Duration> {
+        if self.is_writing_snapshot() {
+            return Some(Duration::ZERO);
+        }
+        self.consensus.has_untold_commit().then_some(COMMIT_UNTOLD_MAX)
+    }
+
+    fn tell_commit_if_due(&mut self) {
+        let now = self.clock.counted();
+        if !self.consensus.has_untold_commit() {
+            self.commit_untold_since = None;
+        } else if now - *self.commit_untold_since.get_or_insert(now) >= COMMIT_UNTOLD_MAX {
+            self.consensus.tell_commit();
+            self.commit_untold_since = None;
+        }
     }
 
     fn begin_read_round(&mut self) {

@@ -5,9 +5,10 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use holdfast_core::command::{AcquireAll, Call, Member, Mode, OpenSession, Owner, Terms};
 use holdfast_core::{
-    Batch, Command, Limits, LogicalTime, Outcome, PublicSessionId, RequestId, SessionId, Span,
-    command::{OpenSession, Owner},
+    ActorId, Batch, Command, Limits, LockName, LogicalTime, Outcome, PublicSessionId, RequestId,
+    SessionId, Span,
 };
 use holdfast_replica::{
     Durable, Effect, Fatal, GroupId, HardState, LogEntry, NodeId, Replica, ReplicaConfig,
@@ -82,6 +83,8 @@ impl Alone {
         loop {
             let turn = self.replica.begin_turn();
             if let Some(turn) = &turn {
+                let read = turn.reads.iter().map(|ticket| Effect::Read { ticket: *ticket });
+                self.effects.extend(read);
                 self.entries.extend(turn.entries.iter().cloned());
                 self.hard_state = turn.hard_state.unwrap_or(self.hard_state);
             }
@@ -328,6 +331,36 @@ fn more_commands_than_an_entry_takes_are_all_answered_in_order() {
         })
         .collect();
     assert_eq!(answered, (1..=CALLS).collect::<Vec<_>>());
+}
+
+#[test]
+fn an_entry_stays_small_however_large_its_commands_are() {
+    const ENTRY_BYTES_MAX: usize = 4 << 20;
+    let mut alone = Alone::new(config());
+    let asked: Vec<Ticket> = (1..=100).map(Ticket).collect();
+    for ticket in &asked {
+        let members = (0..256).map(|number| Member {
+            name: LockName::new(&format!("{}/{number:0>500}", ticket.0)).unwrap(),
+            mode: Mode::Exclusive,
+        });
+        let request = RequestId(ticket.0);
+        let command = Command::AcquireAll(AcquireAll {
+            call: Call { session: ALICE, request, acked_through: RequestId(0) },
+            actor: ActorId(0),
+            members: members.collect(),
+            terms: Terms::default(),
+        });
+        alone.replica.handle_call(Some(*ticket), command);
+    }
+    alone.effects.clear();
+    alone.turn().unwrap();
+    let answered = alone.effects.iter().filter_map(|effect| match effect {
+        Effect::Answer { ticket, outcome: Outcome::GrantedAll(_), .. } => Some(*ticket),
+        _ => None,
+    });
+    assert_eq!(answered.collect::<Vec<_>>(), asked, "in order");
+    let largest = alone.entries.iter().map(|entry| entry.data.len()).max();
+    assert!(largest.unwrap() < ENTRY_BYTES_MAX, "{largest:?}");
 }
 
 #[test]
