@@ -9,6 +9,7 @@
 //! * It panics on some impossible messages; [`Consensus::step`] refuses those first.
 
 mod convert;
+mod gone;
 mod members;
 mod refuse;
 mod store;
@@ -143,6 +144,13 @@ impl Consensus {
             // The next entries tell it as well, and mostly they follow at once; see `tell_commit`.
             skip_bcast_commit: true,
             ..raft::Config::default()
+        };
+        #[cfg(feature = "planted")]
+        let raft_config = match raft_config {
+            config if crate::planted::Bug::ReadByLease.is_active() => {
+                raft::Config { read_only_option: raft::ReadOnlyOption::LeaseBased, ..config }
+            }
+            config => config,
         };
         raft_config.validate().map_err(|error| error.to_string())?;
         let members = to_conf_state(members);

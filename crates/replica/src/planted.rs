@@ -21,6 +21,8 @@ pub enum Bug {
     HeartbeatBeforeCommit,
     /// A leader serves reads without asking whether it still leads.
     ReadWithoutQuorum,
+    /// A leader serves reads without asking for as long as nobody else should have been elected.
+    ReadByLease,
     /// Votes and acknowledgements leave before the turn is on disk.
     SentBeforeDurable,
     /// The table stays as it is when a snapshot is installed.

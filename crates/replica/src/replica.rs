@@ -44,8 +44,8 @@ pub struct Replica {
     reads: Reads,
     /// What was last said to the driver.
     leadership: Leadership,
-    /// When the present leader's office began, by the time that counted here.
-    office_began: Option<Duration>,
+    /// Who leads, or did last.
+    office: Option<Office>,
     /// The one before this replica's was short.
     follows_short_office: bool,
     /// Since when this leader has not told its followers all that is committed.
@@ -72,6 +72,15 @@ pub struct Replica {
     /// table.
     incoming: Vec<(u64, Membership, LockTable)>,
     effects: Vec<Effect>,
+}
+
+/// One leader's time in one term.
+#[derive(Clone, Copy, Debug)]
+struct Office {
+    leader: NodeId,
+    term: u64,
+    /// By the time that counted here.
+    began: Duration,
 }
 
 /// Why a replica cannot start from what is on disk.
@@ -153,7 +162,7 @@ impl Replica {
             pending: Pending::default(),
             reads: Reads::default(),
             leadership: Leadership::default(),
-            office_began: None,
+            office: None,
             follows_short_office: false,
             commit_untold_since: None,
             expire_not_before: LogicalTime::ZERO,
@@ -259,6 +268,12 @@ impl Replica {
 
     pub fn handle_peer_unreachable(&mut self, node: NodeId) {
         self.consensus.report_unreachable(node);
+    }
+
+    /// The peer's process has ended, as far as this node can tell. If it leads, another is elected without waiting
+    /// for it. It may be wrong: a leader that lives is followed again when it says something.
+    pub fn handle_peer_gone(&mut self, node: NodeId) {
+        self.consensus.forget_leader(node);
     }
 
     pub fn handle_snapshot_sent(&mut self, to: NodeId, delivered: bool) {
@@ -375,16 +390,24 @@ impl Replica {
         if before.is_here && !(now.is_here && now.term == before.term) {
             self.leave_office();
         }
-        if now.leader.is_some() && (now.leader, now.term) != (before.leader, before.term) {
-            let now = self.clock.counted();
-            let before = self.office_began.replace(now);
-            self.follows_short_office =
-                before.is_some_and(|began| now - began < self.config.office_min());
+        if let Some(leader) = now.leader {
+            self.note_office(leader, now.term);
         }
         if now.is_here && !(before.is_here && now.term == before.term) {
             self.take_office();
         }
         self.effects.push(Effect::LeadershipChanged(now));
+    }
+
+    /// A leader that was lost from sight for a while is in the same office as before.
+    fn note_office(&mut self, leader: NodeId, term: u64) {
+        if self.office.is_some_and(|office| (office.leader, office.term) == (leader, term)) {
+            return;
+        }
+        let began = self.clock.counted();
+        let before = self.office.replace(Office { leader, term, began });
+        self.follows_short_office =
+            before.is_some_and(|before| began - before.began < self.config.office_min());
     }
 
     /// Everything that waits for this leader ends: whether it happened is for the next one to say.

@@ -6,8 +6,9 @@
 //!
 //! Invariants:
 //! - it begins empty with each term, and its tokens are term x 2^40 + counter, so they rise over failovers;
-//! - nothing is granted unless a quorum confirmed, less than an election timeout ago, that this node leads: by
-//!   then nobody else could have been elected (a leadership that was handed over on purpose excepted);
+//! - nothing is granted unless a quorum confirmed, no longer ago than a certain span, that this node leads; and
+//!   nothing before a term is that old. Whoever is elected is so after the last confirmation of a leader before, since
+//!   some node took part in both. So two leaders never grant at the same time, however soon one follows the other;
 //! - a session is admitted by the driver, after a linearizable look at the replicated table, and leaves when
 //!   the driver sees it end there. Both happen on the driver's thread, so no session is kept by mistake.
 //!
@@ -79,15 +80,15 @@ impl MemoryTier {
 
     // ---- for the driver ----
 
-    /// This node leads from now on, with nothing held. Tells whether an earlier term of its own was in use:
-    /// those who held something in it have to be told.
-    pub(crate) fn begin_term(&self, term: u64) -> bool {
+    /// This node leads from now on, with nothing held, and grants from `opens` on. Tells whether an earlier term of
+    /// its own was in use: those who held something in it have to be told.
+    pub(crate) fn begin_term(&self, term: u64, opens: Instant) -> bool {
         let mut state = self.state();
         if state.reign.as_ref().is_some_and(|reign| reign.term() == term) {
             return false;
         }
         state.end_reign(Unavailable::LeadershipLost { leader: None });
-        state.reign = Reign::new(term, Arc::clone(&self.operations));
+        state.reign = Reign::new(term, self.at(opens), Arc::clone(&self.operations));
         self.sessions.swap(0, Ordering::Relaxed) > 0
     }
 
@@ -97,7 +98,7 @@ impl MemoryTier {
         self.sessions.store(0, Ordering::Relaxed);
     }
 
-    /// A quorum confirmed the leadership of this term, and nobody else is elected before `until`.
+    /// A quorum confirmed the leadership of this term, and no later leader grants anything before `until`.
     pub(crate) fn confirm(&self, term: u64, until: Instant) {
         let until = self.at(until);
         if let Some(reign) = self.state().reign.as_mut().filter(|reign| reign.term() == term) {
@@ -167,6 +168,12 @@ impl MemoryTier {
         streams.flush();
         self.look_in_time(&mut state);
         Ok(())
+    }
+
+    /// How long it takes until this term's grants can begin.
+    pub(crate) fn opens_in(&self) -> Duration {
+        let opens = self.state().reign.as_ref().map_or(LogicalTime::ZERO, Reign::opens);
+        Duration::from_millis(opens.since(self.now()).as_ms())
     }
 
     /// None if it is neither held nor awaited, or this node is not sure of that.

@@ -53,6 +53,8 @@ pub enum FaultKind {
     /// A client stops for ever; another takes its place.
     DeadClient,
     LeaderTransfer,
+    /// Nodes are told that the process of the leader has ended. It has, or it is cut off from them, or nothing is wrong.
+    SaidToBeGone,
     /// A node is added, as a learner at first, or a learner is made a voter.
     AddedNode,
     RemovedNode,
@@ -71,7 +73,7 @@ pub enum FaultKind {
 }
 
 impl FaultKind {
-    pub const ALL: [FaultKind; 34] = [
+    pub const ALL: [FaultKind; 35] = [
         FaultKind::IsolatedNode,
         FaultKind::Minority,
         FaultKind::Majority,
@@ -98,6 +100,7 @@ impl FaultKind {
         FaultKind::PausedClient,
         FaultKind::DeadClient,
         FaultKind::LeaderTransfer,
+        FaultKind::SaidToBeGone,
         FaultKind::AddedNode,
         FaultKind::RemovedNode,
         FaultKind::ReplacedNode,
@@ -136,6 +139,7 @@ impl FaultKind {
             FaultKind::PausedClient => "paused-client",
             FaultKind::DeadClient => "dead-client",
             FaultKind::LeaderTransfer => "leader-transfer",
+            FaultKind::SaidToBeGone => "said-to-be-gone",
             FaultKind::AddedNode => "added-node",
             FaultKind::RemovedNode => "removed-node",
             FaultKind::ReplacedNode => "replaced-node",
@@ -170,6 +174,8 @@ pub(crate) enum Undo {
     StopCrashing(usize),
     /// Until then the leader is sent away again and again.
     StopTransfers,
+    /// Until then whoever leads is said to be gone, again and again.
+    StopRumours,
     ImproveNetwork,
     Restart(Vec<usize>),
     MakeRoom(usize),

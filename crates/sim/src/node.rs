@@ -110,6 +110,8 @@ pub(crate) enum Incoming {
         bytes: Vec<u8>,
     },
     PeerUnreachable(NodeId),
+    /// Whether it is true or not.
+    PeerGone(NodeId),
     SnapshotSent {
         to: NodeId,
         delivered: bool,

@@ -314,6 +314,13 @@ pub const ALL: &[Mutant] = &[
         Planted::Replica(replica::Bug::ReadWithoutQuorum),
         &[FaultKind::SplitClients, FaultKind::PausedNode, FaultKind::OneWay],
     ),
+    // A leader that lives, is believed to be gone, and is cut off from all but its clients.
+    rare(
+        "read-by-lease",
+        "replica/consensus.rs",
+        Planted::Replica(replica::Bug::ReadByLease),
+        &[FaultKind::SaidToBeGone],
+    ),
     mutant(
         "sent-before-durable",
         "replica/consensus.rs",

@@ -51,6 +51,19 @@ async fn kill_9_of_the_leader_loses_no_acknowledged_grant_and_tokens_only_rise()
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn nobody_waits_out_an_election_timeout_for_a_leader_whose_process_was_killed() {
+    // An election timeout is at least 4 s.
+    let settings = "tick_ms = 50\nelection_ticks = 80".to_owned();
+    let mut cluster = Cluster::start_with(ClusterOptions { nodes: 3, settings }).await;
+    let leader = cluster.leader().await;
+    cluster.kill(leader);
+    let killed = Instant::now();
+    assert_ne!(cluster.leader().await, leader);
+    let silence = killed.elapsed();
+    assert!(silence < secs(3), "nobody led for {silence:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn five_nodes_serve_with_two_dead() {
     let mut cluster = Cluster::start(5).await;
     let load = Load::start(&cluster.client()).await;

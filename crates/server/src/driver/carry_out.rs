@@ -192,7 +192,7 @@ impl Driver {
             self.callers.fail_parked(group, reason, &mut self.streams);
             self.memory.end_term(reason);
             self.streams.end_all(|| Delivery::LeaderMoved { leader });
-        } else if self.memory.begin_term(term) {
+        } else if self.memory.begin_term(term, Instant::now() + self.sureness.after_others()) {
             // It led before, and was back before anybody noticed. Whoever resumes learns the new term.
             self.streams.end_all(|| Delivery::LeaderMoved { leader });
         }

@@ -92,7 +92,8 @@ impl Driver {
             // Its caller is told that this node stopped answering, and asks again.
             Input::HandOver { reply, .. } => drop(reply),
             Input::EventsPublished { reply, .. } => drop(reply),
-            Input::PeerMessages(_) => {}
+            // It is said again.
+            Input::PeerMessages(_) | Input::PeerRefuses(_) => {}
             Input::PeerWire { from, number, socket } => {
                 self.wires.add(from, number, socket, self.inbox.registry());
             }

@@ -69,6 +69,8 @@ pub(crate) enum Input {
     RemovedBy(NodeId),
     /// The stream to a peer broke or refuses.
     PeerUnreachable(NodeId),
+    /// The peer's port is shut: whoever dials it is refused.
+    PeerRefuses(NodeId),
     /// A snapshot was handed to the peer, or could not be.
     SnapshotSent { group: GroupId, to: NodeId, delivered: bool },
     /// A snapshot of this node's own was written beside the log.

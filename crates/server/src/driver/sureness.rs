@@ -1,5 +1,6 @@
 //! How the driver keeps the memory tier sure that this node leads: by linearizable reads, each of which proves
-//! that a quorum followed this node after the moment at which it was asked for.
+//! that a quorum followed this node after the moment at which it was asked for. Whoever is elected later is so after
+//! that moment, and waits for as long as this node may go on.
 
 use std::time::{Duration, Instant};
 
@@ -15,8 +16,10 @@ const RATE_PERCENT: u32 = 98;
 
 #[derive(Debug)]
 pub(super) struct Sureness {
-    /// A node that follows a leader helps to elect no other for so long.
+    /// How long a confirmation counts.
     lasts: Duration,
+    /// As long as that by any clock. It is less than an election timeout, so that an ordinary election costs no more.
+    waits: Duration,
     /// The latest moment of which it is known that this node led.
     confirmed: Option<Instant>,
     /// The latest that was asked for, by the driver itself.
@@ -28,11 +31,16 @@ pub(super) struct Sureness {
 }
 
 impl Sureness {
-    /// Ticks are counted, so that the last one can be short, on either side.
+    /// All nodes are configured alike.
     pub(super) fn new(tick: Duration, election_timeout: Duration) -> Sureness {
-        let counted = election_timeout.saturating_sub(tick * 2);
-        let lasts = counted * RATE_PERCENT / 100;
-        Sureness { lasts, confirmed: None, asked: None, doubted: None, has_ended: false }
+        let waits = election_timeout.saturating_sub(tick * 2);
+        let lasts = waits * RATE_PERCENT / 100;
+        Sureness { lasts, waits, confirmed: None, asked: None, doubted: None, has_ended: false }
+    }
+
+    /// How long after an election no leader of before can be sure any more. The tier counts whole milliseconds.
+    pub(super) fn after_others(&self) -> Duration {
+        self.waits + Duration::from_millis(1)
     }
 
     pub(super) fn confirmed(
@@ -102,6 +110,9 @@ mod tests {
     fn it_lasts_less_than_the_shortest_election_timeout_and_is_renewed_in_time() {
         let mut sureness = Sureness::new(ms(50), ms(500));
         assert_eq!(sureness.lasts, ms(392));
+        let (slowest, fastest) = (0.99, 1.01);
+        let next = sureness.after_others() - ms(1);
+        assert!(next.div_f64(fastest) >= sureness.lasts.div_f64(slowest), "nobody grants before");
         let start = Instant::now();
         assert!(sureness.is_due(start));
         sureness.asked = Some(start);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use holdfast_core::{Command, RequestId, SessionId};
-use holdfast_replica::{GroupId, HandOverRefusal, Replica};
+use holdfast_replica::{GroupId, HandOverRefusal, NodeId, Replica};
 use holdfast_wal::{DurableSnapshot, WriteError};
 use tokio::sync::oneshot;
 
@@ -81,6 +81,7 @@ impl Driver {
                     replica.handle_peer_unreachable(node);
                 }
             }
+            Input::PeerRefuses(node) => self.peer_refuses(node),
             Input::SnapshotSent { group, to, delivered } => {
                 match self.snapshot_times.sending.remove(&to) {
                     Some(begun) if delivered => {
@@ -95,6 +96,17 @@ impl Driver {
             Input::SnapshotSaved { group, result } => self.snapshot_saved(group, result),
             Input::SegmentPrepared(result) => self.log.segment_prepared(result),
             Input::Shutdown => self.begin_stop(),
+        }
+    }
+
+    /// If it has nothing more to say either, the peer's process has ended: its system has closed both its port and
+    /// its wires. What it said before the end is heard first. As long as it can be heard, a shut port means nothing.
+    fn peer_refuses(&mut self, node: NodeId) {
+        if self.wires.has_one_from(node) {
+            return;
+        }
+        for replica in self.replicas.values_mut() {
+            replica.handle_peer_gone(node);
         }
     }
 

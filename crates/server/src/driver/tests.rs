@@ -1,5 +1,6 @@
 //! The driver of a lone node, turned by hand.
 
+use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -9,6 +10,7 @@ use holdfast_core::{
 };
 use holdfast_replica::{Leadership, NodeId};
 use holdfast_wal::WriteError;
+use mio::net::TcpStream as WireSocket;
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -45,9 +47,16 @@ struct Bench {
 impl Bench {
     /// A node that leads.
     fn new() -> Bench {
+        let mut bench = Bench::one_of(vec![NodeId(1)], 5);
+        bench.turn_until(|bench| bench.leadership.borrow().is_here);
+        bench
+    }
+
+    /// Node 1 of a cluster whose other nodes are played by the test.
+    fn one_of(founders: Vec<NodeId>, tick_ms: u64) -> Bench {
         let directory = tempfile::tempdir().unwrap();
         let mut config = NodeConfig::dev_cluster(1, directory.path(), 7_000).unwrap().remove(0);
-        config.tick_ms = 5;
+        config.tick_ms = tick_ms;
         let (inbox_sender, inbox) = inbox().unwrap();
         let leadership = watch::Sender::new(Leadership::default());
         let watch = leadership.subscribe();
@@ -55,7 +64,6 @@ impl Bench {
         let identity =
             Identity::load_or_create(&config.data_dir, &config.cluster, config.node_id()).unwrap();
         let known_peers = KnownPeers::load(&config.data_dir).unwrap();
-        let founders = vec![NodeId(config.node)];
         let data_dir = identity.data_dir.into();
         let membership = Arc::new(Membership::of(&config, &founders));
         let handshake = Arc::new(Handshake::new(identity, Arc::clone(&membership), known_peers));
@@ -80,16 +88,14 @@ impl Bench {
             data_dir,
         };
         let driver = Driver::open(&config, channels, links).unwrap();
-        let mut bench = Bench {
+        Bench {
             driver,
             handle,
             leadership: watch,
             last_request: 0,
             _runtime: runtime,
             _directory: directory,
-        };
-        bench.turn_until(|bench| bench.leadership.borrow().is_here);
-        bench
+        }
     }
 
     fn turn(&mut self) {
@@ -232,6 +238,35 @@ fn a_client_that_went_before_the_others_were_sent_away_is_missed_too() {
     bench.send(Input::StreamClosed { stream: STREAM, client_gone: true });
     bench.fill_disk_for(bench.driver.election_timeout * 4);
     bench.turn_until(|bench| bench.driver.replicas[&FIRST_GROUP].table().session_count() == 0);
+}
+
+#[test]
+fn a_leader_is_gone_when_its_port_is_shut_and_its_wire_has_ended() {
+    // Of consensus, in its protobuf: a heartbeat to node 1, from node 2, in term 1.
+    const HEARTBEAT: [u8; 8] = [0x08, 8, 0x10, 1, 0x18, 2, 0x20, 1];
+    // Nobody loses patience while the test is held up.
+    const TICK_MS: u64 = 10_000;
+    let leader = NodeId(2);
+    let mut bench = Bench::one_of(vec![NodeId(1), leader, NodeId(3)], TICK_MS);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let far_end = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (near_end, _) = listener.accept().unwrap();
+    near_end.set_nonblocking(true).unwrap();
+    let socket = WireSocket::from_std(near_end);
+    bench.send(Input::PeerWire { from: leader, number: 1, socket });
+    bench.send(Input::PeerMessages(vec![(FIRST_GROUP, HEARTBEAT.to_vec())]));
+    bench.turn();
+    assert_eq!(bench.leadership.borrow().leader, Some(leader));
+
+    bench.send(Input::PeerRefuses(leader));
+    bench.turn();
+    assert_eq!(bench.leadership.borrow().leader, Some(leader), "it can be heard");
+    drop(far_end);
+    bench.turn_until(|bench| !bench.driver.wires.has_one_from(leader));
+    assert_eq!(bench.leadership.borrow().leader, Some(leader), "its network may be slow");
+    bench.send(Input::PeerRefuses(leader));
+    bench.turn();
+    assert_eq!(bench.leadership.borrow().leader, None);
 }
 
 #[test]

@@ -24,7 +24,9 @@ const FOREVER: Span = Span::from_secs(1_000 * 365 * 24 * 60 * 60);
 pub(super) struct Reign {
     term: u64,
     table: LockTable,
-    /// Until then nobody else can have been elected.
+    /// Nothing is granted before: until then a leader of before may believe that it still leads.
+    opens: LogicalTime,
+    /// Until then no leader of after grants anything.
     sure_until: LogicalTime,
     /// Acquires that stand in a queue.
     parked: HashMap<(SessionId, RequestId), Parked>,
@@ -41,7 +43,7 @@ struct Parked {
 
 impl Reign {
     /// None if the tokens of this term would not be tokens any more.
-    pub(super) fn new(term: u64, operations: Arc<Operations>) -> Option<Reign> {
+    pub(super) fn new(term: u64, opens: LogicalTime, operations: Arc<Operations>) -> Option<Reign> {
         let token_floor = first_token_of(term)?;
         first_token_of(term + 1)?;
         let limits = Limits { ttl_max: FOREVER, linger_max: FOREVER, ..Limits::default() };
@@ -56,6 +58,7 @@ impl Reign {
         Some(Reign {
             term,
             table,
+            opens,
             sure_until: LogicalTime::ZERO,
             parked: HashMap::new(),
             operations,
@@ -65,6 +68,10 @@ impl Reign {
 
     pub(super) fn term(&self) -> u64 {
         self.term
+    }
+
+    pub(super) fn opens(&self) -> LogicalTime {
+        self.opens
     }
 
     pub(super) fn confirm(&mut self, until: LogicalTime) {
@@ -82,7 +89,8 @@ impl Reign {
     /// A term that has used up its tokens serves no more: the next one has its own.
     pub(super) fn serves(&self, now: LogicalTime, session: SessionId) -> bool {
         let tokens_end = (self.term + 1) << TOKENS_PER_TERM_BITS;
-        self.is_sure(now)
+        self.opens <= now
+            && self.is_sure(now)
             && self.table.has_session(session)
             && self.table.last_token() + TOKENS_PER_REQUEST_MAX < tokens_end
     }

@@ -28,7 +28,7 @@ struct Scene {
 
 impl Scene {
     fn new(term: u64) -> Scene {
-        let mut reign = Reign::new(term, Arc::default()).unwrap();
+        let mut reign = Reign::new(term, at(0), Arc::default()).unwrap();
         reign.confirm(at(1_000_000));
         for (session, public) in [(ALICE, 1), (BOB, 2), (CAROL, 3)] {
             reign.admit(at(0), session, PublicSessionId(public), Owner::default());
@@ -114,13 +114,13 @@ fn tokens_are_the_term_and_a_counter_so_each_term_s_are_higher_than_all_before()
     let mut next = Scene::new(8);
     assert_eq!(next.granted(ALICE, None).token.0, (8 << 40) + 1);
     assert_eq!(next.release(BOB, FenceToken((7 << 40) + 2)), ReleaseAnswer::Expired);
-    assert!(Reign::new(1 << 23, Arc::default()).is_none(), "its tokens would be too large");
-    assert!(Reign::new((1 << 23) - 2, Arc::default()).is_some());
+    assert!(Reign::new(1 << 23, at(0), Arc::default()).is_none(), "its tokens would be too large");
+    assert!(Reign::new((1 << 23) - 2, at(0), Arc::default()).is_some());
 }
 
 #[test]
 fn it_is_sure_only_until_the_moment_that_was_confirmed_and_later_news_never_shortens_it() {
-    let mut reign = Reign::new(1, Arc::default()).unwrap();
+    let mut reign = Reign::new(1, at(0), Arc::default()).unwrap();
     reign.admit(at(0), ALICE, PublicSessionId(1), Owner::default());
     assert!(!reign.serves(at(0), ALICE), "nobody has confirmed anything yet");
     reign.confirm(at(100));
@@ -129,6 +129,20 @@ fn it_is_sure_only_until_the_moment_that_was_confirmed_and_later_news_never_shor
     assert!(!reign.serves(at(50), BOB), "a session that was not admitted");
     reign.doubt();
     assert!(!reign.is_sure(at(50)));
+}
+
+#[test]
+fn a_new_leader_grants_nothing_while_one_of_before_may_still_be_sure() {
+    let mut reign = Reign::new(2, at(400), Arc::default()).unwrap();
+    reign.admit(at(0), ALICE, PublicSessionId(1), Owner::default());
+    reign.confirm(at(800));
+    assert!(!reign.serves(at(399), ALICE), "however sure it is itself");
+    assert!(reign.serves(at(400), ALICE));
+
+    let tier = MemoryTier::new();
+    assert_eq!(tier.opens_in(), Duration::ZERO, "nobody waits for a node that does not lead");
+    tier.begin_term(1, Instant::now() + Duration::from_secs(60));
+    assert!(tier.opens_in() > Duration::from_secs(59));
 }
 
 #[test]
@@ -262,7 +276,8 @@ fn a_tier_that_is_not_sure_gives_operations_back_and_serves_them_once_it_is() {
         tier.carry_out(ALICE, vec![(acquire, ReplyTo::Call(reply))]).is_ok().then_some(answer)
     };
     assert!(try_once(&tier).is_none(), "this node does not lead");
-    tier.begin_term(3);
+    let at_once = Instant::now();
+    tier.begin_term(3, at_once);
     tier.admit(ALICE, PublicSessionId(1), Owner::default());
     assert!(tier.is_in_use() && try_once(&tier).is_none(), "nobody has confirmed it");
     let soon = Instant::now() + Duration::from_secs(60);
@@ -274,9 +289,9 @@ fn a_tier_that_is_not_sure_gives_operations_back_and_serves_them_once_it_is() {
     let (_, standing) = tier.token_standing(&name(), token).unwrap();
     assert!(standing.is_held);
     // The same term again is no news, another one begins with nothing.
-    assert!(!tier.begin_term(3));
+    assert!(!tier.begin_term(3, at_once));
     assert!(tier.status("report", 10).is_some());
-    assert!(tier.begin_term(4), "those who held something have to be told");
+    assert!(tier.begin_term(4, at_once), "those who held something have to be told");
     tier.confirm(4, soon);
     assert!(tier.status("report", 10).is_none() && !tier.is_in_use());
     tier.admit(ALICE, PublicSessionId(1), Owner::default());

@@ -1,6 +1,7 @@
 //! One task per peer: connect, say hello, check who answers, give the driver a wire until it or the connection
 //! breaks; and again.
 
+use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -20,7 +21,7 @@ use crate::config::Address;
 /// A peer that refuses will not change its mind within milliseconds: somebody has to act.
 const PAUSE_AFTER_REFUSAL: Duration = Duration::from_secs(1);
 
-/// A connection that was up for so long was no accident: the next may be tried at once.
+/// A connection that was up for so long was no accident: the next is tried at once.
 const LASTING: Duration = Duration::from_secs(1);
 
 /// How a connection ended.
@@ -28,6 +29,8 @@ const LASTING: Duration = Duration::from_secs(1);
 enum End {
     /// It never began.
     NoConnection(String),
+    /// Nothing listens there.
+    NobodyThere(String),
     /// One of the two sides does not want the other.
     Refused(String),
     /// This node was removed from the cluster.
@@ -46,12 +49,18 @@ pub(super) async fn keep_dialled(link: Arc<Link>, address: Address, handshake: A
         link.down();
         match end {
             End::NoConnection(why) => tracing::debug!(%node, %address, why, "cannot reach peer"),
+            End::NobodyThere(why) => {
+                tracing::debug!(%node, %address, why, "nobody listens at the peer's address");
+                link.tell_refused();
+            }
             End::Broke(why) => {
                 tracing::info!(%node, %address, why, "lost the connection to peer");
-                if begun.elapsed() >= LASTING {
-                    backoff.reset();
-                }
                 last_refusal.clear();
+                if begun.elapsed() >= LASTING {
+                    // At once: whether its process has ended shows in whether it can be dialled.
+                    backoff.reset();
+                    continue;
+                }
             }
             End::Refused(words) => {
                 if words != last_refusal {
@@ -80,7 +89,7 @@ async fn one_connection(link: &Link, address: &Address, handshake: &Handshake) -
     };
     let channel = match endpoint.connect().await {
         Ok(channel) => channel,
-        Err(error) => return End::NoConnection(error_chain(&error)),
+        Err(error) => return unreached(&error),
     };
     let mut client = PeerServiceClient::new(channel);
     // The exchange lasts for as long as this side does not end it.
@@ -128,6 +137,14 @@ async fn one_connection(link: &Link, address: &Address, handshake: &Handshake) -
     }
 }
 
+fn unreached(error: &(dyn std::error::Error + 'static)) -> End {
+    let words = error_chain(error);
+    let is_refused = std::iter::successors(Some(error), |error| error.source())
+        .filter_map(|error| error.downcast_ref::<io::Error>())
+        .any(|error| error.kind() == io::ErrorKind::ConnectionRefused);
+    if is_refused { End::NobodyThere(words) } else { End::NoConnection(words) }
+}
+
 fn is_removal(status: &Status) -> bool {
     status.metadata().contains_key(REMOVED_KEY)
 }
@@ -156,4 +173,27 @@ fn error_chain(error: &dyn std::error::Error) -> String {
         cause = error.source();
     }
     words
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, TcpListener};
+
+    use super::*;
+
+    async fn dialled(address: &str) -> End {
+        let endpoint = endpoint(&Address::new(address).unwrap()).unwrap();
+        unreached(&endpoint.connect().await.unwrap_err())
+    }
+
+    #[tokio::test]
+    async fn a_port_that_refuses_is_told_from_a_host_that_cannot_be_found() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let shut = listener.local_addr().unwrap().to_string();
+        drop(listener);
+        let end = dialled(&shut).await;
+        assert!(matches!(end, End::NobodyThere(_)), "{end:?}");
+        let end = dialled("no-such-host.invalid:7421").await;
+        assert!(matches!(end, End::NoConnection(_)), "{end:?}");
+    }
 }

@@ -246,6 +246,11 @@ impl Link {
         }
     }
 
+    /// Nothing listens at the node's port. The next attempt says it again.
+    pub(super) fn tell_refused(&self) {
+        let _ = self.driver.send(Input::PeerRefuses(self.node));
+    }
+
     /// What the node says of itself, for the membership.
     pub(super) async fn introduce(&self, peer: Peer) {
         introduce(&self.driver, peer).await;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use holdfast_core::{Command, Rejection, SessionId};
 use holdfast_proto::v1::Failure;
 use tokio::sync::oneshot;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::Rpc;
 use super::failure::{bug, dropped_by_driver, rejected, unsure};
@@ -26,6 +26,8 @@ impl Rpc {
         operations: Vec<(Command, ReplyTo)>,
     ) -> Result<(), Refused> {
         let Err(operations) = self.memory.carry_out(session, operations) else { return Ok(()) };
+        // Right after an election, for less than an election timeout.
+        sleep(self.memory.opens_in()).await;
         if let Err(failure) = self.admit_to_memory(session).await {
             return Err((operations, failure));
         }

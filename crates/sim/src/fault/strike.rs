@@ -34,7 +34,11 @@ impl World {
             // Nothing mends these; somebody has to replace the node.
             length += 60 * SECOND_US;
         }
-        if let Undo::StopFlapping { .. } | Undo::StopCrashing(_) | Undo::StopTransfers = undo {
+        if let Undo::StopFlapping { .. }
+        | Undo::StopCrashing(_)
+        | Undo::StopTransfers
+        | Undo::StopRumours = undo
+        {
             self.agenda.plan(RealTime(self.now.0 + SECOND_US), Due::Repeat(number));
         }
         self.active.push(ActiveFault { number, kind, undo });
@@ -156,6 +160,7 @@ impl World {
                 self.transfer_leadership()?;
                 if self.fault_rng.percent(50) { Undo::Nothing } else { Undo::StopTransfers }
             }
+            FaultKind::SaidToBeGone => self.say_that_leader_is_gone()?,
             FaultKind::AddedNode => self.add_or_promote()?,
             FaultKind::RemovedNode => self.remove_node()?,
             FaultKind::ReplacedNode => self.replace_node()?,
@@ -205,6 +210,34 @@ impl World {
         let to = if self.fault_rng.percent(50) { to } else { None };
         self.tell(leader, Incoming::TransferLeadership(to), 0);
         Some(())
+    }
+
+    fn say_that_leader_is_gone(&mut self) -> Option<Undo> {
+        let leader = self.leader()?;
+        let undo = match self.fault_rng.below(4) {
+            0 => {
+                self.up(leader)?.stop();
+                Undo::Restart(vec![leader])
+            }
+            // As by a proxy that ends connections and takes no new ones. Clients reach it all the same.
+            1 => self.cut(partition::isolated(leader, &self.present())),
+            2 => Undo::StopRumours,
+            _ => Undo::Nothing,
+        };
+        self.spread_rumour(leader);
+        Some(undo)
+    }
+
+    /// Most of the others hear of it, sooner or later.
+    fn spread_rumour(&mut self, gone: usize) {
+        let id = self.nodes[gone].id;
+        for node in self.present() {
+            if node != gone && self.fault_rng.percent(85) {
+                let slowest_us = [1_000, 50_000, 2 * SECOND_US][self.fault_rng.index(3)];
+                let after_us = self.fault_rng.below(slowest_us);
+                self.tell(node, Incoming::PeerGone(id), after_us);
+            }
+        }
     }
 
     fn up(&mut self, node: usize) -> Option<&mut crate::node::Node> {
@@ -322,7 +355,7 @@ impl World {
         let ActiveFault { kind, undo, .. } = self.active.remove(at);
         self.trace.line(self.now, || format!("fault {number} {} is over", kind.name()));
         match undo {
-            Undo::Nothing | Undo::StopTransfers => {}
+            Undo::Nothing | Undo::StopTransfers | Undo::StopRumours => {}
             Undo::StopCrashing(node) => {
                 self.network.improve(number);
                 self.restart(node);
@@ -395,6 +428,12 @@ impl World {
             Undo::StopTransfers => {
                 self.transfer_leadership();
                 self.fault_rng.between(200_000, 2 * SECOND_US)
+            }
+            Undo::StopRumours => {
+                if let Some(leader) = self.leader() {
+                    self.spread_rumour(leader);
+                }
+                self.fault_rng.between(200_000, 4 * SECOND_US)
             }
             _ => return,
         };

@@ -146,6 +146,7 @@ impl Node {
             match incoming {
                 Incoming::Consensus { from, bytes } => running.hear(from, &bytes, outputs),
                 Incoming::PeerUnreachable(node) => running.replica.handle_peer_unreachable(node),
+                Incoming::PeerGone(node) => running.replica.handle_peer_gone(node),
                 Incoming::SnapshotSent { to, delivered } => {
                     running.replica.handle_snapshot_sent(to, delivered);
                 }
@@ -243,6 +244,7 @@ impl Node {
                 }
                 Incoming::SnapshotSent { .. }
                 | Incoming::PeerUnreachable(_)
+                | Incoming::PeerGone(_)
                 | Incoming::StreamBroke(_)
                 | Incoming::Removed
                 | Incoming::TransferLeadership(_) => deferred.push_back(incoming),

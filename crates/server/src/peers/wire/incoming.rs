@@ -71,6 +71,11 @@ impl WiresIn {
         }
     }
 
+    /// The peer can be heard, or said something that is not read yet.
+    pub(crate) fn has_one_from(&self, node: NodeId) -> bool {
+        self.wires.contains_key(&node)
+    }
+
     pub(crate) fn have_more(&self) -> bool {
         self.wires.values().any(|wire| wire.has_more)
     }
