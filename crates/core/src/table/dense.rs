@@ -11,8 +11,9 @@
 //! Invariants: if the first chunk is empty, so is the map; no other is ever empty. A chunk's own key is not
 //! above its first entry, and above the last entry of the chunk before.
 //!
-//! A command looks at the same key several times, so the map remembers where it looked last. What it remembers is
-//! checked against the entries that stand there, and need not be kept up to date.
+//! A command looks at the same key several times, and numbers come one after the other, so the map remembers where
+//! it looked last and looks there and right after it first. What it remembers is checked against the entries that
+//! stand there, and need not be kept up to date.
 
 mod directory;
 
@@ -73,6 +74,22 @@ impl<K: Ord + Clone, V> DenseMap<K, V> {
                 self.len += 1;
                 None
             }
+        }
+    }
+
+    /// Of a key that is above all others. Where many come in order, chunks are made as large as they become.
+    pub(crate) fn push_last(&mut self, key: K, value: V) {
+        debug_assert!(self.last_key().is_none_or(|last| *last < key));
+        self.len += 1;
+        let last = self.rest.last_mut().unwrap_or(&mut self.first);
+        if last.len() < Self::ENTRIES_MAX {
+            last.reserve_exact(Self::ENTRIES_MAX - last.len());
+            last.push((key, value));
+        } else {
+            let mut chunk = Vec::with_capacity(Self::ENTRIES_MAX);
+            let lowest = key.clone();
+            chunk.push((key, value));
+            self.rest.insert(lowest, chunk);
         }
     }
 
@@ -203,7 +220,10 @@ impl<K: Ord + Clone, V> DenseMap<K, V> {
             // Gone, it must not be taken for the first.
             Some(place) => self.rest.get(place),
         };
-        if let Some(found) = chunk.and_then(|chunk| look_again(chunk, at as usize, key)) {
+        let is_last = home == self.rest.last_place();
+        if let Some(found) = chunk.and_then(|chunk| look_again(chunk, at as usize, key, is_last)) {
+            let (Ok(at) | Err(at)) = found;
+            self.looked_last.set((home, at as u32));
             return (home, found);
         }
         let home = self.rest.find(key);
@@ -284,11 +304,13 @@ impl<K: Ord + Clone, V> DenseMap<K, V> {
     }
 }
 
-/// Is the key there still, or does it belong between the two that stand there?
+/// Is the key there still, or right after it, or does it belong before one of the two? Behind the last chunk there
+/// is nothing that it could belong before.
 fn look_again<K: Borrow<Q>, V, Q: Ord + ?Sized>(
     chunk: &Chunk<K, V>,
     at: usize,
     key: &Q,
+    is_last: bool,
 ) -> Option<Result<usize, usize>> {
     match chunk.get(at)?.0.borrow().cmp(key) {
         Ordering::Equal => Some(Ok(at)),
@@ -296,7 +318,12 @@ fn look_again<K: Borrow<Q>, V, Q: Ord + ?Sized>(
             let (below, _) = chunk.get(at.checked_sub(1)?)?;
             (below.borrow() < key).then_some(Err(at))
         }
-        Ordering::Less => None,
+        Ordering::Less => match chunk.get(at + 1).map(|(next, _)| next.borrow().cmp(key)) {
+            Some(Ordering::Equal) => Some(Ok(at + 1)),
+            Some(Ordering::Greater) => Some(Err(at + 1)),
+            Some(Ordering::Less) => None,
+            None => is_last.then_some(Err(at + 1)),
+        },
     }
 }
 
@@ -381,6 +408,22 @@ mod tests {
                     assert!(map.from(start).eq(model.range((start, Bound::Unbounded))));
                 }
             }
+        }
+    }
+
+    #[test]
+    fn what_comes_in_order_fills_one_chunk_after_the_other() {
+        for count in [0, 1, 30, 1_000, 10_000] {
+            let (mut map, mut model) = (Tested::default(), BTreeMap::new());
+            for key in (0..count).map(|number| 2 * number) {
+                map.push_last(key, value(key));
+                model.insert(key, value(key));
+            }
+            check(&map, &model);
+            for key in [0, 1, count, count + 1, 2 * count] {
+                assert_eq!(map.insert(key, value(7)), model.insert(key, value(7)));
+            }
+            check(&map, &model);
         }
     }
 
