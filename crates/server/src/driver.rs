@@ -54,6 +54,7 @@ use self::measure::SnapshotTimes;
 use self::members::Introductions;
 pub(crate) use self::queue::{DriverHandle, Inbox, inbox};
 pub use self::start::DriverError;
+use self::start::SNAPSHOT_SLICE_PAUSE;
 pub(crate) use self::start::{Channels, replica_config, start};
 pub(crate) use self::streams::Streams;
 use self::sureness::Sureness;
@@ -173,7 +174,11 @@ impl Driver {
         }
         // A snapshot that is being written wants turns, even if there is nothing else to do.
         let writing = self.replicas.values().any(Replica::is_writing_snapshot);
-        let patience = if writing || self.wires.have_more() { Duration::ZERO } else { self.tick };
+        let patience = match writing {
+            _ if self.wires.have_more() => Duration::ZERO,
+            true => SNAPSHOT_SLICE_PAUSE.min(self.tick),
+            false => self.tick,
+        };
         self.inbox.wait(patience);
         self.callers.set_time(self.started.elapsed());
         if self.inbox.is_closed() {
