@@ -4,6 +4,8 @@
 //! * `propose` on a follower forwards silently, and peers may forward to us: both are dropped.
 //! * `propose` returns no index: it is the last index right after.
 //! * Entries surface as committed only once they are persisted locally.
+//! * A follower's messages all wait for its disk, though its answer to a heartbeat promises nothing that is
+//!   written then: [`Consensus::begin`] lets those go.
 //! * It panics on some impossible messages; [`Consensus::step`] refuses those first.
 
 mod convert;
@@ -81,13 +83,19 @@ pub(crate) struct ImpossibleChange {
     pub(crate) words: String,
 }
 
+/// A turn, and what does not wait for its disk.
+#[derive(Debug)]
+pub(crate) struct Begun {
+    pub(crate) turn: Turn,
+    /// Context and commit index of confirmed read rounds.
+    pub(crate) reads: Vec<(u64, u64)>,
+}
+
 /// What came of a turn once it was durable.
 #[derive(Debug, Default)]
 pub(crate) struct Finished {
     pub(crate) messages: Vec<Outgoing>,
     pub(crate) committed: Vec<Committed>,
-    /// Context and commit index of confirmed read rounds.
-    pub(crate) reads: Vec<(u64, u64)>,
 }
 
 pub(crate) struct Consensus {
@@ -95,6 +103,10 @@ pub(crate) struct Consensus {
     here: NodeId,
     /// The turn between its two halves.
     ready: Option<Ready>,
+    /// Its messages that promise what is being written.
+    held_back: Vec<Outgoing>,
+    /// Up to here the followers were told what is committed, or are about to be.
+    commit_told: u64,
     /// A hard state that need not be durable at once (only its commit index moved).
     unwritten: Option<HardState>,
     /// The members have changed. That must outlive a restart soon: those who began again among the old ones could
@@ -129,6 +141,8 @@ impl Consensus {
             max_committed_size_per_ready: COMMITTED_BYTES_PER_TURN_MAX,
             check_quorum: true,
             pre_vote: true,
+            // The next entries tell it as well, and mostly they follow at once; see `tell_commit`.
+            skip_bcast_commit: true,
             ..raft::Config::default()
         };
         raft_config.validate().map_err(|error| error.to_string())?;
@@ -142,8 +156,15 @@ impl Consensus {
         };
         let logger = slog::Logger::root(slog::Discard, slog::o!());
         let raft = RawNode::new(&raft_config, store, &logger).map_err(|error| error.to_string())?;
-        let (ready, unwritten) = (None, None);
-        Ok(Consensus { raft, here: config.node, ready, unwritten, has_new_members: false })
+        Ok(Consensus {
+            raft,
+            here: config.node,
+            ready: None,
+            held_back: Vec::new(),
+            commit_told: 0,
+            unwritten: None,
+            has_new_members: false,
+        })
     }
 
     pub(crate) fn tick(&mut self) {
@@ -198,7 +219,19 @@ impl Consensus {
             return Err(Unavailable::NotLeader { leader: None });
         }
         self.raft.propose(mark, data).map_err(|_| Unavailable::Overloaded)?;
+        self.commit_told = self.commit_index();
         Ok((self.last_index(), self.term()))
+    }
+
+    /// More is committed than this leader's followers were told.
+    pub(crate) fn has_untold_commit(&self) -> bool {
+        self.is_leader() && self.commit_index() > self.commit_told
+    }
+
+    /// For when no entries follow soon that would tell it.
+    pub(crate) fn tell_commit(&mut self) {
+        self.raft.raft.bcast_append();
+        self.commit_told = self.commit_index();
     }
 
     pub(crate) fn request_read(&mut self, context: u64) {
@@ -215,7 +248,7 @@ impl Consensus {
     }
 
     /// Opens a turn, if there is anything to do.
-    pub(crate) fn begin(&mut self) -> Option<Turn> {
+    pub(crate) fn begin(&mut self) -> Option<Begun> {
         if self.ready.is_some() || !self.raft.has_ready() {
             return None;
         }
@@ -223,21 +256,46 @@ impl Consensus {
         if let Some(state) = ready.hs() {
             self.unwritten = Some(from_raft_state(state));
         }
+        let mut messages = ready.take_messages();
+        let (early, late) = self.split_by_promise(&mut ready);
+        messages.extend(early);
+        self.held_back = outgoing(late);
         let mut turn = Turn {
-            messages: outgoing(ready.take_messages()),
+            messages: outgoing(messages),
+            reads: Vec::new(),
             snapshot: from_raft_snapshot(ready.snapshot()),
             entries: ready.entries().iter().map(from_raft_entry).collect(),
             hard_state: None,
         };
         #[cfg(feature = "planted")]
         if crate::planted::Bug::SentBeforeDurable.is_active() {
-            turn.messages.extend(outgoing(ready.take_persisted_messages()));
+            turn.messages.append(&mut self.held_back);
         }
         if ready.must_sync() || std::mem::take(&mut self.has_new_members) {
             turn.hard_state = self.unwritten.take();
         }
+        let states = ready.take_read_states();
+        let reads = states.iter().filter_map(|state| {
+            let context = <[u8; 8]>::try_from(state.request_ctx.as_slice()).ok()?;
+            Some((u64::from_le_bytes(context), state.index))
+        });
+        let reads = reads.collect();
         self.ready = Some(ready);
-        Some(turn)
+        Some(Begun { turn, reads })
+    }
+
+    /// A follower's messages, those first that promise nothing but its term. If that is not new, it is durable: a
+    /// leader that asks whether it still leads need not wait for the follower's disk.
+    fn split_by_promise(&self, ready: &mut Ready) -> (Vec<Message>, Vec<Message>) {
+        let durable = self.raft.store().log.hard_state;
+        let is_durable = |state: &raft::eraftpb::HardState| {
+            (state.term, state.vote) == (durable.term, durable.vote)
+        };
+        let is_old_term = ready.hs().is_none_or(is_durable);
+        let promises_nothing = |message: &Message| {
+            is_old_term && message.get_msg_type() == MessageType::MsgHeartbeatResponse
+        };
+        ready.take_persisted_messages().into_iter().partition(promises_nothing)
     }
 
     /// Closes the turn: everything that `begin` gave is durable. Fails if a committed change of the
@@ -248,15 +306,7 @@ impl Consensus {
             return Ok(finished);
         };
         self.remember(&ready);
-        finished.messages = outgoing(ready.take_persisted_messages());
-        finished.reads = ready
-            .take_read_states()
-            .iter()
-            .filter_map(|state| {
-                let context = <[u8; 8]>::try_from(state.request_ctx.as_slice()).ok()?;
-                Some((u64::from_le_bytes(context), state.index))
-            })
-            .collect();
+        finished.messages = std::mem::take(&mut self.held_back);
         let mut entries = ready.take_committed_entries();
 
         let mut light = self.raft.advance_append(ready);

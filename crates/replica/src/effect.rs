@@ -20,11 +20,13 @@ pub struct Outgoing {
 }
 
 /// The first half of a loop turn. The order is the contract: `messages` may be sent at once (a
-/// leader replicates while its own disk works); everything else must be durable before
-/// `finish_turn`.
+/// leader replicates while its own disk works), and `reads` may be answered; everything else must be durable
+/// before `finish_turn`.
 #[derive(Debug, Default)]
 pub struct Turn {
     pub messages: Vec<Outgoing>,
+    /// The table is recent enough for these: what they see was committed earlier, and waits for no disk.
+    pub reads: Vec<Ticket>,
     /// Replaces the whole log up to its index. Before the entries.
     pub snapshot: Option<SnapshotFile>,
     /// To append. An index that is already taken replaces the tail from there on.

@@ -5,14 +5,16 @@
 //!
 //! ```text
 //! handle_message / handle_call / handle_read / propose_membership / handle_time ...   in any order
-//! begin_turn()  -> Turn      send `messages` now; make `entries`, `hard_state`, `snapshot` durable
+//! begin_turn()  -> Turn      send `messages` and answer `reads` now; make the rest of it durable
 //! finish_turn() -> effects   only after that: send, answer, read, save a snapshot
 //! ```
 //!
 //! # Invariants
 //!
 //! * Nothing is answered before it is committed, and nothing is sent that promises what is not yet
-//!   durable here: messages that do come back from `finish_turn`.
+//!   durable here: messages that do come back from `finish_turn`. A read sees only what was committed before.
+//! * Followers hear of what is committed with the next entries, or a millisecond later: between two turns no
+//!   more than [`Replica::next_turn_within`] passes.
 //! * Only a leader stamps time. Its stamps continue from the highest stamp in its log, the
 //!   uncommitted tail included.
 //! * Only a leader that has committed in its own term asks the table to expire anything.

@@ -12,7 +12,7 @@ use self::members::Care;
 pub use self::members::HandOverRefusal;
 use crate::clock::Clock;
 use crate::config::ReplicaConfig;
-use crate::consensus::{Committed, Consensus, Content, MessageError};
+use crate::consensus::{Begun, Committed, Consensus, Content, MessageError};
 use crate::effect::{Effect, Leadership, Ticket, Turn, Unavailable};
 use crate::id::{GroupId, NodeId};
 use crate::log_store::{Durable, LogStore};
@@ -24,6 +24,8 @@ use crate::snapshot_body::{self, SnapshotError};
 /// So many commands go into one log entry; more are more entries of the same turn.
 const COMMANDS_PER_ENTRY_MAX: usize = 1_024;
 const ORDINARY_ENTRY: u8 = 0;
+/// Followers hear of what is committed with the next entries, and if none follow after this time.
+const COMMIT_UNTOLD_MAX: Duration = Duration::from_millis(1);
 
 /// One group's share of the lock table on this node.
 #[derive(Debug)]
@@ -44,6 +46,8 @@ pub struct Replica {
     office_began: Option<Duration>,
     /// The one before this replica's was short.
     follows_short_office: bool,
+    /// Since when this leader has not told its followers all that is committed.
+    commit_untold_since: Option<Duration>,
     /// A leader ends nothing before this time: after a stall its input is read first.
     expire_not_before: LogicalTime,
     /// One tick is proposed at a time.
@@ -163,6 +167,7 @@ impl Replica {
             leadership: Leadership::default(),
             office_began: None,
             follows_short_office: false,
+            commit_untold_since: None,
             expire_not_before: LogicalTime::ZERO,
             tick_under_way: false,
             applied_index,
@@ -311,9 +316,15 @@ impl Replica {
         }
         self.propose_queued();
         self.look_after_membership();
+        self.tell_commit_if_due();
         self.begin_read_round();
         self.offer_snapshot_if_wanted();
-        self.consensus.begin()
+        let Begun { mut turn, reads } = self.consensus.begin()?;
+        for (context, index) in reads {
+            self.reads.confirm(context, index);
+        }
+        turn.reads = self.reads.take_served(self.applied_index).collect();
+        Some(turn)
     }
 
     /// The second half: what `begin_turn` gave is durable. Also gives what was refused meanwhile.
@@ -328,9 +339,6 @@ impl Replica {
         self.effects.extend(finished.messages.into_iter().map(Effect::Send));
         for entry in finished.committed {
             self.apply(entry)?;
-        }
-        for (context, index) in finished.reads {
-            self.reads.confirm(context, index);
         }
         self.note_leadership();
         let served = self.reads.take_served(self.applied_index);
@@ -529,6 +537,23 @@ impl Replica {
         };
         let postponed = at < self.expire_not_before && at < deadline.after(self.config.grace);
         self.consensus.leads_surely() && !self.tick_under_way && !postponed
+    }
+
+    /// The latest moment for the next turn, from now, whether or not there is input.
+    pub fn next_turn_within(&self) -> Option<Duration> {
+        let slice = self.is_writing_snapshot().then_some(self.config.snapshot_slice_pause);
+        let commit = self.consensus.has_untold_commit().then_some(COMMIT_UNTOLD_MAX);
+        slice.into_iter().chain(commit).min()
+    }
+
+    fn tell_commit_if_due(&mut self) {
+        let now = self.clock.counted();
+        if !self.consensus.has_untold_commit() {
+            self.commit_untold_since = None;
+        } else if now - *self.commit_untold_since.get_or_insert(now) >= COMMIT_UNTOLD_MAX {
+            self.consensus.tell_commit();
+            self.commit_untold_since = None;
+        }
     }
 
     fn begin_read_round(&mut self) {

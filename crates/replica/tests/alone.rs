@@ -83,6 +83,8 @@ impl Alone {
         loop {
             let turn = self.replica.begin_turn();
             if let Some(turn) = &turn {
+                let read = turn.reads.iter().map(|ticket| Effect::Read { ticket: *ticket });
+                self.effects.extend(read);
                 self.entries.extend(turn.entries.iter().cloned());
                 self.hard_state = turn.hard_state.unwrap_or(self.hard_state);
             }

@@ -2,7 +2,7 @@
 //! answer. It is the one place where order matters:
 //!
 //! ```text
-//! take input -> tell the time -> begin turns -> send what may go early
+//! take input -> tell the time -> begin turns -> send what may go early, read what is committed
 //!            -> one write and one sync for all groups
 //!            -> finish turns -> send, answer, read -> one list per stream
 //! ```
@@ -54,7 +54,6 @@ use self::measure::SnapshotTimes;
 use self::members::Introductions;
 pub(crate) use self::queue::{DriverHandle, Inbox, inbox};
 pub use self::start::DriverError;
-use self::start::SNAPSHOT_SLICE_PAUSE;
 pub(crate) use self::start::{Channels, replica_config, start};
 pub(crate) use self::streams::Streams;
 use self::sureness::Sureness;
@@ -172,13 +171,9 @@ impl Driver {
         for input in std::mem::take(&mut self.deferred) {
             self.handle(input);
         }
-        // A snapshot that is being written wants turns, even if there is nothing else to do.
-        let writing = self.replicas.values().any(Replica::is_writing_snapshot);
-        let patience = match writing {
-            _ if self.wires.have_more() => Duration::ZERO,
-            true => SNAPSHOT_SLICE_PAUSE.min(self.tick),
-            false => self.tick,
-        };
+        let next_turn = self.replicas.values().filter_map(Replica::next_turn_within).min();
+        let patience = if self.wires.have_more() { Duration::ZERO } else { self.tick };
+        let patience = next_turn.unwrap_or(patience).min(patience);
         self.inbox.wait(patience);
         self.callers.set_time(self.started.elapsed());
         if self.inbox.is_closed() {
@@ -207,8 +202,10 @@ impl Driver {
     fn turn(&mut self) -> Result<(), StopReason> {
         loop {
             let mut turns: Vec<(GroupId, Turn)> = Vec::new();
+            let mut reads = Vec::new();
             for (group, replica) in &mut self.replicas {
                 if let Some(mut turn) = replica.begin_turn() {
+                    reads.extend(turn.reads.drain(..).map(|ticket| (*group, ticket)));
                     for message in std::mem::take(&mut turn.messages) {
                         if message.is_snapshot {
                             self.snapshot_times.sending.insert(message.to, Instant::now());
@@ -219,6 +216,9 @@ impl Driver {
                 }
             }
             self.send_outgoing();
+            for (group, ticket) in reads {
+                self.carry_out(group, Effect::Read { ticket });
+            }
             self.persist(&turns)?;
             self.finish_turns()?;
             self.send_outgoing();

@@ -304,6 +304,8 @@ impl Cluster {
                     let wire = (node, message.to, message.message.clone(), message.is_snapshot);
                     self.send(wire);
                 }
+                let read = turn.reads.iter().map(|ticket| (*ticket, Ended::Read));
+                self.ended.extend(read);
                 self.disks.get_mut(&node).unwrap().write(&turn);
             }
             let mut effects = Vec::new();

@@ -34,7 +34,7 @@ use crate::traces::Traces;
 /// What a turn can bear beside its own work: a fifth of a millisecond.
 const SNAPSHOT_SLICE_ENTRIES: usize = 500;
 /// So a snapshot takes at most a fifth of the driver's time, and a second for half a million locks.
-pub(super) const SNAPSHOT_SLICE_PAUSE: Duration = Duration::from_millis(1);
+const SNAPSHOT_SLICE_PAUSE: Duration = Duration::from_millis(1);
 const KEEP_ENTRIES: u64 = 10_000;
 const KEEP_BYTES: u64 = 8 << 20;
 /// All that run on this node.

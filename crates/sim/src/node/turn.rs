@@ -1,7 +1,7 @@
 //! The loop of a node. The steps are those of the server's driver, in its order:
 //!
 //! ```text
-//! take input -> tell the time -> begin turn -> send what may go early
+//! take input -> tell the time -> begin turn -> send what may go early, read what is committed
 //!            -> one write and one sync -> finish turn -> send, answer, read
 //! ```
 //!
@@ -276,6 +276,9 @@ impl Running {
         self.tell_what_is_published();
         let mut turn: Turn = self.replica.begin_turn()?;
         outputs.extend(std::mem::take(&mut turn.messages).into_iter().map(Output::Send));
+        for ticket in std::mem::take(&mut turn.reads) {
+            self.serve_read(ticket, outputs);
+        }
         if self.replica.leadership().is_here {
             let entries = turn.entries.iter();
             outputs.extend(entries.map(|entry| Output::Proposed(entry.data.clone())));

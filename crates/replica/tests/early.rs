@@ -1,0 +1,202 @@
+//! What a turn gives away before its disk has worked, what it keeps until then, and what it leaves for later.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "it is a test")]
+
+#[allow(dead_code, reason = "the other tests use the rest")]
+mod cluster;
+
+use std::time::Duration;
+
+use cluster::open;
+use holdfast_core::{Limits, SessionId, Span};
+use holdfast_replica::{
+    Durable, Effect, GroupId, NodeId, Outgoing, Replica, ReplicaConfig, Ticket, Turn,
+};
+use protobuf::Message as _;
+use raft::eraftpb::{Entry, Message, MessageType};
+
+const TERM: u64 = 1;
+const READ: Ticket = Ticket(7);
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+/// Node 1 of three, alone with the test, which plays its peers.
+struct Lone {
+    replica: Replica,
+    now: Duration,
+}
+
+impl Lone {
+    fn new() -> Lone {
+        let config = ReplicaConfig {
+            group: GroupId(1),
+            node: NodeId(1),
+            voters: vec![NodeId(1), NodeId(2), NodeId(3)],
+            tick: ms(50),
+            heartbeat_ticks: 2,
+            election_ticks: (10, 11),
+            grace: Span::from_ms(1_000),
+            snapshot_every_entries: u64::MAX,
+            snapshot_every_bytes: u64::MAX,
+            snapshot_slice_entries: 2,
+            snapshot_slice_pause: Duration::ZERO,
+            keep_entries: 2,
+            keep_bytes: u64::MAX,
+            limits: Limits::default(),
+        };
+        Lone { replica: Replica::new(config, Durable::default()).unwrap(), now: ms(0) }
+    }
+
+    /// It leads, and node 2 has all that it wrote in office.
+    fn leader() -> Lone {
+        let mut lone = Lone::new();
+        for _ in 0..12 {
+            lone.pass(ms(50));
+        }
+        lone.whole_turns();
+        lone.receive(kind(MessageType::MsgRequestPreVoteResponse));
+        lone.whole_turns();
+        lone.receive(kind(MessageType::MsgRequestVoteResponse));
+        lone.whole_turns();
+        lone.acknowledge_all();
+        lone.whole_turns();
+        assert!(lone.replica.leadership().is_here);
+        lone
+    }
+
+    fn pass(&mut self, time: Duration) {
+        self.now += time;
+        self.replica.handle_time(self.now);
+    }
+
+    fn receive(&mut self, message: Message) {
+        let message = Message { from: 2, to: 1, term: message.term.max(TERM), ..message };
+        self.replica.handle_message(&message.write_to_bytes().unwrap()).unwrap();
+    }
+
+    fn acknowledge_all(&mut self) {
+        let index = self.replica.progress().last_index;
+        self.receive(Message { index, ..kind(MessageType::MsgAppendResponse) });
+    }
+
+    fn open_session(&mut self, id: u128) {
+        self.replica.handle_call(None, open(SessionId(id), 60_000));
+    }
+
+    fn finish(&mut self) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        self.replica.finish_turn(&mut effects).unwrap();
+        effects
+    }
+
+    fn whole_turns(&mut self) {
+        while self.replica.begin_turn().is_some() {
+            self.finish();
+        }
+    }
+}
+
+fn kind(kind: MessageType) -> Message {
+    let mut message = Message::default();
+    message.set_msg_type(kind);
+    message
+}
+
+fn parsed(sent: &Outgoing) -> Message {
+    Message::parse_from_bytes(&sent.message).unwrap()
+}
+
+fn sent_early(turn: &Turn) -> Vec<MessageType> {
+    turn.messages.iter().map(|sent| parsed(sent).get_msg_type()).collect()
+}
+
+fn sent_late(effects: &[Effect]) -> Vec<MessageType> {
+    let sent = |effect: &Effect| match effect {
+        Effect::Send(sent) => Some(parsed(sent).get_msg_type()),
+        _ => None,
+    };
+    effects.iter().filter_map(sent).collect()
+}
+
+#[test]
+fn a_follower_says_that_it_follows_before_its_disk_and_what_it_has_written_after() {
+    let mut lone = Lone::new();
+    lone.receive(kind(MessageType::MsgHeartbeat));
+    lone.whole_turns();
+    lone.receive(kind(MessageType::MsgHeartbeat));
+    let entries = vec![Entry { index: 1, term: TERM, ..Entry::default() }].into();
+    lone.receive(Message { entries, ..kind(MessageType::MsgAppend) });
+    let turn = lone.replica.begin_turn().unwrap();
+    assert_eq!(turn.entries.len(), 1);
+    assert_eq!(sent_early(&turn), [MessageType::MsgHeartbeatResponse]);
+    assert_eq!(sent_late(&lone.finish()), [MessageType::MsgAppendResponse]);
+}
+
+#[test]
+fn a_follower_says_nothing_of_a_term_that_is_not_durable() {
+    let mut lone = Lone::new();
+    for term in [TERM, TERM + 1] {
+        lone.receive(Message { term, ..kind(MessageType::MsgHeartbeat) });
+        let turn = lone.replica.begin_turn().unwrap();
+        assert_eq!(turn.hard_state.unwrap().term, term);
+        assert_eq!(sent_early(&turn), []);
+        assert_eq!(sent_late(&lone.finish()), [MessageType::MsgHeartbeatResponse]);
+    }
+}
+
+#[test]
+fn a_confirmed_read_does_not_wait_for_what_is_being_written() {
+    let mut lone = Lone::leader();
+    lone.replica.handle_read(READ);
+    let turn = lone.replica.begin_turn().unwrap();
+    assert_eq!(turn.reads, [], "nobody has confirmed it");
+    let asked = turn.messages.iter().map(parsed).find(|message| !message.context.is_empty());
+    let context = asked.unwrap().context;
+    assert!(lone.finish().is_empty());
+
+    lone.receive(Message { context, ..kind(MessageType::MsgHeartbeatResponse) });
+    lone.open_session(1);
+    let turn = lone.replica.begin_turn().unwrap();
+    assert!(turn.needs_disk());
+    assert_eq!(turn.reads, [READ]);
+    let effects = lone.finish();
+    assert!(!effects.iter().any(|effect| matches!(effect, Effect::Read { .. })), "{effects:?}");
+}
+
+#[test]
+fn followers_hear_of_a_commit_with_the_next_entries_or_a_millisecond_later() {
+    // Node 3 has never answered, and is sent nothing more.
+    let commits = |turn: Option<Turn>| -> Vec<(u64, u64)> {
+        let messages = turn.map(|turn| turn.messages).unwrap_or_default();
+        messages.iter().map(parsed).map(|message| (message.to, message.commit)).collect()
+    };
+    let mut lone = Lone::leader();
+    lone.pass(ms(1));
+    lone.whole_turns();
+    assert_eq!(lone.replica.next_turn_within(), None, "all is told");
+
+    lone.open_session(1);
+    lone.whole_turns();
+    lone.acknowledge_all();
+    assert_eq!(commits(lone.replica.begin_turn()), []);
+    assert_eq!(sent_late(&lone.finish()), []);
+    let committed = lone.replica.progress().commit_index;
+    assert_eq!(lone.replica.applied_index(), committed, "here it counts at once");
+    assert_eq!(lone.replica.next_turn_within(), Some(ms(1)));
+
+    lone.open_session(2);
+    let told = commits(lone.replica.begin_turn());
+    assert_eq!(told, [(2, committed)], "with the next entry");
+    lone.finish();
+    assert_eq!(lone.replica.next_turn_within(), None);
+
+    lone.acknowledge_all();
+    lone.whole_turns();
+    lone.pass(ms(1));
+    let told = commits(lone.replica.begin_turn());
+    assert_eq!(told, [(2, committed + 1)], "without one");
+    lone.finish();
+    assert_eq!(lone.replica.next_turn_within(), None);
+}
