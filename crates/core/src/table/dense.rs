@@ -16,14 +16,17 @@
 //! stand there, and need not be kept up to date.
 
 mod directory;
+mod hints;
 
 use alloc::vec::Vec;
 use core::borrow::Borrow;
 use core::cell::Cell;
 use core::cmp::Ordering;
+use core::hash::Hash;
 use core::ops::Bound;
 
 use self::directory::{Directory, Place};
+use self::hints::Hints;
 
 #[derive(Clone, Debug)]
 pub(crate) struct DenseMap<K, V> {
@@ -31,6 +34,8 @@ pub(crate) struct DenseMap<K, V> {
     rest: Directory<K, Chunk<K, V>>,
     len: usize,
     looked_last: Cell<(Home, u32)>,
+    /// Of a map with very many entries.
+    hints: Option<Hints>,
 }
 
 type Chunk<K, V> = Vec<(K, V)>;
@@ -42,6 +47,8 @@ type Home = Option<Place>;
 const CHUNK_BYTES: usize = 3 * 1024;
 /// Room is made for so many entries at once.
 const ROOM: usize = 4;
+/// A map with more has hints.
+const LEN_WITHOUT_HINTS: usize = if cfg!(test) { 100 } else { 10_000 };
 
 impl<K, V> Default for DenseMap<K, V> {
     fn default() -> Self {
@@ -50,11 +57,12 @@ impl<K, V> Default for DenseMap<K, V> {
             rest: Directory::default(),
             len: 0,
             looked_last: Cell::default(),
+            hints: None,
         }
     }
 }
 
-impl<K: Ord + Clone, V> DenseMap<K, V> {
+impl<K: Ord + Clone + Hash, V> DenseMap<K, V> {
     const ENTRIES_MAX: usize = {
         let fitting = CHUNK_BYTES / size_of::<(K, V)>();
         if fitting < 2 * ROOM { 2 * ROOM } else { fitting }
@@ -71,7 +79,7 @@ impl<K: Ord + Clone, V> DenseMap<K, V> {
                 if let Some((lowest, _)) = above.first() {
                     self.rest.insert(lowest.clone(), above);
                 }
-                self.len += 1;
+                self.count_one_more();
                 None
             }
         }
@@ -80,7 +88,7 @@ impl<K: Ord + Clone, V> DenseMap<K, V> {
     /// Of a key that is above all others. Where many come in order, chunks are made as large as they become.
     pub(crate) fn push_last(&mut self, key: K, value: V) {
         debug_assert!(self.last_key().is_none_or(|last| *last < key));
-        self.len += 1;
+        self.count_one_more();
         let last = self.rest.last_mut().unwrap_or(&mut self.first);
         if last.len() < Self::ENTRIES_MAX {
             last.reserve_exact(Self::ENTRIES_MAX - last.len());
@@ -90,6 +98,13 @@ impl<K: Ord + Clone, V> DenseMap<K, V> {
             let lowest = key.clone();
             chunk.push((key, value));
             self.rest.insert(lowest, chunk);
+        }
+    }
+
+    fn count_one_more(&mut self) {
+        self.len += 1;
+        if self.len > LEN_WITHOUT_HINTS && self.hints.is_none() {
+            self.hints = Some(Hints::new());
         }
     }
 
@@ -120,7 +135,7 @@ impl<K: Ord + Clone, V> DenseMap<K, V> {
     pub(crate) fn remove<Q>(&mut self, key: &Q) -> Option<V>
     where
         K: Borrow<Q>,
-        Q: Ord + ?Sized,
+        Q: Ord + Hash + ?Sized,
     {
         let (home, found) = self.look(key);
         let at = found.ok()?;
@@ -191,7 +206,7 @@ impl<K: Ord + Clone, V> DenseMap<K, V> {
     pub(crate) fn get_mut<Q>(&mut self, key: &Q) -> Option<&mut V>
     where
         K: Borrow<Q>,
-        Q: Ord + ?Sized,
+        Q: Ord + Hash + ?Sized,
     {
         let (home, found) = self.look(key);
         let at = found.ok()?;
@@ -201,7 +216,7 @@ impl<K: Ord + Clone, V> DenseMap<K, V> {
     pub(crate) fn get_key_value<Q>(&self, key: &Q) -> Option<(&K, &V)>
     where
         K: Borrow<Q>,
-        Q: Ord + ?Sized,
+        Q: Ord + Hash + ?Sized,
     {
         let (home, found) = self.look(key);
         let at = found.ok()?;
@@ -212,7 +227,7 @@ impl<K: Ord + Clone, V> DenseMap<K, V> {
     fn look<Q>(&self, key: &Q) -> (Home, Result<usize, usize>)
     where
         K: Borrow<Q>,
-        Q: Ord + ?Sized,
+        Q: Ord + Hash + ?Sized,
     {
         let (home, at) = self.looked_last.get();
         let chunk = match home {
@@ -226,11 +241,31 @@ impl<K: Ord + Clone, V> DenseMap<K, V> {
             self.looked_last.set((home, at as u32));
             return (home, found);
         }
-        let home = self.rest.find(key);
+        let slot = self.hints.as_ref().map(|hints| hints.slot(key));
+        let hint = slot.as_ref().and_then(|slot| slot.get());
+        let home = hint.filter(|home| self.is_within(*home, key)).unwrap_or_else(|| {
+            let home = self.rest.find(key);
+            slot.inspect(|slot| slot.set(home));
+            home
+        });
         let found = self.chunk(home).binary_search_by(|(other, _)| other.borrow().cmp(key));
         let (Ok(at) | Err(at)) = found;
         self.looked_last.set((home, at as u32));
         (home, found)
+    }
+
+    /// Whether the key stands in this chunk, or belongs between two that do.
+    fn is_within<Q>(&self, home: Home, key: &Q) -> bool
+    where
+        K: Borrow<Q>,
+        Q: Ord + Hash + ?Sized,
+    {
+        let chunk = match home {
+            None => Some(&self.first),
+            Some(place) => self.rest.get(place),
+        };
+        let ends = chunk.and_then(|chunk| chunk.first().zip(chunk.last()));
+        ends.is_some_and(|((first, _), (last, _))| first.borrow() <= key && key <= last.borrow())
     }
 
     /// The first, if there is none there.
@@ -245,7 +280,7 @@ impl<K: Ord + Clone, V> DenseMap<K, V> {
     pub(crate) fn get<Q>(&self, key: &Q) -> Option<&V>
     where
         K: Borrow<Q>,
-        Q: Ord + ?Sized,
+        Q: Ord + Hash + ?Sized,
     {
         self.get_key_value(key).map(|(_, value)| value)
     }
@@ -253,7 +288,7 @@ impl<K: Ord + Clone, V> DenseMap<K, V> {
     pub(crate) fn contains_key<Q>(&self, key: &Q) -> bool
     where
         K: Borrow<Q>,
-        Q: Ord + ?Sized,
+        Q: Ord + Hash + ?Sized,
     {
         self.get_key_value(key).is_some()
     }
@@ -262,7 +297,7 @@ impl<K: Ord + Clone, V> DenseMap<K, V> {
     pub(crate) fn from<Q>(&self, start: Bound<&Q>) -> impl Iterator<Item = (&K, &V)>
     where
         K: Borrow<Q>,
-        Q: Ord + ?Sized,
+        Q: Ord + Hash + ?Sized,
     {
         let home = match start {
             Bound::Unbounded => None,

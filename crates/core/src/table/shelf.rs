@@ -6,6 +6,7 @@
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+use core::hash::Hash;
 use core::ops::{Bound, Deref};
 
 use super::dense::DenseMap;
@@ -47,7 +48,7 @@ impl<K, V> Deref for Shelf<K, V> {
     }
 }
 
-impl<K: Ord + Clone, V: Written<K>> Shelf<K, V> {
+impl<K: Ord + Clone + Hash, V: Written<K>> Shelf<K, V> {
     pub(crate) fn get_mut(&mut self, key: &K) -> Option<&mut V> {
         self.write_before_change(key);
         self.map.get_mut(key)
