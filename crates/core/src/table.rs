@@ -82,6 +82,8 @@ pub struct LockTable {
     pub(crate) closed: BTreeSet<(LogicalTime, LockName)>,
     /// A snapshot that is being written.
     unfinished: Option<Unfinished>,
+    /// How large the last one was.
+    snapshot_bytes_last: usize,
     /// What the present command has freed, or made easier to get. Empty between two commands.
     pub(crate) freed: BTreeSet<LockName>,
     /// How much of what is due the present command may still end.
@@ -107,6 +109,7 @@ impl LockTable {
             waiter_count: 0,
             closed: BTreeSet::new(),
             unfinished: None,
+            snapshot_bytes_last: 0,
             freed: BTreeSet::new(),
             endings_left: 0,
         }

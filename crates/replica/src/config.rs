@@ -20,11 +20,14 @@ pub struct ReplicaConfig {
     pub election_ticks: (usize, usize),
     /// How much longer sessions live that would end right after an election.
     pub grace: Span,
-    /// A snapshot is taken after so many log entries, or so many bytes of them, whichever is first.
+    /// A snapshot is taken after so many log entries, or so many bytes of them, whichever is first. It takes at
+    /// least as many bytes as the last one had: to write a large state costs no more than to write its log.
     pub snapshot_every_entries: u64,
     pub snapshot_every_bytes: u64,
-    /// How many entries of the table a turn writes into a snapshot that is under way.
+    /// How many entries of the table a turn writes into a snapshot that is under way; fewer if they are large.
     pub snapshot_slice_entries: usize,
+    /// ... and how much time passes from one such slice to the next. Without any, each turn writes one.
+    pub snapshot_slice_pause: Duration,
     /// Entries below a snapshot that are kept for followers that lag a little.
     pub keep_entries: u64,
     /// ... but no more bytes of them than this.
@@ -64,6 +67,7 @@ mod tests {
                 snapshot_every_entries: 1,
                 snapshot_every_bytes: 1,
                 snapshot_slice_entries: 1,
+                snapshot_slice_pause: Duration::ZERO,
                 keep_entries: 1,
                 keep_bytes: 1,
                 limits: Limits::default(),

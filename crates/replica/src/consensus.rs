@@ -37,7 +37,8 @@ use crate::membership::Configuration;
 const MESSAGE_BYTES_MAX: u64 = 1 << 20;
 const MESSAGES_IN_FLIGHT_MAX: usize = 256;
 const UNCOMMITTED_BYTES_MAX: u64 = 64 << 20;
-const COMMITTED_BYTES_PER_TURN_MAX: u64 = 16 << 20;
+/// What a replica has to catch up with is applied in turns of so many.
+const COMMITTED_BYTES_PER_TURN_MAX: u64 = 1 << 20;
 
 /// Why a message from a peer is not taken in.
 #[derive(Debug, Error)]

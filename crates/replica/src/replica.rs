@@ -58,6 +58,8 @@ pub struct Replica {
     applied_term: u64,
     /// A snapshot is being saved, or was.
     snapshot_index: u64,
+    /// How large the last one is.
+    snapshot_bytes: u64,
     snapshot_under_way: bool,
     snapshot_requested: bool,
     /// Offered to a follower that lags; it has not been said yet whether it arrived.
@@ -65,12 +67,14 @@ pub struct Replica {
     /// For how long the one that is offered has not been sent.
     snapshot_unsent_ticks: u64,
     unfinished: Option<snapshots::Unfinished>,
+    /// The last time that was told, and when the next slice of a snapshot may be written.
+    told_time: Duration,
+    slice_not_before: Duration,
     /// Who wants a backup, for which one that is under way is too old.
     backups_wanted: Vec<Ticket>,
     log_bytes_at_snapshot: u64,
-    /// Snapshots that came in this turn, decoded, by index. If consensus installs one, it becomes the
-    /// table.
-    incoming: Vec<(u64, Membership, LockTable)>,
+    /// Snapshots that came in this turn. If consensus installs one, it becomes the table.
+    incoming: Vec<Incoming>,
     effects: Vec<Effect>,
 }
 
@@ -81,6 +85,15 @@ struct Office {
     term: u64,
     /// By the time that counted here.
     began: Duration,
+}
+
+/// A leader's snapshot, decoded.
+#[derive(Debug)]
+struct Incoming {
+    index: u64,
+    bytes: u64,
+    membership: Membership,
+    table: LockTable,
 }
 
 /// Why a replica cannot start from what is on disk.
@@ -126,8 +139,9 @@ impl Replica {
         let group = config.group;
         let mut membership = Membership::founded_by(&config.voters);
         let mut table = LockTable::new(config.limits.clone());
-        let (mut applied_index, mut applied_term) = (0, 0);
+        let (mut applied_index, mut applied_term, mut snapshot_bytes) = (0, 0, 0);
         if let Some(snapshot) = &durable.snapshot {
+            snapshot_bytes = snapshot.data.len() as u64;
             (membership, table) = snapshot_body::decode(&snapshot.data, config.limits.clone())
                 .map_err(|source| StartError::Snapshot { group, index: snapshot.index, source })?;
             (applied_index, applied_term) = (snapshot.index, snapshot.term);
@@ -170,11 +184,14 @@ impl Replica {
             applied_index,
             applied_term,
             snapshot_index: applied_index,
+            snapshot_bytes,
             snapshot_under_way: false,
             snapshot_requested: false,
             snapshot_in_flight: None,
             snapshot_unsent_ticks: 0,
             unfinished: None,
+            told_time: Duration::ZERO,
+            slice_not_before: Duration::ZERO,
             backups_wanted: Vec::new(),
             log_bytes_at_snapshot: 0,
             incoming: Vec::new(),
@@ -202,7 +219,8 @@ impl Replica {
                 }
                 // Only one that consensus took can be the one that it installs.
                 self.consensus.step(message)?;
-                self.incoming.push((snapshot.index, membership, table));
+                let (index, bytes) = (snapshot.index, snapshot.data.len() as u64);
+                self.incoming.push(Incoming { index, bytes, membership, table });
             }
         }
         self.heard_of(from);
@@ -236,6 +254,7 @@ impl Replica {
     /// The time, from any monotonic clock of this node. Call it after the other inputs of the turn,
     /// so that what they say counts before anything is found to be due.
     pub fn handle_time(&mut self, now: Duration) {
+        self.told_time = now;
         let elapsed = self.clock.advance(now);
         for _ in 0..elapsed.ticks {
             self.consensus.tick();
@@ -568,10 +587,9 @@ impl Replica {
 
     /// The latest moment for the next turn, from now, whether or not there is input.
     pub fn next_turn_within(&self) -> Option<Duration> {
-        if self.is_writing_snapshot() {
-            return Some(Duration::ZERO);
-        }
-        self.consensus.has_untold_commit().then_some(COMMIT_UNTOLD_MAX)
+        let slice = self.is_writing_snapshot().then_some(self.config.snapshot_slice_pause);
+        let commit = self.consensus.has_untold_commit().then_some(COMMIT_UNTOLD_MAX);
+        slice.into_iter().chain(commit).min()
     }
 
     fn tell_commit_if_due(&mut self) {
@@ -641,8 +659,8 @@ impl Replica {
         if installed <= self.applied_index {
             return Ok(());
         }
-        match incoming.into_iter().find(|(index, ..)| *index == installed) {
-            Some((index, membership, table)) => {
+        match incoming.into_iter().find(|incoming| incoming.index == installed) {
+            Some(Incoming { index, bytes, membership, table }) => {
                 #[cfg(feature = "planted")]
                 let table = match table {
                     _ if crate::planted::Bug::InstalledSnapshotIgnored.is_active() => {
@@ -658,6 +676,7 @@ impl Replica {
                 self.applied_index = index;
                 self.applied_term = self.consensus.log().term(index).unwrap_or_default();
                 self.snapshot_index = index;
+                self.snapshot_bytes = bytes;
                 self.log_bytes_at_snapshot = 0;
                 Ok(())
             }

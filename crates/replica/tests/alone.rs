@@ -30,6 +30,7 @@ fn config() -> ReplicaConfig {
         snapshot_every_entries: u64::MAX,
         snapshot_every_bytes: u64::MAX,
         snapshot_slice_entries: 2,
+        snapshot_slice_pause: Duration::ZERO,
         keep_entries: 0,
         keep_bytes: u64::MAX,
         limits: Limits::default(),
@@ -159,6 +160,27 @@ fn a_snapshot_is_taken_after_so_many_entries_and_again_after_as_many() {
 }
 
 #[test]
+fn a_snapshot_leaves_a_pause_between_its_slices_however_many_turns_there_are() {
+    let snapshot_slice_pause = Duration::from_millis(10);
+    let mut alone = Alone::new(ReplicaConfig { snapshot_slice_pause, ..config() });
+    for session in 1..6 {
+        alone.commit(open(SessionId(session)));
+    }
+    alone.pass_ms(50);
+    alone.replica.request_snapshot();
+    // Six sessions in slices of two, and a last look.
+    for slice in 0..4 {
+        for _ in 0..5 {
+            alone.commit(touch());
+        }
+        assert_eq!(alone.take_snapshot().is_some(), slice == 3);
+        alone.pass_ms(5);
+        assert_eq!(alone.replica.is_writing_snapshot(), slice < 3);
+        alone.pass_ms(5);
+    }
+}
+
+#[test]
 fn one_snapshot_is_saved_at_a_time() {
     let mut alone = Alone::new(ReplicaConfig { snapshot_every_entries: 7, ..config() });
     alone.entries_until_snapshot();
@@ -196,6 +218,44 @@ fn a_snapshot_is_taken_after_so_many_bytes_of_entries() {
         alone.replica.handle_snapshot_failed();
         assert_eq!(alone.entries_until_snapshot(), 10, "{words}");
     }
+}
+
+#[test]
+fn a_large_snapshot_is_taken_after_as_many_bytes_as_the_last_one_had() {
+    let mut alone = Alone::new(ReplicaConfig { snapshot_every_bytes: 200, ..config() });
+    let mut opened = 0;
+    let large = loop {
+        opened += 1;
+        alone.commit(open(SessionId(opened)));
+        match alone.take_snapshot() {
+            Some(file) if file.data.len() > 600 => break file,
+            Some(file) => alone.replica.handle_snapshot_saved(file.index),
+            None => {}
+        }
+    };
+    alone.replica.handle_snapshot_saved(large.index);
+    // It is written a slice a turn, and some of what follows is within it.
+    let first = alone.entries.iter().position(|entry| entry.index > large.index).unwrap();
+    let again = std::iter::from_fn(|| {
+        alone.commit(touch());
+        Some(alone.take_snapshot())
+    });
+    let again = again.take(1_000).flatten().next().unwrap();
+    let log = alone.entries[first..].iter().filter(|entry| entry.index <= again.index);
+    let log_bytes: usize = log.map(|entry| entry.data.len()).sum();
+    assert!(log_bytes >= large.data.len(), "{log_bytes} bytes after {}", large.data.len());
+
+    // A replica that starts from it knows how large it is.
+    let durable = alone.durable(Some(again.clone()));
+    let bytes = |entries: &[LogEntry]| entries.iter().map(|entry| entry.data.len()).sum::<usize>();
+    let before = bytes(&durable.entries);
+    let mut restarted = Alone::started(
+        Replica::new(ReplicaConfig { snapshot_every_bytes: 200, ..config() }, durable).unwrap(),
+    );
+    restarted.elect();
+    restarted.entries_until_snapshot();
+    let log_bytes = before + bytes(&restarted.entries);
+    assert!(log_bytes >= again.data.len(), "{log_bytes} bytes after {}", again.data.len());
 }
 
 #[test]

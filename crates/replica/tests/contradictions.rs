@@ -31,6 +31,7 @@ impl Follower {
             snapshot_every_entries: u64::MAX,
             snapshot_every_bytes: u64::MAX,
             snapshot_slice_entries: 2,
+            snapshot_slice_pause: Duration::ZERO,
             keep_entries: 2,
             keep_bytes: u64::MAX,
             limits: Limits::default(),

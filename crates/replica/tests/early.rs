@@ -42,6 +42,7 @@ impl Lone {
             snapshot_every_entries: u64::MAX,
             snapshot_every_bytes: u64::MAX,
             snapshot_slice_entries: 2,
+            snapshot_slice_pause: Duration::ZERO,
             keep_entries: 2,
             keep_bytes: u64::MAX,
             limits: Limits::default(),
@@ -136,7 +137,7 @@ fn where_an_entry_finds_no_room_nothing_that_came_after_it_is_proposed() {
     const LAST: Ticket = Ticket(9);
     let mut lone = Lone::leader();
     // Nobody acknowledges anything from here on. In the end there is room for a hundred bytes at most.
-    let mut is_refused = |lone: &mut Lone, commands: Vec<Command>| {
+    let is_refused = |lone: &mut Lone, commands: Vec<Command>| {
         let last = commands.len() - 1;
         for (number, command) in commands.into_iter().enumerate() {
             lone.replica.handle_call((number == last).then_some(LAST), command);

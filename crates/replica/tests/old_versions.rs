@@ -46,6 +46,7 @@ fn fresh(node: u64) -> Replica {
         snapshot_every_entries: u64::MAX,
         snapshot_every_bytes: u64::MAX,
         snapshot_slice_entries: 1_000,
+        snapshot_slice_pause: Duration::ZERO,
         keep_entries: 0,
         keep_bytes: u64::MAX,
         limits: Limits::default(),

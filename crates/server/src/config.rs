@@ -55,7 +55,8 @@ pub struct NodeConfig {
     /// After how many log entries a snapshot is taken.
     #[serde(default = "defaults::snapshot_every_entries")]
     pub snapshot_every_entries: u64,
-    /// After how many bytes of log entries a snapshot is taken, if those are reached first.
+    /// After how many bytes of log entries a snapshot is taken, if those are reached first; at least as many as the
+    /// last one had.
     #[serde(default = "defaults::snapshot_every_bytes")]
     pub snapshot_every_bytes: u64,
     /// How many events are kept for those who watch.

@@ -135,8 +135,10 @@ impl EventRing {
     ) {
         let mut ring = self.lock();
         let mut last = ring.newest();
-        while !events.is_empty() {
-            let piece = events.drain(..events.len().min(BATCH_EVENTS_MAX));
+        // What a replica finds in its log when it starts is the longest turn of all: each event is moved once.
+        let mut events = events.drain(..);
+        loop {
+            let piece = events.by_ref().take(BATCH_EVENTS_MAX);
             let batch = piece.map(|(index, at, event)| {
                 let number = if last.index == index.0 { last.number.wrapping_add(1) } else { 0 };
                 last = Position { index: index.0, number };
@@ -146,6 +148,9 @@ impl EventRing {
                 Recorded { position: last, at, unix_ms, event, serial }
             });
             let batch: Vec<Recorded> = batch.collect();
+            if batch.is_empty() {
+                break;
+            }
             ring.events += batch.len();
             ring.batches.push_back(Arc::new(batch));
         }

@@ -243,6 +243,7 @@ impl Node {
             snapshot_every_entries: self.settings.snapshot_every_entries,
             snapshot_every_bytes: u64::MAX,
             snapshot_slice_entries: 2,
+            snapshot_slice_pause: Duration::ZERO,
             keep_entries: self.settings.keep_entries,
             keep_bytes: u64::MAX,
             limits: Limits::default(),

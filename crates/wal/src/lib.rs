@@ -39,6 +39,7 @@
 mod block;
 mod disk;
 mod error;
+mod garbage;
 mod name;
 #[cfg(feature = "planted")]
 pub mod planted;
@@ -55,6 +56,7 @@ pub use disk::{
     DirectoryError, Disk, DiskFile, FileDisk, Operation, SimDisk, SimFile, TraceEvent, Unsynced,
 };
 pub use error::{AppendError, FatalError, OpenError, SnapshotError, WriteError};
+pub use garbage::Garbage;
 pub use segment::{SegmentPreparer, Spare};
 pub use snapshot::{DurableSnapshot, SnapshotWriter};
 pub use wal::{ENTRY_BYTES_MAX, Options, Stats, Wal};
@@ -92,6 +94,20 @@ pub struct Snapshot {
     pub index: u64,
     pub term: u64,
     pub data: Vec<u8>,
+}
+
+/// A snapshot to write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SnapshotRef<'a> {
+    pub index: u64,
+    pub term: u64,
+    pub data: &'a [u8],
+}
+
+impl<'a> From<&'a Snapshot> for SnapshotRef<'a> {
+    fn from(snapshot: &'a Snapshot) -> SnapshotRef<'a> {
+        SnapshotRef { index: snapshot.index, term: snapshot.term, data: &snapshot.data }
+    }
 }
 
 /// What [`Wal::open`] recovered of one group.

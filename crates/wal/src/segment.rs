@@ -14,7 +14,7 @@ use crate::block::{BLOCK_BYTES, BlockNumber, Sequence};
 use crate::disk::{Disk, DiskFile};
 use crate::error::WriteError;
 use crate::name;
-use crate::store::Store;
+use crate::store::{Store, Unfilled};
 
 const ZEROING_BYTES: usize = 1 << 20;
 
@@ -68,7 +68,8 @@ pub struct Spare<D: Disk> {
 
 impl<D: Disk> Spare<D> {
     pub(crate) fn prepare(store: &Store<D>, blocks: u64) -> Result<Spare<D>, WriteError> {
-        let (name, file) = store.write_temporary(|file| write_zeros(file, blocks))?;
+        let (name, file) =
+            store.write_temporary(|file| write_zeros(file, blocks).map_err(Unfilled::Unwritten))?;
         Ok(Spare { name, file, blocks })
     }
 

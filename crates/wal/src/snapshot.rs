@@ -20,18 +20,19 @@
 //! early or contradict it. It says itself through which turn the older entries are void: the rename
 //! installs the snapshot and drops the entries in one step, and no crash can separate the two.
 
-use crate::Snapshot;
 use crate::block::Turn;
 use crate::disk::{Disk, DiskFile, read_whole};
 use crate::error::{OpenError, WriteError};
 use crate::name;
-use crate::store::Store;
+use crate::store::{Store, Unfilled};
+use crate::{Snapshot, SnapshotRef};
 
 const MAGIC: [u8; 8] = *b"HFSTSNAP";
 const FORMAT_VERSION: u32 = 1;
 const HEADER_BYTES: usize = 52;
 const CHECKED_FROM: usize = 12;
 const VERSION_OFFSET: u64 = 12;
+const STRETCH_BYTES: usize = 2 << 20;
 
 /// Writes snapshots that the node takes of its own state, on whatever thread has time.
 #[derive(Clone, Debug)]
@@ -50,8 +51,12 @@ pub struct DurableSnapshot {
 
 impl<D: Disk> SnapshotWriter<D> {
     /// Returns once the snapshot is durable. On `NoSpace` nothing is left of it.
-    pub fn write(&self, group: u32, snapshot: &Snapshot) -> Result<DurableSnapshot, WriteError> {
-        write(&self.store, group, snapshot, Turn::default())
+    pub fn write<'a>(
+        &self,
+        group: u32,
+        snapshot: impl Into<SnapshotRef<'a>>,
+    ) -> Result<DurableSnapshot, WriteError> {
+        write(&self.store, group, snapshot.into(), Turn::default())
     }
 }
 
@@ -68,19 +73,33 @@ impl DurableSnapshot {
 pub(crate) fn write<D: Disk>(
     store: &Store<D>,
     group: u32,
-    snapshot: &Snapshot,
+    snapshot: SnapshotRef<'_>,
     void_through: Turn,
 ) -> Result<DurableSnapshot, WriteError> {
     let header = encode_header(group, snapshot, void_through);
     let (temporary, _file) = store.write_temporary(|file| {
-        file.write_at(0, &header)?;
-        file.write_at(HEADER_BYTES as u64, &snapshot.data)
+        file.write_at(0, &header).map_err(Unfilled::Unwritten)?;
+        write_in_stretches(file, HEADER_BYTES as u64, snapshot.data)
     })?;
     store.publish(&temporary, &name::snapshot(group, snapshot.index))?;
     Ok(DurableSnapshot { group, index: snapshot.index, term: snapshot.term })
 }
 
-fn encode_header(group: u32, snapshot: &Snapshot, void_through: Turn) -> Vec<u8> {
+/// What the disk has to write at once others wait for who want to sync a few bytes beside it: the log is one of
+/// them. So each stretch is synced before the next is written.
+fn write_in_stretches<F: DiskFile>(file: &F, mut offset: u64, data: &[u8]) -> Result<(), Unfilled> {
+    let mut stretches = data.chunks(STRETCH_BYTES).peekable();
+    while let Some(stretch) = stretches.next() {
+        file.write_at(offset, stretch).map_err(Unfilled::Unwritten)?;
+        offset += stretch.len() as u64;
+        if stretches.peek().is_some() {
+            file.sync_data().map_err(Unfilled::Unsynced)?;
+        }
+    }
+    Ok(())
+}
+
+fn encode_header(group: u32, snapshot: SnapshotRef<'_>, void_through: Turn) -> Vec<u8> {
     let mut header = Vec::with_capacity(HEADER_BYTES);
     header.extend_from_slice(&MAGIC);
     header.extend_from_slice(&[0; 4]);
@@ -90,7 +109,7 @@ fn encode_header(group: u32, snapshot: &Snapshot, void_through: Turn) -> Vec<u8>
     header.extend_from_slice(&snapshot.term.to_le_bytes());
     header.extend_from_slice(&void_through.0.to_le_bytes());
     header.extend_from_slice(&(snapshot.data.len() as u64).to_le_bytes());
-    let checksum = crc32c::crc32c_append(crc32c::crc32c(&header[CHECKED_FROM..]), &snapshot.data);
+    let checksum = crc32c::crc32c_append(crc32c::crc32c(&header[CHECKED_FROM..]), snapshot.data);
     header[MAGIC.len()..CHECKED_FROM].copy_from_slice(&checksum.to_le_bytes());
     header
 }

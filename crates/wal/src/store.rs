@@ -19,6 +19,14 @@ pub(crate) struct Store<D> {
     temporaries: Arc<AtomicU64>,
 }
 
+/// Why a file does not hold what it should.
+#[derive(Debug)]
+pub(crate) enum Unfilled {
+    Unwritten(io::Error),
+    /// Nobody knows what is on the disk.
+    Unsynced(io::Error),
+}
+
 impl<D: Disk> Store<D> {
     pub(crate) fn new(disk: D) -> Store<D> {
         Store { disk, poison: Poison::default(), temporaries: Arc::default() }
@@ -28,7 +36,7 @@ impl<D: Disk> Store<D> {
     /// full the file is removed again, which gives back the space that it took.
     pub(crate) fn write_temporary(
         &self,
-        fill: impl FnOnce(&D::File) -> io::Result<()>,
+        fill: impl FnOnce(&D::File) -> Result<(), Unfilled>,
     ) -> Result<(String, D::File), WriteError> {
         self.poison.check()?;
         let name = name::temporary(self.temporaries.fetch_add(1, Ordering::Relaxed));
@@ -36,8 +44,11 @@ impl<D: Disk> Store<D> {
             .disk
             .create(&name)
             .map_err(|error| self.poison.no_space_or_fatal("create", &name, &error))?;
-        if let Err(error) = fill(&file) {
-            let error = self.poison.no_space_or_fatal("write", &name, &error);
+        if let Err(unfilled) = fill(&file) {
+            let error = match unfilled {
+                Unfilled::Unwritten(error) => self.poison.no_space_or_fatal("write", &name, &error),
+                Unfilled::Unsynced(error) => self.poison.fatal("sync", &name, &error),
+            };
             if matches!(error, WriteError::NoSpace { .. }) {
                 self.remove([name.as_str()])?;
             }

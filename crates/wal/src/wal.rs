@@ -5,13 +5,14 @@ use std::collections::{BTreeMap, VecDeque};
 use crate::block::{self, BLOCK_BYTES, Sequence, Turn};
 use crate::disk::{Disk, DiskFile};
 use crate::error::{AppendError, OpenError, SnapshotError, WriteError};
+use crate::garbage::Garbage;
 use crate::name;
 use crate::record::{self, Record, SnapshotMark};
 use crate::recover::{Inventory, Recovery, Tail};
 use crate::segment::{ActiveSegment, SegmentPreparer, SegmentSummary, Spare};
 use crate::snapshot::{self, DurableSnapshot, SnapshotWriter};
 use crate::store::Store;
-use crate::{GroupLog, HardState, LogEntryRef, Snapshot};
+use crate::{GroupLog, HardState, LogEntryRef, SnapshotRef};
 
 /// The largest entry that the log takes.
 pub const ENTRY_BYTES_MAX: usize = 64 << 20;
@@ -58,6 +59,8 @@ pub struct Wal<D: Disk> {
     payload: Vec<u8>,
     /// The blocks of the turn that is being written.
     blocks: Vec<u8>,
+    /// What is to be removed, if others do that.
+    garbage: Option<Vec<String>>,
     /// `blocks` are not yet known to be durable. Parts of them may be on disk, so until they are, they
     /// are the only thing that may be written there.
     in_flight: bool,
@@ -93,6 +96,7 @@ impl<D: Disk> Wal<D> {
             next_turn: last_turn.next(),
             payload: Vec::new(),
             blocks: Vec::new(),
+            garbage: None,
             in_flight: false,
         };
         let mut logs = Vec::new();
@@ -219,7 +223,7 @@ impl<D: Disk> Wal<D> {
         let previous = state.snapshot;
         if index < previous.index {
             // One that was installed meanwhile has overtaken it.
-            self.store.remove([name::snapshot(group, index).as_str()])?;
+            self.remove(name::snapshot(group, index))?;
             return Ok(());
         }
         let last = state.last_index;
@@ -239,17 +243,18 @@ impl<D: Disk> Wal<D> {
     ///
     /// From its return on a crash recovers the group with this snapshot, whether or not the open turn
     /// is committed.
-    pub fn install_snapshot(
+    pub fn install_snapshot<'a>(
         &mut self,
         group: u32,
-        snapshot: &Snapshot,
+        snapshot: impl Into<SnapshotRef<'a>>,
     ) -> Result<(), SnapshotError> {
+        let snapshot = snapshot.into();
         self.store.poison.check().map_err(WriteError::from)?;
         // A turn in flight may hold entries that the snapshot must void, and it has a number already.
         if self.in_flight {
             self.flush()?;
         }
-        let Snapshot { index, term, .. } = *snapshot;
+        let SnapshotRef { index, term, .. } = snapshot;
         let state = self.groups.entry(group).or_default();
         let commit = state.committed.max(state.snapshot.index);
         if index < commit {
@@ -269,6 +274,18 @@ impl<D: Disk> Wal<D> {
         self.remove_replaced(group, previous, index)?;
         self.delete_covered()?;
         Ok(())
+    }
+
+    /// From now on the log removes nothing itself. What no group needs any more is to be had from
+    /// [`take_garbage`](Wal::take_garbage).
+    pub fn leave_removal(&mut self) {
+        self.garbage.get_or_insert_default();
+    }
+
+    /// What has become garbage since the last time. Remove it after what was taken before.
+    pub fn take_garbage(&mut self) -> Option<Garbage<D>> {
+        let names = std::mem::take(self.garbage.as_mut()?);
+        (!names.is_empty()).then(|| Garbage { store: self.store.clone(), names })
     }
 
     /// Takes over a segment that was prepared ahead of use. Give one only when it is wanted: of two the
@@ -378,7 +395,7 @@ impl<D: Disk> Wal<D> {
     }
 
     fn remove_replaced(
-        &self,
+        &mut self,
         group: u32,
         previous: SnapshotMark,
         index: u64,
@@ -386,7 +403,7 @@ impl<D: Disk> Wal<D> {
         if previous.index == 0 || previous.index == index {
             return Ok(());
         }
-        self.store.remove([name::snapshot(group, previous.index).as_str()])
+        self.remove(name::snapshot(group, previous.index))
     }
 
     /// Deletes segments from the oldest on, each durably before the next: a crash must not leave a gap.
@@ -400,10 +417,20 @@ impl<D: Disk> Wal<D> {
             if self.pinning(oldest).next().is_some() {
                 break;
             }
-            self.store.remove([name::segment(oldest.sequence).as_str()])?;
+            self.remove(name::segment(oldest.sequence))?;
             self.full.pop_front();
         }
         Ok(())
+    }
+
+    fn remove(&mut self, name: String) -> Result<(), WriteError> {
+        match &mut self.garbage {
+            Some(garbage) => {
+                garbage.push(name);
+                Ok(())
+            }
+            None => self.store.remove([name.as_str()]),
+        }
     }
 
     fn pinning<'a>(&'a self, segment: &'a SegmentSummary) -> impl Iterator<Item = u32> + 'a {

@@ -11,18 +11,22 @@
 //! Invariants: if the first chunk is empty, so is the map; no other is ever empty. A chunk's own key is not
 //! above its first entry, and above the last entry of the chunk before.
 //!
-//! A command looks at the same key several times, so the map remembers where it looked last. What it remembers is
-//! checked against the entries that stand there, and need not be kept up to date.
+//! A command looks at the same key several times, and numbers come one after the other, so the map remembers where
+//! it looked last and looks there and right after it first. What it remembers is checked against the entries that
+//! stand there, and need not be kept up to date.
 
 mod directory;
+mod hints;
 
 use alloc::vec::Vec;
 use core::borrow::Borrow;
 use core::cell::Cell;
 use core::cmp::Ordering;
+use core::hash::Hash;
 use core::ops::Bound;
 
 use self::directory::{Directory, Place};
+use self::hints::Hints;
 
 #[derive(Clone, Debug)]
 pub(crate) struct DenseMap<K, V> {
@@ -30,6 +34,8 @@ pub(crate) struct DenseMap<K, V> {
     rest: Directory<K, Chunk<K, V>>,
     len: usize,
     looked_last: Cell<(Home, u32)>,
+    /// Of a map with very many entries.
+    hints: Option<Hints>,
 }
 
 type Chunk<K, V> = Vec<(K, V)>;
@@ -41,6 +47,8 @@ type Home = Option<Place>;
 const CHUNK_BYTES: usize = 3 * 1024;
 /// Room is made for so many entries at once.
 const ROOM: usize = 4;
+/// A map with more has hints.
+const LEN_WITHOUT_HINTS: usize = if cfg!(test) { 100 } else { 10_000 };
 
 impl<K, V> Default for DenseMap<K, V> {
     fn default() -> Self {
@@ -49,11 +57,12 @@ impl<K, V> Default for DenseMap<K, V> {
             rest: Directory::default(),
             len: 0,
             looked_last: Cell::default(),
+            hints: None,
         }
     }
 }
 
-impl<K: Ord + Clone, V> DenseMap<K, V> {
+impl<K: Ord + Clone + Hash, V> DenseMap<K, V> {
     const ENTRIES_MAX: usize = {
         let fitting = CHUNK_BYTES / size_of::<(K, V)>();
         if fitting < 2 * ROOM { 2 * ROOM } else { fitting }
@@ -70,9 +79,32 @@ impl<K: Ord + Clone, V> DenseMap<K, V> {
                 if let Some((lowest, _)) = above.first() {
                     self.rest.insert(lowest.clone(), above);
                 }
-                self.len += 1;
+                self.count_one_more();
                 None
             }
+        }
+    }
+
+    /// Of a key that is above all others. Where many come in order, chunks are made as large as they become.
+    pub(crate) fn push_last(&mut self, key: K, value: V) {
+        debug_assert!(self.last_key().is_none_or(|last| *last < key));
+        self.count_one_more();
+        let last = self.rest.last_mut().unwrap_or(&mut self.first);
+        if last.len() < Self::ENTRIES_MAX {
+            last.reserve_exact(Self::ENTRIES_MAX - last.len());
+            last.push((key, value));
+        } else {
+            let mut chunk = Vec::with_capacity(Self::ENTRIES_MAX);
+            let lowest = key.clone();
+            chunk.push((key, value));
+            self.rest.insert(lowest, chunk);
+        }
+    }
+
+    fn count_one_more(&mut self) {
+        self.len += 1;
+        if self.len > LEN_WITHOUT_HINTS && self.hints.is_none() {
+            self.hints = Some(Hints::new());
         }
     }
 
@@ -103,7 +135,7 @@ impl<K: Ord + Clone, V> DenseMap<K, V> {
     pub(crate) fn remove<Q>(&mut self, key: &Q) -> Option<V>
     where
         K: Borrow<Q>,
-        Q: Ord + ?Sized,
+        Q: Ord + Hash + ?Sized,
     {
         let (home, found) = self.look(key);
         let at = found.ok()?;
@@ -174,7 +206,7 @@ impl<K: Ord + Clone, V> DenseMap<K, V> {
     pub(crate) fn get_mut<Q>(&mut self, key: &Q) -> Option<&mut V>
     where
         K: Borrow<Q>,
-        Q: Ord + ?Sized,
+        Q: Ord + Hash + ?Sized,
     {
         let (home, found) = self.look(key);
         let at = found.ok()?;
@@ -184,7 +216,7 @@ impl<K: Ord + Clone, V> DenseMap<K, V> {
     pub(crate) fn get_key_value<Q>(&self, key: &Q) -> Option<(&K, &V)>
     where
         K: Borrow<Q>,
-        Q: Ord + ?Sized,
+        Q: Ord + Hash + ?Sized,
     {
         let (home, found) = self.look(key);
         let at = found.ok()?;
@@ -195,7 +227,7 @@ impl<K: Ord + Clone, V> DenseMap<K, V> {
     fn look<Q>(&self, key: &Q) -> (Home, Result<usize, usize>)
     where
         K: Borrow<Q>,
-        Q: Ord + ?Sized,
+        Q: Ord + Hash + ?Sized,
     {
         let (home, at) = self.looked_last.get();
         let chunk = match home {
@@ -203,14 +235,37 @@ impl<K: Ord + Clone, V> DenseMap<K, V> {
             // Gone, it must not be taken for the first.
             Some(place) => self.rest.get(place),
         };
-        if let Some(found) = chunk.and_then(|chunk| look_again(chunk, at as usize, key)) {
+        let is_last = home == self.rest.last_place();
+        if let Some(found) = chunk.and_then(|chunk| look_again(chunk, at as usize, key, is_last)) {
+            let (Ok(at) | Err(at)) = found;
+            self.looked_last.set((home, at as u32));
             return (home, found);
         }
-        let home = self.rest.find(key);
+        let slot = self.hints.as_ref().map(|hints| hints.slot(key));
+        let hint = slot.as_ref().and_then(|slot| slot.get());
+        let home = hint.filter(|home| self.is_within(*home, key)).unwrap_or_else(|| {
+            let home = self.rest.find(key);
+            slot.inspect(|slot| slot.set(home));
+            home
+        });
         let found = self.chunk(home).binary_search_by(|(other, _)| other.borrow().cmp(key));
         let (Ok(at) | Err(at)) = found;
         self.looked_last.set((home, at as u32));
         (home, found)
+    }
+
+    /// Whether the key stands in this chunk, or belongs between two that do.
+    fn is_within<Q>(&self, home: Home, key: &Q) -> bool
+    where
+        K: Borrow<Q>,
+        Q: Ord + Hash + ?Sized,
+    {
+        let chunk = match home {
+            None => Some(&self.first),
+            Some(place) => self.rest.get(place),
+        };
+        let ends = chunk.and_then(|chunk| chunk.first().zip(chunk.last()));
+        ends.is_some_and(|((first, _), (last, _))| first.borrow() <= key && key <= last.borrow())
     }
 
     /// The first, if there is none there.
@@ -225,7 +280,7 @@ impl<K: Ord + Clone, V> DenseMap<K, V> {
     pub(crate) fn get<Q>(&self, key: &Q) -> Option<&V>
     where
         K: Borrow<Q>,
-        Q: Ord + ?Sized,
+        Q: Ord + Hash + ?Sized,
     {
         self.get_key_value(key).map(|(_, value)| value)
     }
@@ -233,7 +288,7 @@ impl<K: Ord + Clone, V> DenseMap<K, V> {
     pub(crate) fn contains_key<Q>(&self, key: &Q) -> bool
     where
         K: Borrow<Q>,
-        Q: Ord + ?Sized,
+        Q: Ord + Hash + ?Sized,
     {
         self.get_key_value(key).is_some()
     }
@@ -242,7 +297,7 @@ impl<K: Ord + Clone, V> DenseMap<K, V> {
     pub(crate) fn from<Q>(&self, start: Bound<&Q>) -> impl Iterator<Item = (&K, &V)>
     where
         K: Borrow<Q>,
-        Q: Ord + ?Sized,
+        Q: Ord + Hash + ?Sized,
     {
         let home = match start {
             Bound::Unbounded => None,
@@ -284,11 +339,13 @@ impl<K: Ord + Clone, V> DenseMap<K, V> {
     }
 }
 
-/// Is the key there still, or does it belong between the two that stand there?
+/// Is the key there still, or right after it, or does it belong before one of the two? Behind the last chunk there
+/// is nothing that it could belong before.
 fn look_again<K: Borrow<Q>, V, Q: Ord + ?Sized>(
     chunk: &Chunk<K, V>,
     at: usize,
     key: &Q,
+    is_last: bool,
 ) -> Option<Result<usize, usize>> {
     match chunk.get(at)?.0.borrow().cmp(key) {
         Ordering::Equal => Some(Ok(at)),
@@ -296,7 +353,12 @@ fn look_again<K: Borrow<Q>, V, Q: Ord + ?Sized>(
             let (below, _) = chunk.get(at.checked_sub(1)?)?;
             (below.borrow() < key).then_some(Err(at))
         }
-        Ordering::Less => None,
+        Ordering::Less => match chunk.get(at + 1).map(|(next, _)| next.borrow().cmp(key)) {
+            Some(Ordering::Equal) => Some(Ok(at + 1)),
+            Some(Ordering::Greater) => Some(Err(at + 1)),
+            Some(Ordering::Less) => None,
+            None => is_last.then_some(Err(at + 1)),
+        },
     }
 }
 
@@ -381,6 +443,22 @@ mod tests {
                     assert!(map.from(start).eq(model.range((start, Bound::Unbounded))));
                 }
             }
+        }
+    }
+
+    #[test]
+    fn what_comes_in_order_fills_one_chunk_after_the_other() {
+        for count in [0, 1, 30, 1_000, 10_000] {
+            let (mut map, mut model) = (Tested::default(), BTreeMap::new());
+            for key in (0..count).map(|number| 2 * number) {
+                map.push_last(key, value(key));
+                model.insert(key, value(key));
+            }
+            check(&map, &model);
+            for key in [0, 1, count, count + 1, 2 * count] {
+                assert_eq!(map.insert(key, value(7)), model.insert(key, value(7)));
+            }
+            check(&map, &model);
         }
     }
 

@@ -6,6 +6,7 @@
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+use core::hash::Hash;
 use core::ops::{Bound, Deref};
 
 use super::dense::DenseMap;
@@ -14,6 +15,9 @@ use super::dense::DenseMap;
 pub(crate) trait Written<K> {
     fn write(&self, key: &K, bytes: &mut Vec<u8>);
 }
+
+/// An entry with more takes the room of several.
+const ENTRY_BYTES_USUAL: usize = 128;
 
 /// To read it, use it as the map that it is. To change it there are only the ways below.
 #[derive(Clone, Debug)]
@@ -44,7 +48,7 @@ impl<K, V> Deref for Shelf<K, V> {
     }
 }
 
-impl<K: Ord + Clone, V: Written<K>> Shelf<K, V> {
+impl<K: Ord + Clone + Hash, V: Written<K>> Shelf<K, V> {
     pub(crate) fn get_mut(&mut self, key: &K) -> Option<&mut V> {
         self.write_before_change(key);
         self.map.get_mut(key)
@@ -53,6 +57,12 @@ impl<K: Ord + Clone, V: Written<K>> Shelf<K, V> {
     pub(crate) fn insert(&mut self, key: K, value: V) -> Option<V> {
         self.write_before_change(&key);
         self.map.insert(key, value)
+    }
+
+    /// Of a key that is above all others.
+    pub(crate) fn push_last(&mut self, key: K, value: V) {
+        self.write_before_change(&key);
+        self.map.push_last(key, value);
     }
 
     pub(crate) fn remove(&mut self, key: &K) -> Option<V> {
@@ -100,36 +110,46 @@ impl<K: Ord + Clone, V: Written<K>> Shelf<K, V> {
         self.walk = None;
     }
 
-    /// Writes the next entries, at most so many. Returns how many it looked at: fewer than that when all
-    /// have been written.
-    pub(crate) fn walk_on(&mut self, entries_max: usize, bytes: &mut Vec<u8>) -> usize {
-        let Some(walk) = &mut self.walk else { return 0 };
-        for seen in 0..entries_max {
-            let start = walk.done.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
-            let live = self.map.from(start).next();
-            let changed = walk.before.first_key_value().map(|(key, _)| key);
-            let key = match (live, changed) {
-                (None, None) => return seen,
-                (Some((key, _)), None) => key.clone(),
-                (None, Some(key)) => key.clone(),
-                (Some((live, _)), Some(changed)) => live.min(changed).clone(),
-            };
-            match walk.before.remove(&key) {
-                Some(as_it_was) => bytes.extend_from_slice(&as_it_was),
+    /// Writes the next entries until there is no room left; one that is larger than usual takes more of it.
+    /// Returns how much is left: none unless all have been written.
+    pub(crate) fn walk_on(&mut self, room: usize, bytes: &mut Vec<u8>) -> usize {
+        let Some(walk) = &mut self.walk else { return room };
+        let start = walk.done.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
+        let mut live = self.map.from(start).peekable();
+        let (mut last_live, mut last_changed) = (None, None);
+        let mut left = room;
+        while left > 0 {
+            let begun = bytes.len();
+            let next = live.peek().map(|(key, _)| *key);
+            let changed = walk.before.first_entry();
+            match changed.filter(|changed| next.is_none_or(|next| changed.key() <= next)) {
+                Some(changed) => {
+                    let (key, as_it_was) = changed.remove_entry();
+                    live.next_if(|(next, _)| **next == key);
+                    bytes.extend_from_slice(&as_it_was);
+                    last_changed = Some(key);
+                }
                 None => {
-                    if let Some(value) = self.map.get(&key) {
-                        value.write(&key, bytes);
-                    }
+                    let Some((key, value)) = live.next() else { break };
+                    value.write(key, bytes);
+                    last_live = Some(key);
                 }
             }
-            walk.done = Some(key);
+            left = left.saturating_sub(1 + (bytes.len() - begun) / ENTRY_BYTES_USUAL);
         }
-        entries_max
+        let last = last_changed.max(last_live.cloned());
+        drop(live);
+        if last.is_some() {
+            walk.done = last;
+        }
+        left
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use alloc::vec;
+
     use super::*;
 
     impl Written<u8> for u8 {
@@ -153,7 +173,7 @@ mod tests {
         let mut shelf = shelf();
         let mut bytes = Vec::new();
         shelf.begin_walk();
-        assert_eq!(shelf.walk_on(1, &mut bytes), 1);
+        assert_eq!(shelf.walk_on(1, &mut bytes), 0);
         *shelf.get_mut(&10).unwrap() = 99;
         *shelf.get_mut(&20).unwrap() = 99;
         *shelf.get_mut(&20).unwrap() = 98;
@@ -164,9 +184,9 @@ mod tests {
         shelf.change_or_add(&50, |value| *value = 1);
         shelf.change_or_add(&20, |value| *value += 1);
         shelf.remove(&40);
-        assert_eq!(shelf.walk_on(2, &mut bytes), 2);
+        assert_eq!(shelf.walk_on(2, &mut bytes), 0);
         shelf.remove(&35);
-        assert!(shelf.walk_on(100, &mut bytes) < 100);
+        assert!(shelf.walk_on(100, &mut bytes) > 0);
         assert_eq!(bytes, AT_THE_BEGIN);
         shelf.end_walk();
         assert!(shelf.walk.is_none(), "what changes is not written down any more");
@@ -179,8 +199,31 @@ mod tests {
         for step in 1..6 {
             let mut bytes = Vec::new();
             shelf.begin_walk();
-            while shelf.walk_on(step, &mut bytes) == step {}
+            while shelf.walk_on(step, &mut bytes) == 0 {}
             assert_eq!(bytes, AT_THE_BEGIN);
         }
+    }
+
+    impl Written<u8> for Vec<u8> {
+        fn write(&self, _: &u8, bytes: &mut Vec<u8>) {
+            bytes.extend_from_slice(self);
+        }
+    }
+
+    #[test]
+    fn a_large_entry_takes_the_room_of_many_and_is_written_whole() {
+        let mut shelf = Shelf::default();
+        for key in 0..6 {
+            shelf.insert(key, vec![key; 10 * ENTRY_BYTES_USUAL]);
+        }
+        shelf.begin_walk();
+        // As it was: an entry that changes takes as much room as one that does not.
+        shelf.get_mut(&3).unwrap().clear();
+        let mut bytes = Vec::new();
+        for (written, left) in [(2, 0), (4, 0), (6, 0), (6, 20)] {
+            assert_eq!(shelf.walk_on(20, &mut bytes), left);
+            assert_eq!(bytes.len(), written * 10 * ENTRY_BYTES_USUAL);
+        }
+        assert!(bytes.is_sorted());
     }
 }

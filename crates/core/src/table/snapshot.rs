@@ -84,6 +84,7 @@ impl LockTable {
             version => table.read(&mut reader, version)?,
         }
         reader.end()?;
+        table.snapshot_bytes_last = bytes.len();
         table.check().map_err(DecodeError::Inconsistent)?;
         #[cfg(feature = "planted")]
         table.forget_parts();
@@ -155,21 +156,20 @@ impl LockTable {
             Some(Unfinished { bytes, digest: Fnv1a::new(), digested, sessions_done: false });
     }
 
-    /// Writes so many entries more. When all are written, returns the bytes: the head, and what
-    /// [`encode`](LockTable::encode) would have given when it was begun.
+    /// Writes so many entries more, or fewer if they are large. When all are written, returns the bytes: the
+    /// head, and what [`encode`](LockTable::encode) would have given when it was begun.
     pub fn continue_snapshot(&mut self, entries_max: usize) -> Option<Vec<u8>> {
         let unfinished = self.unfinished.as_mut()?;
         let mut room = entries_max;
         if !unfinished.sessions_done {
-            let seen = self.sessions.walk_on(room, &mut unfinished.bytes);
-            unfinished.sessions_done = seen < room;
+            room = self.sessions.walk_on(room, &mut unfinished.bytes);
+            unfinished.sessions_done = room > 0;
             if unfinished.sessions_done {
                 unfinished.bytes.u8(END);
             }
-            room -= seen;
         }
         let done =
-            unfinished.sessions_done && self.resources.walk_on(room, &mut unfinished.bytes) < room;
+            unfinished.sessions_done && self.resources.walk_on(room, &mut unfinished.bytes) > 0;
         if done {
             unfinished.bytes.u8(END);
         }
@@ -182,6 +182,7 @@ impl LockTable {
         self.resources.end_walk();
         let Unfinished { mut bytes, digest, .. } = self.unfinished.take()?;
         bytes.put(&digest.value().to_le_bytes());
+        self.snapshot_bytes_last = bytes.len();
         Some(bytes)
     }
 
@@ -194,6 +195,8 @@ impl LockTable {
     fn snapshot_bytes_usual(&self) -> usize {
         const RESOURCE: usize = 96;
         const SESSION: usize = 256;
-        self.resources.len() * RESOURCE + self.sessions.len() * SESSION
+        let usual = self.resources.len() * RESOURCE + self.sessions.len() * SESSION;
+        // Some sessions keep many answers.
+        usual.max(self.snapshot_bytes_last + self.snapshot_bytes_last / 8)
     }
 }

@@ -1,7 +1,8 @@
 //! Snapshots that this replica takes: to shorten its log, for a follower that lags behind it, or as a backup.
 //!
 //! A large table takes longer to write than a lock may wait. So a snapshot is begun at one moment and
-//! written a slice a turn, while the table goes on; it is of the moment at which it was begun.
+//! written a slice a turn, while the table goes on; it is of the moment at which it was begun. Between two slices
+//! there is a pause, so that it does not take all the time there is from others.
 
 use holdfast_core::LogicalTime;
 
@@ -70,9 +71,12 @@ impl Replica {
         let entries = self.applied_index - self.snapshot_index;
         let bytes = self.consensus.log().bytes().saturating_sub(self.log_bytes_at_snapshot);
         let due = entries >= self.config.snapshot_every_entries
-            || bytes >= self.config.snapshot_every_bytes
+            || bytes >= self.config.snapshot_every_bytes.max(self.snapshot_bytes)
             || self.snapshot_requested;
-        if due && entries > 0 && !self.snapshot_under_way {
+        // What is committed is applied first: until then a snapshot would be old before it is written, and everything
+        // that changes meanwhile would be written down as it was.
+        let is_behind = self.applied_index < self.consensus.commit_index();
+        if due && entries > 0 && !self.snapshot_under_way && !is_behind {
             self.snapshot_under_way = true;
             self.snapshot_requested = false;
             self.snapshot_unfinished().to_save = true;
@@ -132,14 +136,16 @@ impl Replica {
         })
     }
 
-    /// A slice more.
+    /// A slice more, if it is time for one.
     pub(super) fn write_snapshot(&mut self) {
-        if self.unfinished.is_none() {
+        if self.unfinished.is_none() || self.told_time < self.slice_not_before {
             return;
         }
+        self.slice_not_before = self.told_time + self.config.snapshot_slice_pause;
         let slice = self.config.snapshot_slice_entries;
         let Some(bytes) = self.table.continue_snapshot(slice) else { return };
         let Some(written) = self.unfinished.take() else { return };
+        self.snapshot_bytes = bytes.len() as u64;
         let file = SnapshotFile { index: written.index, term: written.term, data: bytes.into() };
         if written.to_offer && self.consensus.is_leader() {
             self.consensus.offer_snapshot(file.clone(), &written.configuration);

@@ -124,6 +124,7 @@ impl Cluster {
             snapshot_every_entries: self.snapshot_every,
             snapshot_every_bytes: u64::MAX,
             snapshot_slice_entries: 2,
+            snapshot_slice_pause: Duration::ZERO,
             keep_entries: 2,
             keep_bytes: u64::MAX,
             limits: Limits::default(),

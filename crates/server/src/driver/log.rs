@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use holdfast_replica::{Durable, GroupId, SnapshotFile, Turn};
 use holdfast_wal::{
-    AppendError, DurableSnapshot, FileDisk, GroupLog, LogEntryRef, Snapshot, SnapshotError, Spare,
-    Wal, WriteError,
+    AppendError, DurableSnapshot, FileDisk, GroupLog, LogEntryRef, SnapshotError, SnapshotRef,
+    Spare, Wal, WriteError,
 };
 use thiserror::Error;
 
@@ -22,9 +22,9 @@ const PREPARE_AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// Past it, those groups are asked for a snapshot that need the oldest.
 const SEGMENTS_MAX: u64 = 16;
 
-/// Slow work on the disk, and what is to be said when it is done. One snapshot per group and one
-/// segment are under way at most, so few wait.
-type Job = Box<dyn FnOnce() -> Input + Send>;
+/// Slow work on the disk, and what is to be said when it is done. One snapshot per group, what it made garbage,
+/// and one segment are under way at most, so few wait.
+type Job = Box<dyn FnOnce() -> Option<Input> + Send>;
 
 #[derive(Debug)]
 pub(super) struct Log {
@@ -59,12 +59,15 @@ impl LogError {
 }
 
 impl Log {
-    pub(super) fn new(wal: Wal<FileDisk>, inbox: InboxSender) -> std::io::Result<Log> {
+    pub(super) fn new(mut wal: Wal<FileDisk>, inbox: InboxSender) -> std::io::Result<Log> {
+        wal.leave_removal();
         let (background, jobs) = mpsc::channel::<Job>();
         // It ends when the log is dropped.
         thread::Builder::new().name("holdfast-disk".into()).spawn(move || {
             for job in jobs {
-                inbox.send_and_wait(job());
+                if let Some(done) = job() {
+                    inbox.send_and_wait(done);
+                }
             }
         })?;
         Ok(Log { wal, background, segment_under_way: false, prepare_not_before: None })
@@ -72,7 +75,9 @@ impl Log {
 
     /// Installs the snapshot of a turn. Before its entries are buffered.
     pub(super) fn install(&mut self, group: GroupId, file: &SnapshotFile) -> Result<(), LogError> {
-        Ok(self.wal.install_snapshot(group.0, &to_wal_snapshot(file))?)
+        self.wal.install_snapshot(group.0, to_wal_snapshot(file))?;
+        self.remove_garbage();
+        Ok(())
     }
 
     /// Adds a turn's entries and hard state to the next commit.
@@ -91,11 +96,12 @@ impl Log {
     /// Makes durable what was buffered. Free if that is nothing.
     pub(super) fn commit(&mut self) -> Result<(), LogError> {
         self.wal.commit()?;
+        self.remove_garbage();
         let may_prepare = self.prepare_not_before.is_none_or(|moment| Instant::now() >= moment);
         if !self.segment_under_way && self.wal.spare_wanted() && may_prepare {
             self.segment_under_way = true;
             let preparer = self.wal.segment_preparer();
-            self.in_background(move || Input::SegmentPrepared(preparer.prepare()));
+            self.in_background(move || Some(Input::SegmentPrepared(preparer.prepare())));
         }
         Ok(())
     }
@@ -123,17 +129,31 @@ impl Log {
     pub(super) fn save(&self, group: GroupId, file: SnapshotFile) {
         let writer = self.wal.snapshot_writer();
         self.in_background(move || {
-            let result = writer.write(group.0, &to_wal_snapshot(&file));
-            Input::SnapshotSaved { group, result }
+            let result = writer.write(group.0, to_wal_snapshot(&file));
+            Some(Input::SnapshotSaved { group, result })
         });
     }
 
     /// Lets go of what the snapshot covers.
     pub(super) fn snapshot_saved(&mut self, written: DurableSnapshot) -> Result<(), LogError> {
-        Ok(self.wal.snapshot_written(written)?)
+        self.wal.snapshot_written(written)?;
+        self.remove_garbage();
+        Ok(())
     }
 
-    fn in_background(&self, work: impl FnOnce() -> Input + Send + 'static) {
+    /// In the order in which it became garbage: there is one thread.
+    fn remove_garbage(&mut self) {
+        let Some(garbage) = self.wal.take_garbage() else { return };
+        self.in_background(move || {
+            // A disk that fails at it fails the next commit too.
+            if let Err(error) = garbage.remove() {
+                tracing::error!(%error, "what the log needs no more cannot be removed");
+            }
+            None
+        });
+    }
+
+    fn in_background(&self, work: impl FnOnce() -> Option<Input> + Send + 'static) {
         if self.background.send(Box::new(work)).is_err() {
             tracing::error!("the thread for background work on the log is gone");
         }
@@ -167,6 +187,6 @@ pub(crate) fn to_durable(log: GroupLog) -> Durable {
     }
 }
 
-pub(crate) fn to_wal_snapshot(file: &SnapshotFile) -> Snapshot {
-    Snapshot { index: file.index, term: file.term, data: file.data.to_vec() }
+pub(crate) fn to_wal_snapshot(file: &SnapshotFile) -> SnapshotRef<'_> {
+    SnapshotRef { index: file.index, term: file.term, data: &file.data }
 }

@@ -23,7 +23,7 @@ pub(super) fn furnish(
     let disk = FileDisk::open(directory.join(LOG_DIR))?;
     let (mut wal, _) = Wal::open(disk, Options { segment_bytes: config.segment_bytes })?;
     let failed = |error: &dyn std::error::Error| OfflineError::Write(error.to_string());
-    wal.install_snapshot(group.0, &to_wal_snapshot(state)).map_err(|error| failed(&error))?;
+    wal.install_snapshot(group.0, to_wal_snapshot(state)).map_err(|error| failed(&error))?;
     let (term, commit) = (state.term, state.index);
     wal.set_hard_state(group.0, HardState { term, vote: 0, commit });
     wal.commit().map_err(|error| failed(&error))?;

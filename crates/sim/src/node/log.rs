@@ -3,7 +3,7 @@
 
 use holdfast_replica::{Durable, GroupId, HardState, LogEntry, SnapshotFile, Turn};
 use holdfast_wal::{
-    GroupLog, LogEntryRef, OpenError, Options, SimDisk, Snapshot, SnapshotError, Wal, WriteError,
+    GroupLog, LogEntryRef, OpenError, Options, SimDisk, SnapshotError, SnapshotRef, Wal, WriteError,
 };
 
 /// The one group that runs.
@@ -42,15 +42,17 @@ pub(super) enum PersistError {
 impl Log {
     /// A new process opens the log.
     pub(super) fn open(disk: &SimDisk, segment_bytes: u64) -> Result<(Log, Durable), OpenError> {
-        let (wal, recovered) = Wal::open(disk.clone(), Options { segment_bytes })?;
+        let (mut wal, recovered) = Wal::open(disk.clone(), Options { segment_bytes })?;
         let ours = recovered.into_iter().find(|log| log.group == GROUP.0);
+        // As in a real node, files go a while after they have become garbage.
+        wal.leave_removal();
         Ok((Log { wal }, ours.map(to_durable).unwrap_or_default()))
     }
 
     /// Everything that a turn promises is durable when this returns `Ok`.
     pub(super) fn persist(&mut self, half: &mut HalfTurn) -> Result<(), PersistError> {
         if let (Some(snapshot), false) = (&half.turn.snapshot, half.installed) {
-            self.wal.install_snapshot(GROUP.0, &to_wal_snapshot(snapshot))?;
+            self.wal.install_snapshot(GROUP.0, to_wal_snapshot(snapshot))?;
             half.installed = true;
         }
         if !half.buffered {
@@ -75,7 +77,12 @@ impl Log {
 
     /// Makes durable what was buffered. Free if that is nothing.
     pub(super) fn commit(&mut self) -> Result<(), PersistError> {
-        self.wal.commit()?;
+        let garbage = self.wal.take_garbage();
+        let committed = self.wal.commit();
+        if let Some(garbage) = garbage {
+            garbage.remove()?;
+        }
+        committed?;
         if self.wal.spare_wanted() {
             // A segment that could not be prepared ahead is made when it is needed.
             if let Ok(spare) = self.wal.segment_preparer().prepare() {
@@ -92,7 +99,7 @@ impl Log {
 
     /// Saves a snapshot of this node's own, and lets go of what it covers.
     pub(super) fn save(&mut self, file: &SnapshotFile) -> Result<(), PersistError> {
-        let written = self.wal.snapshot_writer().write(GROUP.0, &to_wal_snapshot(file))?;
+        let written = self.wal.snapshot_writer().write(GROUP.0, to_wal_snapshot(file))?;
         Ok(self.wal.snapshot_written(written)?)
     }
 }
@@ -105,7 +112,7 @@ pub(super) fn furnish(
 ) -> Result<(), String> {
     let (mut wal, _) =
         Wal::open(disk.clone(), Options { segment_bytes }).map_err(|error| error.to_string())?;
-    wal.install_snapshot(GROUP.0, &to_wal_snapshot(state)).map_err(|error| error.to_string())?;
+    wal.install_snapshot(GROUP.0, to_wal_snapshot(state)).map_err(|error| error.to_string())?;
     let (term, commit) = (state.term, state.index);
     wal.set_hard_state(GROUP.0, holdfast_wal::HardState { term, vote: 0, commit });
     wal.commit().map_err(|error| error.to_string())
@@ -148,6 +155,6 @@ fn to_durable(log: GroupLog) -> Durable {
     }
 }
 
-fn to_wal_snapshot(file: &SnapshotFile) -> Snapshot {
-    Snapshot { index: file.index, term: file.term, data: file.data.to_vec() }
+fn to_wal_snapshot(file: &SnapshotFile) -> SnapshotRef<'_> {
+    SnapshotRef { index: file.index, term: file.term, data: &file.data }
 }

@@ -2,7 +2,7 @@
 
 use holdfast_wal::SimDisk;
 
-use crate::common::{append, hard_state, indexes, open, recovered, snapshot};
+use crate::common::{append, hard_state, indexes, names, open, recovered, snapshot};
 use crate::run::{Losses, Run, crashed};
 
 #[test]
@@ -48,6 +48,34 @@ fn every_loss_while_segments_are_deleted_leaves_all_that_was_acknowledged() {
     run.commit();
     run.take_snapshot(1, &snapshot(5, 1, b"third"));
     run.commit();
+}
+
+#[test]
+fn every_loss_while_others_remove_what_is_garbage_leaves_all_that_was_acknowledged() {
+    let mut run = Run::leaving_removal(Losses::Every);
+    let fill = |run: &mut Run, indexes: std::ops::RangeInclusive<u64>| {
+        for index in indexes {
+            run.append(1, index, 1, &[1; 1000]);
+            run.set_hard_state(1, hard_state(1, 1, index));
+            run.commit();
+        }
+    };
+    fill(&mut run, 1..=5);
+    run.take_snapshot(1, &snapshot(3, 1, b"first"));
+    run.take_snapshot(1, &snapshot(5, 1, b"second"));
+    // Meanwhile the log goes on, and more of it becomes garbage.
+    fill(&mut run, 6..=9);
+    let first = run.wal.take_garbage().unwrap();
+    run.take_snapshot(1, &snapshot(8, 1, b"third"));
+    fill(&mut run, 10..=11);
+    first.remove().unwrap();
+    run.remove_garbage();
+    run.install_snapshot(1, &snapshot(20, 2, b"sent"));
+    run.remove_garbage();
+    run.append(1, 21, 2, b"behind it");
+    run.commit();
+    assert_eq!(names(&run.disk, ".snap"), ["snap-1-0000000000000014.snap"]);
+    assert_eq!(names(&run.disk, ".seg").len() as u64, run.wal.stats().segments);
 }
 
 #[test]

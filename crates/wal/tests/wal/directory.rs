@@ -2,7 +2,7 @@
 
 use holdfast_wal::{Operation, SimDisk, TraceEvent};
 
-use crate::common::{append, open, snapshot, take_snapshot};
+use crate::common::{append, open, recovered, snapshot, take_snapshot};
 
 /// Renames and removals are followed by a sync of the directory before any other file is touched. A
 /// file that is created needs it only when it gets its final name, which is a rename.
@@ -66,6 +66,21 @@ fn a_snapshot_is_synced_before_it_has_its_name() {
     let _written = wal.snapshot_writer().write(1, &snapshot(1, 1, b"state")).unwrap();
     let operations: Vec<_> = disk.take_trace().iter().map(|event| event.operation).collect();
     assert_eq!(operations, [Create, Write, Write, SyncData, Rename, SyncDir]);
+}
+
+#[test]
+fn a_large_snapshot_is_synced_while_it_is_written() {
+    use Operation::{SyncData, Write};
+    let disk = SimDisk::new();
+    let (wal, _) = open(&disk);
+    let large = snapshot(1, 1, &vec![7; 5 << 20]);
+    disk.start_trace();
+    let _written = wal.snapshot_writer().write(1, &large).unwrap();
+    let operations: Vec<_> = disk.take_trace().iter().map(|event| event.operation).collect();
+    let expected = [Write, Write, SyncData, Write, SyncData, Write, SyncData];
+    assert_eq!(operations[1..8], expected);
+    drop(wal);
+    assert_eq!(recovered(&disk.crashed(|_| false))[&1].snapshot, Some(large));
 }
 
 #[test]

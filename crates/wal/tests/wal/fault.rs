@@ -80,6 +80,16 @@ fn a_failed_sync_of_a_snapshot_poisons_the_log() {
 }
 
 #[test]
+fn a_full_disk_that_shows_at_a_sync_within_a_snapshot_is_fatal_too() {
+    let (disk, mut wal) = log_with_one_entry();
+    let writer = wal.snapshot_writer();
+    disk.fail_after(Operation::SyncData, 0, ErrorKind::StorageFull);
+    let large = vec![7; 5 << 20];
+    let first = fatal(writer.write(1, &snapshot(1, 1, &large)).unwrap_err());
+    assert_every_call_fails(&mut wal, &first);
+}
+
+#[test]
 fn each_failed_step_of_a_new_segment_is_fatal() {
     for (operation, successes) in [
         (Operation::Create, 0),

@@ -101,6 +101,29 @@ fn a_snapshot_that_was_overtaken_by_an_installed_one_is_discarded() {
 }
 
 #[test]
+fn what_is_left_to_others_stays_until_they_remove_it_and_goes_oldest_first() {
+    use holdfast_wal::Disk;
+    let disk = SimDisk::new();
+    let (mut wal, _) = open(&disk);
+    wal.leave_removal();
+    fill(&mut wal, 1, 1..=30);
+    take_snapshot(&mut wal, 1, 2, 1);
+    take_snapshot(&mut wal, 1, 30, 1);
+    let before = disk.list().unwrap();
+    let garbage = wal.take_garbage().unwrap();
+    assert!(wal.take_garbage().is_none(), "it is to be had once");
+    assert_eq!(disk.list().unwrap(), before);
+    disk.start_trace();
+    garbage.remove().unwrap();
+    let trace = disk.take_trace();
+    let removed = trace.iter().filter(|event| event.operation == holdfast_wal::Operation::Remove);
+    let removed: Vec<&str> = removed.map(|event| event.name.as_str()).collect();
+    let segments = removed.iter().filter(|name| name.ends_with(".seg"));
+    assert!(segments.clone().count() > 1 && segments.is_sorted(), "{removed:?}");
+    assert_eq!(names(&disk, ".snap"), ["snap-1-000000000000001e.snap"]);
+}
+
+#[test]
 fn a_spare_segment_is_used_before_another_is_made() {
     let disk = SimDisk::new();
     let (mut wal, _) = open(&disk);

@@ -33,6 +33,22 @@ impl Run {
         Run { disk, wal, durable, open, losses, crashes: 0 }
     }
 
+    /// Files that nobody needs are removed when [`Run::remove_garbage`] is called.
+    pub(crate) fn leaving_removal(losses: Losses) -> Run {
+        let mut run = Run::new(losses);
+        run.wal.leave_removal();
+        run
+    }
+
+    /// What became garbage since the last time.
+    pub(crate) fn remove_garbage(&mut self) {
+        self.check(|run| {
+            if let Some(garbage) = run.wal.take_garbage() {
+                garbage.remove().unwrap();
+            }
+        });
+    }
+
     pub(crate) fn append(&mut self, group: u32, index: u64, term: u64, data: &[u8]) {
         append(&mut self.wal, group, index, term, data);
         let entries = &mut log(&mut self.open, group).entries;

@@ -74,6 +74,15 @@ impl<K: Ord + Clone, C> Directory<K, C> {
         self.pages.last()?.entries.last().map(|(_, content)| content)
     }
 
+    pub(super) fn last_place(&self) -> Option<Place> {
+        let page = self.pages.len().checked_sub(1)?;
+        Some(place(page, self.pages.get(page)?.entries.len().checked_sub(1)?))
+    }
+
+    pub(super) fn last_mut(&mut self) -> Option<&mut C> {
+        self.pages.last_mut()?.entries.last_mut().map(|(_, content)| content)
+    }
+
     pub(super) fn before(&self, at: Place) -> Option<Place> {
         if at.entry > 0 {
             return Some(Place { entry: at.entry - 1, ..at });

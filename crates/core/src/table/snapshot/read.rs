@@ -12,6 +12,7 @@ use super::super::freeze::Freeze;
 use super::super::hold::Hold;
 use super::super::publication::Publication;
 use super::super::queue::Waiter;
+use super::super::resource::Resource;
 use super::super::wait::Wait;
 use super::{hold, session, wait};
 use crate::codec::{DecodeError, Reader};
@@ -38,12 +39,10 @@ impl LockTable {
                 waits.push((id, request, wait::read(reader)?));
             }
         }
-        let mut last = None;
         while reader.bool("list of locks")? {
             let name = reader.name()?;
-            in_order(last.as_ref(), &name, "locks")?;
-            self.read_resource(&name, reader)?;
-            last = Some(name);
+            in_order(self.resources.last_key(), &name, "locks")?;
+            self.read_resource(name, reader)?;
         }
         for (id, request, wait) in waits {
             self.restore_wait(id, request, wait)?;
@@ -76,13 +75,15 @@ impl LockTable {
         Ok(())
     }
 
+    /// Its name is above those of all before it.
     fn read_resource(
         &mut self,
-        name: &LockName,
+        name: LockName,
         reader: &mut Reader<'_>,
     ) -> Result<(), DecodeError> {
+        let mut resource = Resource::default();
         if let Some(until) = reader.optional()?.map(LogicalTime::from_ms) {
-            self.resources.change_or_add(name, |resource| resource.close_until(Some(until)));
+            resource.close_until(Some(until));
             self.closed.insert((until, name.clone()));
         }
         let mut last = None;
@@ -90,12 +91,14 @@ impl LockTable {
         for _ in 0..count {
             let hold = hold::read(reader)?;
             in_order(last.replace(hold.key()), hold.key(), "holds")?;
-            self.restore_hold(name, hold);
+            self.index_hold(&name, &hold);
+            resource.add_hold(hold);
         }
-        if !self.resources.contains_key(name) {
+        if resource.is_unused() {
             let what = format!("{name} is there for nothing");
             return Err(DecodeError::Inconsistent(what));
         }
+        self.resources.push_last(name, resource);
         Ok(())
     }
 
@@ -115,7 +118,7 @@ impl LockTable {
         let session = session::read(reader)?;
         self.deadlines.insert(session.deadline, Due::Session(id));
         self.public_ids.insert((session.public, id));
-        self.sessions.insert(id, Box::new(session));
+        self.sessions.push_last(id, Box::new(session));
         Ok(id)
     }
 
@@ -134,6 +137,12 @@ impl LockTable {
     }
 
     pub(super) fn restore_hold(&mut self, name: &LockName, hold: Hold) {
+        self.index_hold(name, &hold);
+        self.resources.change_or_add(name, |resource| resource.add_hold(hold));
+    }
+
+    /// What can be computed from a hold.
+    fn index_hold(&mut self, name: &LockName, hold: &Hold) {
         if let Some(deadline) = hold.deadline() {
             let due = Due::Hold(hold.session, hold.request, hold.token);
             self.deadlines.insert(deadline, due);
@@ -144,7 +153,6 @@ impl LockTable {
                 session.note_conversion(convert, hold.request, None);
             }
         }
-        self.resources.change_or_add(name, |resource| resource.add_hold(hold));
     }
 
     pub(super) fn restore_wait(
