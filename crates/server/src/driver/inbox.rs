@@ -88,15 +88,22 @@ impl Input {
         is_stream || self.operations_of_clients() > 0
     }
 
-    /// What clients ask for, counted in operations; nothing for what the node itself has to say.
+    /// What clients ask for, counted in operations; nothing for what the node itself has to say. To acquire many
+    /// names takes as much memory, and time, as to acquire them one by one.
     pub(super) fn operations_of_clients(&self) -> usize {
+        let names = |command: &Command| match command {
+            Command::AcquireAll(acquire) => acquire.members.len().max(1),
+            _ => 1,
+        };
         match self {
-            Input::Call { .. }
-            | Input::Read { .. }
+            Input::Call { command, .. } => names(command),
+            Input::Read { .. }
             | Input::Inspect { .. }
             | Input::ChangeMembership { .. }
             | Input::HandOver { .. } => 1,
-            Input::Frame { operations, .. } => operations.len(),
+            Input::Frame { operations, .. } => {
+                operations.iter().map(|(_, command)| names(command)).sum()
+            }
             Input::Touches { sessions, .. } => sessions.len(),
             _ => 0,
         }

@@ -299,6 +299,35 @@ mod tests {
     }
 
     #[test]
+    fn many_names_count_like_many_acquires() {
+        use holdfast_core::command::{AcquireAll, Call, Member, Mode, Terms};
+        use holdfast_core::{ActorId, Command, LockName, RequestId, SessionId};
+        const NAMES: usize = 256;
+        let members = (0..NAMES).map(|number| Member {
+            name: LockName::new(&number.to_string()).unwrap(),
+            mode: Mode::Exclusive,
+        });
+        let (session, request) = (SessionId(1), RequestId(1));
+        let acquire = AcquireAll {
+            call: Call { session, request, acked_through: RequestId(0) },
+            actor: ActorId(0),
+            members: members.collect(),
+            terms: Terms::default(),
+        };
+        let frame = || Input::Frame {
+            stream: super::super::StreamKey { session, stream: holdfast_core::StreamId(1) },
+            group: super::super::FIRST_GROUP,
+            operations: vec![(request, Command::AcquireAll(acquire.clone()))],
+        };
+        let (sender, mut inbox) = inbox().unwrap();
+        let taken = (0..INPUTS_MAX).filter(|_| sender.offer(frame()).is_ok()).count();
+        assert_eq!(taken, CLIENT_OPERATIONS_MAX / NAMES);
+        assert_eq!(inbox.take_turn().len(), OPERATIONS_PER_TURN_MAX / NAMES);
+        assert_eq!(inbox.waiting().count(), taken - OPERATIONS_PER_TURN_MAX / NAMES);
+        assert_eq!(sender.backlog.operations.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
     fn frames_count_by_what_is_in_them() {
         let (sender, mut inbox) = inbox().unwrap();
         assert!(sender.offer(frame(CLIENT_OPERATIONS_MAX + 5)).is_ok());
