@@ -67,9 +67,9 @@ pub struct Replica {
     /// For how long the one that is offered has not been sent.
     snapshot_unsent_ticks: u64,
     unfinished: Option<snapshots::Unfinished>,
-    /// The last time that was told, and when the next slice of a snapshot may be written.
+    /// The last time that was told, and when the last slice of a snapshot was written.
     told_time: Duration,
-    slice_not_before: Duration,
+    sliced_last: Duration,
     /// Who wants a backup, for which one that is under way is too old.
     backups_wanted: Vec<Ticket>,
     log_bytes_at_snapshot: u64,
@@ -191,7 +191,7 @@ impl Replica {
             snapshot_unsent_ticks: 0,
             unfinished: None,
             told_time: Duration::ZERO,
-            slice_not_before: Duration::ZERO,
+            sliced_last: Duration::ZERO,
             backups_wanted: Vec::new(),
             log_bytes_at_snapshot: 0,
             incoming: Vec::new(),
@@ -254,7 +254,7 @@ impl Replica {
     /// The time, from any monotonic clock of this node. Call it after the other inputs of the turn,
     /// so that what they say counts before anything is found to be due.
     pub fn handle_time(&mut self, now: Duration) {
-        self.told_time = now;
+        self.told_time = self.told_time.max(now);
         let elapsed = self.clock.advance(now);
         for _ in 0..elapsed.ticks {
             self.consensus.tick();
@@ -303,6 +303,8 @@ impl Replica {
     /// The snapshot of `Effect::SaveSnapshot` is durable: the log below it can go.
     pub fn handle_snapshot_saved(&mut self, index: u64) {
         self.snapshot_under_way = false;
+        // If it is still in the way, that is said again.
+        self.snapshot_requested = false;
         self.snapshot_index = self.snapshot_index.max(index);
         // A follower that is being sent a snapshot needs what comes after it.
         let needed = self.snapshot_in_flight.unwrap_or(index).min(index);

@@ -181,6 +181,27 @@ fn a_snapshot_leaves_a_pause_between_its_slices_however_many_turns_there_are() {
 }
 
 #[test]
+fn the_longer_a_turn_takes_the_larger_is_the_slice_that_it_writes_up_to_a_bound() {
+    let snapshot_slice_pause = Duration::from_millis(1);
+    // Forty-one sessions in slices of two, and a last look.
+    for (turn_ms, turns) in [(1, 20), (5, 4), (8, 3), (200, 3)] {
+        let mut alone = Alone::new(ReplicaConfig { snapshot_slice_pause, ..config() });
+        for session in 1..=40 {
+            alone.commit(open(SessionId(session)));
+        }
+        alone.pass_ms(50);
+        alone.replica.request_snapshot();
+        alone.commit(touch());
+        let mut taken = 0;
+        while alone.take_snapshot().is_none() {
+            alone.pass_ms(turn_ms);
+            taken += 1;
+        }
+        assert_eq!(taken, turns, "of {turn_ms} ms");
+    }
+}
+
+#[test]
 fn one_snapshot_is_saved_at_a_time() {
     let mut alone = Alone::new(ReplicaConfig { snapshot_every_entries: 7, ..config() });
     alone.entries_until_snapshot();

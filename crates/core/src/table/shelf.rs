@@ -3,6 +3,10 @@
 //! A snapshot of half a million entries takes longer than a lock may wait, so it is written a few entries at
 //! a time. Whatever is about to change before the walk has come to it is written down first, as it was. So
 //! the bytes are those of the moment at which the walk began, and each entry is written once.
+//!
+//! The walk ends, and takes no more memory than what was there when it began and what is there now, however
+//! many entries come and go meanwhile: one that came later and is gone again leaves nothing, and behind the last
+//! one of the beginning it does not go.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -30,6 +34,8 @@ pub(crate) struct Shelf<K, V> {
 struct Walk<K> {
     /// Up to here everything has been written.
     done: Option<K>,
+    /// The last one when the walk began; none if there was none.
+    end: Option<K>,
     /// Entries beyond that have changed since the walk began, as they were then.
     before: BTreeMap<K, Vec<u8>>,
 }
@@ -67,7 +73,14 @@ impl<K: Ord + Clone + Hash, V: Written<K>> Shelf<K, V> {
 
     pub(crate) fn remove(&mut self, key: &K) -> Option<V> {
         self.write_before_change(key);
-        self.map.remove(key)
+        let removed = self.map.remove(key);
+        if let Some(walk) = &mut self.walk
+            && walk.before.get(key).is_some_and(Vec::is_empty)
+        {
+            // Neither then nor now.
+            walk.before.remove(key);
+        }
+        removed
     }
 
     /// Changes what is there; if nothing is, what comes of the default is put there.
@@ -91,7 +104,8 @@ impl<K: Ord + Clone + Hash, V: Written<K>> Shelf<K, V> {
         if crate::planted::Bug::WalkMissesChange.is_active() {
             return;
         }
-        if walk.done.as_ref().is_some_and(|done| key <= done) || walk.before.contains_key(key) {
+        let is_written = walk.done.as_ref().is_some_and(|done| key <= done);
+        if is_written || walk.is_beyond(key) || walk.before.contains_key(key) {
             return;
         }
         let mut bytes = Vec::new();
@@ -103,7 +117,8 @@ impl<K: Ord + Clone + Hash, V: Written<K>> Shelf<K, V> {
 
     /// What is written from now on is what is there now.
     pub(crate) fn begin_walk(&mut self) {
-        self.walk = Some(Walk { done: None, before: BTreeMap::new() });
+        let end = self.map.last_key().cloned();
+        self.walk = Some(Walk { done: None, end, before: BTreeMap::new() });
     }
 
     pub(crate) fn end_walk(&mut self) {
@@ -120,7 +135,7 @@ impl<K: Ord + Clone + Hash, V: Written<K>> Shelf<K, V> {
         let mut left = room;
         while left > 0 {
             let begun = bytes.len();
-            let next = live.peek().map(|(key, _)| *key);
+            let next = live.peek().map(|(key, _)| *key).filter(|key| !walk.is_beyond(key));
             let changed = walk.before.first_entry();
             match changed.filter(|changed| next.is_none_or(|next| changed.key() <= next)) {
                 Some(changed) => {
@@ -130,7 +145,9 @@ impl<K: Ord + Clone + Hash, V: Written<K>> Shelf<K, V> {
                     last_changed = Some(key);
                 }
                 None => {
-                    let Some((key, value)) = live.next() else { break };
+                    let Some((key, value)) = live.next_if(|(key, _)| Some(*key) == next) else {
+                        break;
+                    };
                     value.write(key, bytes);
                     last_live = Some(key);
                 }
@@ -143,6 +160,13 @@ impl<K: Ord + Clone + Hash, V: Written<K>> Shelf<K, V> {
             walk.done = last;
         }
         left
+    }
+}
+
+impl<K: Ord> Walk<K> {
+    /// Nothing was there when the walk began.
+    fn is_beyond(&self, key: &K) -> bool {
+        self.end.as_ref().is_none_or(|end| key > end)
     }
 }
 
@@ -202,6 +226,33 @@ mod tests {
             while shelf.walk_on(step, &mut bytes) == 0 {}
             assert_eq!(bytes, AT_THE_BEGIN);
         }
+    }
+
+    #[test]
+    fn what_comes_and_goes_meanwhile_neither_takes_memory_nor_holds_the_walk_up() {
+        let mut shelf = shelf();
+        let mut bytes = Vec::new();
+        shelf.begin_walk();
+        let kept = |shelf: &Shelf<u8, u8>| shelf.walk.as_ref().map(|walk| walk.before.len());
+        for round in 0..4 {
+            // Always more than the walk takes in a round, before its end and behind it.
+            for key in [21, 22, 23, 24, 41 + 8 * round, 42 + 8 * round, 43 + 8 * round] {
+                shelf.insert(key, 1);
+            }
+            assert!(kept(&shelf).unwrap() <= 4, "what came behind its end");
+            for key in [21, 22, 23, 24] {
+                assert_eq!(shelf.remove(&key), Some(1));
+            }
+            assert_eq!(kept(&shelf), Some(0), "what is gone again");
+            let left = shelf.walk_on(2, &mut bytes);
+            assert_eq!(left > 0, round >= 2, "so many rounds as there were entries");
+        }
+        assert_eq!(bytes, AT_THE_BEGIN);
+        let mut empty = Shelf::<u8, u8>::default();
+        empty.begin_walk();
+        empty.insert(1, 1);
+        assert_eq!(empty.walk_on(1, &mut bytes), 1);
+        assert_eq!(bytes, AT_THE_BEGIN);
     }
 
     impl Written<u8> for Vec<u8> {

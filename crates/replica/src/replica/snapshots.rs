@@ -13,6 +13,9 @@ use crate::log_store::SnapshotFile;
 use crate::membership::Configuration;
 use crate::snapshot_body;
 
+/// However long the last turn took.
+const SLICES_AT_ONCE_MAX: u128 = 8;
+
 /// A snapshot that is being written.
 #[derive(Debug)]
 pub(super) struct Unfinished {
@@ -123,6 +126,8 @@ impl Replica {
     fn snapshot_unfinished(&mut self) -> &mut Unfinished {
         if self.unfinished.is_none() {
             self.table.begin_snapshot(&snapshot_body::head(&self.membership));
+            // The first slice at once, and no larger than the next.
+            self.sliced_last = self.told_time.saturating_sub(self.config.snapshot_slice_pause);
         }
         self.unfinished.get_or_insert_with(|| Unfinished {
             index: self.applied_index,
@@ -136,14 +141,18 @@ impl Replica {
         })
     }
 
-    /// A slice more, if it is time for one.
+    /// A slice more, if it is time for one; a larger one if it has been for long. Turns that take long must not make
+    /// a snapshot take for ever.
     pub(super) fn write_snapshot(&mut self) {
-        if self.unfinished.is_none() || self.told_time < self.slice_not_before {
+        let (pause, since) = (self.config.snapshot_slice_pause, self.told_time - self.sliced_last);
+        if self.unfinished.is_none() || since < pause {
             return;
         }
-        self.slice_not_before = self.told_time + self.config.snapshot_slice_pause;
-        let slice = self.config.snapshot_slice_entries;
-        let Some(bytes) = self.table.continue_snapshot(slice) else { return };
+        self.sliced_last = self.told_time;
+        let slices = since.as_nanos().checked_div(pause.as_nanos()).unwrap_or(1);
+        let slices = slices.clamp(1, SLICES_AT_ONCE_MAX) as usize;
+        let entries = self.config.snapshot_slice_entries.saturating_mul(slices);
+        let Some(bytes) = self.table.continue_snapshot(entries) else { return };
         let Some(written) = self.unfinished.take() else { return };
         self.snapshot_bytes = bytes.len() as u64;
         let file = SnapshotFile { index: written.index, term: written.term, data: bytes.into() };

@@ -75,9 +75,9 @@ impl Log {
 
     /// Installs the snapshot of a turn. Before its entries are buffered.
     pub(super) fn install(&mut self, group: GroupId, file: &SnapshotFile) -> Result<(), LogError> {
-        self.wal.install_snapshot(group.0, to_wal_snapshot(file))?;
+        let installed = self.wal.install_snapshot(group.0, to_wal_snapshot(file));
         self.remove_garbage();
-        Ok(())
+        Ok(installed?)
     }
 
     /// Adds a turn's entries and hard state to the next commit.
@@ -95,8 +95,10 @@ impl Log {
 
     /// Makes durable what was buffered. Free if that is nothing.
     pub(super) fn commit(&mut self) -> Result<(), LogError> {
-        self.wal.commit()?;
+        let committed = self.wal.commit();
+        // If there was no room, that may be the room.
         self.remove_garbage();
+        committed?;
         let may_prepare = self.prepare_not_before.is_none_or(|moment| Instant::now() >= moment);
         if !self.segment_under_way && self.wal.spare_wanted() && may_prepare {
             self.segment_under_way = true;
@@ -136,9 +138,9 @@ impl Log {
 
     /// Lets go of what the snapshot covers.
     pub(super) fn snapshot_saved(&mut self, written: DurableSnapshot) -> Result<(), LogError> {
-        self.wal.snapshot_written(written)?;
+        let taken_in = self.wal.snapshot_written(written);
         self.remove_garbage();
-        Ok(())
+        Ok(taken_in?)
     }
 
     /// In the order in which it became garbage: there is one thread.

@@ -19,15 +19,17 @@ const ADMISSION_TIMEOUT: Duration = Duration::from_secs(1);
 pub(super) type Refused = (Vec<(Command, ReplyTo)>, Failure);
 
 impl Rpc {
-    /// Carries out operations of one session in memory. Each is answered on its own, unless all are refused.
+    /// Carries out operations of one session in memory. Each is answered on its own, unless all are refused. Right after
+    /// an election they are: what else the session says must not wait until the tier opens.
     pub(super) async fn carry_out_in_memory(
         &self,
         session: SessionId,
         operations: Vec<(Command, ReplyTo)>,
     ) -> Result<(), Refused> {
         let Err(operations) = self.memory.carry_out(session, operations) else { return Ok(()) };
-        // Right after an election, for less than an election timeout.
-        sleep(self.memory.opens_in()).await;
+        if !self.memory.opens_in().is_zero() {
+            return Err((operations, unsure()));
+        }
         if let Err(failure) = self.admit_to_memory(session).await {
             return Err((operations, failure));
         }
@@ -37,6 +39,11 @@ impl Rpc {
     /// As [`Rpc::call`].
     pub(super) async fn call_in_memory(&self, command: Command) -> Result<Answer, Failure> {
         let session = command.session().ok_or_else(|| bug("a request without a session"))?;
+        let opens_in = self.memory.opens_in();
+        if !opens_in.is_zero() {
+            // For less than an election timeout.
+            sleep(opens_in).await;
+        }
         let (reply, answer) = oneshot::channel();
         let operations = vec![(command, ReplyTo::Call(reply))];
         self.carry_out_in_memory(session, operations).await.map_err(|(_, failure)| failure)?;

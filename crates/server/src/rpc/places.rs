@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use holdfast_proto::v1::Failure;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_stream::{Stream, StreamExt};
 
 use super::failure;
 use super::forward::PASSED_ON_MAX;
@@ -81,6 +82,14 @@ fn in_words(kind: Kind, max: usize) -> String {
     }
 }
 
+/// The places are held until the stream ends.
+pub(super) fn held_by<S: Stream>(stream: S, places: [Place; 2]) -> impl Stream<Item = S::Item> {
+    stream.map(move |item| {
+        let _held = &places;
+        item
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use holdfast_proto::v1::Reason;
@@ -124,5 +133,17 @@ mod tests {
             (0..PLANNED).map(|_| places.take(Kind::Session).unwrap()).collect();
         assert_eq!(sessions.len(), PLANNED);
         assert!(places.take(Kind::Call).is_ok());
+    }
+
+    #[tokio::test]
+    async fn what_is_passed_on_has_its_places_until_it_ends() {
+        let places = Places::new(1, 1, 1, 1);
+        let taken = || [Kind::Watch, Kind::PassedOn].map(|kind| places.take(kind));
+        let [watch, passed_on] = taken().map(Result::unwrap);
+        let mut stream = Box::pin(held_by(tokio_stream::iter([1, 2]), [watch, passed_on]));
+        assert_eq!(stream.next().await, Some(1));
+        assert!(taken().iter().all(Result::is_err));
+        drop(stream);
+        assert!(taken().iter().all(Result::is_ok));
     }
 }

@@ -31,7 +31,7 @@ use tonic::{Request, Response, Status};
 use super::Rpc;
 use super::failure::refused;
 use super::origin::Origin;
-use super::places::{Kind, Place};
+use super::places::{Kind, Place, held_by};
 use super::route::Route;
 use crate::driver::FIRST_GROUP;
 use crate::events::Position;
@@ -138,9 +138,10 @@ impl WatchService for Rpc {
         match self.route(&origin).await? {
             Route::Here => Ok(Response::new(Box::pin(follow::start(self.clone(), ask, place)))),
             Route::There(mut leader) => {
+                let places = [place, self.admit(Kind::PassedOn)?];
                 let request = origin.forwarded(self.membership.me, request);
                 match leader.watch.watch(request).await {
-                    Ok(frames) => Ok(Response::new(Box::pin(frames.into_inner()))),
+                    Ok(frames) => Ok(Response::new(Box::pin(held_by(frames.into_inner(), places)))),
                     Err(status) => Err(leader.failure(&status).into()),
                 }
             }

@@ -18,7 +18,7 @@ use tonic::{Request, Response, Status};
 use super::super::Rpc;
 use super::super::decode::lock_name;
 use super::super::origin::Origin;
-use super::super::places::Kind;
+use super::super::places::{Kind, held_by};
 use super::super::route::Route;
 use super::super::watch::{self, Frames};
 
@@ -40,9 +40,10 @@ pub(super) async fn serve(
             Ok(Response::new(Box::pin(told)))
         }
         Route::There(mut leader) => {
+            let places = [place, rpc.admit(Kind::PassedOn)?];
             let request = origin.forwarded(rpc.membership.me, request);
             match leader.election.observe(request).await {
-                Ok(told) => Ok(Response::new(Box::pin(told.into_inner()))),
+                Ok(told) => Ok(Response::new(Box::pin(held_by(told.into_inner(), places)))),
                 Err(status) => Err(leader.failure(&status).into()),
             }
         }
