@@ -15,7 +15,7 @@ pub(crate) struct Mutants {
     #[arg(long)]
     bug: Option<String>,
     /// Seeds from 1 on within which a bug must be found.
-    #[arg(long, default_value_t = 200)]
+    #[arg(long, default_value_t = 400)]
     seeds: u64,
     /// How long things go wrong in each, in simulated minutes.
     #[arg(long, default_value_t = 5)]
