@@ -1,12 +1,15 @@
-//! W4: what a held lock costs each server.
+//! W4: what a held lock costs each server. Buffers that any load fills are filled before.
 
-use holdfast_bench::{Locks, Outcome, clients_over, close_all, workload};
+use std::time::Duration;
+
+use holdfast_bench::{Length, Locks, Outcome, clients_over, close_all, workload};
 
 use super::Figures;
 use crate::peer::Service;
 
 const CLIENTS: usize = 256;
 const CONNECTIONS: usize = 8;
+const LOAD_BEFORE: Length = Length { warm_up: Duration::ZERO, measured: Duration::from_secs(3) };
 
 /// The mean of the servers.
 pub(super) async fn of_locks<S: Service>(service: &mut S, locks: usize) -> Outcome<Figures>
@@ -14,6 +17,7 @@ where
     <S::Client as Locks>::Held: 'static,
 {
     let clients = clients_over(service, CLIENTS, CONNECTIONS).await?;
+    workload::uncontended(&clients, LOAD_BEFORE, &service.servers()).await?;
     let before = service.memory()?;
     let held = workload::hold(&clients, locks).await?;
     let after = service.memory()?;
