@@ -47,7 +47,9 @@ impl From<Code> for ExitCode {
 pub(crate) fn of_arguments(error: &clap::Error) -> ExitCode {
     // Nobody to tell if even stderr is closed.
     let _ = error.print();
-    if let Some(tip) = tip_for(error, &std::env::args().collect::<Vec<_>>()) {
+    // Arguments may be any bytes.
+    let args = std::env::args_os().map(|arg| arg.to_string_lossy().into_owned());
+    if let Some(tip) = tip_for(error, &args.collect::<Vec<_>>()) {
         let _ = writeln!(std::io::stderr(), "\n  tip: {tip}");
     }
     if error.use_stderr() { Code::Usage.into() } else { ExitCode::SUCCESS }

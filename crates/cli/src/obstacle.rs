@@ -106,6 +106,16 @@ fn held(status: &v1::StatusResponse) -> Option<Obstacle> {
     })
 }
 
+/// Permits are out, and one more can be had: nothing is in the way of whoever wants one, and all of it of everybody else.
+pub(crate) fn of_others(status: &v1::StatusResponse) -> Option<String> {
+    let first = status.holders.first().filter(|holder| holder.mode() == v1::Mode::Permit)?;
+    let (out, permits) = (status.holder_count, permits_of(status, first));
+    Some(format!(
+        "is a semaphore with {out} of {permits} permits out: `--permits {permits}` gets one of them, and what is not a \
+         permit waits until all are back"
+    ))
+}
+
 fn permits_of(status: &v1::StatusResponse, holder: &v1::Holder) -> u32 {
     if status.permits > 0 { status.permits } else { holder.permits }
 }
@@ -149,8 +159,10 @@ pub(crate) async fn why_not(
     let mut found = None;
     for name in names.iter().take(NAMES_MAX) {
         let Ok(status) = calls.status(name).await else { break };
-        if let Some(obstacle) = of(&tier.part_of(status)).into_iter().next() {
-            found = Some((name, obstacle));
+        let status = tier.part_of(status);
+        let obstacle = of(&status).into_iter().next().map(|obstacle| obstacle.words);
+        if let Some(words) = obstacle.or_else(|| of_others(&status)) {
+            found = Some((name, words));
             break;
         }
     }
@@ -161,7 +173,7 @@ pub(crate) async fn why_not(
         String::new()
     };
     let words = match &found {
-        Some((name, obstacle)) => format!("{within}{name} {}", obstacle.words),
+        Some((name, words)) => format!("{within}{name} {words}"),
         None => format!("{within}{all}: somebody else was in the way until a moment ago"),
     };
     let name = found.map_or(names.first(), |(name, _)| Some(name));
@@ -214,6 +226,14 @@ mod tests {
         assert_eq!(of(&status(vec![holder(v1::Mode::Permit, 7, 2)])), []);
         let full = vec![holder(v1::Mode::Permit, 7, 2), holder(v1::Mode::Permit, 8, 2)];
         assert!(of(&status(full))[0].words.starts_with("has 2 of 2 permits out"));
+    }
+
+    #[test]
+    fn permits_that_are_out_are_in_the_way_of_those_who_want_no_permit() {
+        let words = of_others(&status(vec![holder(v1::Mode::Permit, 7, 2)])).unwrap();
+        assert!(words.starts_with("is a semaphore with 1 of 2 permits out"), "{words}");
+        assert_eq!(of_others(&status(vec![holder(v1::Mode::Exclusive, 7, 0)])), None);
+        assert_eq!(of_others(&status(Vec::new())), None);
     }
 
     #[test]

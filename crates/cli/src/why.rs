@@ -34,6 +34,8 @@ struct Why {
     name: String,
     /// Nothing is in the way: it would be granted now.
     available: bool,
+    /// Null unless permits are out and some are left: then it is there for whoever wants one, and for nobody else.
+    of_others: Option<String>,
     obstacles: Vec<Obstacle>,
     /// At most 100 of them.
     holders: Vec<Holder>,
@@ -85,6 +87,7 @@ impl From<v1::WhyResponse> for Why {
         let obstacles = obstacle::of(&status);
         Why {
             available: obstacles.is_empty(),
+            of_others: obstacle::of_others(&status).filter(|_| obstacles.is_empty()),
             obstacles,
             name: status.name,
             holders: status.holders.into_iter().map(Holder::from).collect(),
@@ -130,7 +133,9 @@ impl From<v1::ReservedLock> for Reserved {
 impl Show for Why {
     fn to_table(&self) -> String {
         let mut text = String::new();
-        if self.available {
+        if let Some(words) = &self.of_others {
+            text += &format!("{} {words}\n", self.name);
+        } else if self.available {
             text += &format!("{} is free: nothing is in the way\n", self.name);
             text += &format!("  next: holdfast lock {} -- CMD\n", quoted(&self.name));
         }

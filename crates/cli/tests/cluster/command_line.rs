@@ -29,6 +29,15 @@ async fn the_exit_code_of_lock_is_the_child_s_own() {
     assert_eq!(status["holders"].as_array().map(Vec::len), Some(0), "{status}");
 }
 
+#[test]
+fn an_argument_that_is_no_text_is_a_mistake_like_any_other() {
+    use std::os::unix::ffi::OsStrExt;
+    let name = std::ffi::OsStr::from_bytes(b"a\xff");
+    let output = holdfast().arg("status").arg(name).output().unwrap();
+    assert_eq!(output.status.code(), Some(64), "{output:?}");
+    assert!(!text(&output.stderr).contains("panicked"), "{output:?}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn scripts_hold_a_lock_across_commands() {
     let cluster = Cluster::start(3).await;
