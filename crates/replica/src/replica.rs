@@ -1,15 +1,18 @@
 //! The replica itself: takes in, proposes, applies, and says what is to be done.
 
 mod members;
+mod office;
+mod proposals;
 mod snapshots;
 
 use std::time::Duration;
 
-use holdfast_core::{Batch, BatchWriter, Command, DecodeError, LockTable, LogIndex, LogicalTime};
+use holdfast_core::{Batch, Command, DecodeError, LockTable, LogIndex, LogicalTime};
 use thiserror::Error;
 
 use self::members::Care;
 pub use self::members::HandOverRefusal;
+use self::office::Office;
 use crate::clock::Clock;
 use crate::config::ReplicaConfig;
 use crate::consensus::{Begun, Committed, Consensus, Content, MessageError};
@@ -21,11 +24,6 @@ use crate::pending::Pending;
 use crate::reads::Reads;
 use crate::snapshot_body::{self, SnapshotError};
 
-/// So many commands go into one log entry, and no more once it has so many bytes: far fewer than the log, or a message
-/// to a peer, takes. The rest goes into more entries of the same turn.
-const COMMANDS_PER_ENTRY_MAX: usize = 1_024;
-const ENTRY_BYTES_TARGET: usize = 1 << 20;
-const ORDINARY_ENTRY: u8 = 0;
 /// Followers hear of what is committed with the next entries, and if none follow after this time.
 const COMMIT_UNTOLD_MAX: Duration = Duration::from_millis(1);
 
@@ -76,15 +74,6 @@ pub struct Replica {
     /// Snapshots that came in this turn. If consensus installs one, it becomes the table.
     incoming: Vec<Incoming>,
     effects: Vec<Effect>,
-}
-
-/// One leader's time in one term.
-#[derive(Clone, Copy, Debug)]
-struct Office {
-    leader: NodeId,
-    term: u64,
-    /// By the time that counted here.
-    began: Duration,
 }
 
 /// A leader's snapshot, decoded.
@@ -397,211 +386,11 @@ impl Replica {
         }
     }
 
-    /// Compares who leads with what was last said, and acts on the difference.
-    fn note_leadership(&mut self) {
-        let now = Leadership {
-            leader: self.consensus.leader(),
-            is_here: self.consensus.is_leader(),
-            term: self.consensus.term(),
-        };
-        let before = std::mem::replace(&mut self.leadership, now);
-        if before == now {
-            return;
-        }
-        if before.is_here && !(now.is_here && now.term == before.term) {
-            self.leave_office();
-        }
-        if let Some(leader) = now.leader {
-            self.note_office(leader, now.term);
-        }
-        if now.is_here && !(before.is_here && now.term == before.term) {
-            self.take_office();
-        }
-        self.effects.push(Effect::LeadershipChanged(now));
-    }
-
-    /// A leader that was lost from sight for a while is in the same office as before.
-    fn note_office(&mut self, leader: NodeId, term: u64) {
-        if self.office.is_some_and(|office| (office.leader, office.term) == (leader, term)) {
-            return;
-        }
-        let began = self.clock.counted();
-        let before = self.office.replace(Office { leader, term, began });
-        self.follows_short_office =
-            before.is_some_and(|before| began - before.began < self.config.office_min());
-    }
-
-    /// Everything that waits for this leader ends: whether it happened is for the next one to say.
-    fn leave_office(&mut self) {
-        self.clock.end_epoch();
-        self.leave_membership_alone();
-        let reason = Unavailable::LeadershipLost { leader: self.consensus.leader() };
-        #[cfg(feature = "planted")]
-        if crate::planted::Bug::AnswersOfAnotherTerm.is_active() {
-            return self.refuse_waiting();
-        }
-        self.effects.extend(self.pending.drain().map(|ticket| Effect::Failed { ticket, reason }));
-        self.refuse_waiting();
-        self.withdraw_snapshot();
-    }
-
-    /// Nothing of this was proposed, so nothing of it happened.
-    fn refuse_waiting(&mut self) {
-        if self.queued.is_empty() && self.reads.is_empty() && self.care.is_asked_nothing() {
-            return;
-        }
-        let reason = Unavailable::NotLeader { leader: self.consensus.leader() };
-        let unproposed = self.queued.drain(..).filter_map(|(ticket, _)| ticket);
-        let unread = self.reads.drain();
-        self.effects
-            .extend(unproposed.chain(unread).map(|ticket| Effect::Failed { ticket, reason }));
-        self.refuse_waiting_changes();
-    }
-
-    /// Continues the time of the leaders before, and gives the sessions a grace.
-    fn take_office(&mut self) {
-        self.clock.begin_epoch(self.highest_stamp());
-        #[cfg(feature = "planted")]
-        if crate::planted::Bug::TimeRestartsAtZero.is_active() {
-            self.clock.begin_epoch(LogicalTime::ZERO);
-        }
-        #[cfg(feature = "planted")]
-        if crate::planted::Bug::TimeFromOwnClock.is_active() {
-            self.clock.begin_epoch(self.clock.reading());
-        }
-        self.expire_not_before = LogicalTime::ZERO;
-        self.tick_under_way = false;
-        self.queued.insert(0, (None, Command::BeginTerm { grace: self.config.grace }));
-    }
-
-    /// The highest stamp in the log, the uncommitted tail included. Stamps rise along the log, so it
-    /// is that of the newest entry that has one.
-    fn highest_stamp(&self) -> LogicalTime {
-        self.consensus
-            .log()
-            .newest_first()
-            .filter(|entry| entry.kind == ORDINARY_ENTRY)
-            .find_map(|entry| Batch::stamp(&entry.data).ok())
-            .map_or(self.table.now(), |stamp| stamp.max(self.table.now()))
-    }
-
-    fn propose_queued(&mut self) {
-        let Some(at) = self.clock.stamp() else {
-            return;
-        };
-        #[cfg(feature = "planted")]
-        if crate::planted::Bug::ExpiryOutsideTheLog.is_active() && self.is_expiry_due(at) {
-            let (index, mut events) = (LogIndex(self.applied_index), Vec::new());
-            self.table.apply(index, at, Command::Tick, &mut events);
-            let happened = events.into_iter().map(|event| Effect::Happened { index, at, event });
-            self.effects.extend(happened);
-        }
-        if self.is_expiry_due(at) {
-            // Last of the turn: whoever was heard of in it stays alive.
-            self.queued.push((None, Command::Tick));
-            self.tick_under_way = true;
-        }
-        let mut queued = std::mem::take(&mut self.queued).into_iter();
-        let mut refused = None;
-        while queued.len() > 0 {
-            let room = queued.len().min(COMMANDS_PER_ENTRY_MAX);
-            let mut entry = BatchWriter::default();
-            let (mut tickets, mut commands) = (Vec::with_capacity(room), Vec::with_capacity(room));
-            for (ticket, command) in queued.by_ref().take(COMMANDS_PER_ENTRY_MAX) {
-                entry.push(&command);
-                tickets.push(ticket);
-                commands.push(command);
-                if entry.bytes() >= ENTRY_BYTES_TARGET {
-                    break;
-                }
-            }
-            #[cfg(feature = "planted")]
-            let tickets = self.answer_too_early(at, &commands, tickets);
-            // Where one finds no room, what came after it must not: who is told that a command was applied relies on
-            // those that were handed in before it.
-            let proposed = match refused {
-                None => self.consensus.propose(entry.finish(at)),
-                Some(reason) => Err(reason),
-            };
-            match proposed {
-                Ok((index, term)) => self.pending.push(index, term, tickets),
-                Err(reason) => {
-                    refused = Some(reason);
-                    self.not_proposed(tickets, commands, reason);
-                }
-            }
-        }
-    }
-
-    /// Answers with what the table would say now. Gives the tickets that are left.
-    #[cfg(feature = "planted")]
-    fn answer_too_early(
-        &mut self,
-        at: LogicalTime,
-        commands: &[Command],
-        tickets: Vec<Option<Ticket>>,
-    ) -> Vec<Option<Ticket>> {
-        let mut table = self.table.clone();
-        let mut left = Vec::new();
-        for (ticket, command) in tickets.into_iter().zip(commands.iter().cloned()) {
-            let is_early = crate::planted::Bug::AnswerBeforeCommit.is_active()
-                || (crate::planted::Bug::HeartbeatBeforeCommit.is_active()
-                    && matches!(command, Command::Touch { .. }));
-            let outcome = table.apply(LogIndex(0), at, command, &mut Vec::new());
-            match ticket {
-                Some(ticket) if is_early => {
-                    self.effects.push(Effect::Answer { ticket, at, outcome });
-                    left.push(None);
-                }
-                ticket => left.push(ticket),
-            }
-        }
-        left
-    }
-
-    /// Callers are told; what the leader wants for itself, nobody would ask for again.
-    fn not_proposed(
-        &mut self,
-        tickets: Vec<Option<Ticket>>,
-        commands: Vec<Command>,
-        reason: Unavailable,
-    ) {
-        for (ticket, command) in tickets.into_iter().zip(commands) {
-            match (ticket, command) {
-                (Some(ticket), _) => self.effects.push(Effect::Failed { ticket, reason }),
-                (None, Command::Tick) => self.tick_under_way = false,
-                // One of many, whose caller has a ticket with the last of them, and asks again.
-                (None, Command::Touch { .. }) => {}
-                (None, command) => self.queued.push((None, command)),
-            }
-        }
-    }
-
-    /// Whether this leader may and should end something now. A stall postpones it, but nobody is kept
-    /// for longer than one grace by stalls that follow each other.
-    fn is_expiry_due(&self, at: LogicalTime) -> bool {
-        let Some(deadline) = self.table.next_deadline().filter(|deadline| *deadline <= at) else {
-            return false;
-        };
-        let postponed = at < self.expire_not_before && at < deadline.after(self.config.grace);
-        self.consensus.leads_surely() && !self.tick_under_way && !postponed
-    }
-
     /// The latest moment for the next turn, from now, whether or not there is input.
     pub fn next_turn_within(&self) -> Option<Duration> {
         let slice = self.is_writing_snapshot().then_some(self.config.snapshot_slice_pause);
         let commit = self.consensus.has_untold_commit().then_some(COMMIT_UNTOLD_MAX);
         slice.into_iter().chain(commit).min()
-    }
-
-    fn tell_commit_if_due(&mut self) {
-        let now = self.clock.counted();
-        if !self.consensus.has_untold_commit() {
-            self.commit_untold_since = None;
-        } else if now - *self.commit_untold_since.get_or_insert(now) >= COMMIT_UNTOLD_MAX {
-            self.consensus.tell_commit();
-            self.commit_untold_since = None;
-        }
     }
 
     fn begin_read_round(&mut self) {

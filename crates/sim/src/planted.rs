@@ -279,12 +279,12 @@ pub const ALL: &[Mutant] = &[
     mutant("walk-misses-change", "core/table/shelf.rs", Planted::Core(core::Bug::WalkMissesChange)),
     mutant(
         "time-restarts-at-zero",
-        "replica/replica.rs",
+        "replica/replica/office.rs",
         Planted::Replica(replica::Bug::TimeRestartsAtZero),
     ),
     mutant(
         "time-from-own-clock",
-        "replica/replica.rs",
+        "replica/replica/office.rs",
         Planted::Replica(replica::Bug::TimeFromOwnClock),
     ),
     mutant(
@@ -294,17 +294,17 @@ pub const ALL: &[Mutant] = &[
     ),
     mutant(
         "expiry-outside-the-log",
-        "replica/replica.rs",
+        "replica/replica/proposals.rs",
         Planted::Replica(replica::Bug::ExpiryOutsideTheLog),
     ),
     mutant(
         "answer-before-commit",
-        "replica/replica.rs",
+        "replica/replica/proposals.rs",
         Planted::Replica(replica::Bug::AnswerBeforeCommit),
     ),
     mutant(
         "heartbeat-before-commit",
-        "replica/replica.rs",
+        "replica/replica/proposals.rs",
         Planted::Replica(replica::Bug::HeartbeatBeforeCommit),
     ),
     // A client that reads at a leader which does not know yet that there is another.
