@@ -7,12 +7,10 @@ mod cluster;
 
 use std::time::Duration;
 
-use cluster::{open, touch};
+use cluster::{Cluster, open, touch};
 use holdfast_core::command::{Call, HoldRef};
-use holdfast_core::{Command, FenceToken, Limits, LockName, RequestId, SessionId, Span};
-use holdfast_replica::{
-    Durable, Effect, GroupId, NodeId, Outgoing, Replica, ReplicaConfig, Ticket, Turn,
-};
+use holdfast_core::{Command, FenceToken, LockName, RequestId, SessionId};
+use holdfast_replica::{Durable, Effect, NodeId, Outgoing, Replica, Ticket, Turn};
 use protobuf::Message as _;
 use raft::eraftpb::{Entry, Message, MessageType};
 
@@ -31,22 +29,7 @@ struct Lone {
 
 impl Lone {
     fn new() -> Lone {
-        let config = ReplicaConfig {
-            group: GroupId(1),
-            node: NodeId(1),
-            voters: vec![NodeId(1), NodeId(2), NodeId(3)],
-            tick: ms(50),
-            heartbeat_ticks: 2,
-            election_ticks: (10, 11),
-            grace: Span::from_ms(1_000),
-            snapshot_every_entries: u64::MAX,
-            snapshot_every_bytes: u64::MAX,
-            snapshot_slice_entries: 2,
-            snapshot_slice_pause: Duration::ZERO,
-            keep_entries: 2,
-            keep_bytes: u64::MAX,
-            limits: Limits::default(),
-        };
+        let config = Cluster::new(3).config(NodeId(1));
         Lone { replica: Replica::new(config, Durable::default()).unwrap(), now: ms(0) }
     }
 

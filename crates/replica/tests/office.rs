@@ -8,12 +8,8 @@ mod cluster;
 use std::time::Duration;
 
 use cluster::{Cluster, Ended, open, touch};
-use holdfast_core::{
-    Command, EndReason, Event, Limits, SessionId, Span, StreamId, command::OpenSession,
-};
-use holdfast_replica::{
-    Durable, Effect, GroupId, HardState, NodeId, Replica, ReplicaConfig, Ticket, Unavailable,
-};
+use holdfast_core::{Command, EndReason, Event, SessionId, Span, StreamId, command::OpenSession};
+use holdfast_replica::{Durable, Effect, HardState, NodeId, Replica, Ticket, Unavailable};
 use protobuf::Message as _;
 use raft::eraftpb::{Message, MessageType};
 
@@ -42,22 +38,7 @@ impl Candidate {
     }
 
     fn from_disk(durable: Durable) -> Candidate {
-        let config = ReplicaConfig {
-            group: GroupId(1),
-            node: NodeId(1),
-            voters: vec![NodeId(1), NodeId(2), NodeId(3)],
-            tick: ms(50),
-            heartbeat_ticks: 2,
-            election_ticks: (10, 11),
-            grace: Span::from_ms(1_000),
-            snapshot_every_entries: u64::MAX,
-            snapshot_every_bytes: u64::MAX,
-            snapshot_slice_entries: 2,
-            snapshot_slice_pause: Duration::ZERO,
-            keep_entries: 2,
-            keep_bytes: u64::MAX,
-            limits: Limits::default(),
-        };
+        let config = Cluster::new(3).config(NodeId(1));
         Candidate { replica: Replica::new(config, durable).unwrap(), now: ms(0) }
     }
 
