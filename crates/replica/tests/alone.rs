@@ -215,6 +215,22 @@ fn one_snapshot_is_saved_at_a_time() {
 }
 
 #[test]
+fn one_that_is_asked_for_while_another_is_written_is_not_taken_after_it() {
+    let mut alone = Alone::new(config());
+    alone.replica.request_snapshot();
+    alone.entries_until_snapshot();
+    let index = alone.replica.applied_index();
+    // The log is still there, so it is asked for in every turn.
+    alone.replica.request_snapshot();
+    alone.commit(touch());
+    alone.replica.handle_snapshot_saved(index);
+    for _ in 0..20 {
+        alone.commit(touch());
+    }
+    assert_eq!(alone.take_snapshot(), None);
+}
+
+#[test]
 fn a_snapshot_that_could_not_be_saved_is_tried_after_as_many_entries_again() {
     let mut alone = Alone::new(ReplicaConfig { snapshot_every_entries: 7, ..config() });
     alone.entries_until_snapshot();
