@@ -24,12 +24,13 @@ use thiserror::Error;
 
 use self::convert::{
     NOTE_MARK, from_conf_state, from_raft_entry, from_raft_snapshot, from_raft_state, outgoing,
-    to_conf_state,
+    said_time, to_conf_state,
 };
 pub(crate) use self::members::Step;
 use self::store::Store;
 use crate::config::ReplicaConfig;
 use crate::effect::{Outgoing, Turn, Unavailable};
+use crate::heard_time::HeardTime;
 use crate::id::NodeId;
 use crate::log_store::{HardState, LogStore, SnapshotFile};
 use crate::membership::Configuration;
@@ -255,8 +256,8 @@ impl Consensus {
         self.raft.report_snapshot(node.0, status);
     }
 
-    /// Opens a turn, if there is anything to do.
-    pub(crate) fn begin(&mut self) -> Option<Begun> {
+    /// Opens a turn, if there is anything to do. `heard` is what its heartbeats and votes say about the time.
+    pub(crate) fn begin(&mut self, heard: HeardTime) -> Option<Begun> {
         if self.ready.is_some() || !self.raft.has_ready() {
             return None;
         }
@@ -267,9 +268,9 @@ impl Consensus {
         let mut messages = ready.take_messages();
         let (early, late) = self.split_by_promise(&mut ready);
         messages.extend(early);
-        self.held_back = outgoing(late);
+        self.held_back = outgoing(late, heard);
         let mut turn = Turn {
-            messages: outgoing(messages),
+            messages: outgoing(messages, heard),
             reads: Vec::new(),
             snapshot: from_raft_snapshot(ready.snapshot()),
             entries: ready.entries().iter().map(from_raft_entry).collect(),
@@ -323,7 +324,7 @@ impl Consensus {
             log.hard_state.commit = commit;
             self.unwritten = Some(log.hard_state);
         }
-        finished.messages.extend(outgoing(light.take_messages()));
+        finished.messages.extend(outgoing(light.take_messages(), HeardTime::default()));
         entries.extend(light.take_committed_entries());
         for entry in entries {
             // Changes of the membership count before the library hears that they are applied.
@@ -411,6 +412,18 @@ impl Consensus {
         self.raft.raft.raft_log.last_index()
     }
 
+    /// The term of the last entry.
+    pub(crate) fn last_term(&self) -> u64 {
+        self.raft.raft.raft_log.last_term()
+    }
+
+    /// The term of the last entry that was written before the present term.
+    pub(crate) fn last_term_of_others(&self) -> u64 {
+        let log = &self.raft.raft.raft_log;
+        let terms = (0..=log.last_index()).rev().map(|index| log.term(index).unwrap_or_default());
+        terms.into_iter().find(|term| *term < self.term()).unwrap_or_default()
+    }
+
     pub(crate) fn log(&self) -> &LogStore {
         &self.raft.store().log
     }
@@ -438,6 +451,11 @@ pub(crate) struct IncomingMessage(Message);
 impl IncomingMessage {
     pub(crate) fn from(&self) -> NodeId {
         NodeId(self.0.from)
+    }
+
+    /// What it says about the time.
+    pub(crate) fn said_time(&self) -> HeardTime {
+        said_time(&self.0)
     }
 
     /// Who the snapshot that it carries says the members are.

@@ -16,7 +16,7 @@
 //! * Followers hear of what is committed with the next entries, or a millisecond later: between two turns no
 //!   more than [`Replica::next_turn_within`] passes.
 //! * Only a leader stamps time. Its stamps continue from the highest stamp in its log, the
-//!   uncommitted tail included.
+//!   uncommitted tail included, or from what the leader that wrote the last entry was heard to say later.
 //! * Only a leader that has committed in its own term asks the table to expire anything.
 //! * The membership is replicated state: it is changed by entries of the log, one change at a time, and
 //!   counts from the moment at which its entry is applied.
@@ -29,6 +29,7 @@ mod clock;
 mod config;
 mod consensus;
 mod effect;
+mod heard_time;
 mod id;
 mod log_store;
 mod membership;

@@ -17,6 +17,7 @@ use crate::clock::Clock;
 use crate::config::ReplicaConfig;
 use crate::consensus::{Begun, Committed, Consensus, Content, MessageError};
 use crate::effect::{Effect, Leadership, Ticket, Turn, Unavailable};
+use crate::heard_time::HeardTime;
 use crate::id::{GroupId, NodeId};
 use crate::log_store::{Durable, LogStore};
 use crate::membership::{Membership, MembershipBytesError};
@@ -36,6 +37,8 @@ pub struct Replica {
     membership: Membership,
     care: Care,
     clock: Clock,
+    /// What leaders say about the time, this one included.
+    heard: HeardTime,
     /// Commands for the next proposal.
     queued: Vec<(Option<Ticket>, Command)>,
     pending: Pending,
@@ -161,6 +164,7 @@ impl Replica {
             table,
             membership,
             care: Care::default(),
+            heard: HeardTime::default(),
             queued: Vec::new(),
             pending: Pending::default(),
             reads: Reads::default(),
@@ -192,7 +196,9 @@ impl Replica {
     /// Bytes from a peer.
     pub fn handle_message(&mut self, bytes: &[u8]) -> Result<(), MessageError> {
         let message = self.consensus.decode(bytes)?;
-        let from = message.from();
+        let (from, said) = (message.from(), message.said_time());
+        // The vote that makes it a leader makes it write an entry of its own, too.
+        let last_term = self.consensus.last_term();
         // One that is not known may have been added by entries that are yet to come.
         if self.membership.was_removed(from) {
             return Err(MessageError::Stranger { from: from.0 });
@@ -212,6 +218,7 @@ impl Replica {
                 self.incoming.push(Incoming { index, bytes, membership, table });
             }
         }
+        self.heard.hear(said, last_term);
         self.heard_of(from);
         Ok(())
     }
@@ -327,7 +334,11 @@ impl Replica {
         self.tell_commit_if_due();
         self.begin_read_round();
         self.offer_snapshot_if_wanted();
-        let Begun { mut turn, reads } = self.consensus.begin()?;
+        if let Some(time) = self.clock.stamp() {
+            let said = HeardTime { term: self.consensus.term(), time };
+            self.heard.hear(said, self.consensus.last_term());
+        }
+        let Begun { mut turn, reads } = self.consensus.begin(self.heard)?;
         for (context, index) in reads {
             self.reads.confirm(context, index);
         }

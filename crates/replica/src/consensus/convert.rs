@@ -2,12 +2,15 @@
 
 use std::collections::BTreeSet;
 
+use holdfast_core::LogicalTime;
 use protobuf::Message as _;
 use raft::eraftpb::{
     ConfState, Entry, EntryType, HardState as RaftHardState, Message, MessageType, Snapshot,
 };
 
+use super::refuse::NUMBER_MAX;
 use crate::effect::Outgoing;
+use crate::heard_time::HeardTime;
 use crate::id::NodeId;
 use crate::log_store::{HardState, LogEntry, SnapshotFile};
 use crate::membership::Configuration;
@@ -23,16 +26,43 @@ mod kind {
     pub(super) const NOTE: u8 = 3;
 }
 
-pub(super) fn outgoing(messages: Vec<Message>) -> Vec<Outgoing> {
+pub(super) fn outgoing(messages: Vec<Message>, heard: HeardTime) -> Vec<Outgoing> {
     messages
         .into_iter()
-        .filter_map(|message| {
+        .filter_map(|mut message| {
+            say_time(&mut message, heard);
             let is_snapshot = message.get_msg_type() == MessageType::MsgSnapshot;
             // It fails only if a required field is missing, and proto3 has none.
             let bytes = message.write_to_bytes().ok()?;
             Some(Outgoing { to: NodeId(message.to), message: bytes, is_snapshot })
         })
         .collect()
+}
+
+/// A heartbeat says the time of its leader, a vote what the voter heard of the time. They do so in fields that the
+/// library leaves empty in these messages, and does not read.
+fn say_time(message: &mut Message, heard: HeardTime) {
+    let is_said = match message.get_msg_type() {
+        // One that was made before this leader stepped down is not for this one's successor to fill.
+        MessageType::MsgHeartbeat => message.term == heard.term,
+        MessageType::MsgRequestVoteResponse => true,
+        _ => false,
+    };
+    // Peers refuse numbers beyond this, and no time gets there.
+    if is_said && heard.time.as_ms() <= NUMBER_MAX {
+        message.log_term = heard.term;
+        message.index = heard.time.as_ms();
+    }
+}
+
+/// What [`say_time`] said; nothing if the sender is of a version that says nothing.
+pub(super) fn said_time(message: &Message) -> HeardTime {
+    match message.get_msg_type() {
+        MessageType::MsgHeartbeat | MessageType::MsgRequestVoteResponse => {
+            HeardTime { term: message.log_term, time: LogicalTime::from_ms(message.index) }
+        }
+        _ => HeardTime::default(),
+    }
 }
 
 pub(super) fn from_raft_entry(entry: &Entry) -> LogEntry {

@@ -11,7 +11,7 @@ use super::{Consensus, MessageError};
 use crate::membership::{Note, decode_addition};
 
 /// No term, index or commit gets here in the life of a cluster; and one can be added to it.
-const NUMBER_MAX: u64 = 1 << 62;
+pub(super) const NUMBER_MAX: u64 = 1 << 62;
 
 impl Consensus {
     /// What an honest member of this group never sends, and what the library would panic on, or follow to

@@ -83,7 +83,9 @@ impl Replica {
 
     /// Continues the time of the leaders before, and gives the sessions a grace.
     fn take_office(&mut self) {
-        self.clock.begin_epoch(self.highest_stamp());
+        let heard = self.heard.after_entry_of(self.consensus.last_term_of_others());
+        let written = self.highest_stamp();
+        self.clock.begin_epoch(heard.map_or(written, |heard| heard.max(written)));
         #[cfg(feature = "planted")]
         if crate::planted::Bug::TimeRestartsAtZero.is_active() {
             self.clock.begin_epoch(LogicalTime::ZERO);
