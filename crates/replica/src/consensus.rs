@@ -420,8 +420,9 @@ impl Consensus {
     /// The term of the last entry that was written before the present term.
     pub(crate) fn last_term_of_others(&self) -> u64 {
         let log = &self.raft.raft.raft_log;
-        let terms = (0..=log.last_index()).rev().map(|index| log.term(index).unwrap_or_default());
-        terms.into_iter().find(|term| *term < self.term()).unwrap_or_default()
+        let mut terms =
+            (0..=log.last_index()).rev().map(|index| log.term(index).unwrap_or_default());
+        terms.find(|term| *term < self.term()).unwrap_or_default()
     }
 
     pub(crate) fn log(&self) -> &LogStore {
