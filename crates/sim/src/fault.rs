@@ -49,6 +49,7 @@ pub enum FaultKind {
     /// A bit of what was synced flips: the node must refuse to start.
     Corruption,
     PausedNode,
+    /// A client, or in some runs all of them.
     PausedClient,
     /// A client stops for ever; another takes its place.
     DeadClient,
@@ -189,6 +190,8 @@ pub(crate) enum Undo {
         client: usize,
         with_clock: bool,
     },
+    /// All that were paused at once.
+    EndSilence,
     StartNodeClock(usize),
     StartClientClock(usize),
     ReplaceClient(usize),

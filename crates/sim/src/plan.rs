@@ -24,6 +24,8 @@ pub(crate) struct Plan {
     /// The mean time between two faults, and the longest of them.
     pub(crate) fault_pace_us: u64,
     pub(crate) fault_length_us: u64,
+    /// No client is paused alone: all fall silent, and nobody writes anything.
+    pub(crate) falls_silent: bool,
     /// A node whose clock is not within the trusted rate, and by how much it drifts.
     pub(crate) wild_clock: Option<(usize, i64)>,
 }
@@ -60,10 +62,12 @@ impl Plan {
             pace_us: 2_100_000,
             fault_pace_us: rng.between(10_000_000, 40_000_000),
             fault_length_us: rng.between(5_000_000, 30_000_000),
+            falls_silent: false,
             wild_clock: rng.percent(10).then_some((wild_node, wild_ppm)),
         };
         // By what is drawn anyway, so that the other seeds are the runs that they were.
         plan.settings.publishes = (plan.settings.segment_bytes / 512).is_multiple_of(2);
+        plan.falls_silent = plan.fault_length_us.is_multiple_of(4);
         plan
     }
 

@@ -91,6 +91,18 @@ const CHANGES_AND_SPLITS: &[FaultKind] = &[
     FaultKind::PausedNode,
 ];
 
+/// Leaders that are lost while everybody is silent, and the sessions of those who never come back.
+const SILENCE_AND_LOST_LEADERS: &[FaultKind] = &[
+    FaultKind::PausedClient,
+    FaultKind::PausedClient,
+    FaultKind::DeadClient,
+    FaultKind::DeadClient,
+    FaultKind::Crash,
+    FaultKind::IsolatedNode,
+    FaultKind::LeaderTransfer,
+    FaultKind::SaidToBeGone,
+];
+
 /// Every bug that is planted.
 pub const ALL: &[Mutant] = &[
     mutant(
@@ -286,6 +298,18 @@ pub const ALL: &[Mutant] = &[
         "time-from-own-clock",
         "replica/replica/office.rs",
         Planted::Replica(replica::Bug::TimeFromOwnClock),
+    ),
+    // A leader is lost after nobody has written anything for a while.
+    rare(
+        "forgets-heard-time",
+        "replica/heard_time.rs",
+        Planted::Replica(replica::Bug::ForgetsHeardTime),
+        SILENCE_AND_LOST_LEADERS,
+    ),
+    mutant(
+        "believes-any-time",
+        "replica/heard_time.rs",
+        Planted::Replica(replica::Bug::BelievesAnyTime),
     ),
     mutant(
         "stall-counts-in-full",

@@ -10,7 +10,8 @@ use crate::history::{
     Replicated, StoreWrite, Violation,
 };
 
-/// A leader that has committed nothing for longer than this is not known to have been able to.
+/// A leader that has neither committed anything nor been seen to be followed for longer than this is not known to
+/// have led.
 const QUIET_MAX_US: u64 = 1_500_000;
 
 #[derive(Debug, Default)]
@@ -74,14 +75,8 @@ impl Recorder {
 
     /// A leader has just committed something.
     pub(crate) fn committed(&mut self, at: RealTime, node: NodeId, term: u64) {
-        let open = self.open_spans.iter_mut().find(|span| span.node == node && span.term == term);
-        match open {
-            Some(span) if at.0 - span.to.0 <= QUIET_MAX_US => span.to = at,
-            Some(span) => {
-                let next = LeaderSpan { node, term, from: at, to: at };
-                self.history.leaders.push(std::mem::replace(span, next));
-            }
-            None => self.open_spans.push(LeaderSpan { node, term, from: at, to: at }),
+        if !self.followed(at, node, term) {
+            self.open_spans.push(LeaderSpan { node, term, from: at, to: at });
         }
         if self.open_spans.len() > 8 {
             let (old, open): (Vec<_>, Vec<_>) =
@@ -89,6 +84,20 @@ impl Recorder {
             self.history.leaders.extend(old);
             self.open_spans = open;
         }
+    }
+
+    /// A majority follows this leader, and hears it. Nothing comes of that before it has committed something: then this
+    /// gives false.
+    pub(crate) fn followed(&mut self, at: RealTime, node: NodeId, term: u64) -> bool {
+        let open = self.open_spans.iter_mut().find(|span| span.node == node && span.term == term);
+        let Some(span) = open else { return false };
+        if at.0 - span.to.0 <= QUIET_MAX_US {
+            span.to = at;
+        } else {
+            let next = LeaderSpan { node, term, from: at, to: at };
+            self.history.leaders.push(std::mem::replace(span, next));
+        }
+        true
     }
 
     /// A leader has written an entry into its log.

@@ -141,6 +141,10 @@ impl World {
                 }
                 Undo::ResumeNode { node, with_clock }
             }
+            FaultKind::PausedClient if self.plan.falls_silent => {
+                self.clients.iter_mut().for_each(|client| client.paused += 1);
+                Undo::EndSilence
+            }
             FaultKind::PausedClient => {
                 let with_clock = rng.percent(40);
                 self.clients[client].paused += 1;
@@ -389,14 +393,19 @@ impl World {
                 if with_clock {
                     self.clients[client].start_clock(self.now);
                 }
-                self.clients[client].paused = self.clients[client].paused.saturating_sub(1);
-                self.catch_up(client);
+                self.let_go_on(client);
             }
+            Undo::EndSilence => (0..self.clients.len()).for_each(|client| self.let_go_on(client)),
             Undo::ReplaceClient(client) => {
                 self.clients[client].dead = false;
                 self.agenda.plan(self.now, Due::Think(client));
             }
         }
+    }
+
+    fn let_go_on(&mut self, client: usize) {
+        self.clients[client].paused = self.clients[client].paused.saturating_sub(1);
+        self.catch_up(client);
     }
 
     fn start_clock(&mut self, node: usize) {

@@ -1,6 +1,8 @@
 //! The nodes' loops: when they turn, and what comes of it.
 
-use holdfast_replica::NodeId;
+use std::collections::BTreeSet;
+
+use holdfast_replica::{NodeId, Replica};
 
 use super::{Due, World, index_of};
 use crate::history::{Happening, RealTime};
@@ -37,6 +39,7 @@ impl World {
             self.carry_out_for_node(node, output);
         }
         self.node_outputs = outputs;
+        self.note_followers(node);
         let busy_until = self.nodes[node].busy_until;
         let next = if busy_until > self.now {
             busy_until
@@ -44,6 +47,36 @@ impl World {
             RealTime(self.now.0 + self.nodes[node].tick_us())
         };
         self.wake(node, next);
+    }
+
+    /// Whether this node leads, and a majority hears it, though it may have nothing to write.
+    fn note_followers(&mut self, node: usize) {
+        let Some(replica) = self.nodes[node].replica() else { return };
+        let leadership = replica.leadership();
+        if !leadership.is_here {
+            return;
+        }
+        let is_followed_by = |voter: &&NodeId| {
+            let other = index_of(**voter);
+            let (here, there) = (Place::Node(node), Place::Node(other));
+            let is_cut = self.network.is_cut(here, there) || self.network.is_cut(there, here);
+            let follows = |theirs: &Replica| {
+                let theirs = theirs.leadership();
+                (theirs.leader, theirs.term) == (leadership.leader, leadership.term)
+            };
+            other == node
+                || !is_cut
+                    && !self.nodes[other].is_paused()
+                    && self.nodes[other].replica().is_some_and(follows)
+        };
+        let members = &replica.membership().configuration;
+        let is_majority = |voters: &BTreeSet<NodeId>| {
+            voters.iter().filter(is_followed_by).count() * 2 > voters.len()
+        };
+        let joint = &members.outgoing;
+        if is_majority(&members.voters) && (joint.is_empty() || is_majority(joint)) {
+            self.recorder.followed(self.now, self.nodes[node].id, leadership.term);
+        }
     }
 
     fn carry_out_for_node(&mut self, node: usize, output: node::Output) {
