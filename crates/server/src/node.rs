@@ -224,6 +224,7 @@ impl Node {
                 tracing::error!(%error, "the peer port is closed");
             }
         });
+        let lost_on_http = http::words_for_clients(&membership);
         let rpc = {
             let (driver, metrics) = (driver.clone(), Arc::clone(&metrics));
             Rpc::new(driver, membership, links, events, memory, metrics, stop.watch())
@@ -251,7 +252,8 @@ impl Node {
             let (dashboard, sampling) = holdfast_dashboard::dashboard(source, actions);
             tasks.spawn(sampling);
             let pages = dashboard.merge(pages);
-            servers.spawn(http::serve(listener, http::routes(shown, pages), stop.watch()));
+            let routes = http::routes(shown, pages);
+            servers.spawn(http::serve(listener, routes, lost_on_http, stop.watch()));
         }
 
         tracing::info!(%client_address, http_address = http_address.map(tracing::field::display), "node started");
