@@ -17,7 +17,7 @@ use crate::mode;
 use crate::one_shot;
 use crate::output::{self, Show, table};
 use crate::status::{OwnerInfo, on_one_line};
-use crate::watch::kind_name;
+use crate::watch::{end_reason, kind_name};
 
 /// Shows what happened to a lock lately: when, what, whose doing, under which token.
 #[derive(Debug, Args)]
@@ -124,8 +124,6 @@ pub(crate) fn happened(answer: v1::HistoryResponse) -> Vec<Happened> {
 impl Happened {
     fn of(event: v1::WatchEvent, owners: &BTreeMap<String, Option<v1::Owner>>) -> Happened {
         let position = event.position.unwrap_or_default();
-        let reason = event.reason().as_str_name();
-        let reason = reason.strip_prefix("END_REASON_").unwrap_or(reason).to_ascii_lowercase();
         let has_mode = event.mode() != v1::Mode::Unspecified;
         Happened {
             event: kind_name(event.kind()),
@@ -140,7 +138,7 @@ impl Happened {
             actor: event.actor,
             mode: has_mode.then(|| mode::as_word(event.mode())),
             token: (event.token > 0).then_some(event.token),
-            reason: (event.reason != 0).then_some(reason),
+            reason: end_reason(&event),
             held_for_ms: event.held_for_ms,
             metadata: String::from_utf8_lossy(&event.metadata).into_owned(),
             names: event.names,
