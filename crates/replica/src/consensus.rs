@@ -15,10 +15,11 @@ mod refuse;
 mod store;
 
 use std::cell::Cell;
+use std::collections::VecDeque;
 
 use bytes::Bytes;
 use protobuf::Message as _;
-use raft::eraftpb::{Message, MessageType, Snapshot};
+use raft::eraftpb::{Entry, EntryType, Message, MessageType, Snapshot};
 use raft::{RawNode, Ready, SnapshotStatus, StateRole};
 use thiserror::Error;
 
@@ -92,13 +93,6 @@ pub(crate) struct Begun {
     pub(crate) reads: Vec<(u64, u64)>,
 }
 
-/// What came of a turn once it was durable.
-#[derive(Debug, Default)]
-pub(crate) struct Finished {
-    pub(crate) messages: Vec<Outgoing>,
-    pub(crate) committed: Vec<Committed>,
-}
-
 pub(crate) struct Consensus {
     raft: RawNode<Store>,
     here: NodeId,
@@ -106,6 +100,8 @@ pub(crate) struct Consensus {
     ready: Option<Ready>,
     /// Its messages that promise what is being written.
     held_back: Vec<Outgoing>,
+    /// Committed, durable here, and not yet taken out to be applied.
+    unapplied: VecDeque<Entry>,
     /// Up to here the followers were told what is committed, or are about to be.
     commit_told: u64,
     /// A hard state that need not be durable at once (only its commit index moved).
@@ -169,6 +165,7 @@ impl Consensus {
             here: config.node,
             ready: None,
             held_back: Vec::new(),
+            unapplied: VecDeque::new(),
             commit_told: 0,
             unwritten: None,
             has_new_members: false,
@@ -264,6 +261,8 @@ impl Consensus {
         if let Some(state) = ready.hs() {
             self.unwritten = Some(from_raft_state(state));
         }
+        // The library gives out only what was durable here before.
+        self.unapplied.extend(ready.take_committed_entries());
         let mut messages = ready.take_messages();
         let (early, late) = self.split_by_promise(&mut ready);
         messages.extend(early);
@@ -306,31 +305,41 @@ impl Consensus {
         ready.take_persisted_messages().into_iter().partition(promises_nothing)
     }
 
-    /// Closes the turn: everything that `begin` gave is durable. Fails if a committed change of the
-    /// membership cannot be.
-    pub(crate) fn finish(&mut self) -> Result<Finished, ImpossibleChange> {
-        let mut finished = Finished::default();
-        let Some(mut ready) = self.ready.take() else {
-            return Ok(finished);
+    /// Closes the turn: everything that `begin` gave is durable. Gives what may be sent now.
+    pub(crate) fn finish(&mut self) -> Vec<Outgoing> {
+        let Some(ready) = self.ready.take() else {
+            return Vec::new();
         };
         self.remember(&ready);
-        finished.messages = std::mem::take(&mut self.held_back);
-        let mut entries = ready.take_committed_entries();
-
+        let mut messages = std::mem::take(&mut self.held_back);
         let mut light = self.raft.advance_append(ready);
         if let Some(commit) = light.commit_index() {
             let log = &mut self.raft.mut_store().log;
             log.hard_state.commit = commit;
             self.unwritten = Some(log.hard_state);
         }
-        finished.messages.extend(outgoing(light.take_messages()));
-        entries.extend(light.take_committed_entries());
-        for entry in entries {
-            // Changes of the membership count before the library hears that they are applied.
-            finished.committed.push(self.committed(entry)?);
-        }
+        messages.extend(outgoing(light.take_messages()));
+        self.unapplied.extend(light.take_committed_entries());
+        messages
+    }
+
+    /// The next that is to be applied. A change of the membership counts from here on; it fails if it cannot be.
+    pub(crate) fn next_committed(&mut self) -> Result<Option<Committed>, ImpossibleChange> {
+        self.unapplied.pop_front().map(|entry| self.committed(entry)).transpose()
+    }
+
+    /// The same, if it is nothing but commands.
+    pub(crate) fn next_committed_commands(&mut self) -> Option<Committed> {
+        let entry = self.unapplied.front()?;
+        let is_plain =
+            entry.get_entry_type() == EntryType::EntryNormal && entry.context != NOTE_MARK;
+        // Such an entry changes no members, so it cannot fail.
+        is_plain.then(|| self.next_committed().ok().flatten()).flatten()
+    }
+
+    /// All that was committed is applied.
+    pub(crate) fn all_is_applied(&mut self) {
         self.raft.advance_apply();
-        Ok(finished)
     }
 
     /// Copies what is durable into the log that consensus reads.

@@ -1,18 +1,20 @@
 //! One replica of one Raft group: consensus and lock table together.
 //!
 //! [`Replica`] is pure, like the lock table below it: no I/O, no clock, no thread. Inputs are
-//! `handle_*` calls; each loop turn then has two halves around the disk:
+//! `handle_*` calls; each loop turn then has two halves around the disk, and what somebody waits for comes first in each:
 //!
 //! ```text
 //! handle_message / handle_call / handle_read / propose_membership / handle_time ...   in any order
-//! begin_turn()  -> Turn      send `messages` and answer `reads` now; make the rest of it durable
-//! finish_turn() -> effects   only after that: send, answer, read, save a snapshot
+//! begin_turn()       -> Turn       send `messages` and answer `reads` now; make the rest of it durable
+//! answer_committed() -> effects    before the disk works: what was committed earlier
+//! acknowledge()      -> messages   after it did
+//! finish_turn()      -> effects    send, answer, read, save a snapshot
 //! ```
 //!
 //! # Invariants
 //!
 //! * Nothing is answered before it is committed, and nothing is sent that promises what is not yet
-//!   durable here: messages that do come back from `finish_turn`. A read sees only what was committed before.
+//!   durable here: messages that do come back from `acknowledge`. A read sees only what was committed before.
 //! * Followers hear of what is committed with the next entries, or a millisecond later: between two turns no
 //!   more than [`Replica::next_turn_within`] passes.
 //! * Only a leader stamps time. Its stamps continue from the highest stamp in its log, the

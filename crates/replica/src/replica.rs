@@ -17,7 +17,7 @@ use self::office::Office;
 use crate::clock::Clock;
 use crate::config::ReplicaConfig;
 use crate::consensus::{Begun, Committed, Consensus, Content, MessageError};
-use crate::effect::{Effect, Leadership, Ticket, Turn, Unavailable};
+use crate::effect::{Effect, Leadership, Outgoing, Ticket, Turn, Unavailable};
 use crate::id::{GroupId, NodeId};
 use crate::log_store::{Durable, LogStore};
 use crate::membership::{Membership, MembershipBytesError};
@@ -339,19 +339,43 @@ impl Replica {
         Some(turn)
     }
 
-    /// The second half: what `begin_turn` gave is durable. Also gives what was refused meanwhile.
-    pub fn finish_turn(&mut self, effects: &mut Vec<Effect>) -> Result<(), Fatal> {
-        let group = self.config.group;
-        let finished = self.consensus.finish().map_err(|impossible| Fatal::ImpossibleChange {
-            group,
-            index: impossible.index,
-            words: impossible.words,
-        })?;
-        self.install_snapshot()?;
-        self.effects.extend(finished.messages.into_iter().map(Effect::Send));
-        for entry in finished.committed {
+    /// Between the halves, before the disk works: a leader answers what was committed before this turn. A follower has
+    /// nobody to answer, and its leader waits for its disk.
+    pub fn answer_committed(&mut self, effects: &mut Vec<Effect>) -> Result<(), Fatal> {
+        if !self.consensus.is_leader() {
+            return Ok(());
+        }
+        // What was noted before these, such as a change of office, waits for the disk.
+        let noted = std::mem::take(&mut self.effects);
+        while let Some(entry) = self.consensus.next_committed_commands() {
             self.apply(entry)?;
         }
+        effects.append(&mut self.effects);
+        let served = self.reads.take_served(self.applied_index);
+        effects.extend(served.map(|ticket| Effect::Read { ticket }));
+        self.effects = noted;
+        Ok(())
+    }
+
+    /// What `begin_turn` gave is durable: these messages say so. They go before anything is applied, because
+    /// others wait for them.
+    pub fn acknowledge(&mut self) -> Vec<Outgoing> {
+        self.consensus.finish()
+    }
+
+    /// The second half: what `begin_turn` gave is durable. Also gives what was refused meanwhile.
+    pub fn finish_turn(&mut self, effects: &mut Vec<Effect>) -> Result<(), Fatal> {
+        let messages = self.acknowledge();
+        self.effects.extend(messages.into_iter().map(Effect::Send));
+        self.install_snapshot()?;
+        let group = self.config.group;
+        while let Some(entry) = self.consensus.next_committed().map_err(|impossible| {
+            let (index, words) = (impossible.index, impossible.words);
+            Fatal::ImpossibleChange { group, index, words }
+        })? {
+            self.apply(entry)?;
+        }
+        self.consensus.all_is_applied();
         self.note_leadership();
         let served = self.reads.take_served(self.applied_index);
         self.effects.extend(served.map(|ticket| Effect::Read { ticket }));

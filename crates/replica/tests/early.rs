@@ -56,7 +56,11 @@ impl Lone {
     }
 
     fn receive(&mut self, message: Message) {
-        let message = Message { from: 2, to: 1, term: message.term.max(TERM), ..message };
+        self.receive_from(2, message);
+    }
+
+    fn receive_from(&mut self, from: u64, message: Message) {
+        let message = Message { from, to: 1, term: message.term.max(TERM), ..message };
         self.replica.handle_message(&message.write_to_bytes().unwrap()).unwrap();
     }
 
@@ -67,6 +71,12 @@ impl Lone {
 
     fn open_session(&mut self, id: u128) {
         self.replica.handle_call(None, open(SessionId(id), 60_000));
+    }
+
+    fn committed(&mut self) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        self.replica.answer_committed(&mut effects).unwrap();
+        effects
     }
 
     fn finish(&mut self) -> Vec<Effect> {
@@ -179,6 +189,81 @@ fn a_confirmed_read_does_not_wait_for_what_is_being_written() {
     assert_eq!(turn.reads, [READ]);
     let effects = lone.finish();
     assert!(!effects.iter().any(|effect| matches!(effect, Effect::Read { .. })), "{effects:?}");
+}
+
+#[test]
+fn a_leader_answers_what_is_committed_before_its_disk_works_for_what_came_later() {
+    const CALL: Ticket = Ticket(8);
+    let mut lone = Lone::leader();
+    lone.replica.handle_call(Some(CALL), open(SessionId(1), 60_000));
+    lone.whole_turns();
+    assert!(lone.committed().is_empty(), "nobody has acknowledged it");
+    lone.acknowledge_all();
+    lone.open_session(2);
+    let turn = lone.replica.begin_turn().unwrap();
+    assert!(turn.needs_disk(), "the second session is to be written");
+    let effects = lone.committed();
+    let [Effect::Answer { ticket, .. }, Effect::Happened { .. }] = &effects[..] else {
+        panic!("{effects:?}")
+    };
+    assert_eq!((*ticket, lone.replica.table().session_count()), (CALL, 1));
+    let late = lone.finish();
+    assert!(!late.iter().any(|effect| matches!(effect, Effect::Answer { .. })), "{late:?}");
+}
+
+#[test]
+fn what_is_not_durable_here_is_not_answered_though_all_others_have_it() {
+    const CALL: Ticket = Ticket(8);
+    let mut lone = Lone::leader();
+    lone.replica.handle_call(Some(CALL), open(SessionId(1), 60_000));
+    lone.replica.begin_turn().unwrap();
+    lone.acknowledge_all();
+    let index = lone.replica.progress().last_index;
+    lone.receive_from(3, Message { index, ..kind(MessageType::MsgAppendResponse) });
+    assert!(lone.committed().is_empty());
+    lone.finish();
+    lone.whole_turns();
+    assert_eq!(lone.replica.table().session_count(), 1);
+}
+
+#[test]
+fn a_change_of_office_is_told_after_it_is_durable() {
+    let mut config = Cluster::new(3).config(NodeId(1));
+    config.voters = vec![NodeId(1)];
+    let replica = Replica::new(config, Durable::default()).unwrap();
+    let mut lone = Lone { replica, now: ms(0) };
+    let is_office = |effect: &Effect| matches!(effect, Effect::LeadershipChanged(_));
+    for _ in 0..20 {
+        lone.pass(ms(50));
+        while lone.replica.begin_turn().is_some() {
+            assert!(!lone.committed().iter().any(is_office));
+            if lone.finish().iter().any(is_office) && lone.replica.leadership().is_here {
+                return;
+            }
+        }
+    }
+    panic!("it alone has a vote, and does not lead");
+}
+
+#[test]
+fn a_follower_acknowledges_before_it_applies() {
+    let mut lone = Lone::new();
+    let append = |commit, index| {
+        let entry = Entry { index, term: TERM, ..Entry::default() };
+        let (log_term, before) = (if index > 1 { TERM } else { 0 }, index - 1);
+        let entries = vec![entry].into();
+        Message { commit, index: before, log_term, entries, ..kind(MessageType::MsgAppend) }
+    };
+    lone.receive(append(0, 1));
+    lone.whole_turns();
+    lone.receive(append(1, 2));
+    lone.replica.begin_turn().unwrap();
+    assert!(lone.committed().is_empty(), "its leader waits for its disk");
+    let sent: Vec<_> = lone.replica.acknowledge().iter().map(parsed).collect();
+    assert_eq!(sent.iter().map(|message| message.index).collect::<Vec<_>>(), [2]);
+    assert_eq!(lone.replica.applied_index(), 0);
+    assert_eq!(sent_late(&lone.finish()), []);
+    assert_eq!(lone.replica.applied_index(), 1);
 }
 
 #[test]

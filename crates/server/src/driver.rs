@@ -2,9 +2,9 @@
 //! answer. It is the one place where order matters:
 //!
 //! ```text
-//! take input -> tell the time -> begin turns -> send what may go early, read what is committed
+//! take input -> tell the time -> begin turns -> send what may go early, read and answer what is committed
 //!            -> one write and one sync for all groups
-//!            -> finish turns -> send, answer, read -> one list per stream
+//!            -> acknowledge -> finish turns -> send, answer, read -> one list per stream
 //! ```
 //!
 //! Batching is natural, not timed: while one sync is under way the inbox fills, and the next turn
@@ -228,7 +228,9 @@ impl Driver {
             for (group, ticket) in reads {
                 self.carry_out(group, Effect::Read { ticket });
             }
+            self.answer_committed()?;
             self.persist(&turns)?;
+            self.acknowledge();
             self.finish_turns()?;
             self.send_outgoing();
             if turns.is_empty() {
@@ -268,13 +270,35 @@ impl Driver {
         Ok(())
     }
 
-    fn finish_turns(&mut self) -> Result<(), StopReason> {
-        let installed = std::mem::take(&mut self.installed);
+    /// Clients take their answers while the disk works.
+    fn answer_committed(&mut self) -> Result<(), StopReason> {
+        self.apply(Replica::answer_committed)?;
+        self.streams.flush();
+        Ok(())
+    }
+
+    /// Peers hear at once that what they wait for is durable.
+    fn acknowledge(&mut self) {
+        for (group, replica) in &mut self.replicas {
+            for message in replica.acknowledge() {
+                if message.is_snapshot {
+                    self.snapshot_times.sending.insert(message.to, Instant::now());
+                }
+                carry_out::post(&mut self.outgoing, &self.links, *group, message);
+            }
+        }
+        self.send_outgoing();
+    }
+
+    fn apply(
+        &mut self,
+        step: fn(&mut Replica, &mut Vec<Effect>) -> Result<(), Fatal>,
+    ) -> Result<(), StopReason> {
         for group in self.replicas.keys().copied().collect::<Vec<_>>() {
             let mut effects = std::mem::take(&mut self.effects);
             if let Some(replica) = self.replicas.get_mut(&group) {
                 let (begun, before) = (self.started.elapsed(), replica.applied_index());
-                replica.finish_turn(&mut effects)?;
+                step(replica, &mut effects)?;
                 let ended = self.started.elapsed();
                 if replica.applied_index() > before {
                     self.metrics.apply_time.record_time(ended.saturating_sub(begun));
@@ -286,6 +310,12 @@ impl Driver {
             }
             self.effects = effects;
         }
+        Ok(())
+    }
+
+    fn finish_turns(&mut self) -> Result<(), StopReason> {
+        let installed = std::mem::take(&mut self.installed);
+        self.apply(Replica::finish_turn)?;
         if installed {
             self.tell_owners();
         }

@@ -306,22 +306,37 @@ impl Cluster {
                 }
                 let read = turn.reads.iter().map(|ticket| (*ticket, Ended::Read));
                 self.ended.extend(read);
+                if !self.apply(node, Replica::answer_committed) {
+                    return;
+                }
                 self.disks.get_mut(&node).unwrap().write(&turn);
             }
-            let mut effects = Vec::new();
-            if let Err(fatal) = self.replica_mut(node).finish_turn(&mut effects) {
-                assert!(self.lied_to, "node {node} stops: {fatal}");
-                self.stopped.push((node, fatal));
-                self.kill(node);
-                return;
+            for message in self.replica_mut(node).acknowledge() {
+                self.send((node, message.to, message.message, message.is_snapshot));
             }
-            for effect in effects {
-                self.carry_out(node, effect);
-            }
-            if !busy {
+            if !self.apply(node, Replica::finish_turn) || !busy {
                 return;
             }
         }
+    }
+
+    /// False if the node has stopped.
+    fn apply(
+        &mut self,
+        node: NodeId,
+        step: fn(&mut Replica, &mut Vec<Effect>) -> Result<(), Fatal>,
+    ) -> bool {
+        let mut effects = Vec::new();
+        if let Err(fatal) = step(self.replica_mut(node), &mut effects) {
+            assert!(self.lied_to, "node {node} stops: {fatal}");
+            self.stopped.push((node, fatal));
+            self.kill(node);
+            return false;
+        }
+        for effect in effects {
+            self.carry_out(node, effect);
+        }
+        true
     }
 
     fn carry_out(&mut self, node: NodeId, effect: Effect) {

@@ -1,7 +1,7 @@
 //! The loop of a node. The steps are those of the server's driver, in its order:
 //!
 //! ```text
-//! take input -> tell the time -> begin turn -> send what may go early, read what is committed
+//! take input -> tell the time -> begin turn -> send what may go early, read and answer what is committed
 //!            -> one write and one sync -> finish turn -> send, answer, read
 //! ```
 //!
@@ -11,7 +11,7 @@
 use std::collections::VecDeque;
 
 use holdfast_core::{Command, Event, LogIndex};
-use holdfast_replica::{Effect, NodeId, Ticket, Turn, Unavailable};
+use holdfast_replica::{Effect, Fatal, NodeId, Replica, Ticket, Turn, Unavailable};
 
 use super::callers::Failed;
 use super::log::{HalfTurn, PersistError};
@@ -70,6 +70,10 @@ impl Node {
             let is_resumed = resumed.is_some();
             let next = resumed.take().or_else(|| running.begin_turn(outputs));
             let is_last = next.is_none();
+            let begins = !is_resumed && !is_last;
+            if begins && !running.apply(Replica::answer_committed, None, outputs) {
+                return false;
+            }
             let snapshot = next.as_ref().and_then(|half| half.turn.snapshot.as_ref());
             let snapshot = snapshot.map(|snapshot| LogIndex(snapshot.index));
             match self.persist(running, next, is_resumed, now, outputs) {
@@ -77,7 +81,7 @@ impl Node {
                 Persisted::Later => return true,
                 Persisted::Gone => return false,
             }
-            if !running.finish_turn(snapshot, outputs) {
+            if !running.apply(Replica::finish_turn, snapshot, outputs) {
                 return false;
             }
             if is_last {
@@ -289,11 +293,16 @@ impl Running {
     }
 
     /// Applies what is committed and carries out what comes of it. False if the node has to stop.
-    fn finish_turn(&mut self, installed: Option<LogIndex>, outputs: &mut Vec<Output>) -> bool {
+    fn apply(
+        &mut self,
+        step: fn(&mut Replica, &mut Vec<Effect>) -> Result<(), Fatal>,
+        installed: Option<LogIndex>,
+        outputs: &mut Vec<Output>,
+    ) -> bool {
         let applied_before = self.replica.applied_index();
         let published = self.replica.table().publication();
         let mut effects = std::mem::take(&mut self.effects);
-        if let Err(fatal) = self.replica.finish_turn(&mut effects) {
+        if let Err(fatal) = step(&mut self.replica, &mut effects) {
             outputs.push(Output::Broken { what: fatal.to_string() });
             outputs.push(Output::Stopped { why: fatal.to_string() });
             return false;
