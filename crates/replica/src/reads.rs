@@ -1,14 +1,21 @@
 //! Linearizable reads. A read may look at the table once a quorum has confirmed, after the read
 //! arrived, that this replica still leads, and once everything committed by then is applied. One
-//! round of confirmation serves all reads that were waiting when it began.
+//! round of confirmation serves all reads that were waiting when it began. Who comes while it is under way
+//! does not wait for its end: the next begins with the next turn.
+
+use std::collections::VecDeque;
 
 use crate::effect::Ticket;
+
+/// With more of them under way than a round takes turns, those who wait are served sooner if they wait together.
+const ROUNDS_MAX: usize = 4;
 
 #[derive(Debug, Default)]
 pub(crate) struct Reads {
     /// Arrived since the last round began.
     waiting: Vec<Ticket>,
-    round: Option<Round>,
+    /// Under way, the oldest first.
+    rounds: VecDeque<Round>,
     /// Confirmed, each group of them from the applied index on.
     confirmed: Vec<(u64, Vec<Ticket>)>,
     last_context: u64,
@@ -26,31 +33,31 @@ impl Reads {
         self.waiting.push(ticket);
     }
 
-    /// The context of a round to begin, if there is need for one and none is under way. A round
-    /// without answer for `patience_ticks` was lost; its reads join the next, under a new context,
-    /// so that a late answer to the old one cannot confirm it.
+    /// The context of a round to begin, if there is need for one. A round without answer for
+    /// `patience_ticks` was lost; its reads join the next, under a new context, so that a late answer to
+    /// the old one cannot confirm it.
     pub(crate) fn begin_round(&mut self, patience_ticks: u64) -> Option<u64> {
-        if let Some(round) = self.round.take_if(|round| round.age_ticks >= patience_ticks) {
-            self.waiting.extend(round.tickets);
-        }
-        if self.round.is_some() || self.waiting.is_empty() {
+        let lost = self.rounds.iter().take_while(|round| round.age_ticks >= patience_ticks).count();
+        self.waiting.extend(self.rounds.drain(..lost).flat_map(|round| round.tickets));
+        if self.rounds.len() >= ROUNDS_MAX || self.waiting.is_empty() {
             return None;
         }
         self.last_context += 1;
         let tickets = std::mem::take(&mut self.waiting);
-        self.round = Some(Round { context: self.last_context, tickets, age_ticks: 0 });
+        self.rounds.push_back(Round { context: self.last_context, tickets, age_ticks: 0 });
         Some(self.last_context)
     }
 
     pub(crate) fn age(&mut self, ticks: u64) {
-        if let Some(round) = &mut self.round {
+        for round in &mut self.rounds {
             round.age_ticks += ticks;
         }
     }
 
     /// A quorum confirmed the round with this context, at this commit index.
     pub(crate) fn confirm(&mut self, context: u64, index: u64) {
-        if let Some(round) = self.round.take_if(|round| round.context == context) {
+        let place = self.rounds.iter().position(|round| round.context == context);
+        if let Some(round) = place.and_then(|place| self.rounds.remove(place)) {
             self.confirmed.push((index, round.tickets));
         }
     }
@@ -64,13 +71,13 @@ impl Reads {
 
     /// Nobody waits.
     pub(crate) fn is_empty(&self) -> bool {
-        self.waiting.is_empty() && self.round.is_none() && self.confirmed.is_empty()
+        self.waiting.is_empty() && self.rounds.is_empty() && self.confirmed.is_empty()
     }
 
     /// Leadership is gone: all who wait.
     pub(crate) fn drain(&mut self) -> Vec<Ticket> {
         let mut all = std::mem::take(&mut self.waiting);
-        all.extend(self.round.take().map(|round| round.tickets).unwrap_or_default());
+        all.extend(self.rounds.drain(..).flat_map(|round| round.tickets));
         all.extend(self.confirmed.drain(..).flat_map(|(_, tickets)| tickets));
         all
     }
@@ -86,11 +93,39 @@ mod tests {
         reads.push(Ticket(1));
         let context = reads.begin_round(10).unwrap();
         reads.push(Ticket(2));
-        assert_eq!(reads.begin_round(10), None, "one round at a time");
         reads.confirm(context, 7);
         assert_eq!(reads.take_served(6).collect::<Vec<_>>(), []);
         assert_eq!(reads.take_served(7).collect::<Vec<_>>(), [Ticket(1)]);
         assert!(reads.begin_round(10).is_some(), "the second read gets a round of its own");
+    }
+
+    #[test]
+    fn who_comes_during_a_round_does_not_wait_for_its_end() {
+        let mut reads = Reads::default();
+        reads.push(Ticket(1));
+        let first = reads.begin_round(10).unwrap();
+        reads.push(Ticket(2));
+        let second = reads.begin_round(10).unwrap();
+        reads.confirm(second, 5);
+        assert_eq!(reads.take_served(9).collect::<Vec<_>>(), [Ticket(2)], "each by its own round");
+        reads.confirm(first, 5);
+        assert_eq!(reads.take_served(9).collect::<Vec<_>>(), [Ticket(1)]);
+    }
+
+    #[test]
+    fn there_is_a_limit_to_rounds_under_way() {
+        let mut reads = Reads::default();
+        let mut begin = |number: u64| {
+            reads.push(Ticket(number));
+            reads.begin_round(10)
+        };
+        let under_way = (1..=10).filter_map(&mut begin).count();
+        assert_eq!(under_way, ROUNDS_MAX);
+        reads.confirm(2, 5);
+        assert_eq!(reads.take_served(9).collect::<Vec<_>>(), [Ticket(2)]);
+        let next = reads.begin_round(10).unwrap();
+        reads.confirm(next, 5);
+        assert_eq!(reads.take_served(9).count(), 6, "all who waited, together");
     }
 
     #[test]

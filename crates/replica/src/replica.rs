@@ -1,5 +1,6 @@
 //! The replica itself: takes in, proposes, applies, and says what is to be done.
 
+mod company;
 mod members;
 mod office;
 mod proposals;
@@ -38,6 +39,8 @@ pub struct Replica {
     clock: Clock,
     /// Commands for the next proposal.
     queued: Vec<(Option<Ticket>, Command)>,
+    /// Since when all of them wait for company.
+    alone_since: Option<Duration>,
     pending: Pending,
     reads: Reads,
     /// What was last said to the driver.
@@ -162,6 +165,7 @@ impl Replica {
             membership,
             care: Care::default(),
             queued: Vec::new(),
+            alone_since: None,
             pending: Pending::default(),
             reads: Reads::default(),
             leadership: Leadership::default(),
@@ -390,7 +394,7 @@ impl Replica {
     pub fn next_turn_within(&self) -> Option<Duration> {
         let slice = self.is_writing_snapshot().then_some(self.config.snapshot_slice_pause);
         let commit = self.consensus.has_untold_commit().then_some(COMMIT_UNTOLD_MAX);
-        slice.into_iter().chain(commit).min()
+        [slice, commit, self.company_within()].into_iter().flatten().min()
     }
 
     fn begin_read_round(&mut self) {

@@ -8,9 +8,10 @@ use super::LockTable;
 use super::hold::HoldKey;
 use super::queue::{Counts, Ticket};
 use super::resource::Resource;
-use crate::command::Mode;
+use crate::command::{Acquire, Mode, Policy};
 use crate::name::LockName;
 use crate::outcome::Rejection;
+use crate::time::Span;
 
 impl LockTable {
     /// Could it be granted to somebody who comes only now?
@@ -24,6 +25,18 @@ impl LockTable {
             return self.admits(name, resource, mode, Counts::NONE, None);
         }
         self.admits(name, resource, mode, resource.queue().counts(), None)
+    }
+
+    /// Whether all that comes of it now is a place in a queue. As the table stands: what is yet to be applied may
+    /// change it.
+    pub fn would_wait(&self, acquire: &Acquire) -> bool {
+        let Acquire { name, mode, terms, .. } = acquire;
+        let waits = terms.wait > Span::ZERO && !terms.reentrant;
+        let only_waits = matches!(terms.policy, Policy::Detect | Policy::Wait);
+        waits
+            && only_waits
+            && self.resources.contains_key(name)
+            && !self.admits_newcomer(name, *mode)
     }
 
     /// Frozen, or closed by a lock delay: nobody is granted it.

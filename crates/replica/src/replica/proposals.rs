@@ -30,6 +30,9 @@ impl Replica {
             self.queued.push((None, Command::Tick));
             self.tick_under_way = true;
         }
+        if self.awaits_company() {
+            return;
+        }
         let mut queued = std::mem::take(&mut self.queued).into_iter();
         let mut refused = None;
         while queued.len() > 0 {
