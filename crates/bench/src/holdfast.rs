@@ -3,14 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_client::unary::Unary;
 use holdfast_client::{Client, Guard, GuardAll, ReleaseOutcome, Tier};
-use holdfast_proto::v1::StatusRequest;
-use holdfast_proto::v1::lock_service_client::LockServiceClient;
-use tonic::transport::{Channel, Endpoint};
 
+use crate::Outcome;
 use crate::locks::{Connections, Locks};
-use crate::{Cluster, Outcome};
 
 /// Longer than any queue of a workload.
 const WAIT: Duration = Duration::from_secs(120);
@@ -22,12 +18,10 @@ pub struct Holdfast {
     pub tier: Tier,
 }
 
-/// A session with the cluster, which several clients share, and a connection for reads: the library makes a new one for
-/// each call that is not of the session.
+/// A session with the cluster, which several clients share.
 #[derive(Debug)]
 struct Connection {
     session: Client,
-    reads: LockServiceClient<Channel>,
     tier: Tier,
 }
 
@@ -45,10 +39,7 @@ impl Connections for Holdfast {
 
     async fn connect(&self) -> Outcome<HoldfastClient> {
         let session = Client::connect(&self.endpoints).await?;
-        let leader = Cluster::leader_of(&Unary::new(&self.endpoints)?).await?;
-        let node = Endpoint::from_shared(format!("http://{leader}"))?.tcp_nodelay(true);
-        let reads = LockServiceClient::new(node.connect_lazy());
-        Ok(HoldfastClient(Arc::new(Connection { session, reads, tier: self.tier })))
+        Ok(HoldfastClient(Arc::new(Connection { session, tier: self.tier })))
     }
 }
 
@@ -81,8 +72,7 @@ impl Locks for HoldfastClient {
     }
 
     async fn read(&self, name: &str) -> Outcome<Option<()>> {
-        let request = StatusRequest { name: name.to_owned() };
-        let status = self.0.reads.clone().status(request).await?.into_inner();
+        let status = self.0.session.status(name).await?;
         let holders = match self.0.tier {
             Tier::Efficiency => status.efficiency.map_or(0, |lock| lock.holder_count),
             _ => status.holder_count,

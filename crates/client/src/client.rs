@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use holdfast_proto::v1::Owner;
+use holdfast_proto::v1::{Owner, StatusResponse};
 use tokio::sync::oneshot;
 
 use crate::asking::CurrentSpan;
@@ -13,6 +13,7 @@ use crate::election::Election;
 use crate::error::{CloseError, ConnectError};
 use crate::lock::LockRequest;
 use crate::lock_all::{LockAllRequest, Member};
+use crate::look;
 use crate::metrics::ClientMetrics;
 use crate::session::{Command, Handle};
 use crate::unary::{CallError, TokenState, Watch};
@@ -70,6 +71,11 @@ impl Client {
     /// on over broken connections and changes of leader, or says that it could not.
     pub fn watch(&self, prefix: &str) -> Watch {
         self.handle.calls().watch(prefix)
+    }
+
+    /// Who holds a lock and who waits for it, in both tiers, as of a moment after the call.
+    pub async fn status(&self, name: &str) -> Result<StatusResponse, CallError> {
+        look::status(&self.handle, name).await
     }
 
     /// Whether a lock is still held under a token in full form, as [`Guard::fence`](crate::Guard::fence) gives

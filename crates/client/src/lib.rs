@@ -110,6 +110,7 @@ pub mod lease;
 mod limits;
 mod lock;
 mod lock_all;
+mod look;
 mod loss;
 mod metrics;
 #[cfg(feature = "planted")]

@@ -140,7 +140,7 @@ impl Unary {
 
     /// Of the lock in both tiers, whatever the [tier](Unary::tier) of these calls.
     pub async fn status(&self, name: &str) -> Result<v1::StatusResponse, CallError> {
-        let request = v1::StatusRequest { name: name.to_owned() };
+        let request = v1::StatusRequest { name: name.to_owned(), request_id: 0 };
         self.call(
             Duration::ZERO,
             request,

@@ -4,7 +4,7 @@
 //!
 //! `cargo run --release -p holdfast-core --example heartbeats`
 
-#![allow(clippy::print_stdout, reason = "it is a program for people")]
+#![allow(clippy::print_stdout, clippy::unwrap_used, reason = "it is a program for people")]
 
 mod world;
 

@@ -91,14 +91,14 @@ mod tests {
 
     #[tokio::test]
     async fn a_whole_message_is_decoded() {
-        let request = StatusRequest { name: "wallet".into() };
+        let request = StatusRequest { name: "wallet".into(), request_id: 0 };
         let received = receive(&request.encode_to_vec()).await.unwrap();
         assert_eq!(received, Some(request));
     }
 
     #[tokio::test]
     async fn a_message_cut_short_is_the_callers_mistake() {
-        let whole = StatusRequest { name: "wallet".into() }.encode_to_vec();
+        let whole = StatusRequest { name: "wallet".into(), request_id: 0 }.encode_to_vec();
         let status = receive(&whole[..4]).await.unwrap_err();
         assert_eq!(status.code(), Code::InvalidArgument);
         assert!(status.message().starts_with("the request cannot be decoded: "), "{status}");

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use crate::effect::Ticket;
 
 /// With more of them under way than a round takes turns, those who wait are served sooner if they wait together.
-const ROUNDS_MAX: usize = 4;
+const ROUNDS_MAX: usize = 2;
 
 #[derive(Debug, Default)]
 pub(crate) struct Reads {

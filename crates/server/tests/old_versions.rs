@@ -39,7 +39,7 @@ fn inherit(config: &mut NodeConfig) {
 }
 
 async fn token_of(client: &mut Client, name: &str) -> Option<u64> {
-    let request = StatusRequest { name: name.into() };
+    let request = StatusRequest { name: name.into(), request_id: 0 };
     let status = client.status(request).await.unwrap().into_inner();
     status.holders.first().map(|holder| holder.token)
 }

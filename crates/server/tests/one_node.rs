@@ -40,7 +40,11 @@ async fn a_lock_is_taken_looked_at_renewed_and_given_back() {
     assert!(grant.token > 0);
     assert!(grant.fence.ends_with(&format!(".{}", grant.token)), "{}", grant.fence);
 
-    let status = client.status(StatusRequest { name: "wallet".into() }).await.unwrap().into_inner();
+    let status = client
+        .status(StatusRequest { name: "wallet".into(), request_id: 0 })
+        .await
+        .unwrap()
+        .into_inner();
     assert_eq!(status.holders.len(), 1);
     assert_eq!(status.holders[0].token, grant.token);
     assert_eq!(status.holders[0].public_session_id, support::public_id(&session));
@@ -92,7 +96,7 @@ async fn a_unary_acquire_waits_until_the_lock_is_free() {
         waiting_client.acquire(acquire(&second, 3, "wallet", 10_000)).await.unwrap().into_inner()
     });
     while client
-        .status(StatusRequest { name: "wallet".into() })
+        .status(StatusRequest { name: "wallet".into(), request_id: 0 })
         .await
         .unwrap()
         .into_inner()
@@ -263,7 +267,7 @@ async fn whoever_took_the_wrong_port_is_told() {
     let member = &cluster.configs[0].nodes[0];
     let status = connect(member.peer.as_str())
         .await
-        .status(StatusRequest { name: "wallet".into() })
+        .status(StatusRequest { name: "wallet".into(), request_id: 0 })
         .await
         .unwrap_err();
     assert_eq!(status.code(), Code::Unimplemented);
@@ -320,7 +324,11 @@ async fn locks_survive_a_restart_and_a_stopped_node_ends_its_streams() {
     cluster.nodes[0] = Some(Node::start(cluster.configs[0].clone()).await.unwrap());
     cluster.serving().await;
     let mut client = cluster.client(0).await;
-    let status = client.status(StatusRequest { name: "wallet".into() }).await.unwrap().into_inner();
+    let status = client
+        .status(StatusRequest { name: "wallet".into(), request_id: 0 })
+        .await
+        .unwrap()
+        .into_inner();
     assert_eq!(status.holders[0].public_session_id, support::public_id(&stream.session));
 }
 

@@ -31,7 +31,7 @@ async fn every_node_answers_with_the_same_truth() {
     }
     assert!(tokens.is_sorted_by(|a, b| a < b), "{tokens:?}");
     for node in 0..3 {
-        let request = StatusRequest { name: "lock-1".into() };
+        let request = StatusRequest { name: "lock-1".into(), request_id: 0 };
         let status = cluster.client(node).await.status(request).await.unwrap().into_inner();
         assert_eq!(status.holders[0].token, tokens[1]);
     }
@@ -148,7 +148,11 @@ async fn a_leader_that_stops_hands_over_and_its_clients_resume_elsewhere() {
     })
     .await;
     let mut client = cluster.client(other).await;
-    let status = client.status(StatusRequest { name: "wallet".into() }).await.unwrap().into_inner();
+    let status = client
+        .status(StatusRequest { name: "wallet".into(), request_id: 0 })
+        .await
+        .unwrap()
+        .into_inner();
     assert_eq!(status.holders[0].public_session_id, support::public_id(&stream.session));
 }
 

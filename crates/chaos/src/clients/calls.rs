@@ -92,7 +92,7 @@ impl Calls {
     pub(crate) async fn status(&mut self, name: &str) -> Answer<StatusResponse> {
         let name = name.to_owned();
         self.insist(Duration::ZERO, |mut node| {
-            let request = StatusRequest { name: name.clone() };
+            let request = StatusRequest { name: name.clone(), request_id: 0 };
             async move { node.status(request).await }
         })
         .await

@@ -107,7 +107,7 @@ async fn own_view(channel: Channel) -> Option<Duration> {
 async fn read(channel: Channel) -> Option<Duration> {
     let mut node = LockServiceClient::new(channel);
     let start = Instant::now();
-    let request = StatusRequest { name: NAME.to_owned() };
+    let request = StatusRequest { name: NAME.to_owned(), request_id: 0 };
     timeout(PATIENCE, node.status(request)).await.ok()?.ok()?;
     Some(start.elapsed())
 }

@@ -106,7 +106,13 @@ async fn names_ttls_tokens_and_ids_that_cannot_be_are_refused_with_words() {
     refused!(scene, acquire, named(&"x".repeat(513)), "invalid_name", "at most 512 bytes");
     refused!(scene, acquire, named("a\nb"), "invalid_name", "control characters");
     refused!(scene, acquire, named("a\u{0}"), "invalid_name", "control characters");
-    refused!(scene, status, StatusRequest { name: "\u{7}".into() }, "invalid_name", "control");
+    refused!(
+        scene,
+        status,
+        StatusRequest { name: "\u{7}".into(), request_id: 0 },
+        "invalid_name",
+        "control"
+    );
     let release = || scene.release();
     let unnamed = || ReleaseRequest { name: String::new(), ..release() };
     refused!(scene, release, unnamed(), "invalid_name", "must not be empty");

@@ -31,6 +31,7 @@ mod kafka;
 mod library_examples;
 mod live;
 mod lock_command;
+mod looking;
 mod membership;
 mod metrics;
 mod modes;

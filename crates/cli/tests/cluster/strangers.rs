@@ -34,7 +34,8 @@ async fn strangers_on_the_peer_port_are_told_what_is_wrong() {
     };
 
     let client = PlainClient::new(vec![cluster.peer_address(1)]);
-    let status = client.stub().status(StatusRequest { name: "a".into() }).await.unwrap_err();
+    let status =
+        client.stub().status(StatusRequest { name: "a".into(), request_id: 0 }).await.unwrap_err();
     assert_eq!(status.code(), Code::Unimplemented);
     assert!(status.message().contains(&cluster.client_address(1)), "{}", status.message());
 

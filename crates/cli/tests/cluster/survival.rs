@@ -152,7 +152,7 @@ async fn with_a_majority_dead_every_call_ends_unavailable_in_bounded_time() {
         }
     );
     is_unavailable!(close_session, CloseSessionRequest { session_id, request_id: 104 });
-    is_unavailable!(status, StatusRequest { name });
+    is_unavailable!(status, StatusRequest { name, request_id: 0 });
     is_unavailable!(list, ListRequest::default());
     is_unavailable!(list_sessions, ListSessionsRequest::default());
 }

@@ -253,6 +253,9 @@ impl Session {
                 self.end_hold(hold.key.acquire, &hold.name, LossReason::Transferred);
                 let _ = reply.send(Ok(response.token));
             }
+            (Request::Status { reply, .. }, AnswerResult::Status(response)) => {
+                let _ = reply.send(Ok(response));
+            }
             (Request::Close { reply }, AnswerResult::Close(_)) => {
                 if let Some(reply) = reply {
                     let _ = reply.send(());
@@ -393,7 +396,8 @@ fn logical_time_of(result: &AnswerResult) -> Option<LogicalTime> {
         AnswerResult::Renew(answer) => answer.logical_time_ms,
         AnswerResult::Proclaim(answer) => answer.logical_time_ms,
         AnswerResult::Transfer(answer) => answer.logical_time_ms,
-        AnswerResult::Close(_) | AnswerResult::Failure(_) => return None,
+        // The time of a read is in no entry of the log: no lease is measured by it.
+        AnswerResult::Status(_) | AnswerResult::Close(_) | AnswerResult::Failure(_) => return None,
     };
     Some(LogicalTime(ms))
 }

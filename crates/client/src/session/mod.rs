@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use holdfast_proto::v1::Owner;
+use holdfast_proto::v1::{Owner, StatusResponse};
 use tokio::sync::{Semaphore, SemaphorePermit, mpsc, oneshot};
 
 use crate::circuit::{Circuit, CircuitState};
@@ -40,6 +40,8 @@ pub(crate) use request::{AcquireCall, Wanted, whole_ms};
 use task::{NotOpened, Task};
 
 pub(crate) type ReleaseReply = oneshot::Sender<Result<ReleaseOutcome, Rejection>>;
+
+pub(crate) type StatusReply = oneshot::Sender<Result<StatusResponse, Rejection>>;
 
 /// What every session of a client is opened with.
 #[derive(Debug, Clone)]
@@ -75,6 +77,10 @@ pub(crate) enum Command {
         to: String,
         reply: oneshot::Sender<Result<u64, TransferError>>,
     },
+    Status {
+        name: String,
+        reply: StatusReply,
+    },
     Close {
         reply: oneshot::Sender<()>,
     },
@@ -89,7 +95,10 @@ impl Command {
             | Command::Renew { hold, .. }
             | Command::Proclaim { hold, .. }
             | Command::Transfer { hold, .. } => Some(hold),
-            Command::Acquire(_) | Command::Abandon(_) | Command::Close { .. } => None,
+            Command::Acquire(_)
+            | Command::Abandon(_)
+            | Command::Status { .. }
+            | Command::Close { .. } => None,
         }
     }
 }

@@ -10,7 +10,7 @@ use holdfast_proto::v1::operation::Kind;
 use tokio::sync::oneshot;
 
 use super::convert::ConvertCall;
-use super::{Handle, ReleaseReply, Ticket};
+use super::{Handle, ReleaseReply, StatusReply, Ticket};
 use crate::error::{
     AcquireError, ConvertError, LossReason, Lost, ProclaimError, Rejection, RenewError,
     TransferError,
@@ -47,6 +47,10 @@ pub(crate) enum Request {
         hold: Arc<Hold>,
         to: String,
         reply: oneshot::Sender<Result<u64, TransferError>>,
+    },
+    Status {
+        name: String,
+        reply: StatusReply,
     },
     KeepAlive,
     Close {
@@ -195,6 +199,9 @@ impl Request {
                 tier: hold.tier().to_wire().into(),
                 ..Default::default()
             }),
+            Request::Status { name, .. } => {
+                Kind::Status(v1::StatusRequest { name: name.clone(), request_id })
+            }
             Request::KeepAlive => {
                 Kind::KeepAlive(v1::KeepAliveRequest { request_id, ..Default::default() })
             }
@@ -215,7 +222,9 @@ impl Request {
             Request::Renew { hold, .. }
             | Request::Proclaim { hold, .. }
             | Request::Transfer { hold, .. } => hold.tier(),
-            Request::KeepAlive | Request::Close { .. } => Tier::Correctness,
+            Request::Status { .. } | Request::KeepAlive | Request::Close { .. } => {
+                Tier::Correctness
+            }
         }
     }
 
@@ -246,6 +255,7 @@ impl Request {
             Request::Acquire(_) | Request::Convert(_) => !self.is_abandoned(),
             Request::Renew { reply, .. } => !reply.is_closed(),
             Request::Proclaim { reply, .. } => !reply.is_closed(),
+            Request::Status { reply, .. } => !reply.is_closed(),
             Request::Cancel { .. }
             | Request::Transfer { .. }
             | Request::Release { .. }
@@ -313,7 +323,9 @@ impl Request {
             Request::Close { reply: Some(reply) } => {
                 let _ = reply.send(());
             }
-            Request::Release { reply: None, .. }
+            // Whoever asked can ask without a session.
+            Request::Status { .. }
+            | Request::Release { reply: None, .. }
             | Request::Close { reply: None }
             | Request::Cancel { .. }
             | Request::KeepAlive => {}
@@ -341,6 +353,9 @@ impl Request {
                 // If it may have been done, the guard stays without a token.
                 hold.set_leaving(rejection.may_have_happened);
                 let _ = reply.send(Err(TransferError::Rejected(rejection)));
+            }
+            Request::Status { reply, .. } => {
+                let _ = reply.send(Err(rejection));
             }
             // Refused or not, the client is done with its session.
             Request::Close { reply: Some(reply) } => {

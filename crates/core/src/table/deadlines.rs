@@ -67,7 +67,9 @@ impl Deadlines {
         now: LogicalTime,
         lives: impl Fn(SessionId) -> bool,
     ) {
-        while let Some((at, due)) = self.in_order().next().filter(|(at, _)| *at <= now) {
+        loop {
+            let first = self.in_order().next().filter(|(at, _)| *at <= now);
+            let Some((at, due)) = first else { return };
             match due {
                 Due::Hold(id, ..) | Due::Wait(id, _) if !lives(id) => self.remove(at, due),
                 _ => return,

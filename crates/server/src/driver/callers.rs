@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_core::{Command, LogicalTime, Outcome, RequestId, SessionId};
+use holdfast_core::{Command, LockName, LogicalTime, Outcome, RequestId, SessionId};
 use holdfast_replica::{ChangeRefusal, GroupId, Ticket};
 use tokio::sync::oneshot;
 
@@ -45,6 +45,26 @@ impl ReplyTo {
     }
 }
 
+/// Where what was read goes.
+#[derive(Debug)]
+pub(super) enum ReadReply {
+    Call(oneshot::Sender<Result<ReadAnswer, Unavailable>>),
+    Stream { stream: StreamKey, request: RequestId, name: LockName },
+}
+
+impl ReadReply {
+    pub(super) fn answer(self, answer: Result<ReadAnswer, Unavailable>, streams: &mut Streams) {
+        match self {
+            // A caller that is gone needs no answer.
+            ReadReply::Call(sender) => drop(sender.send(answer)),
+            ReadReply::Stream { stream, request, name } => {
+                let answer = answer.map(Box::new);
+                streams.tell(stream, Delivery::Status { request, name, answer });
+            }
+        }
+    }
+}
+
 /// A request that can wait, as the lock table names it.
 type Wait = (GroupId, SessionId, RequestId);
 
@@ -77,7 +97,7 @@ struct Parked {
 #[derive(Debug)]
 enum Caller {
     Call { reply: ReplyTo, wait: Option<Wait>, asked: Asked },
-    Read { query: Query, reply: oneshot::Sender<Result<ReadAnswer, Unavailable>> },
+    Read { query: Query, reply: ReadReply },
     Change(oneshot::Sender<ChangeAnswer>),
     Touches(Touches),
 }
@@ -145,11 +165,7 @@ impl Callers {
         self.ticket(Caller::Call { reply, wait, asked })
     }
 
-    pub(super) fn read(
-        &mut self,
-        query: Query,
-        reply: oneshot::Sender<Result<ReadAnswer, Unavailable>>,
-    ) -> Ticket {
+    pub(super) fn read(&mut self, query: Query, reply: ReadReply) -> Ticket {
         self.ticket(Caller::Read { query, reply })
     }
 
@@ -244,7 +260,7 @@ impl Callers {
             }
             Some(Caller::Read { reply, .. }) => {
                 self.metrics.operations.add(Kind::Read, Settled::Unavailable);
-                drop(reply.send(Err(reason)));
+                reply.answer(Err(reason), streams);
             }
             Some(Caller::Change(reply)) => drop(reply.send(Err(reason))),
             Some(Caller::Touches(Touches { sessions, reply })) => {
@@ -263,10 +279,7 @@ impl Callers {
     }
 
     /// The table may be looked at for this read.
-    pub(super) fn take_read(
-        &mut self,
-        ticket: Ticket,
-    ) -> Option<(Query, oneshot::Sender<Result<ReadAnswer, Unavailable>>)> {
+    pub(super) fn take_read(&mut self, ticket: Ticket) -> Option<(Query, ReadReply)> {
         match self.under_way.remove(&ticket)? {
             Caller::Read { query, reply } => {
                 self.metrics.operations.add(Kind::Read, Settled::Done);

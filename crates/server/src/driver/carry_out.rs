@@ -68,7 +68,7 @@ impl Driver {
                 let state = WholeState { cluster, logical_time: at, file };
                 let applied_index = state.file.index;
                 let data = ReadData::Snapshot(state);
-                let _ = reply.send(Ok(ReadAnswer { at, applied_index, data }));
+                reply.answer(Ok(ReadAnswer { at, applied_index, data }), &mut self.streams);
             }
         }
     }
@@ -139,7 +139,8 @@ impl Driver {
             Query::Snapshot => return,
         };
         let applied_index = replica.applied_index();
-        let _ = reply.send(Ok(ReadAnswer { at: replica.now(), applied_index, data }));
+        let answer = ReadAnswer { at: replica.now(), applied_index, data };
+        reply.answer(Ok(answer), &mut self.streams);
     }
 
     /// Only a leader has anybody to tell: on a follower nobody is parked and no stream is open.

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use holdfast_replica::Leadership;
 
-use super::callers::failed;
+use super::callers::{ReadReply, failed};
 use super::inbox::{Delivery, Input, Unavailable};
 use super::log::{Log, LogError};
 use super::{Driver, StopReason, disk_failed};
@@ -84,6 +84,13 @@ impl Driver {
                 for (request, _) in operations {
                     let answer = failed(reason);
                     self.streams.tell(stream, Delivery::Answer { request, answer });
+                }
+                self.streams.flush();
+            }
+            Input::Looks { stream, looks, .. } => {
+                for (request, name) in looks {
+                    let reply = ReadReply::Stream { stream, request, name };
+                    reply.answer(Err(reason), &mut self.streams);
                 }
                 self.streams.flush();
             }

@@ -41,6 +41,8 @@ pub(crate) enum Input {
     Frame { stream: StreamKey, group: GroupId, operations: Vec<(RequestId, Command)> },
     /// A stream ended. If it was the client who went away, its session begins to linger.
     StreamClosed { stream: StreamKey, client_gone: bool },
+    /// The locks that one client frame asks about, each with the number under which it is answered.
+    Looks { stream: StreamKey, group: GroupId, looks: Vec<(RequestId, LockName)>, shown_max: usize },
     /// A linearizable read.
     Read { group: GroupId, query: Query, reply: oneshot::Sender<Result<ReadAnswer, Unavailable>> },
     /// So much is published; see `Command::EventsPublished`. Without an answer if some member could not read it.
@@ -104,6 +106,7 @@ impl Input {
             Input::Frame { operations, .. } => {
                 operations.iter().map(|(_, command)| names(command)).sum()
             }
+            Input::Looks { looks, .. } => looks.len(),
             Input::Touches { sessions, .. } => sessions.len(),
             _ => 0,
         }
@@ -143,6 +146,12 @@ pub(crate) enum Delivery {
     Answer {
         request: RequestId,
         answer: Answer,
+    },
+    /// How a lock stood that was looked at.
+    Status {
+        request: RequestId,
+        name: LockName,
+        answer: Result<Box<ReadAnswer>, Unavailable>,
     },
     /// The acquire stands in the queue; its answer comes later.
     Queued {

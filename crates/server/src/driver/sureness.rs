@@ -8,6 +8,7 @@ use holdfast_replica::{Leadership, Replica};
 use tokio::sync::oneshot;
 
 use super::Driver;
+use super::callers::ReadReply;
 use super::inbox::Query;
 use crate::memory_tier::MemoryTier;
 
@@ -92,7 +93,8 @@ impl Driver {
         if let Some(replica) = self.replicas.values_mut().find(leads) {
             // The answer is what it does to the tier.
             let (reply, _) = oneshot::channel();
-            replica.handle_read(self.callers.read(Query::Confirm { asked: now }, reply));
+            let (query, reply) = (Query::Confirm { asked: now }, ReadReply::Call(reply));
+            replica.handle_read(self.callers.read(query, reply));
             self.sureness.asked = Some(now);
         }
     }

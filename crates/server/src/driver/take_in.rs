@@ -10,8 +10,8 @@ use tokio::sync::oneshot;
 
 use super::Driver;
 use super::bell::ROOM;
-use super::callers::{ReplyTo, failed};
-use super::inbox::{GroupView, Input, StreamKey, TouchesAnswer, Unavailable};
+use super::callers::{ReadReply, ReplyTo, failed};
+use super::inbox::{GroupView, Input, Query, StreamKey, TouchesAnswer, Unavailable};
 use super::log::LogError;
 
 /// How long a node that is to stop tries to hand leadership over.
@@ -38,10 +38,13 @@ impl Driver {
                 self.streams.open_telling(stream, outbox, may_wait);
             }
             Input::StreamClosed { stream, client_gone } => self.stream_closed(stream, client_gone),
-            Input::Read { group, query, reply } => match self.replicas.get_mut(&group) {
-                Some(replica) => replica.handle_read(self.callers.read(query, reply)),
-                None => drop(reply.send(Err(Unavailable::NotLeader { leader: None }))),
-            },
+            Input::Read { group, query, reply } => self.read(group, query, ReadReply::Call(reply)),
+            Input::Looks { stream, group, looks, shown_max } => {
+                for (request, name) in looks {
+                    let query = Query::Status { name: name.clone(), shown_max };
+                    self.read(group, query, ReadReply::Stream { stream, request, name });
+                }
+            }
             Input::Inspect { with_digests, reply } => {
                 let views = self.replicas.iter().map(|(group, replica)| {
                     let digest = with_digests.then(|| self.digests.of(*group, replica)).flatten();
@@ -125,6 +128,16 @@ impl Driver {
         }
         if has_room {
             self.links.look_after();
+        }
+    }
+
+    fn read(&mut self, group: GroupId, query: Query, reply: ReadReply) {
+        match self.replicas.get_mut(&group) {
+            Some(replica) => replica.handle_read(self.callers.read(query, reply)),
+            None => {
+                let reason = Unavailable::NotLeader { leader: None };
+                reply.answer(Err(reason), &mut self.streams);
+            }
         }
     }
 

@@ -56,7 +56,7 @@ impl Source for Rpc {
     }
 
     async fn status(&self, name: String) -> Result<StatusResponse, Failure> {
-        plain(LockService::status(self, Request::new(StatusRequest { name })).await)
+        plain(LockService::status(self, Request::new(StatusRequest { name, request_id: 0 })).await)
     }
 
     async fn why(&self, name: String) -> Result<WhyResponse, Failure> {

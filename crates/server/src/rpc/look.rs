@@ -3,7 +3,8 @@
 
 use holdfast_core::command::Owner;
 use holdfast_core::{
-    FreezeInfo, HolderInfo, LockStatus, LockSummary, LogicalTime, SessionSummary, WaiterInfo,
+    FreezeInfo, HolderInfo, LockName, LockStatus, LockSummary, LogicalTime, SessionSummary,
+    WaiterInfo,
 };
 use holdfast_proto::v1;
 use holdfast_proto::v1::{
@@ -17,14 +18,14 @@ use tonic::{Request, Response, Status};
 use super::Rpc;
 use super::decode::lock_name;
 use super::encode::{mode, permits};
-use super::failure::{bug, took_too_long};
+use super::failure::{bug, took_too_long, unavailable};
 use super::forward::Leader;
 use super::origin::Origin;
 use super::page::{self, PageSize};
 use super::places::Kind;
 use super::route::Route;
 use super::unary::CALL_TIMEOUT;
-use crate::driver::{FIRST_GROUP, Query, ReadAnswer, ReadData};
+use crate::driver::{FIRST_GROUP, Query, ReadAnswer, ReadData, Unavailable};
 
 /// Holders, and waiters.
 pub(super) const SHOWN_MAX: usize = 100;
@@ -102,13 +103,7 @@ impl Look for StatusRequest {
     }
 
     fn complete(&self, response: &mut StatusResponse, rpc: &Rpc) -> Result<(), Failure> {
-        response.efficiency =
-            rpc.memory.status(&self.name, SHOWN_MAX).map(|(now, status)| EfficiencyStatus {
-                holders: status.holders.into_iter().map(|info| in_memory(info, now)).collect(),
-                waiters: status.waiters.into_iter().map(|info| waiter(info, now)).collect(),
-                holder_count: status.holder_count as u64,
-                waiter_count: status.waiter_count as u64,
-            });
+        response.efficiency = in_efficiency_tier(rpc, &self.name);
         Ok(())
     }
 
@@ -201,6 +196,32 @@ impl Look for ListSessionsRequest {
     ) -> Result<Response<ListSessionsResponse>, Status> {
         leader.client.list_sessions(request).await
     }
+}
+
+/// The same for somebody who asked on a stream.
+pub(super) fn status_on_stream(
+    rpc: &Rpc,
+    name: &LockName,
+    answer: Result<Box<ReadAnswer>, Unavailable>,
+) -> Result<StatusResponse, Failure> {
+    let answer = answer.map_err(|reason| {
+        let failure = unavailable(reason, &rpc.membership);
+        Failure { may_have_happened: false, ..failure }
+    })?;
+    let ReadAnswer { at, applied_index, data } = *answer;
+    let ReadData::Status(status) = data else { return Err(bug("the driver read something else")) };
+    let efficiency = in_efficiency_tier(rpc, name.as_str());
+    Ok(StatusResponse { efficiency, ..lock_status(name.as_str(), status, at, applied_index) })
+}
+
+fn in_efficiency_tier(rpc: &Rpc, name: &str) -> Option<EfficiencyStatus> {
+    let (now, status) = rpc.memory.status(name, SHOWN_MAX)?;
+    Some(EfficiencyStatus {
+        holders: status.holders.into_iter().map(|info| in_memory(info, now)).collect(),
+        waiters: status.waiters.into_iter().map(|info| waiter(info, now)).collect(),
+        holder_count: status.holder_count as u64,
+        waiter_count: status.waiter_count as u64,
+    })
 }
 
 pub(super) fn lock_status(

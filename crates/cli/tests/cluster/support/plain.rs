@@ -104,7 +104,7 @@ impl PlainClient {
     }
 
     pub(crate) async fn status(&self, name: &str) -> StatusResponse {
-        let request = StatusRequest { name: name.to_owned() };
+        let request = StatusRequest { name: name.to_owned(), request_id: 0 };
         self.insist(|mut stub| {
             let request = request.clone();
             async move { stub.status(request).await }

@@ -2,19 +2,19 @@
 //! a lock table, and survives the log.
 
 use holdfast_core::{
-    Batch, Command, Limits, LockTable, LogIndex, LogicalTime, RequestId, SessionId,
+    Batch, Command, Limits, LockName, LockTable, LogIndex, LogicalTime, RequestId, SessionId,
 };
 use holdfast_proto::v1::operation::Kind;
 use holdfast_proto::v1::{
     AcquireRequest, CancelRequest, ClientFrame, OpenSessionRequest, Operation,
 };
-use holdfast_proto::v1::{ReleaseRequest, RenewRequest, ResumeSessionRequest};
+use holdfast_proto::v1::{ReleaseRequest, RenewRequest, ResumeSessionRequest, StatusRequest};
 use proptest::prelude::*;
 use prost::Message;
 
 use super::super::decode::Scope;
 use super::super::page;
-use super::operation::{self, Opening};
+use super::operation::{self, Asked, Opening};
 use support::{Target, cases};
 
 #[path = "../../../../../fuzz/support.rs"]
@@ -39,9 +39,11 @@ fn take_frames(input: &[Vec<u8>]) {
                 let _ = (page::after_name(&acquire.name), page::after_session(&acquire.name));
             }
             for scope in [Scope::Unary, stream] {
-                commands.extend(
-                    operation::decode(operation.clone(), scope).1.map(|(_, command)| command),
-                );
+                match operation::decode(operation.clone(), scope).1 {
+                    Ok(Asked::Change(_, command)) => commands.push(command),
+                    Ok(Asked::Status(name)) => assert!(LockName::new(name.as_str()).is_ok()),
+                    Err(_) => {}
+                }
             }
         }
     }
@@ -86,6 +88,7 @@ fn valid_frames() -> Vec<Vec<u8>> {
             ..Default::default()
         }),
         Kind::Cancel(CancelRequest { request_id: 4, target: 2, ..Default::default() }),
+        Kind::Status(StatusRequest { request_id: 6, name: name.clone() }),
         Kind::Release(ReleaseRequest { request_id: 5, name, token: 1, ..Default::default() }),
     ];
     let frame = |kinds: &[Kind]| {

@@ -1,6 +1,6 @@
 //! The operations of a frame, decoded one by one: what is wrong with one does not touch the others.
 
-use holdfast_core::{Command, RequestId, SessionId, StreamId};
+use holdfast_core::{Command, LockName, RequestId, SessionId, StreamId};
 use holdfast_proto::v1::{ClientFrame, Failure, Operation, Reason, Tier, operation};
 
 use super::super::decode::{self, Scope};
@@ -42,14 +42,25 @@ impl Opening {
     }
 }
 
-/// A later operation: the number under which it is answered, where it is carried out, and what it is.
-pub(super) fn decode(
-    operation: Operation,
-    scope: Scope,
-) -> (RequestId, Result<(Tier, Command), Failure>) {
+/// What a later operation asks for.
+#[derive(Debug)]
+pub(super) enum Asked {
+    Change(Tier, Command),
+    /// To look at a lock.
+    Status(LockName),
+}
+
+/// A later operation, and the number under which it is answered.
+pub(super) fn decode(operation: Operation, scope: Scope) -> (RequestId, Result<Asked, Failure>) {
     use operation::Kind;
     let tier = tier_of(&operation);
     let (request, command) = match operation.kind {
+        Some(Kind::Status(request)) => {
+            let asked = answerable(request.request_id)
+                .and_then(|()| decode::lock_name(&request.name))
+                .map(Asked::Status);
+            return (RequestId(request.request_id), asked);
+        }
         Some(Kind::KeepAlive(request)) => (request.request_id, decode::keep_alive(&request, scope)),
         Some(Kind::Close(request)) => (request.request_id, decode::close(&request, scope)),
         Some(Kind::Acquire(request)) => (request.request_id, decode::acquire(request, scope)),
@@ -69,7 +80,14 @@ pub(super) fn decode(
             (0, Err(refused(Reason::InvalidFrame, words)))
         }
     };
-    (RequestId(request), tier.and_then(|tier| Ok((tier, command?))))
+    (RequestId(request), tier.and_then(|tier| Ok(Asked::Change(tier, command?))))
+}
+
+fn answerable(request: u64) -> Result<(), Failure> {
+    match request {
+        0 => Err(refused(Reason::InvalidRequestId, "a request id is above 0")),
+        _ => Ok(()),
+    }
 }
 
 fn tier_of(operation: &Operation) -> Result<Tier, Failure> {
@@ -83,7 +101,10 @@ fn tier_of(operation: &Operation) -> Result<Tier, Failure> {
         Some(Kind::Renew(request)) => request.tier,
         Some(Kind::Proclaim(request)) => request.tier,
         Some(Kind::Transfer(request)) => request.tier,
-        Some(Kind::Open(_) | Kind::Resume(_) | Kind::KeepAlive(_) | Kind::Close(_)) | None => 0,
+        Some(
+            Kind::Open(_) | Kind::Resume(_) | Kind::KeepAlive(_) | Kind::Close(_) | Kind::Status(_),
+        )
+        | None => 0,
     })
 }
 
@@ -104,7 +125,9 @@ fn stream_id(request: u64) -> Result<StreamId, Failure> {
 
 #[cfg(test)]
 mod tests {
-    use holdfast_proto::v1::{AcquireRequest, OpenSessionRequest, ResumeSessionRequest};
+    use holdfast_proto::v1::{
+        AcquireRequest, OpenSessionRequest, ResumeSessionRequest, StatusRequest,
+    };
 
     use super::*;
 
@@ -155,6 +178,25 @@ mod tests {
         for kind in [Some(open(SESSION)), None] {
             let (_, command) = decode(Operation { kind }, scope);
             assert_eq!(command.unwrap_err().reason(), Reason::InvalidFrame);
+        }
+    }
+
+    #[test]
+    fn to_look_takes_a_number_and_a_name_that_can_be_one() {
+        let session = decode::session_id(SESSION).unwrap().0;
+        let scope = Scope::Stream { session, acked_through: RequestId(0) };
+        let look = |name: &str, request_id| {
+            let request = StatusRequest { name: name.to_owned(), request_id };
+            decode(Operation { kind: Some(operation::Kind::Status(request)) }, scope)
+        };
+        let (request, asked) = look("wallet", 7);
+        assert_eq!(request, RequestId(7));
+        assert!(matches!(asked, Ok(Asked::Status(name)) if name.as_str() == "wallet"));
+        for (name, request, reason) in
+            [("wallet", 0, Reason::InvalidRequestId), ("", 8, Reason::InvalidName)]
+        {
+            let (told, asked) = look(name, request);
+            assert_eq!((told.0, asked.unwrap_err().reason()), (request, reason));
         }
     }
 }

@@ -20,6 +20,7 @@ use tonic::Status;
 use super::super::Rpc;
 use super::super::encode::{self, Surroundings};
 use super::super::failure::{slow_reader, stopping, unavailable};
+use super::super::look::status_on_stream;
 use crate::driver::{Delivery, Unavailable};
 
 /// Frames of the stream's own that wait to be taken.
@@ -163,6 +164,13 @@ impl Outgoing {
                     self.end_with(Ok(()));
                 }
                 let result = self.encode(guarantee, request, answer);
+                frame.answers.push(Answer { request_id: request.0, result: Some(result) });
+            }
+            Delivery::Status { request, name, answer } => {
+                let result = match status_on_stream(&self.rpc, &name, answer) {
+                    Ok(status) => answer::Result::Status(status),
+                    Err(failure) => answer::Result::Failure(failure),
+                };
                 frame.answers.push(Answer { request_id: request.0, result: Some(result) });
             }
             Delivery::Queued { request, position } => {

@@ -3,7 +3,7 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use holdfast_core::{Command, RequestId, SessionId};
+use holdfast_core::{Command, LockName, RequestId, SessionId};
 use holdfast_proto::v1::{ClientFrame, Failure, Operation, Tier};
 use tokio::sync::mpsc;
 use tokio::time::sleep;
@@ -12,9 +12,10 @@ use super::super::Rpc;
 use super::super::authorise::authorise;
 use super::super::decode::Scope;
 use super::super::failure::{overloaded, stopping};
+use super::super::look::SHOWN_MAX;
 use super::super::origin::Origin;
 use super::incoming::{Incoming, Next};
-use super::operation::{self, Opening};
+use super::operation::{self, Asked, Opening};
 use super::outgoing::{Served, Words};
 use crate::driver::{DriverHandle, FIRST_GROUP, Input, MayWait, ReplyTo, StreamKey};
 use crate::traces::parent_of;
@@ -121,20 +122,23 @@ impl Serving<'_> {
         acked_through: RequestId,
     ) -> Result<(), Failure> {
         let scope = Scope::Stream { session: self.session, acked_through };
-        let (mut failures, mut in_memory) = (Vec::new(), Vec::new());
+        let (mut failures, mut in_memory, mut looks) = (Vec::new(), Vec::new(), Vec::new());
         for operation in operations {
             let traces = self.rpc.traces.as_deref();
             let traced = traces.and_then(|traces| Some((traces, parent_of(&operation)?)));
             let (request, decoded) = operation::decode(operation, scope);
-            let allowed = decoded.and_then(|(tier, command)| {
-                authorise(&self.origin.principal, &command)?;
-                Ok((tier, command))
+            let allowed = decoded.and_then(|asked| {
+                if let Asked::Change(_, command) = &asked {
+                    authorise(&self.origin.principal, command)?;
+                }
+                Ok(asked)
             });
             match allowed {
-                Ok((Tier::Efficiency, command)) => {
+                Ok(Asked::Status(name)) => looks.push((request, name)),
+                Ok(Asked::Change(Tier::Efficiency, command)) => {
                     in_memory.push((command, ReplyTo::Stream { stream: self.stream, request }));
                 }
-                Ok((_, command)) => {
+                Ok(Asked::Change(_, command)) => {
                     if let Some((traces, parent)) = traced {
                         traces.received((self.session, request), &command, &parent);
                     }
@@ -144,6 +148,7 @@ impl Serving<'_> {
             }
         }
         let queued = self.queue(commands, &mut failures);
+        self.look(looks, &mut failures);
         if !in_memory.is_empty() {
             self.carry_out_in_memory(in_memory, &mut failures).await;
         }
@@ -163,6 +168,19 @@ impl Serving<'_> {
             ReplyTo::Stream { request, .. } => Some((request, failure.clone())),
             ReplyTo::Call(_) => None,
         }));
+    }
+
+    fn look(&self, looks: Vec<(RequestId, LockName)>, failures: &mut Vec<(RequestId, Failure)>) {
+        if looks.is_empty() {
+            return;
+        }
+        let (stream, group, shown_max) = (self.stream, FIRST_GROUP, SHOWN_MAX);
+        let looks = Input::Looks { stream, group, looks, shown_max };
+        let Err(unasked) = self.rpc.driver.offer(looks) else { return };
+        let failure = if self.rpc.driver.is_gone() { stopping() } else { overloaded() };
+        if let Input::Looks { looks, .. } = *unasked {
+            failures.extend(looks.into_iter().map(|(request, _)| (request, failure.clone())));
+        }
     }
 
     fn queue(
