@@ -12,12 +12,17 @@ use serde::Serialize;
 use crate::cli::Global;
 use crate::duration;
 use crate::exit::{Code, Problem};
+use crate::leaderless;
+use crate::name;
 use crate::obstacle;
 use crate::one_shot::{self, ACQUIRE_REQUEST_ID};
 use crate::output::{self, Show};
 use crate::terms::TermsArgs;
 use crate::tier::word_of_grant;
 use crate::traced::Traced;
+
+/// How long a cluster without a leader is asked to forget the session.
+const FAREWELL_PATIENCE: Duration = Duration::from_millis(300);
 
 /// Takes a lock and leaves it held, without heartbeats.
 ///
@@ -40,6 +45,7 @@ Examples:
 )]
 pub(crate) struct AcquireArgs {
     /// The lock's name.
+    #[arg(value_parser = name::parse)]
     name: String,
     /// How long the lock is held unless it is renewed.
     #[arg(long, value_name = "D", default_value = "60s", allow_hyphen_values = true,
@@ -47,7 +53,7 @@ pub(crate) struct AcquireArgs {
     ttl: Duration,
     /// How long to wait for it; 0s tries once.
     #[arg(long, value_name = "D", default_value = "0s", allow_hyphen_values = true,
-          value_parser = duration::parse)]
+          value_parser = duration::parse_wait)]
     wait: Duration,
     #[command(flatten)]
     terms: TermsArgs,
@@ -76,10 +82,22 @@ pub(crate) async fn run(args: AcquireArgs, global: &Global) -> Result<ExitCode, 
     let calls = one_shot::calls(global)?.tier(args.terms.tier.to_tier());
     let session = SessionId::random()
         .map_err(|error| Problem::new(Code::Unavailable, format!("no randomness: {error}")))?;
-    let opened = calls.open_session(session, args.ttl, None, owner()).await?;
+    let is_in_a_hurry = args.wait.is_zero();
+    let opened = tokio::select! {
+        opened = calls.open_session(session, args.ttl, None, owner()) => opened?,
+        problem = leaderless::noticed(is_in_a_hurry, global) => return Err(problem),
+    };
 
     let mut traced = Traced::begin(&args.name);
-    let acquired = acquire(&calls, session, &args, traced.traceparent()).await;
+    let acquired = tokio::select! {
+        acquired = acquire(&calls, session, &args, traced.traceparent()) => acquired,
+        problem = leaderless::noticed(is_in_a_hurry, global) => {
+            // Should it be granted after all, and this not be heard, the TTL ends it.
+            let calls = calls.timeout(FAREWELL_PATIENCE);
+            one_shot::close_session(&calls, session).await;
+            return Err(problem);
+        }
+    };
     traced.answered(&acquired);
     traced.finish().await;
     let grant = match acquired {

@@ -11,9 +11,11 @@ use serde::Serialize;
 use crate::cli::Global;
 use crate::exit::{Code, Problem};
 use crate::intervention::ReasonArgs;
+use crate::name;
 use crate::one_shot;
 use crate::output::{self, Show};
 use crate::status::{Holder, holder_table};
+use crate::whereabouts;
 
 /// Takes a lock away from whoever holds it, now.
 ///
@@ -31,9 +33,10 @@ Examples:
   holdfast break deploy --token 42 --reason 'hung since yesterday'")]
 pub(crate) struct BreakArgs {
     /// The lock's name.
+    #[arg(value_parser = name::parse)]
     name: String,
     /// Only the hold under this token.
-    #[arg(long, value_name = "N", value_parser = one_shot::token_parser())]
+    #[arg(long, value_name = "N", value_parser = one_shot::parse_token)]
     token: Option<u64>,
     #[command(flatten)]
     reason: ReasonArgs,
@@ -60,6 +63,7 @@ impl Show for Broken {
 pub(crate) async fn run(args: BreakArgs, global: &Global) -> Result<ExitCode, Problem> {
     let calls = one_shot::calls(global)?;
     let status = calls.status(&args.name).await?;
+    let elsewhere = whereabouts::only_in_memory(&status);
     let holders = status.holders.into_iter().map(Holder::from);
     let is_meant = |holder: &Holder| args.token.is_none_or(|token| holder.token == token);
     let holders: Vec<Holder> = holders.filter(is_meant).collect();
@@ -68,7 +72,7 @@ pub(crate) async fn run(args: BreakArgs, global: &Global) -> Result<ExitCode, Pr
         args.token.into_iter().chain(holders.iter().map(|holder| holder.token)).collect();
     if tokens.is_empty() {
         let words = format!("{} is free: there is nothing to break", args.name);
-        return Err(Problem::new(Code::LockLost, words));
+        return Err(Problem::new(Code::LockLost, with_hint(words, elsewhere)));
     }
     let why = args.reason.why();
     let mut holds = 0;
@@ -85,6 +89,14 @@ pub(crate) async fn run(args: BreakArgs, global: &Global) -> Result<ExitCode, Pr
         return Err(not_held(&args.name, &tokens));
     }
     output::show(global.output, &Broken { name: args.name, holds, holders })
+}
+
+/// With where else it may be looked for.
+pub(crate) fn with_hint(words: String, hint: Option<String>) -> String {
+    match hint {
+        Some(hint) => format!("{words}\n  {hint}"),
+        None => words,
+    }
 }
 
 fn holds_in_words(holds: u64) -> String {

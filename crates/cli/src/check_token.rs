@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use crate::cli::Global;
 use crate::exit::{Code, Problem};
+use crate::name;
 use crate::one_shot;
 use crate::output::{self, Show};
 use crate::tier::TierArg;
@@ -30,6 +31,7 @@ Examples:
 )]
 pub(crate) struct CheckTokenArgs {
     /// The lock's name.
+    #[arg(value_parser = name::parse)]
     name: String,
     /// The token: its number, or its full form, which is that of one lock and tier.
     token: String,

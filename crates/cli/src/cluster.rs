@@ -17,6 +17,7 @@ use holdfast_client::{Client, ClientBuilder, ConnectError, Unavailable, Unavaila
 
 use crate::cli::Global;
 use crate::exit::Problem;
+use crate::leaderless;
 use crate::one_shot;
 
 /// Whoever has waited in vain does not wait long to hear why.
@@ -47,9 +48,17 @@ pub(crate) async fn run(verb: ClusterVerb, global: &Global) -> Result<ExitCode, 
     }
 }
 
-/// A session of its own.
-pub(crate) async fn connect(builder: ClientBuilder, global: &Global) -> Result<Client, Problem> {
-    match builder.connect(&global.endpoints).await {
+/// A session of its own. Whoever is in a hurry does not wait until there is a leader.
+pub(crate) async fn connect(
+    builder: ClientBuilder,
+    is_in_a_hurry: bool,
+    global: &Global,
+) -> Result<Client, Problem> {
+    let connected = tokio::select! {
+        connected = builder.connect(&global.endpoints) => connected,
+        problem = leaderless::noticed(is_in_a_hurry, global) => return Err(problem),
+    };
+    match connected {
         Ok(client) => Ok(client),
         Err(ConnectError::Unavailable(unavailable)) => {
             Err(why_unavailable(unavailable, global).await)

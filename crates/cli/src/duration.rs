@@ -4,6 +4,8 @@
 
 use std::time::Duration;
 
+use holdfast_core::{Limits, Span};
+
 const UNITS: &str = "use ms, s, m, h or d, for example 500ms, 10s, 2m or 1h";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,6 +17,8 @@ pub(crate) enum DurationError {
     Negative,
     Zero,
     TooLong,
+    /// The cluster takes no more than this.
+    MoreThan(Duration),
     NotATtl,
 }
 
@@ -32,6 +36,7 @@ impl std::fmt::Display for DurationError {
             DurationError::Negative => write!(f, "a duration cannot be negative"),
             DurationError::Zero => write!(f, "must be more than zero"),
             DurationError::TooLong => write!(f, "too long"),
+            DurationError::MoreThan(max) => write!(f, "must be at most {}", as_written(*max)),
             DurationError::NotATtl => write!(f, "must be 100ms to 24h"),
         }
     }
@@ -74,9 +79,36 @@ pub(crate) fn parse_above_zero(text: &str) -> Result<Duration, DurationError> {
 
 /// Within what the cluster takes, so that the mistake is told with the name of the flag.
 pub(crate) fn parse_ttl(text: &str) -> Result<Duration, DurationError> {
-    let allowed = Duration::from_millis(100)..=Duration::from_secs(24 * 3600);
+    let Limits { ttl_min, ttl_max, .. } = Limits::default();
+    let allowed = duration_of(ttl_min)..=duration_of(ttl_max);
     let ttl = parse(text)?;
     if allowed.contains(&ttl) { Ok(ttl) } else { Err(DurationError::NotATtl) }
+}
+
+/// How long somebody stands in line.
+pub(crate) fn parse_wait(text: &str) -> Result<Duration, DurationError> {
+    at_most(Limits::default().wait_max, parse(text)?)
+}
+
+pub(crate) fn parse_max_hold(text: &str) -> Result<Duration, DurationError> {
+    at_most(Limits::default().max_hold_max, parse_above_zero(text)?)
+}
+
+pub(crate) fn parse_lock_delay(text: &str) -> Result<Duration, DurationError> {
+    at_most(Limits::default().lock_delay_max, parse(text)?)
+}
+
+pub(crate) fn parse_freeze(text: &str) -> Result<Duration, DurationError> {
+    at_most(Limits::default().freeze_max, parse_above_zero(text)?)
+}
+
+fn at_most(max: Span, duration: Duration) -> Result<Duration, DurationError> {
+    let max = duration_of(max);
+    if duration <= max { Ok(duration) } else { Err(DurationError::MoreThan(max)) }
+}
+
+fn duration_of(span: Span) -> Duration {
+    Duration::from_millis(span.as_ms())
 }
 
 /// As it would be written on the command line.
@@ -143,6 +175,15 @@ mod tests {
         for (text, is_ttl) in [("99ms", false), ("100ms", true), ("1d", true), ("86401s", false)] {
             assert_eq!(parse_ttl(text).is_ok(), is_ttl, "{text}");
         }
+    }
+
+    #[test]
+    fn what_no_cluster_takes_is_told_with_what_it_takes() {
+        assert!(parse_wait("24h").is_ok() && parse_wait("0s").is_ok());
+        assert_eq!(parse_wait("999d").unwrap_err().to_string(), "must be at most 24h");
+        assert!(parse_lock_delay("25h").is_err() && parse_max_hold("31d").is_err());
+        assert_eq!(parse_freeze("31d").unwrap_err().to_string(), "must be at most 720h");
+        assert!(parse_max_hold("0s").is_err() && parse_freeze("0s").is_err());
     }
 
     #[test]

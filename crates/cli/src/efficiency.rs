@@ -1,7 +1,11 @@
 //! What serves the efficiency tier, and what to do when that is down.
 
+use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum};
 use holdfast_client::{ClientBuilder, Efficiency, WhenDown};
+
+use crate::exit::{Code, Problem};
+use crate::tier::TierArg;
 
 const HEADING: &str = "With --tier efficiency";
 
@@ -29,6 +33,26 @@ enum WhenDownArg {
 }
 
 impl EfficiencyArgs {
+    /// What it would mean for a lock of the correctness tier is not to be had: without that nothing is safe.
+    pub(crate) fn check_for(&self, tier: TierArg) -> Result<(), Problem> {
+        if tier == TierArg::Efficiency || self.when_down == WhenDownArg::Fail {
+            return Ok(());
+        }
+        let word = self.when_down.to_possible_value();
+        let word = word.as_ref().map(PossibleValue::get_name).unwrap_or_default();
+        let words = format!(
+            "--when-down {word} is for --tier efficiency, for work that is only wasted when it is done twice. A lock of \
+             the correctness tier is never gone without: when the cluster is down the command does not run, and the exit \
+             code is 69. Add --tier efficiency, which is another lock than the one of this name, or leave --when-down out"
+        );
+        Err(Problem::new(Code::Usage, words))
+    }
+
+    /// Whether the command runs without a lock if the cluster, which would have granted it, is down.
+    pub(crate) fn goes_without_cluster(&self) -> bool {
+        self.when_down == WhenDownArg::GoWithout && !self.is_outside()
+    }
+
     /// Whether the cluster knows nothing of who holds the lock.
     pub(crate) fn is_outside(&self) -> bool {
         self.urls().is_some()

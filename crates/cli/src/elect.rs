@@ -11,11 +11,13 @@ use crate::cluster;
 use crate::duration;
 use crate::exit::Problem;
 use crate::held::Held;
+use crate::leaderless;
+use crate::name;
 use crate::obstacle;
 use crate::one_shot;
 use crate::queue_display;
 use crate::signals::{self, Signals};
-use crate::supervise::{self, CommandArgs};
+use crate::supervise::{self, CommandArgs, Parting};
 use crate::tier::TierArg;
 
 /// Stands for election, and runs a command while leading.
@@ -35,12 +37,13 @@ Examples:
   holdfast elect scheduler -- sh -c 'echo \"epoch $HOLDFAST_TOKEN\"'")]
 pub(crate) struct ElectArgs {
     /// The election's name; a lock of this name is what the leader holds.
+    #[arg(value_parser = name::parse)]
     name: String,
     /// What observers are told about the leader, e.g. its address.
     #[arg(long, value_name = "V", default_value = "")]
     value: String,
     /// How long to stand for election; without it, until elected.
-    #[arg(long, value_name = "D", allow_hyphen_values = true, value_parser = duration::parse)]
+    #[arg(long, value_name = "D", allow_hyphen_values = true, value_parser = duration::parse_wait)]
     wait: Option<Duration>,
     /// How long the leadership outlives the last sign of life of this program.
     #[arg(long, value_name = "D", default_value = "30s", allow_hyphen_values = true,
@@ -51,9 +54,13 @@ pub(crate) struct ElectArgs {
 }
 
 pub(crate) async fn run(args: ElectArgs, global: &Global) -> Result<ExitCode, Problem> {
-    let work =
-        async |client: &Client, signals: &mut Signals| lead(client, &args, signals, global).await;
-    supervise::with_session(&args.child, Client::builder().ttl(args.ttl), global, work).await
+    let work = async |client: &Client, signals: &mut Signals| {
+        (lead(client, &args, signals, global).await, Parting::Close)
+    };
+    let without =
+        async |problem: Problem, _: &mut Signals| supervise::not_held(&args.child, problem);
+    let builder = Client::builder().ttl(args.ttl);
+    supervise::with_session(&args.child, builder, args.is_in_a_hurry(), global, work, without).await
 }
 
 async fn lead(
@@ -74,6 +81,9 @@ async fn lead(
         // It was meant for the command, which will not begin.
         signal = signals.next() => return Ok(signals::exit_code(signal)),
         elected = election.campaign(args.value.clone()) => elected,
+        problem = leaderless::noticed(args.is_in_a_hurry(), global) => {
+            return supervise::not_held(&args.child, problem);
+        }
         never = queue_display::show(names, TierArg::Correctness, &calls, &story) => match never {},
     };
     let problem = match elected {
@@ -92,6 +102,12 @@ async fn lead(
         Err(error) => error.into(),
     };
     supervise::not_held(&args.child, problem)
+}
+
+impl ElectArgs {
+    fn is_in_a_hurry(&self) -> bool {
+        self.wait == Some(Duration::ZERO)
+    }
 }
 
 fn why(reason: LossReason, args: &ElectArgs) -> String {

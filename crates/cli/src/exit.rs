@@ -44,15 +44,43 @@ impl From<Code> for ExitCode {
 }
 
 /// `--help` and `--version` are no mistakes, though they end the parsing.
-pub(crate) fn of_arguments(error: &clap::Error) -> ExitCode {
+pub(crate) fn of_arguments(mut error: clap::Error) -> ExitCode {
+    let other_word = other_word_for(&error);
+    if other_word.is_some() {
+        // What sounds alike means something else.
+        for misleading in [ContextKind::SuggestedArg, ContextKind::Suggested, ContextKind::Usage] {
+            error.remove(misleading);
+        }
+    }
     // Nobody to tell if even stderr is closed.
     let _ = error.print();
     // Arguments may be any bytes.
     let args = std::env::args_os().map(|arg| arg.to_string_lossy().into_owned());
-    if let Some(tip) = tip_for(error, &args.collect::<Vec<_>>()) {
+    let tip = || tip_for(&error, &args.collect::<Vec<_>>());
+    if let Some(tip) = other_word.map(str::to_owned).or_else(tip) {
         let _ = writeln!(std::io::stderr(), "\n  tip: {tip}");
     }
     if error.use_stderr() { Code::Usage.into() } else { ExitCode::SUCCESS }
+}
+
+/// People who know other tools ask for a time in their words.
+fn other_word_for(error: &clap::Error) -> Option<&'static str> {
+    let Some(ContextValue::String(unknown)) = error.get(ContextKind::InvalidArg) else {
+        return None;
+    };
+    match unknown.split('=').next()? {
+        "--timeout" | "--time-out" | "--max-wait" | "-w" => Some(
+            "--wait D is how long to wait for the lock; with `holdfast lock`, --max-hold D is how long the command may \
+             have it",
+        ),
+        "--max-time" | "--max-runtime" | "--duration" => {
+            Some("with `holdfast lock`, --max-hold D is how long the command may have the lock")
+        }
+        "--lease" | "--lease-time" | "--expire" | "--expiry" => {
+            Some("--ttl D is how long the lock outlives the last sign of life of its holder")
+        }
+        _ => None,
+    }
 }
 
 /// People who know `sudo` or `flock` write the command right behind the name.
@@ -214,6 +242,21 @@ mod tests {
         let args: Vec<String> = line.split(' ').map(str::to_owned).collect();
         let error = crate::cli::command().try_get_matches_from(&args).unwrap_err();
         tip_for(&error, &args)
+    }
+
+    #[test]
+    fn a_time_in_the_words_of_other_tools_is_told_in_ours() {
+        for (line, word) in [
+            ("holdfast lock a --timeout 5s -- true", "--wait D"),
+            ("holdfast acquire a --timeout=5s", "--wait D"),
+            ("holdfast lock a --max-time 5s -- true", "--max-hold D"),
+            ("holdfast acquire a --lease 5s", "--ttl D"),
+        ] {
+            let args = line.split(' ');
+            let error = crate::cli::command().try_get_matches_from(args).unwrap_err();
+            let words = other_word_for(&error).unwrap();
+            assert!(words.contains(word), "{line}: {words}");
+        }
     }
 
     #[test]

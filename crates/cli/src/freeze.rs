@@ -27,7 +27,7 @@ pub(crate) struct FreezeArgs {
     prefix: String,
     /// How long; at most 30d.
     #[arg(long = "for", value_name = "D", allow_hyphen_values = true,
-          value_parser = duration::parse_above_zero)]
+          value_parser = duration::parse_freeze)]
     ttl: Duration,
     #[command(flatten)]
     reason: ReasonArgs,

@@ -14,6 +14,8 @@ pub(crate) enum Held {
     One(Guard),
     All(GuardAll),
     Leader(Leadership),
+    /// There is no lock to be had of these names, and it was asked for to go on without.
+    Nothing(Vec<String>),
 }
 
 /// The proof of what is held, as it was at one moment. Of each there is one per name, in the same order.
@@ -27,9 +29,12 @@ pub(crate) struct Proof {
 impl Held {
     pub(crate) fn proof(&self) -> Result<Proof, Lost> {
         match self {
-            Held::One(guard) if self.is_nothing() => Ok(Proof::of_nothing(guard)),
+            Held::One(guard) if self.is_nothing() => {
+                Ok(Proof::of_nothing(vec![guard.name().to_owned()]))
+            }
             Held::One(guard) => Proof::of(guard),
             Held::Leader(leadership) => Proof::of(leadership.guard()),
+            Held::Nothing(names) => Ok(Proof::of_nothing(names.clone())),
             Held::All(guard) => Ok(Proof {
                 names: guard.names().map(str::to_owned).collect(),
                 tokens: guard.tokens()?,
@@ -44,6 +49,7 @@ impl Held {
             Held::One(guard) => guard.lost().await,
             Held::All(guard) => guard.lost().await,
             Held::Leader(leadership) => leadership.lost().await,
+            Held::Nothing(_) => std::future::pending().await,
         }
     }
 
@@ -53,12 +59,17 @@ impl Held {
             Held::One(guard) => guard.valid_for().min(VALID_FOR_MAX),
             Held::All(guard) => guard.valid_for(),
             Held::Leader(leadership) => leadership.guard().valid_for(),
+            Held::Nothing(_) => VALID_FOR_MAX,
         }
     }
 
     /// Whether the command runs without a lock, because that was asked for if there is none to be had.
     pub(crate) fn is_nothing(&self) -> bool {
-        matches!(self, Held::One(guard) if guard.served_by() == ServedBy::Nobody)
+        match self {
+            Held::One(guard) => guard.served_by() == ServedBy::Nobody,
+            Held::Nothing(_) => true,
+            Held::All(_) | Held::Leader(_) => false,
+        }
     }
 
     /// Tells whether all of it was held until then.
@@ -73,6 +84,7 @@ impl Held {
                 Ok(outcomes.iter().all(|(_, outcome)| *outcome == ReleaseOutcome::Released))
             }
             Held::Leader(leadership) => Ok(leadership.resign().await? == ReleaseOutcome::Released),
+            Held::Nothing(_) => Ok(true),
         }
     }
 }
@@ -86,9 +98,9 @@ impl Proof {
         })
     }
 
-    /// The name is known, and there is no token.
-    fn of_nothing(guard: &Guard) -> Proof {
-        Proof { names: vec![guard.name().to_owned()], tokens: Vec::new(), fences: Vec::new() }
+    /// The names are known, and there is no token.
+    fn of_nothing(names: Vec<String>) -> Proof {
+        Proof { names, tokens: Vec::new(), fences: Vec::new() }
     }
 
     /// What the command finds in its environment. Each variable is set, so that none is inherited from

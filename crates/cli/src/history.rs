@@ -14,10 +14,11 @@ use crate::cli::{Format, Global};
 use crate::duration::{self, in_words};
 use crate::exit::Problem;
 use crate::mode;
+use crate::name;
 use crate::one_shot;
 use crate::output::{self, Show, table};
 use crate::status::{OwnerInfo, on_one_line};
-use crate::watch::kind_name;
+use crate::watch::{end_reason, kind_name};
 
 /// Shows what happened to a lock lately: when, what, whose doing, under which token.
 #[derive(Debug, Args)]
@@ -34,6 +35,7 @@ Examples:
 )]
 pub(crate) struct HistoryArgs {
     /// The lock's name.
+    #[arg(value_parser = name::parse)]
     name: String,
     /// Only the latest so many events.
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
@@ -124,8 +126,6 @@ pub(crate) fn happened(answer: v1::HistoryResponse) -> Vec<Happened> {
 impl Happened {
     fn of(event: v1::WatchEvent, owners: &BTreeMap<String, Option<v1::Owner>>) -> Happened {
         let position = event.position.unwrap_or_default();
-        let reason = event.reason().as_str_name();
-        let reason = reason.strip_prefix("END_REASON_").unwrap_or(reason).to_ascii_lowercase();
         let has_mode = event.mode() != v1::Mode::Unspecified;
         Happened {
             event: kind_name(event.kind()),
@@ -140,7 +140,7 @@ impl Happened {
             actor: event.actor,
             mode: has_mode.then(|| mode::as_word(event.mode())),
             token: (event.token > 0).then_some(event.token),
-            reason: (event.reason != 0).then_some(reason),
+            reason: end_reason(&event),
             held_for_ms: event.held_for_ms,
             metadata: String::from_utf8_lossy(&event.metadata).into_owned(),
             names: event.names,
@@ -173,8 +173,25 @@ impl Happened {
 
 impl Show for History {
     fn to_table(&self) -> String {
+        if self.events.is_empty() {
+            return String::new();
+        }
         let rows: Vec<Vec<String>> = self.events.iter().map(Happened::to_row).collect();
         table(&["TIME", "EVENT", "SESSION", "OWNER", "TOKEN", "DETAILS"], &rows)
+    }
+}
+
+/// Whether it was never used, or that is only not known.
+fn nothing_known(history: &History, since: Option<Duration>) -> String {
+    let (name, kept) = (&history.name, history.kept.in_words());
+    let within = since.map(|since| format!(" within {}", duration::as_written(since)));
+    let within = within.unwrap_or_default();
+    match kept {
+        Some(kept) => format!("nothing is known to have happened to {name}{within}: {kept}"),
+        None => format!(
+            "nothing has happened to {name}{within}, nobody has ever asked for it in the correctness tier; the efficiency \
+             tier keeps no events"
+        ),
     }
 }
 
@@ -185,7 +202,9 @@ pub(crate) async fn run(args: HistoryArgs, global: &Global) -> Result<ExitCode, 
     let history = History { name: args.name, events: happened(answer), is_cut, kept };
     let code = output::show(global.output, &history)?;
     if global.output == Format::Table {
-        if history.is_cut {
+        if history.events.is_empty() {
+            output::say(&nothing_known(&history, args.since));
+        } else if history.is_cut {
             output::say("there is more before that; see --limit");
         } else if let Some(words) = history.kept.in_words() {
             output::say(&words);

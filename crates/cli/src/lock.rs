@@ -1,5 +1,6 @@
 //! `holdfast lock`: run a command while holding a lock, and never after it is lost.
 
+use std::cell::Cell;
 use std::convert::Infallible;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -12,14 +13,17 @@ use crate::cli::Global;
 use crate::cluster;
 use crate::duration;
 use crate::efficiency::EfficiencyArgs;
-use crate::exit::Problem;
+use crate::exit::{Code, Problem};
 use crate::held::Held;
+use crate::leaderless;
+use crate::name;
 use crate::obstacle;
 use crate::one_shot;
+use crate::output;
 use crate::queue_display;
 use crate::signals::{self, Signals};
 use crate::status_fd::Story;
-use crate::supervise::{self, CommandArgs};
+use crate::supervise::{self, CommandArgs, Parting};
 use crate::terms::TermsArgs;
 use crate::tier::TierArg;
 use crate::traced::Traced;
@@ -63,14 +67,15 @@ Examples:
 )]
 pub(crate) struct LockArgs {
     /// The lock's name.
-    #[arg(required_unless_present = "all", conflicts_with = "all")]
+    #[arg(required_unless_present = "all", conflicts_with = "all", value_parser = name::parse)]
     name: Option<String>,
     /// Several locks, all at one moment or none; lost as soon as one of them is.
-    #[arg(long, value_name = "NAME,NAME", value_delimiter = ',', conflicts_with = "permits")]
+    #[arg(long, value_name = "NAME,NAME", value_delimiter = ',', conflicts_with = "permits",
+          value_parser = name::parse)]
     all: Vec<String>,
     /// How long to wait for the lock; 0s tries once.
     #[arg(long, value_name = "D", default_value = "1h", allow_hyphen_values = true,
-          value_parser = duration::parse)]
+          value_parser = duration::parse_wait)]
     wait: Duration,
     /// How long the lock outlives the last sign of life of this program.
     #[arg(long, value_name = "D", default_value = "30s", allow_hyphen_values = true,
@@ -78,7 +83,7 @@ pub(crate) struct LockArgs {
     ttl: Duration,
     /// The lock ends after this time even if the command still runs.
     #[arg(long, value_name = "D", allow_hyphen_values = true,
-          value_parser = duration::parse_above_zero)]
+          value_parser = duration::parse_max_hold)]
     max_hold: Option<Duration>,
     #[command(flatten)]
     terms: TermsArgs,
@@ -89,14 +94,39 @@ pub(crate) struct LockArgs {
 }
 
 pub(crate) async fn run(args: LockArgs, global: &Global) -> Result<ExitCode, Problem> {
+    args.efficiency.check_for(args.terms.tier)?;
     let work = async |client: &Client, signals: &mut Signals| {
-        hold_and_run(client, &args, signals, global).await
+        let was_lost = Cell::new(false);
+        let outcome = hold_and_run(client, &args, signals, global, &was_lost).await;
+        // A lock that was lost is not given back as if the work under it had been finished.
+        let is_delayed = was_lost.get() && args.terms.lock_delay.is_some();
+        (outcome, if is_delayed { Parting::Leave } else { Parting::Close })
     };
+    let without =
+        async |problem: Problem, signals: &mut Signals| not_held(problem, &args, signals).await;
     let mut builder = Client::builder().ttl(args.ttl);
     if args.terms.tier == TierArg::Efficiency {
         builder = args.efficiency.on(builder);
     }
-    supervise::with_session(&args.child, builder, global, work).await
+    let is_in_a_hurry = args.wait.is_zero();
+    supervise::with_session(&args.child, builder, is_in_a_hurry, global, work, without).await
+}
+
+/// The command does not begin; or it runs without a lock, if that was asked for.
+async fn not_held(
+    problem: Problem,
+    args: &LockArgs,
+    signals: &mut Signals,
+) -> Result<ExitCode, Problem> {
+    let is_down = problem.code == Code::Unavailable;
+    if !is_down || args.terms.tier != TierArg::Efficiency || !args.efficiency.goes_without_cluster()
+    {
+        return supervise::not_held(&args.child, problem);
+    }
+    output::say(&problem.words);
+    let why_lost = |reason: LossReason| reason.to_string();
+    let nothing = Held::Nothing(args.names().to_vec());
+    supervise::run(&args.child, nothing, signals, why_lost).await
 }
 
 async fn hold_and_run(
@@ -104,9 +134,10 @@ async fn hold_and_run(
     args: &LockArgs,
     signals: &mut Signals,
     global: &Global,
+    was_lost: &Cell<bool>,
 ) -> Result<ExitCode, Problem> {
     let mut traced = Traced::begin(&args.words());
-    let ended = wait_and_run(client, args, signals, global, &mut traced).await;
+    let ended = wait_and_run(client, args, signals, global, &mut traced, was_lost).await;
     traced.finish().await;
     ended
 }
@@ -117,6 +148,7 @@ async fn wait_and_run(
     signals: &mut Signals,
     global: &Global,
     traced: &mut Traced,
+    was_lost: &Cell<bool>,
 ) -> Result<ExitCode, Problem> {
     let calls = one_shot::calls(global)?;
     let story = args.child.story();
@@ -125,13 +157,18 @@ async fn wait_and_run(
         // It was meant for the command, which will not begin.
         signal = signals.next() => return Ok(signals::exit_code(signal)),
         acquired = acquire(client, args, traced.traceparent()) => acquired,
+        problem = leaderless::noticed(args.wait.is_zero() && !args.is_outside(), global) => {
+            return not_held(problem, args, signals).await;
+        }
         never = show_wait(args, &calls, &story) => match never {},
     };
     traced.answered(&acquired);
     let problem = match acquired {
         Ok(held) => {
-            let why_lost =
-                |reason| format!("lost the lock {}: {}", args.words(), why(reason, args));
+            let why_lost = |reason| {
+                was_lost.set(true);
+                format!("lost the lock {}: {}", args.words(), why(reason, args))
+            };
             return supervise::run(&args.child, held, signals, why_lost).await;
         }
         Err(AcquireError::Unavailable(unavailable)) => {
@@ -143,7 +180,7 @@ async fn wait_and_run(
             obstacle::why_not(error, &calls, args.terms.tier, args.names(), args.wait).await
         }
     };
-    supervise::not_held(&args.child, problem)
+    not_held(problem, args, signals).await
 }
 
 /// Outside of the cluster there is no queue that could be shown.

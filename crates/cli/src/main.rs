@@ -26,12 +26,14 @@ mod history;
 mod intervention;
 mod kill_group;
 mod kill_session;
+mod leaderless;
 mod live;
 mod lock;
 mod log;
 mod ls;
 mod man;
 mod mode;
+mod name;
 mod new_cluster;
 mod observe;
 mod obstacle;
@@ -61,6 +63,7 @@ mod traced;
 mod transfer;
 mod voice;
 mod watch;
+mod whereabouts;
 mod who;
 mod why;
 
@@ -82,7 +85,7 @@ fn main() -> ExitCode {
         cli::command().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
     let cli = match parsed {
         Ok(cli) => cli,
-        Err(error) => return exit::of_arguments(&error),
+        Err(error) => return exit::of_arguments(error),
     };
     match run(cli) {
         Ok(code) => code,

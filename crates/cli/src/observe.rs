@@ -9,6 +9,7 @@ use serde_json::json;
 
 use crate::cli::{Format, Global};
 use crate::exit::Problem;
+use crate::name;
 use crate::one_shot;
 use crate::output;
 use crate::status::on_one_line;
@@ -25,6 +26,7 @@ use crate::status::on_one_line;
   holdfast observe scheduler | jq -r 'select(.event == \"leader\").value'")]
 pub(crate) struct ObserveArgs {
     /// The election's name.
+    #[arg(value_parser = name::parse)]
     name: String,
     /// Only who leads now, or that nobody does.
     #[arg(long)]

@@ -10,28 +10,32 @@ use serde::Serialize;
 
 use crate::cli::Global;
 use crate::exit::{Code, Problem};
+use crate::name;
 use crate::one_shot;
 use crate::output::{self, Show};
 use crate::tier::TierArg;
+use crate::whereabouts;
 
 /// Gives back a lock that `holdfast acquire` took, and closes its session.
 ///
 /// The session belongs to this one lock: whatever else was taken with it is freed too.
 #[derive(Debug, Args)]
 #[command(after_help = "Prints released, already_released, not_owner or expired.
-Exit codes: 0 released, or already released; 77 not_owner: the token is not this session's; 79
-expired: the lock had ended before, or its session had. The session is closed only by `released`.
+Exit codes: 0 released, or already released; 77 not_owner: the token is not this session's, or is that
+of another name or tier, which is told; 79 expired: the lock had ended before, or its session had. The
+session is closed only by `released`.
 
 Examples:
   holdfast release deploy --session \"$session\" --token \"$token\"")]
 pub(crate) struct ReleaseArgs {
     /// The lock's name.
+    #[arg(value_parser = name::parse)]
     name: String,
     /// The session that `acquire` printed.
     #[arg(long, value_name = "S")]
     session: SessionId,
     /// The token that `acquire` printed.
-    #[arg(long, value_name = "N", value_parser = one_shot::token_parser())]
+    #[arg(long, value_name = "N", value_parser = one_shot::parse_token)]
     token: u64,
     /// The tier that `acquire` was told.
     #[arg(long, value_enum, value_name = "TIER", default_value_t = TierArg::Correctness)]
@@ -54,26 +58,36 @@ impl Show for Outcome {
 pub(crate) async fn run(args: ReleaseArgs, global: &Global) -> Result<ExitCode, Problem> {
     let calls = one_shot::calls(global)?.tier(args.tier.to_tier());
     let id = one_shot::next_call_id();
-    let ReleaseArgs { name, session, token, tier: _ } = args;
-    let (outcome, code) = match calls.release(session, id, &name, token).await {
-        Ok(ReleaseOutcome::Released) => {
+    let ReleaseArgs { name, session, token, tier } = args;
+    let answer = calls.release(session, id, &name, token).await;
+    let elsewhere = match answer {
+        Ok(ReleaseOutcome::Released) | Err(_) => None,
+        Ok(_) => whereabouts::look(&calls, session, tier, &name, token).await,
+    };
+    let (outcome, code) = match (answer, elsewhere) {
+        // The session holds it, but not as was said: it is neither lost nor given back.
+        (_, Some(elsewhere)) => {
+            output::say(&elsewhere.in_words("release", &name, token));
+            ("not_owner", Code::Denied.into())
+        }
+        (Ok(ReleaseOutcome::Released), _) => {
             one_shot::close_session(&calls, session).await;
             ("released", ExitCode::SUCCESS)
         }
-        Ok(ReleaseOutcome::AlreadyReleased) => {
+        (Ok(ReleaseOutcome::AlreadyReleased), _) => {
             output::say(&format!(
                 "{name} is not held by this session under token {token} any more; nothing was done"
             ));
             ("already_released", ExitCode::SUCCESS)
         }
-        Ok(ReleaseOutcome::NotOwner) => {
+        (Ok(ReleaseOutcome::NotOwner), _) => {
             output::say(&format!(
                 "token {token} of {name} is not this session's; nothing was done. Are the name, \
                  the session and the token those of one `holdfast acquire`?"
             ));
             ("not_owner", Code::Denied.into())
         }
-        Ok(_) => {
+        (Ok(_), _) => {
             output::say(&format!(
                 "{name} was lost before: its time was over, or somebody took it away (`holdfast watch` \
                  tells of such); somebody else may have held it since"
@@ -81,14 +95,14 @@ pub(crate) async fn run(args: ReleaseArgs, global: &Global) -> Result<ExitCode, 
             ("expired", Code::LockLost.into())
         }
         // Whatever it held was freed when it ended.
-        Err(CallError::Rejected(rejection)) if rejection.reason == Reason::UnknownSession => {
+        (Err(CallError::Rejected(rejection)), _) if rejection.reason == Reason::UnknownSession => {
             output::say(
                 "the cluster does not know this session: it ended long ago, or never was; it \
                  holds no lock",
             );
             ("expired", Code::LockLost.into())
         }
-        Err(error) => return Err(error.into()),
+        (Err(error), _) => return Err(error.into()),
     };
     output::show(global.output, &Outcome { name, token, outcome })?;
     Ok(code)

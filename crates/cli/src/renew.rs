@@ -4,29 +4,37 @@ use std::process::ExitCode;
 
 use clap::Args;
 use holdfast_client::SessionId;
+use holdfast_client::unary::{CallError, Unary};
 use serde::Serialize;
 
+use crate::break_lock::is_not_held;
 use crate::cli::Global;
 use crate::duration;
-use crate::exit::Problem;
+use crate::exit::{Code, Problem};
+use crate::name;
 use crate::one_shot;
 use crate::output::{self, Show};
 use crate::tier::TierArg;
+use crate::whereabouts;
 
 /// Keeps a lock that `holdfast acquire` took for another TTL, counted from now.
 #[derive(Debug, Args)]
-#[command(after_help = "Exit codes: 0 renewed; 79 the lock has ended.
+#[command(
+    after_help = "Exit codes: 0 renewed; 64 the session holds it under another name or in the other
+tier, which is told; 79 the lock has ended.
 
 Examples:
-  holdfast renew deploy --session \"$session\" --token \"$token\"")]
+  holdfast renew deploy --session \"$session\" --token \"$token\""
+)]
 pub(crate) struct RenewArgs {
     /// The lock's name.
+    #[arg(value_parser = name::parse)]
     name: String,
     /// The session that `acquire` printed.
     #[arg(long, value_name = "S")]
     session: SessionId,
     /// The token that `acquire` printed.
-    #[arg(long, value_name = "N", value_parser = one_shot::token_parser())]
+    #[arg(long, value_name = "N", value_parser = one_shot::parse_token)]
     token: u64,
     /// The tier that `acquire` was told.
     #[arg(long, value_enum, value_name = "TIER", default_value_t = TierArg::Correctness)]
@@ -46,11 +54,24 @@ impl Show for Renewed {
     }
 }
 
+/// The session lives. If it holds what is meant, and not as was said, nothing is lost.
+async fn why_not(error: CallError, calls: &Unary, args: &RenewArgs) -> Problem {
+    let RenewArgs { name, session, token, tier } = args;
+    match whereabouts::look(calls, *session, *tier, name, *token).await {
+        Some(elsewhere) => Problem::new(Code::Usage, elsewhere.in_words("renew", name, *token)),
+        None => error.into(),
+    }
+}
+
 pub(crate) async fn run(args: RenewArgs, global: &Global) -> Result<ExitCode, Problem> {
     let calls = one_shot::calls(global)?.tier(args.tier.to_tier());
     let alive = calls.keep_alive(args.session, one_shot::next_request_id()).await?;
     let id = one_shot::next_call_id();
-    let answer = calls.renew(args.session, id, &args.name, args.token, None).await?;
+    let renewed = calls.renew(args.session, id, &args.name, args.token, None).await;
+    let answer = match renewed {
+        Err(error) if is_not_held(&error) => return Err(why_not(error, &calls, &args).await),
+        renewed => renewed?,
+    };
     let until = |end_ms: u64| end_ms.saturating_sub(answer.logical_time_ms);
     // The efficiency tier does not know when the session ends; the heartbeat has just told.
     let session_ms = match answer.session_deadline_ms {

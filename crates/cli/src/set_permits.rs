@@ -8,6 +8,7 @@ use serde::Serialize;
 use crate::cli::Global;
 use crate::exit::Problem;
 use crate::intervention::ReasonArgs;
+use crate::name;
 use crate::one_shot;
 use crate::output::{self, Show};
 
@@ -27,6 +28,7 @@ Examples:
 )]
 pub(crate) struct SetPermitsArgs {
     /// The semaphore's name.
+    #[arg(value_parser = name::parse)]
     name: String,
     /// How many; 1 to 1,000,000.
     #[arg(value_name = "N", required_unless_present = "forget", conflicts_with = "forget",

@@ -11,6 +11,7 @@ use crate::duration::in_words;
 use crate::exit::Problem;
 use crate::freezes::Freeze;
 use crate::mode;
+use crate::name;
 use crate::one_shot;
 use crate::output::{self, Show, table};
 
@@ -23,6 +24,7 @@ use crate::output::{self, Show, table};
   holdfast status deploy --output json | jq '.holders[0].token'")]
 pub(crate) struct StatusArgs {
     /// The lock's name.
+    #[arg(value_parser = name::parse)]
     name: String,
 }
 

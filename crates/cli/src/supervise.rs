@@ -61,24 +61,42 @@ impl CommandArgs {
     }
 }
 
-/// Connects as `builder` says, does the work, and closes the session. A signal before that was meant for the command, which will
-/// not begin.
+/// What becomes of the session when the work is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Parting {
+    /// What it holds is given back.
+    Close,
+    /// What it holds ends with its linger time, as if we had been killed: not by a release, so lock delays apply.
+    Leave,
+}
+
+/// Connects as `builder` says, and does the work; or, if that cannot be, what is to be done `without` a session.
+/// Whoever is in a hurry does not wait for a leader. A signal before the work was meant for the command, which will not
+/// begin.
 pub(crate) async fn with_session(
     args: &CommandArgs,
     builder: ClientBuilder,
+    is_in_a_hurry: bool,
     global: &Global,
-    work: impl AsyncFnOnce(&Client, &mut Signals) -> Result<ExitCode, Problem>,
+    work: impl AsyncFnOnce(&Client, &mut Signals) -> (Result<ExitCode, Problem>, Parting),
+    without: impl AsyncFnOnce(Problem, &mut Signals) -> Result<ExitCode, Problem>,
 ) -> Result<ExitCode, Problem> {
     let mut signals = Signals::listen()?;
     let builder = builder.linger(LINGER).note(args.note());
-    let client = tokio::select! {
+    let connected = tokio::select! {
         biased;
         signal = signals.next() => return Ok(signals::exit_code(signal)),
-        connected = cluster::connect(builder, global) => connected?,
+        connected = cluster::connect(builder, is_in_a_hurry, global) => connected,
     };
-    let outcome = work(&client, &mut signals).await;
-    // Whatever is left of the session goes now and not when its linger time is over.
-    let _ = timeout(CLOSE_PATIENCE, client.close()).await;
+    let client = match connected {
+        Ok(client) => client,
+        Err(problem) => return without(problem, &mut signals).await,
+    };
+    let (outcome, parting) = work(&client, &mut signals).await;
+    if parting == Parting::Close {
+        // Whatever is left of the session goes now and not when its linger time is over.
+        let _ = timeout(CLOSE_PATIENCE, client.close()).await;
+    }
     outcome
 }
 

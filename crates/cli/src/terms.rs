@@ -33,7 +33,7 @@ pub(crate) struct TermsArgs {
     #[arg(long, help_heading = HEADING)]
     pub(crate) preemptible: bool,
     /// If the lock ends without being released, it stays closed to everybody for so long.
-    #[arg(long, value_name = "D", allow_hyphen_values = true, value_parser = duration::parse,
+    #[arg(long, value_name = "D", allow_hyphen_values = true, value_parser = duration::parse_lock_delay,
           help_heading = HEADING)]
     pub(crate) lock_delay: Option<Duration>,
     /// Why it is held, for people who look at it.

@@ -21,6 +21,21 @@ impl TierArg {
         }
     }
 
+    pub(crate) fn other(self) -> TierArg {
+        match self {
+            TierArg::Correctness => TierArg::Efficiency,
+            TierArg::Efficiency => TierArg::Correctness,
+        }
+    }
+
+    /// As `--tier` takes it.
+    pub(crate) fn as_word(self) -> &'static str {
+        match self {
+            TierArg::Correctness => "correctness",
+            TierArg::Efficiency => "efficiency",
+        }
+    }
+
     /// The lock of this tier, of what the cluster says about the name.
     pub(crate) fn part_of(self, status: v1::StatusResponse) -> v1::StatusResponse {
         match self {

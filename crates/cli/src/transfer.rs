@@ -6,12 +6,14 @@ use clap::Args;
 use holdfast_client::PublicSessionId;
 use serde::Serialize;
 
-use crate::break_lock::{is_not_held, not_held};
+use crate::break_lock::{is_not_held, not_held, with_hint};
 use crate::cli::Global;
 use crate::exit::{Code, Problem};
 use crate::intervention::ReasonArgs;
+use crate::name;
 use crate::one_shot;
 use crate::output::{self, Show};
+use crate::whereabouts;
 
 /// Hands an exclusive lock to a session that waits for it, past all who came before.
 ///
@@ -26,12 +28,13 @@ Examples:
   holdfast transfer leader --to 1f3a5c7e9b2d4f60 --reason 'maintenance of host a'")]
 pub(crate) struct TransferArgs {
     /// The lock's name.
+    #[arg(value_parser = name::parse)]
     name: String,
     /// The public id of the session, as `holdfast status` shows it.
     #[arg(long, value_name = "SESSION")]
     to: PublicSessionId,
     /// Only if it is held under this token.
-    #[arg(long, value_name = "N", value_parser = one_shot::token_parser())]
+    #[arg(long, value_name = "N", value_parser = one_shot::parse_token)]
     token: Option<u64>,
     #[command(flatten)]
     reason: ReasonArgs,
@@ -55,12 +58,13 @@ pub(crate) async fn run(args: TransferArgs, global: &Global) -> Result<ExitCode,
     let token = match args.token {
         Some(token) => token,
         None => {
-            let holder = calls.status(&args.name).await?.holders.into_iter().next();
+            let status = calls.status(&args.name).await?;
             let free = || {
                 let words = format!("{} is free: there is nothing to hand over", args.name);
-                Problem::new(Code::LockLost, words)
+                let hint = whereabouts::only_in_memory(&status);
+                Problem::new(Code::LockLost, with_hint(words, hint))
             };
-            holder.ok_or_else(free)?.token
+            status.holders.first().ok_or_else(free)?.token
         }
     };
     let to = args.to.to_string();

@@ -1,9 +1,10 @@
 //! `holdfast watch`: what is held and what happens. A table that moves on a terminal, JSON lines in a pipe.
 
 mod lines;
+mod owners;
 mod picture;
 
-pub(crate) use lines::kind_name;
+pub(crate) use lines::{end_reason, kind_name};
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -21,6 +22,7 @@ use crate::one_shot;
 use crate::output;
 use crate::stop_signal::StopSignal;
 use lines::Style;
+use owners::Owners;
 use picture::Picture;
 
 /// How often the table is drawn, at most.
@@ -52,27 +54,33 @@ pub(crate) struct WatchArgs {
 }
 
 pub(crate) async fn run(args: WatchArgs, global: &Global) -> Result<ExitCode, Problem> {
-    let mut watch = one_shot::calls(global)?.watch(&args.prefix);
+    let calls = one_shot::calls(global)?;
+    let mut watch = calls.watch(&args.prefix);
+    let owners = Owners::new(calls);
     if args.changes_only {
         watch = watch.without_snapshot();
     }
     match (global.output, args.lines) {
-        (Format::Json, _) => in_lines(watch, Style::Json).await,
-        (_, true) => in_lines(watch, Style::Words).await,
-        _ if std::io::stdout().is_terminal() => on_screen(watch, &args.prefix).await,
-        _ => in_lines(watch, Style::Json).await,
+        (Format::Json, _) => in_lines(watch, owners, Style::Json).await,
+        (_, true) => in_lines(watch, owners, Style::Words).await,
+        _ if std::io::stdout().is_terminal() => on_screen(watch, owners, &args.prefix).await,
+        _ => in_lines(watch, owners, Style::Json).await,
     }
 }
 
-async fn in_lines(mut watch: Watch, style: Style) -> Result<ExitCode, Problem> {
+async fn in_lines(mut watch: Watch, mut owners: Owners, style: Style) -> Result<ExitCode, Problem> {
     let mut told_something = false;
     loop {
-        let lines: Vec<String> = match next(&mut watch, told_something).await? {
+        let watched = next(&mut watch, told_something).await?;
+        if let (Style::Words, Some(watched)) = (style, &watched) {
+            owners.learn(watched).await;
+        }
+        let lines: Vec<String> = match watched {
             Some(Watched::Snapshot { locks, .. }) => {
                 locks.iter().map(|lock| lines::held(lock, style)).collect()
             }
             Some(Watched::Events(events)) => {
-                events.iter().map(|event| lines::happened(&event, style)).collect()
+                events.iter().map(|event| lines::happened(&event, &owners, style)).collect()
             }
             Some(Watched::StartedAnew { why }) => {
                 output::say(&format!("the watch begins anew: {why}"));
@@ -99,12 +107,18 @@ async fn next(watch: &mut Watch, told_something: bool) -> Result<Option<Watched>
     }
 }
 
-async fn on_screen(mut watch: Watch, prefix: &str) -> Result<ExitCode, Problem> {
+async fn on_screen(
+    mut watch: Watch,
+    mut owners: Owners,
+    prefix: &str,
+) -> Result<ExitCode, Problem> {
     let start = Instant::now();
     let now = || u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
     let mut picture = Picture::new(prefix, Palette::of_environment());
     // Before the screen is taken, so that what is wrong is said where it can be read.
-    picture.take(watch.next().await?, now());
+    let first = watch.next().await?;
+    owners.learn(&first).await;
+    picture.take(first, &owners, now());
     let mut stop = StopSignal::listen()?;
     let mut screen = Screen::open()?;
     let mut frames = interval(FRAME_TIME);
@@ -112,7 +126,10 @@ async fn on_screen(mut watch: Watch, prefix: &str) -> Result<ExitCode, Problem> 
     loop {
         tokio::select! {
             watched = watch.next() => match watched {
-                Ok(watched) => picture.take(watched, now()),
+                Ok(watched) => {
+                    owners.learn(&watched).await;
+                    picture.take(watched, &owners, now());
+                }
                 Err(CallError::Unavailable(unavailable)) => picture.trouble(&unavailable.to_string()),
                 Err(error) => return Err(error.into()),
             },

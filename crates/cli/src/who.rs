@@ -14,6 +14,7 @@ use crate::duration::in_words;
 use crate::exit::Problem;
 use crate::history::{self, Happened, Kept};
 use crate::mode;
+use crate::name;
 use crate::one_shot;
 use crate::output::{self, Show, table};
 use crate::status::OwnerInfo;
@@ -38,9 +39,10 @@ Examples:
 )]
 pub(crate) struct WhoArgs {
     /// The lock's name.
+    #[arg(value_parser = name::parse)]
     name: String,
     /// The number of the token.
-    #[arg(long, value_name = "N", value_parser = one_shot::token_parser())]
+    #[arg(long, value_name = "N", value_parser = one_shot::parse_token)]
     token: u64,
 }
 

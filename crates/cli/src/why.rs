@@ -9,10 +9,12 @@ use serde::Serialize;
 use crate::cli::Global;
 use crate::duration::in_words;
 use crate::exit::Problem;
+use crate::name;
 use crate::obstacle::{self, Obstacle};
 use crate::one_shot;
 use crate::output::{self, Show, quoted};
 use crate::status::{Holder, OwnerInfo, Waiter, holder_table, waiter_table};
+use crate::whereabouts;
 
 /// Tells what is in the way of a lock: who holds it and why, who waits, how long it may take, and what to do.
 ///
@@ -26,6 +28,7 @@ use crate::status::{Holder, OwnerInfo, Waiter, holder_table, waiter_table};
   holdfast why deploy --output json | jq .estimated_wait_ms")]
 pub(crate) struct WhyArgs {
     /// The lock's name.
+    #[arg(value_parser = name::parse)]
     name: String,
 }
 
@@ -36,6 +39,8 @@ struct Why {
     available: bool,
     /// Null unless permits are out and some are left: then it is there for whoever wants one, and for nobody else.
     of_others: Option<String>,
+    /// Null unless it is held in the efficiency tier alone, where it is another lock; then what to do.
+    other_tier: Option<String>,
     obstacles: Vec<Obstacle>,
     /// At most 100 of them.
     holders: Vec<Holder>,
@@ -88,6 +93,7 @@ impl From<v1::WhyResponse> for Why {
         Why {
             available: obstacles.is_empty(),
             of_others: obstacle::of_others(&status).filter(|_| obstacles.is_empty()),
+            other_tier: None,
             obstacles,
             name: status.name,
             holders: status.holders.into_iter().map(Holder::from).collect(),
@@ -138,6 +144,9 @@ impl Show for Why {
         } else if self.available {
             text += &format!("{} is free: nothing is in the way\n", self.name);
             text += &format!("  next: holdfast lock {} -- CMD\n", quoted(&self.name));
+        }
+        if let Some(words) = &self.other_tier {
+            text += &format!("{words}\n");
         }
         for obstacle in &self.obstacles {
             text += &format!("{} {}\n  next: {}\n", self.name, obstacle.words, obstacle.next_step);
@@ -210,6 +219,11 @@ impl Link {
 }
 
 pub(crate) async fn run(args: WhyArgs, global: &Global) -> Result<ExitCode, Problem> {
-    let answer = one_shot::calls(global)?.why(&args.name).await?;
-    output::show(global.output, &Why::from(answer))
+    let calls = one_shot::calls(global)?;
+    let mut why = Why::from(calls.why(&args.name).await?);
+    if why.holders.is_empty() {
+        // Of the other tier only this tells.
+        why.other_tier = whereabouts::only_in_memory(&calls.status(&args.name).await?);
+    }
+    output::show(global.output, &why)
 }

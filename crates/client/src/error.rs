@@ -200,6 +200,7 @@ impl LossReason {
             EndReason::Broken => LossReason::Broken,
             EndReason::Killed => LossReason::SessionKilled,
             EndReason::Transferred => LossReason::Transferred,
+            EndReason::SessionExpired => LossReason::SessionExpired,
             EndReason::Unspecified => LossReason::Ended,
         }
     }

@@ -18,11 +18,11 @@ pub use cluster::SnapshotPieces;
 
 use std::time::Duration;
 
-use holdfast_proto::SessionId;
 use holdfast_proto::v1;
 use holdfast_proto::v1::acquire_response::Outcome;
 use holdfast_proto::v1::lock_service_client::LockServiceClient;
 use holdfast_proto::v1::{Failure, Reason};
+use holdfast_proto::{PublicSessionId, SessionId};
 use tokio::time::{Instant, timeout};
 use tonic::transport::Channel;
 use tonic::{Response, Status};
@@ -163,12 +163,25 @@ impl Unary {
     /// All locks whose name starts with `prefix`, page by page: what changes meanwhile may be seen
     /// or missed.
     pub async fn list(&self, prefix: &str) -> Result<Vec<v1::LockSummary>, CallError> {
+        let prefix = prefix.to_owned();
+        self.list_all(v1::ListRequest { prefix, ..Default::default() }).await
+    }
+
+    /// All locks that this session holds, of the correctness tier. It costs the leader something in proportion to all
+    /// locks that there are.
+    pub async fn list_held_by(
+        &self,
+        session: PublicSessionId,
+    ) -> Result<Vec<v1::LockSummary>, CallError> {
+        let holder_public_session_id = session.to_string();
+        self.list_all(v1::ListRequest { holder_public_session_id, ..Default::default() }).await
+    }
+
+    async fn list_all(&self, wanted: v1::ListRequest) -> Result<Vec<v1::LockSummary>, CallError> {
         let mut locks = Vec::new();
         let mut page = String::new();
         loop {
-            let prefix = prefix.to_owned();
-            let request =
-                v1::ListRequest { prefix, page_size: PAGE_SIZE, page, ..Default::default() };
+            let request = v1::ListRequest { page_size: PAGE_SIZE, page, ..wanted.clone() };
             let answer: v1::ListResponse = self
                 .call(Duration::ZERO, request, |mut node, request| async move {
                     node.list(request).await

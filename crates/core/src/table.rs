@@ -4,7 +4,6 @@
 //! folder stand the parts that several commands share: sessions, resources, queues, the index of
 //! deadlines, the answers that are kept, and how a freed resource goes to its next holder.
 
-use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
@@ -66,7 +65,7 @@ pub struct LockTable {
     pub(crate) now: LogicalTime,
     applied_index: LogIndex,
     pub(crate) last_token: u64,
-    pub(crate) sessions: Shelf<SessionId, Box<Session>>,
+    pub(crate) sessions: Shelf<SessionId, Session>,
     pub(crate) ended: EndedSessions,
     pub(crate) resources: Shelf<LockName, Resource>,
     /// Numbers of permits that operators have set.
@@ -255,6 +254,6 @@ impl LockTable {
     }
 
     pub(crate) fn session_mut(&mut self, id: SessionId) -> Result<&mut Session, Rejection> {
-        self.sessions.get_mut(&id).map(|session| &mut **session).ok_or(Rejection::UnknownSession)
+        self.sessions.get_mut(&id).ok_or(Rejection::UnknownSession)
     }
 }

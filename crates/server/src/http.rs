@@ -3,9 +3,11 @@
 //! It is apart from the client port, so that it can be open to a monitoring network alone, and it never
 //! holds up the driver: what it shows is published elsewhere already. Limits: connections, headers, bodies,
 //! the time that a request's head may take, and the time that one of the node's own answers may take. An
-//! answer of a router that was merged in may last, as a stream of events does, until the node stops.
+//! answer of a router that was merged in may last, as a stream of events does, until the node stops. Who speaks
+//! gRPC here has taken it for the client port, and is told where that is.
 
 mod health;
+mod lost_clients;
 mod metrics;
 mod serve;
 
@@ -16,6 +18,7 @@ use axum::extract::DefaultBodyLimit;
 use holdfast_replica::NodeId;
 use tokio::sync::watch;
 
+pub(crate) use self::lost_clients::words_for_clients;
 pub(crate) use self::serve::serve;
 use crate::driver::DriverHandle;
 use crate::metrics::Metrics;

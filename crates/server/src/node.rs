@@ -117,11 +117,7 @@ impl Node {
     pub async fn start_with_pages(config: NodeConfig, pages: Router) -> Result<Node, StartError> {
         config.check()?;
         let actions = config.http.actions()?;
-        let identity =
-            Identity::load_or_create(&config.data_dir, &config.cluster, config.node_id())?;
-        let known_peers = KnownPeers::load(&config.data_dir)?;
-        let founders = founders::load_or_create(&config)?;
-        let membership = Arc::new(Membership::of(&config, &founders));
+        // Before anything is written: a start that fails because a port is in use leaves nothing behind.
         let this_node = config.this_node()?;
         let client_listener = listen("client", &this_node.client).await?;
         let peer_listener = listen("peer", &this_node.peer).await?;
@@ -133,6 +129,11 @@ impl Node {
             None => None,
         };
         let http_address = http_listener.as_ref().and_then(|listener| listener.local_addr().ok());
+        let identity =
+            Identity::load_or_create(&config.data_dir, &config.cluster, config.node_id())?;
+        let known_peers = KnownPeers::load(&config.data_dir)?;
+        let founders = founders::load_or_create(&config)?;
+        let membership = Arc::new(Membership::of(&config, &founders));
 
         let (inbox_sender, inbox) = driver::inbox().map_err(DriverError::Inbox)?;
         let leadership = watch::Sender::new(Leadership::default());
@@ -223,6 +224,7 @@ impl Node {
                 tracing::error!(%error, "the peer port is closed");
             }
         });
+        let lost_on_http = http::words_for_clients(&membership);
         let rpc = {
             let (driver, metrics) = (driver.clone(), Arc::clone(&metrics));
             Rpc::new(driver, membership, links, events, memory, metrics, stop.watch())
@@ -250,7 +252,8 @@ impl Node {
             let (dashboard, sampling) = holdfast_dashboard::dashboard(source, actions);
             tasks.spawn(sampling);
             let pages = dashboard.merge(pages);
-            servers.spawn(http::serve(listener, http::routes(shown, pages), stop.watch()));
+            let routes = http::routes(shown, pages);
+            servers.spawn(http::serve(listener, routes, lost_on_http, stop.watch()));
         }
 
         tracing::info!(%client_address, http_address = http_address.map(tracing::field::display), "node started");

@@ -1,7 +1,12 @@
 //! A line for each lock and each event.
 
 use holdfast_proto::v1;
+use holdfast_server::utc;
 use serde_json::json;
+
+use super::owners::Owners;
+use crate::duration::in_words;
+use crate::status::OwnerInfo;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Style {
@@ -12,11 +17,13 @@ pub(super) enum Style {
 }
 
 pub(super) fn held(lock: &v1::LockSummary, style: Style) -> String {
+    let owner = OwnerInfo::from(lock.owner.clone());
     match style {
         Style::Json => json!({
             "event": if lock.holder_count == 0 { "free" } else { "held" },
             "names": [lock.name],
             "session": lock.public_session_id,
+            "owner": owner,
             "token": lock.token,
             "holder_count": lock.holder_count,
             "waiter_count": lock.waiter_count,
@@ -25,17 +32,26 @@ pub(super) fn held(lock: &v1::LockSummary, style: Style) -> String {
         })
         .to_string(),
         Style::Words if lock.holder_count == 0 => {
-            format!("{:<14} {}  {} waiting", "free", lock.name, lock.waiter_count)
+            format!("{:<24}  {:<14} {}  {} waiting", "now", "free", lock.name, lock.waiter_count)
         }
         Style::Words => format!(
-            "{:<14} {}  session {}  token {}  {} waiting",
-            "held", lock.name, lock.public_session_id, lock.token, lock.waiter_count
+            "{:<24}  {:<14} {}  {}  session {}  token {}  for {}  {} waiting",
+            "now",
+            "held",
+            lock.name,
+            owner.in_words(),
+            lock.public_session_id,
+            lock.token,
+            in_words(lock.held_for_ms),
+            lock.waiter_count
         ),
     }
 }
 
-pub(super) fn happened(event: &v1::WatchEvent, style: Style) -> String {
+/// Whose doing it was is told to people alone, as far as it is known.
+pub(super) fn happened(event: &v1::WatchEvent, owners: &Owners, style: Style) -> String {
     let kind = kind_name(event.kind());
+    let time = utc(event.unix_ms);
     match style {
         Style::Json => {
             let position = event.position.unwrap_or_default();
@@ -44,11 +60,14 @@ pub(super) fn happened(event: &v1::WatchEvent, style: Style) -> String {
                 "position": { "group": position.group, "index": position.index, "number": position.number },
                 "logical_time_ms": event.logical_time_ms,
                 "unix_ms": event.unix_ms,
+                "time": time,
                 "names": event.names,
                 "session": event.public_session_id,
                 "request_id": event.request_id,
                 "actor": event.actor,
                 "token": event.token,
+                "reason": end_reason(event),
+                "held_for_ms": event.held_for_ms,
                 "metadata": String::from_utf8_lossy(&event.metadata),
                 "by": event.by,
                 "detail": event.detail,
@@ -56,7 +75,7 @@ pub(super) fn happened(event: &v1::WatchEvent, style: Style) -> String {
             .to_string()
         }
         Style::Words => {
-            let mut line = format!("{kind:<14} {}", event.names.join(" "));
+            let mut line = format!("{time}  {kind:<14} {}", event.names.join(" "));
             let mut add = |label: &str, value: &str| {
                 if !value.is_empty() {
                     line.push_str("  ");
@@ -64,13 +83,23 @@ pub(super) fn happened(event: &v1::WatchEvent, style: Style) -> String {
                     line.push_str(value);
                 }
             };
+            add("", owners.of(&event.public_session_id));
             add("session ", &event.public_session_id);
             add("token ", &number(event.token));
+            add("", &end_reason(event).unwrap_or_default());
+            add("held for ", &event.held_for_ms.map(in_words).unwrap_or_default());
             add("by ", &event.by);
             add("", &event.detail);
             line
         }
     }
+}
+
+/// How a hold or a session ended, in the words of the audit file; none if nothing did.
+pub(crate) fn end_reason(event: &v1::WatchEvent) -> Option<String> {
+    let name = event.reason().as_str_name();
+    let word = name.strip_prefix("END_REASON_").unwrap_or(name).to_ascii_lowercase();
+    (event.reason() != v1::EndReason::Unspecified).then_some(word)
 }
 
 fn number(value: u64) -> String {

@@ -9,6 +9,7 @@ use ratatui::text::Line;
 use ratatui::widgets::{Block, Borders, Paragraph};
 
 use super::lines::{self, Style};
+use super::owners::Owners;
 use crate::duration::in_words;
 use crate::live::board::{Board, Lock, Millis};
 use crate::live::drawing::{self, Palette};
@@ -36,7 +37,7 @@ impl Picture {
         Picture { title, board: Board::default(), events: VecDeque::new(), trouble: None, palette }
     }
 
-    pub(super) fn take(&mut self, watched: Watched, now: Millis) {
+    pub(super) fn take(&mut self, watched: Watched, owners: &Owners, now: Millis) {
         self.trouble = None;
         match watched {
             Watched::Snapshot { locks, .. } => {
@@ -45,7 +46,7 @@ impl Picture {
             Watched::Events(events) => {
                 for event in events.iter() {
                     self.board.apply(&event, now);
-                    self.note(lines::happened(&event, Style::Words));
+                    self.note(lines::happened(&event, owners, Style::Words));
                 }
             }
             Watched::StartedAnew { why } => {
@@ -134,6 +135,7 @@ fn row(name: &str, lock: &Lock, now: Millis) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use holdfast_client::unary::Unary;
     use holdfast_proto::v1::{EventKind, LockSummary, WatchEvent};
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
@@ -160,7 +162,8 @@ mod tests {
             ..Default::default()
         };
         let locks = vec![held("a", 1), held("b", 2)];
-        picture.take(Watched::Snapshot { locks, complete: true }, 0);
+        let owners = Owners::new(Unary::new("127.0.0.1:1").unwrap());
+        picture.take(Watched::Snapshot { locks, complete: true }, &owners, 0);
         let granted = WatchEvent {
             kind: EventKind::Granted.into(),
             names: vec!["c".into()],
@@ -169,7 +172,7 @@ mod tests {
             token: 3,
             ..Default::default()
         };
-        picture.take(Watched::Events(vec![granted].into()), 2_000);
+        picture.take(Watched::Events(vec![granted].into()), &owners, 2_000);
         let expected = r#"
 "all locks: 3    q leaves                                                        "
 " held or waited for ────────────────────────────────────────────────────────────"
@@ -180,7 +183,7 @@ mod tests {
 "                                                                                "
 "                                                                                "
 " what happened, the last first ─────────────────────────────────────────────────"
-"granted        c  session bb  token 3                                           "
+"1970-01-01T00:00:00.000Z  granted        c  session bb  token 3                 "
 "                                                                                "
 "                                                                                "
 "#;

@@ -109,7 +109,13 @@ async fn watch_is_a_table_that_moves_on_a_terminal_and_lines_in_a_pipe() {
         (token, &"month end".into())
     );
     assert!(events.iter().any(|event| event["event"] == "broken"), "{events:?}");
-    assert!(text(&as_words).starts_with("held           a/1  session "), "{as_words:?}");
+    let as_words = text(&as_words);
+    let first = as_words.lines().next().unwrap();
+    let rest = first.strip_prefix("now").unwrap().trim_start();
+    assert!(rest.starts_with("held           a/1  holdfast acquire@"), "{first}");
+    // Whoever broke it comes with a time, and whose it was is known.
+    let broken = as_words.lines().find(|line| line.contains("  broken ")).unwrap();
+    assert!(broken.starts_with("20") && broken.contains("a/3  holdfast acquire@"), "{broken}");
     for mut watch in watches {
         watch.kill().unwrap();
         watch.wait().unwrap();

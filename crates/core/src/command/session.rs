@@ -42,7 +42,7 @@ impl LockTable {
             public: session.public,
             owner: Box::new(session.owner.clone()),
         });
-        self.sessions.insert(id, Box::new(session));
+        self.sessions.insert(id, session);
         outcome
     }
 
@@ -76,7 +76,10 @@ impl LockTable {
     pub(crate) fn heartbeat(&mut self, id: SessionId, acked_through: RequestId) -> Outcome {
         match self.session_mut(id) {
             Ok(session) => {
-                session.answers.acknowledge(acked_through);
+                // One call that keeps many alive acknowledges nothing, and leaves the rest of them alone.
+                if acked_through > RequestId(0) {
+                    session.answers.acknowledge(acked_through);
+                }
                 Outcome::Touched { ttl: session.ttl }
             }
             Err(rejection) => Outcome::Rejected(rejection),

@@ -265,7 +265,7 @@ impl LockTable {
     }
 
     fn known(&self, name: &LockName, id: SessionId) -> Result<&Session, String> {
-        let session = self.sessions.get(&id).map(|session| &**session);
+        let session = self.sessions.get(&id);
         // Only then in words: it is asked of every hold.
         session.ok_or_else(|| format!("{name} is held or awaited by an unknown session"))
     }

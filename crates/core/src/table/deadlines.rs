@@ -2,6 +2,9 @@
 //!
 //! The index is exact: it holds each deadline once, and moves with it. So the next tick is known, and
 //! a tick touches nothing that is not due.
+//!
+//! Those of sessions stand by themselves. They move with every heartbeat, and without what only holds and waits are known by,
+//! each takes half the room.
 
 use alloc::collections::BTreeSet;
 
@@ -20,16 +23,24 @@ pub(crate) enum Due {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Deadlines {
-    set: BTreeSet<(LogicalTime, Due)>,
+    sessions: BTreeSet<(LogicalTime, SessionId)>,
+    /// Of holds and waits.
+    others: BTreeSet<(LogicalTime, Due)>,
 }
 
 impl Deadlines {
     pub(crate) fn insert(&mut self, at: LogicalTime, due: Due) {
-        self.set.insert((at, due));
+        match due {
+            Due::Session(id) => self.sessions.insert((at, id)),
+            due => self.others.insert((at, due)),
+        };
     }
 
     pub(crate) fn remove(&mut self, at: LogicalTime, due: Due) {
-        let was_there = self.set.remove(&(at, due));
+        let was_there = match due {
+            Due::Session(id) => self.sessions.remove(&(at, id)),
+            due => self.others.remove(&(at, due)),
+        };
         debug_assert!(was_there, "no deadline of {due:?} at {at}");
     }
 
@@ -41,12 +52,12 @@ impl Deadlines {
     }
 
     pub(crate) fn first(&self) -> Option<LogicalTime> {
-        self.set.first().map(|(at, _)| *at)
+        self.in_order().next().map(|(at, _)| at)
     }
 
     /// The first of those that are due.
     pub(crate) fn first_due(&self, now: LogicalTime) -> Option<Due> {
-        self.set.first().filter(|(at, _)| *at <= now).map(|(_, due)| *due)
+        self.in_order().next().filter(|(at, _)| *at <= now).map(|(_, due)| due)
     }
 
     /// What a session has left behind by a planted bug must not be due for ever.
@@ -56,7 +67,9 @@ impl Deadlines {
         now: LogicalTime,
         lives: impl Fn(SessionId) -> bool,
     ) {
-        while let Some((at, due)) = self.set.first().filter(|(at, _)| *at <= now).copied() {
+        loop {
+            let first = self.in_order().next().filter(|(at, _)| *at <= now);
+            let Some((at, due)) = first else { return };
             match due {
                 Due::Hold(id, ..) | Due::Wait(id, _) if !lives(id) => self.remove(at, due),
                 _ => return,
@@ -66,6 +79,48 @@ impl Deadlines {
 
     /// Those before `end`, in order.
     pub(crate) fn before(&self, end: LogicalTime) -> impl Iterator<Item = Due> {
-        self.set.iter().take_while(move |(at, _)| *at < end).map(|(_, due)| *due)
+        self.in_order().take_while(move |(at, _)| *at < end).map(|(_, due)| due)
+    }
+
+    fn in_order(&self) -> impl Iterator<Item = (LogicalTime, Due)> {
+        let sessions = self.sessions.iter().map(|(at, id)| (*at, Due::Session(*id)));
+        let (mut sessions, mut others) = (sessions.peekable(), self.others.iter().peekable());
+        core::iter::from_fn(move || {
+            let other_is_first = match (sessions.peek(), others.peek()) {
+                (Some(session), Some(other)) => *other < session,
+                (session, _) => session.is_none(),
+            };
+            if other_is_first { others.next().copied() } else { sessions.next() }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use super::*;
+
+    #[test]
+    fn what_ends_at_one_moment_is_worked_off_by_kind_and_all_else_by_time() {
+        let id = SessionId(7);
+        let wait = Due::Wait(id, RequestId(1));
+        let hold = Due::Hold(SessionId(1), RequestId(1), FenceToken(1));
+        let (session, next) = (Due::Session(id), Due::Session(SessionId(8)));
+        let expected = [(1, wait), (2, session), (2, next), (2, hold), (2, wait), (3, session)]
+            .map(|(ms, due)| (LogicalTime::from_ms(ms), due));
+        let mut deadlines = Deadlines::default();
+        for (at, due) in expected.into_iter().rev() {
+            deadlines.insert(at, due);
+        }
+        let before = |end| deadlines.before(LogicalTime::from_ms(end)).collect::<Vec<Due>>();
+        assert_eq!(before(4), expected.map(|(_, due)| due));
+        assert_eq!(before(2), [wait]);
+        for (at, due) in expected {
+            assert_eq!((deadlines.first(), deadlines.first_due(at)), (Some(at), Some(due)));
+            assert_eq!(deadlines.first_due(LogicalTime::from_ms(at.as_ms() - 1)), None);
+            deadlines.remove(at, due);
+        }
+        assert_eq!(deadlines.first(), None);
     }
 }

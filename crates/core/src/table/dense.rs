@@ -16,16 +16,18 @@
 //! stand there, and need not be kept up to date.
 
 mod directory;
+mod guess;
 mod hints;
 
 use alloc::vec::Vec;
 use core::borrow::Borrow;
 use core::cell::Cell;
 use core::cmp::Ordering;
-use core::hash::Hash;
 use core::ops::Bound;
 
 use self::directory::{Directory, Place};
+pub(crate) use self::guess::Key;
+use self::guess::search;
 use self::hints::Hints;
 
 #[derive(Clone, Debug)]
@@ -62,7 +64,7 @@ impl<K, V> Default for DenseMap<K, V> {
     }
 }
 
-impl<K: Ord + Clone + Hash, V> DenseMap<K, V> {
+impl<K: Key + Clone, V> DenseMap<K, V> {
     const ENTRIES_MAX: usize = {
         let fitting = CHUNK_BYTES / size_of::<(K, V)>();
         if fitting < 2 * ROOM { 2 * ROOM } else { fitting }
@@ -135,7 +137,7 @@ impl<K: Ord + Clone + Hash, V> DenseMap<K, V> {
     pub(crate) fn remove<Q>(&mut self, key: &Q) -> Option<V>
     where
         K: Borrow<Q>,
-        Q: Ord + Hash + ?Sized,
+        Q: Key + ?Sized,
     {
         let (home, found) = self.look(key);
         let at = found.ok()?;
@@ -206,7 +208,7 @@ impl<K: Ord + Clone + Hash, V> DenseMap<K, V> {
     pub(crate) fn get_mut<Q>(&mut self, key: &Q) -> Option<&mut V>
     where
         K: Borrow<Q>,
-        Q: Ord + Hash + ?Sized,
+        Q: Key + ?Sized,
     {
         let (home, found) = self.look(key);
         let at = found.ok()?;
@@ -216,7 +218,7 @@ impl<K: Ord + Clone + Hash, V> DenseMap<K, V> {
     pub(crate) fn get_key_value<Q>(&self, key: &Q) -> Option<(&K, &V)>
     where
         K: Borrow<Q>,
-        Q: Ord + Hash + ?Sized,
+        Q: Key + ?Sized,
     {
         let (home, found) = self.look(key);
         let at = found.ok()?;
@@ -227,7 +229,7 @@ impl<K: Ord + Clone + Hash, V> DenseMap<K, V> {
     fn look<Q>(&self, key: &Q) -> (Home, Result<usize, usize>)
     where
         K: Borrow<Q>,
-        Q: Ord + Hash + ?Sized,
+        Q: Key + ?Sized,
     {
         let (home, at) = self.looked_last.get();
         let chunk = match home {
@@ -241,24 +243,43 @@ impl<K: Ord + Clone + Hash, V> DenseMap<K, V> {
             self.looked_last.set((home, at as u32));
             return (home, found);
         }
-        let slot = self.hints.as_ref().map(|hints| hints.slot(key));
+        let hints = self.hints.as_ref().filter(|_| !Q::IS_SPREAD_EVENLY);
+        let slot = hints.map(|hints| hints.slot(key));
         let hint = slot.as_ref().and_then(|slot| slot.get());
         let home = hint.filter(|home| self.is_within(*home, key)).unwrap_or_else(|| {
             let home = self.rest.find(key);
             slot.inspect(|slot| slot.set(home));
             home
         });
-        let found = self.chunk(home).binary_search_by(|(other, _)| other.borrow().cmp(key));
+        let found = self.search(home, key);
         let (Ok(at) | Err(at)) = found;
         self.looked_last.set((home, at as u32));
         (home, found)
+    }
+
+    fn search<Q>(&self, home: Home, key: &Q) -> Result<usize, usize>
+    where
+        K: Borrow<Q>,
+        Q: Key + ?Sized,
+    {
+        let chunk = self.chunk(home);
+        if !Q::IS_SPREAD_EVENLY {
+            return search(chunk, None, key);
+        }
+        // Both are read where the chunk was found. Its own entries lie elsewhere.
+        let low = home.and_then(|place| self.rest.key(place));
+        let next = home.map_or_else(|| self.rest.first(), |place| self.rest.after(place));
+        let high = next.and_then(|next| self.rest.key(next));
+        let low = low.or_else(|| chunk.first().map(|(key, _)| key));
+        let high = high.or_else(|| chunk.last().map(|(key, _)| key));
+        search(chunk, low.map(K::borrow).zip(high.map(K::borrow)), key)
     }
 
     /// Whether the key stands in this chunk, or belongs between two that do.
     fn is_within<Q>(&self, home: Home, key: &Q) -> bool
     where
         K: Borrow<Q>,
-        Q: Ord + Hash + ?Sized,
+        Q: Key + ?Sized,
     {
         let chunk = match home {
             None => Some(&self.first),
@@ -280,7 +301,7 @@ impl<K: Ord + Clone + Hash, V> DenseMap<K, V> {
     pub(crate) fn get<Q>(&self, key: &Q) -> Option<&V>
     where
         K: Borrow<Q>,
-        Q: Ord + Hash + ?Sized,
+        Q: Key + ?Sized,
     {
         self.get_key_value(key).map(|(_, value)| value)
     }
@@ -288,7 +309,7 @@ impl<K: Ord + Clone + Hash, V> DenseMap<K, V> {
     pub(crate) fn contains_key<Q>(&self, key: &Q) -> bool
     where
         K: Borrow<Q>,
-        Q: Ord + Hash + ?Sized,
+        Q: Key + ?Sized,
     {
         self.get_key_value(key).is_some()
     }
@@ -297,7 +318,7 @@ impl<K: Ord + Clone + Hash, V> DenseMap<K, V> {
     pub(crate) fn from<Q>(&self, start: Bound<&Q>) -> impl Iterator<Item = (&K, &V)>
     where
         K: Borrow<Q>,
-        Q: Ord + Hash + ?Sized,
+        Q: Key + ?Sized,
     {
         let home = match start {
             Bound::Unbounded => None,
@@ -380,8 +401,11 @@ mod tests {
     use alloc::collections::BTreeMap;
 
     use super::*;
+    use crate::id::SessionId;
 
     type Tested = DenseMap<u64, [u64; 15]>;
+
+    impl Key for u64 {}
 
     fn value(key: u64) -> [u64; 15] {
         [key; 15]
@@ -443,6 +467,33 @@ mod tests {
                     assert!(map.from(start).eq(model.range((start, Bound::Unbounded))));
                 }
             }
+        }
+    }
+
+    #[test]
+    fn it_is_one_where_places_are_guessed_whether_keys_are_random_or_not() {
+        // In one place, spread over all there is, and very unevenly.
+        let ways: [fn(u64) -> u128; 3] = [
+            |number| u128::from(number % 3_000),
+            |number| u128::from(number % 3_000) * (u128::MAX / 3_000),
+            |number| 1 << (number % 127) | u128::from(number % 32),
+        ];
+        for way in ways {
+            let (mut map, mut model) = (DenseMap::default(), BTreeMap::new());
+            let mut shuffled = Shuffled(11);
+            for step in 0..20_000 {
+                let key = SessionId(way(shuffled.next()));
+                if shuffled.next() % 20_000 >= step {
+                    assert_eq!(map.insert(key, [step; 10]), model.insert(key, [step; 10]));
+                } else {
+                    assert_eq!(map.remove(&key), model.remove(&key));
+                }
+                let asked = SessionId(way(shuffled.next()));
+                assert_eq!(map.get(&asked), model.get(&asked));
+                let start = Bound::Excluded(&asked);
+                assert_eq!(map.from(start).next(), model.range((start, Bound::Unbounded)).next());
+            }
+            assert!(map.iter().eq(model.iter()));
         }
     }
 

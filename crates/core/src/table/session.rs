@@ -1,6 +1,8 @@
 //! A session: one client, as the table knows it.
 
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
+use core::ops::{Deref, DerefMut};
 
 use super::answers::{Answers, Reply};
 use super::dense::DenseMap;
@@ -12,25 +14,32 @@ use crate::name::{LockName, Names};
 use crate::outcome::Outcome;
 use crate::time::{LogicalTime, Span};
 
+/// What a heartbeat looks at and changes stands in the map of sessions itself. The rest, to which it is used as well, lies
+/// elsewhere: of 100,000 idle sessions it is not read.
 #[derive(Clone, Debug)]
 pub(crate) struct Session {
+    pub(crate) ttl: Span,
+    pub(crate) deadline: LogicalTime,
+    /// The deadline was moved by a new leader since the session was last heard of.
+    pub(crate) graced: bool,
+    /// Its stream broke, and it has not been heard of since.
+    pub(crate) lingering: bool,
+    rest: Box<Rest>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Rest {
     pub(crate) public: PublicSessionId,
     /// The latest that it came by.
     pub(crate) stream: StreamId,
     /// That stream is open, as far as the table knows.
     pub(crate) connected: bool,
-    pub(crate) ttl: Span,
     pub(crate) linger: Span,
     pub(crate) owner: Owner,
     pub(crate) opened_at: LogicalTime,
     /// None of its own tokens was as low: the highest when it was opened, or below that of a run of readers
     /// which began earlier and which it joined.
     pub(crate) below_own_tokens: u64,
-    pub(crate) deadline: LogicalTime,
-    /// The deadline was moved by a new leader since the session was last heard of.
-    pub(crate) graced: bool,
-    /// Its stream broke, and it has not been heard of since.
-    pub(crate) lingering: bool,
     /// What it holds, by the acquire's request id.
     holds: DenseMap<RequestId, Names>,
     hold_count: usize,
@@ -42,26 +51,43 @@ pub(crate) struct Session {
     losses: BTreeSet<FenceToken>,
 }
 
+impl Deref for Session {
+    type Target = Rest;
+
+    fn deref(&self) -> &Rest {
+        &self.rest
+    }
+}
+
+impl DerefMut for Session {
+    fn deref_mut(&mut self) -> &mut Rest {
+        &mut self.rest
+    }
+}
+
 impl Session {
     pub(crate) fn new(open: OpenSession, now: LogicalTime, last_token: u64) -> Session {
-        Session {
+        let rest = Rest {
             public: open.public,
             stream: open.stream.unwrap_or_default(),
             connected: open.stream.is_some(),
-            ttl: open.ttl,
             linger: open.linger,
             owner: open.owner,
             opened_at: now,
             below_own_tokens: last_token,
-            deadline: now.after(open.ttl),
-            graced: false,
-            lingering: false,
             holds: DenseMap::default(),
             hold_count: 0,
             conversions: BTreeMap::new(),
             waits: Waits::default(),
             answers: Answers::default(),
             losses: BTreeSet::new(),
+        };
+        Session {
+            ttl: open.ttl,
+            deadline: now.after(open.ttl),
+            graced: false,
+            lingering: false,
+            rest: Box::new(rest),
         }
     }
 
@@ -72,6 +98,29 @@ impl Session {
             && self.owner == open.owner
     }
 
+    pub(crate) fn expiry_reason(&self) -> EndReason {
+        if self.lingering { EndReason::Disconnected } else { EndReason::Ttl }
+    }
+
+    pub(crate) fn opened(&self) -> Outcome {
+        Outcome::SessionOpen { public: self.public, ttl: self.ttl, linger: self.linger }
+    }
+
+    /// What is missing here does not end with the session.
+    #[cfg(feature = "planted")]
+    pub(crate) fn with_parts_left_behind(mut self) -> Session {
+        if crate::planted::Bug::GrantToEndedSession.is_active() {
+            self.waits = Waits::default();
+        }
+        if crate::planted::Bug::EndedSessionKeepsHolds.is_active() {
+            self.holds = DenseMap::default();
+            self.hold_count = 0;
+        }
+        self
+    }
+}
+
+impl Rest {
     /// It came by this stream. A hello that was held up on its way, and arrives after a later one,
     /// changes nothing: its stream is no longer the one that the client listens to.
     pub(crate) fn attach(&mut self, stream: StreamId) {
@@ -177,26 +226,5 @@ impl Session {
 
     pub(crate) fn losses(&self) -> &BTreeSet<FenceToken> {
         &self.losses
-    }
-
-    /// What is missing here does not end with the session.
-    #[cfg(feature = "planted")]
-    pub(crate) fn with_parts_left_behind(mut self) -> Session {
-        if crate::planted::Bug::GrantToEndedSession.is_active() {
-            self.waits = Waits::default();
-        }
-        if crate::planted::Bug::EndedSessionKeepsHolds.is_active() {
-            self.holds = DenseMap::default();
-            self.hold_count = 0;
-        }
-        self
-    }
-
-    pub(crate) fn expiry_reason(&self) -> EndReason {
-        if self.lingering { EndReason::Disconnected } else { EndReason::Ttl }
-    }
-
-    pub(crate) fn opened(&self) -> Outcome {
-        Outcome::SessionOpen { public: self.public, ttl: self.ttl, linger: self.linger }
     }
 }

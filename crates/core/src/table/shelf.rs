@@ -10,10 +10,9 @@
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
-use core::hash::Hash;
 use core::ops::{Bound, Deref};
 
-use super::dense::DenseMap;
+use super::dense::{DenseMap, Key};
 
 /// How an entry is written. One that is not worth keeping writes nothing.
 pub(crate) trait Written<K> {
@@ -54,7 +53,7 @@ impl<K, V> Deref for Shelf<K, V> {
     }
 }
 
-impl<K: Ord + Clone + Hash, V: Written<K>> Shelf<K, V> {
+impl<K: Key + Clone, V: Written<K>> Shelf<K, V> {
     pub(crate) fn get_mut(&mut self, key: &K) -> Option<&mut V> {
         self.write_before_change(key);
         self.map.get_mut(key)
@@ -175,6 +174,8 @@ mod tests {
     use alloc::vec;
 
     use super::*;
+
+    impl Key for u8 {}
 
     impl Written<u8> for u8 {
         fn write(&self, key: &u8, bytes: &mut Vec<u8>) {

@@ -46,6 +46,7 @@ pub(super) fn of_reason(reason: EndReason) -> &'static str {
         EndReason::Broken => "broken",
         EndReason::Killed => "killed",
         EndReason::Transferred => "transferred",
+        EndReason::SessionExpired => "session_expired",
     }
 }
 

@@ -16,13 +16,14 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
+use super::lost_clients;
 use crate::stopping::Stopping;
 
 const CONNECTIONS_MAX: usize = 256;
 /// Of the head of a request: its first line and all headers.
 const HEAD_BYTES_MAX: usize = 32 * 1024;
 const HEADERS_MAX: usize = 64;
-/// From the first moment of a connection, or the end of the answer before, to the end of the head.
+/// To the first byte of a connection; and from there, or the end of the answer before, to the end of the head.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// For one of the node's own answers.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -31,8 +32,13 @@ const STOP_TIMEOUT: Duration = Duration::from_millis(500);
 /// So that a machine without file descriptors is not asked for one without pause.
 const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(100);
 
-/// Serves until the node stops.
-pub(crate) async fn serve(listener: TcpListener, routes: Router, stopping: Stopping) {
+/// Serves until the node stops. `lost`: what is said to whoever speaks gRPC.
+pub(crate) async fn serve(
+    listener: TcpListener,
+    routes: Router,
+    lost: Arc<str>,
+    stopping: Stopping,
+) {
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let mut connections = JoinSet::new();
     loop {
@@ -53,9 +59,17 @@ pub(crate) async fn serve(listener: TcpListener, routes: Router, stopping: Stopp
             tracing::debug!("a connection to the HTTP port was closed: there are too many");
             continue;
         };
-        let (routes, stopping) = (routes.clone(), stopping.clone());
+        let (routes, lost, stopping) = (routes.clone(), Arc::clone(&lost), stopping.clone());
         connections.spawn(async move {
-            serve_one(stream, routes, stopping).await;
+            let is_grpc = tokio::select! {
+                is_grpc = lost_clients::is_grpc(&stream, HEAD_TIMEOUT) => is_grpc,
+                () = stopping.begun() => None,
+            };
+            match is_grpc {
+                Some(true) => lost_clients::redirect(stream, lost).await,
+                Some(false) => serve_one(stream, routes, stopping).await,
+                None => {}
+            }
             drop(place);
         });
     }

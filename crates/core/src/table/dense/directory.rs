@@ -5,6 +5,8 @@
 use alloc::vec::Vec;
 use core::borrow::Borrow;
 
+use super::guess::{Key, search};
+
 /// A page with more is cut in two.
 const PAGE_MAX: usize = 128;
 
@@ -42,14 +44,19 @@ impl<K: Ord + Clone, C> Directory<K, C> {
     pub(super) fn find<Q>(&self, key: &Q) -> Option<Place>
     where
         K: Borrow<Q>,
-        Q: Ord + ?Sized,
+        Q: Key + ?Sized,
     {
         let page = self.pages.partition_point(|page| page.low.borrow() <= key).checked_sub(1)?;
-        let entries = &self.pages.get(page)?.entries;
-        match entries.partition_point(|(other, _)| other.borrow() <= key).checked_sub(1) {
-            Some(entry) => Some(place(page, entry)),
+        let Page { low, entries } = self.pages.get(page)?;
+        let high = match self.pages.get(page + 1) {
+            Some(next) => Some(&next.low),
+            None => entries.last().map(|(last, _)| last),
+        };
+        match search(entries, high.map(|high| (low.borrow(), high.borrow())), key) {
+            Ok(entry) => Some(place(page, entry)),
             // Its first has gone since.
-            None => self.before(place(page, 0)),
+            Err(0) => self.before(place(page, 0)),
+            Err(above) => Some(place(page, above - 1)),
         }
     }
 
@@ -60,6 +67,10 @@ impl<K: Ord + Clone, C> Directory<K, C> {
     pub(super) fn get_mut(&mut self, place: Place) -> Option<&mut C> {
         let page = self.pages.get_mut(place.page as usize)?;
         page.entries.get_mut(place.entry as usize).map(|(_, content)| content)
+    }
+
+    pub(super) fn key(&self, place: Place) -> Option<&K> {
+        self.entry(place).map(|(key, _)| key)
     }
 
     fn entry(&self, place: Place) -> Option<&(K, C)> {

@@ -1,6 +1,5 @@
 //! How the table is read back. Nothing is believed: order, counts and what belongs together are checked.
 
-use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -118,7 +117,7 @@ impl LockTable {
         let session = session::read(reader)?;
         self.deadlines.insert(session.deadline, Due::Session(id));
         self.public_ids.insert((session.public, id));
-        self.sessions.push_last(id, Box::new(session));
+        self.sessions.push_last(id, session);
         Ok(id)
     }
 

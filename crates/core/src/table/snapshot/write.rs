@@ -1,6 +1,5 @@
 //! How the table is written: what is small first, then sessions, then resources.
 
-use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::super::LockTable;
@@ -61,7 +60,7 @@ impl LockTable {
     }
 }
 
-impl Written<SessionId> for Box<Session> {
+impl Written<SessionId> for Session {
     fn write(&self, id: &SessionId, bytes: &mut Vec<u8>) {
         bytes.u8(NEXT);
         id.encode(bytes);

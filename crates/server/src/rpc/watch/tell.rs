@@ -137,7 +137,7 @@ impl Told<'_> {
             Event::HoldEnded { name, session, request, token, reason, granted_at } => Told {
                 request_id: request.0,
                 held_for_ms: held_for(*granted_at),
-                reason: end_reason(*reason),
+                reason: reason_of_hold(*reason),
                 ..of_hold(ended_kind(*reason), name, *session, *token)
             },
             Event::Reopened { name } => {
@@ -258,6 +258,14 @@ fn of_hold(kind: EventKind, name: &LockName, session: SessionId, token: FenceTok
         session: ToldSession::Secret(session),
         token: token.0,
         ..of_kind(kind)
+    }
+}
+
+/// As the metrics have it.
+fn reason_of_hold(reason: EndReason) -> WireReason {
+    match reason {
+        EndReason::SessionExpired => WireReason::SessionExpired,
+        reason => end_reason(reason),
     }
 }
 

@@ -1,0 +1,113 @@
+//! Where a session holds what was looked for in vain: under another name, or in the other tier. For whoever
+//! mistyped the name or left the tier out, and would otherwise believe the lock lost, or given back.
+
+use std::time::Duration;
+
+use holdfast_client::SessionId;
+use holdfast_client::unary::Unary;
+use holdfast_proto::v1;
+use tokio::time::timeout;
+
+use crate::output::quoted;
+use crate::tier::TierArg;
+
+/// It is only a hint.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Elsewhere {
+    InTier(TierArg),
+    UnderName(String),
+}
+
+/// Of what the session holds now; none if it is nothing that could have been meant, or nobody tells in time.
+pub(crate) async fn look(
+    calls: &Unary,
+    session: SessionId,
+    tier: TierArg,
+    name: &str,
+    token: u64,
+) -> Option<Elsewhere> {
+    let session = session.public_id();
+    let look = async {
+        let status = calls.status(name).await.ok()?;
+        let other = tier.other();
+        let mut holders = other.part_of(status).holders.into_iter();
+        let public_id = session.to_string();
+        if holders.any(|holder| holder.public_session_id == public_id && holder.token == token) {
+            return Some(Elsewhere::InTier(other));
+        }
+        // The efficiency tier lists nothing.
+        let held = calls.list_held_by(session).await.ok()?;
+        let other_name = |lock: &v1::LockSummary| lock.name != name && is_meant(lock, token);
+        held.into_iter().find(other_name).map(|lock| Elsewhere::UnderName(lock.name))
+    };
+    timeout(PATIENCE, look).await.ok().flatten()
+}
+
+/// A summary tells the token of the first holder, and each permit has one of its own.
+fn is_meant(lock: &v1::LockSummary, token: u64) -> bool {
+    lock.token == token || lock.mode() == v1::Mode::Permit
+}
+
+impl Elsewhere {
+    /// What to do about it.
+    pub(crate) fn in_words(&self, verb: &str, name: &str, token: u64) -> String {
+        match self {
+            Elsewhere::InTier(tier) => format!(
+                "this session holds {name} under token {token} in the {} tier, where it is another lock; nothing was \
+                 done: use `holdfast {verb} {} --tier {}`",
+                tier.as_word(),
+                quoted(name),
+                tier.as_word()
+            ),
+            Elsewhere::UnderName(other) => format!(
+                "this session holds {other}, and not {name}; nothing was done: did you mean `holdfast {verb} {}`?",
+                quoted(other)
+            ),
+        }
+    }
+}
+
+/// For people who look for a lock among the replicated ones, and it is held in the other tier alone.
+pub(crate) fn only_in_memory(status: &v1::StatusResponse) -> Option<String> {
+    let efficiency = status.efficiency.as_ref().filter(|_| status.holders.is_empty())?;
+    let first = efficiency.holders.first()?;
+    let name = quoted(&status.name);
+    Some(format!(
+        "in the efficiency tier, where it is another lock, {} is held: `holdfast status {name}` shows by whom, \
+         `holdfast lock {name} --tier efficiency` stands in line for it, `holdfast kill-session {} --reason TEXT` \
+         takes it away with all else that session has",
+        status.name, first.public_session_id
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_place_is_told_with_the_command_that_finds_it() {
+        let words = Elsewhere::InTier(TierArg::Efficiency).in_words("renew", "a b", 7);
+        assert!(words.ends_with("use `holdfast renew 'a b' --tier efficiency`"), "{words}");
+        let words = Elsewhere::UnderName("job".into()).in_words("release", "jbo", 7);
+        assert!(words.ends_with("did you mean `holdfast release job`?"), "{words}");
+    }
+
+    #[test]
+    fn only_what_is_in_one_tier_alone_is_pointed_to() {
+        let holder = v1::Holder { public_session_id: "ab".into(), ..Default::default() };
+        let in_memory =
+            v1::EfficiencyStatus { holders: vec![holder.clone()], ..Default::default() };
+        let mut status = v1::StatusResponse { name: "a".into(), ..Default::default() };
+        assert_eq!(only_in_memory(&status), None);
+        status.efficiency = Some(in_memory);
+        let words = only_in_memory(&status).unwrap();
+        assert!(
+            words.contains("--tier efficiency") && words.contains("kill-session ab"),
+            "{words}"
+        );
+        status.holders.push(holder);
+        assert_eq!(only_in_memory(&status), None);
+    }
+}

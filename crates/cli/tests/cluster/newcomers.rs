@@ -1,0 +1,202 @@
+//! What people stumble over on their first day: each mistake is told soon, and with what to do about it.
+
+use std::net::TcpListener;
+use std::time::{Duration, Instant};
+
+use crate::support::{
+    Cluster, PATIENCE, Scene, data, eventually, free_base_port, holdfast, metric, metrics, output,
+    run, text, words,
+};
+
+const NOBODY: &str = "127.0.0.1:1";
+
+/// Without a cluster.
+async fn alone(args: &[&str]) -> (Option<i32>, String, String) {
+    let mut command = holdfast();
+    command.args(args).env("HOLDFAST_ENDPOINTS", NOBODY);
+    let output = output(command).await;
+    (output.status.code(), text(&output.stdout), text(&output.stderr))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_tries_once_is_told_soon_that_nobody_leads() {
+    let mut cluster = Cluster::start(3).await;
+    cluster.kill(1);
+    cluster.kill(2);
+    eventually("the last node knows that it has no leader", PATIENCE, || async {
+        cluster.view_of(3).await.filter(|view| view.leader == 0).map(drop)
+    })
+    .await;
+    for args in [
+        &["lock", "a", "--wait", "0s", "--", "true"][..],
+        &["elect", "a", "--wait", "0s", "--", "true"],
+        &["acquire", "a"],
+    ] {
+        let began = Instant::now();
+        let said = words(&cluster, 69, args).await;
+        // Half of what the most patient of them took before.
+        assert!(began.elapsed() < Duration::from_secs(4), "{args:?}: {:?}", began.elapsed());
+        assert!(said.contains("the cluster has no leader"), "{args:?}: {said}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_may_go_without_a_lock_does_so_when_the_cluster_is_down_and_is_told() {
+    let show = "echo [$HOLDFAST_LOCK][$HOLDFAST_TOKEN][$HOLDFAST_FENCE]";
+    let go_without = ["--when-down", "go-without", "--", "sh", "-c", show];
+    let efficiency = [&["lock", "a", "--tier", "efficiency"][..], &go_without].concat();
+    let (code, stdout, stderr) = alone(&efficiency).await;
+    assert_eq!((code, stdout.as_str()), (Some(0), "[a][][]\n"), "{stderr}");
+    assert!(stderr.contains("no node can be reached"), "{stderr}");
+    assert!(stderr.contains("running the command without a lock"), "{stderr}");
+
+    let fall_back = ["--when-down", "fall-back", "--", "sh", "-c", show];
+    let efficiency = [&["lock", "a", "--tier", "efficiency"][..], &fall_back].concat();
+    let (code, stdout, _) = alone(&efficiency).await;
+    assert_eq!((code, stdout.as_str()), (Some(69), ""));
+
+    // What is damaged when it is done twice is not done at all.
+    for what in [&go_without, &fall_back] {
+        let (code, stdout, stderr) = alone(&[&["lock", "a"][..], what].concat()).await;
+        assert_eq!((code, stdout.as_str()), (Some(64), ""), "{stderr}");
+        assert!(stderr.contains("is for --tier efficiency"), "{stderr}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_names_the_wrong_lock_or_tier_is_told_the_right_one() {
+    let cluster = Cluster::start(1).await;
+    let job = data(&cluster, 0, &["acquire", "job"]).await;
+    let (session, token) = (job["session"].as_str().unwrap(), job["token"].to_string());
+    let held = ["--session", session, "--token", &token];
+    let in_memory = ["--tier", "efficiency"];
+
+    let mistyped = run(&cluster, &[&["release", "jbo"][..], &held].concat()).await;
+    assert_eq!(mistyped.status.code(), Some(77), "{mistyped:?}");
+    assert_eq!(text(&mistyped.stdout), "not_owner\n");
+    assert!(text(&mistyped.stderr).contains("`holdfast release job`"), "{mistyped:?}");
+    let said = words(&cluster, 64, &[&["renew", "jbo"][..], &held].concat()).await;
+    assert!(said.contains("`holdfast renew job`"), "{said}");
+    let said = words(&cluster, 77, &[&["release", "job"][..], &held, &in_memory].concat()).await;
+    assert!(said.contains("--tier correctness"), "{said}");
+    let said = words(&cluster, 64, &[&["renew", "job"][..], &held, &in_memory].concat()).await;
+    assert!(said.contains("--tier correctness"), "{said}");
+
+    // A release that comes again is as good as the first, whatever became of the lock since.
+    let release = [&["release", "job"][..], &held].concat();
+    assert_eq!(data(&cluster, 0, &release).await["outcome"], "released");
+    assert_eq!(data(&cluster, 0, &release).await["outcome"], "already_released");
+    data(&cluster, 0, &["acquire", "job"]).await;
+    assert_eq!(data(&cluster, 0, &release).await["outcome"], "already_released");
+
+    let fast = data(&cluster, 0, &["acquire", "fast", "--tier", "efficiency"]).await;
+    let (session, token) = (fast["session"].as_str().unwrap(), fast["token"].to_string());
+    let held = ["--session", session, "--token", &token];
+    for (verb, code) in [("release", 77), ("renew", 64)] {
+        let said = words(&cluster, code, &[&[verb, "fast"][..], &held].concat()).await;
+        assert!(said.contains(&format!("`holdfast {verb} fast --tier efficiency`")), "{said}");
+    }
+    let said = words(&cluster, 79, &["break", "fast", "--reason", "test"]).await;
+    assert!(said.contains("in the efficiency tier"), "{said}");
+    let why = text(&run(&cluster, &["why", "fast"]).await.stdout);
+    assert!(why.contains("`holdfast lock fast --tier efficiency`"), "{why}");
+    let right = [&["release", "fast"][..], &held, &in_memory].concat();
+    assert_eq!(data(&cluster, 0, &right).await["outcome"], "released");
+    assert!(data(&cluster, 0, &["why", "fast"]).await["other_tier"].is_null());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_takes_the_http_port_for_the_client_port_is_told_where_that_is() {
+    let cluster = Cluster::start(1).await;
+    let (http, client) = (cluster.http_address(1), cluster.client_address(1));
+    let expected = format!("this is the HTTP port of node 1; clients use {client}");
+    for args in [&["status", "a"][..], &["cluster", "status"], &["lock", "a", "--", "true"]] {
+        let said = words(&cluster, 69, &[&["--endpoints", &http][..], args].concat()).await;
+        assert!(said.contains(&expected), "{args:?}: {said}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_whose_port_is_taken_leaves_nothing_behind() {
+    let dir = tempfile::tempdir().unwrap();
+    let data_dir = dir.path().join("data");
+    let first = free_base_port(3);
+    let _taken = TcpListener::bind(("127.0.0.1", first + 2)).unwrap();
+    let config = format!(
+        "cluster = \"test\"\nnode = 1\ndata_dir = {data_dir:?}\n[[nodes]]\nid = 1\nclient = \"127.0.0.1:{first}\"\n\
+         peer = \"127.0.0.1:{}\"\nhttp = \"127.0.0.1:{}\"\n",
+        first + 1,
+        first + 2
+    );
+    let path = dir.path().join("node.toml");
+    std::fs::write(&path, config).unwrap();
+    let (code, _, stderr) = alone(&["server", "--config", path.to_str().unwrap()]).await;
+    assert_eq!(code, Some(69), "{stderr}");
+    assert!(stderr.contains("is in use"), "{stderr}");
+    assert!(!data_dir.exists(), "it has written its identity");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_no_cluster_would_take_is_refused_without_one() {
+    let long = "x".repeat(513);
+    for (args, said) in [
+        (&["lock", "", "--", "true"][..], "must not be empty"),
+        (&["lock", "--all", "a,", "--", "true"], "must not be empty"),
+        (&["lock", &long, "--", "true"], "at most 512 bytes"),
+        (&["status", "a\nb"], "control characters"),
+        (&["lock", "a", "--wait", "999d", "--", "true"], "at most 24h"),
+        (&["elect", "a", "--wait", "25h", "--", "true"], "at most 24h"),
+        (&["acquire", "a", "--wait", "25h"], "at most 24h"),
+        (&["acquire", "a", "--lock-delay", "25h"], "at most 24h"),
+        (&["lock", "a", "--max-hold", "31d", "--", "true"], "at most 720h"),
+        (&["freeze", "a", "--for", "31d", "--reason", "x"], "at most 720h"),
+        (&["who", "a", "--token", "abc"], "a token is a whole number from 1 on"),
+        (&["lock", "a", "--timeout", "5s", "--", "true"], "--wait D is how long to wait"),
+    ] {
+        let (code, stdout, stderr) = alone(args).await;
+        assert_eq!((code, stdout.as_str()), (Some(64), ""), "{args:?}: {stderr}");
+        assert!(stderr.contains(said) && !stderr.contains("--tier"), "{args:?}: {stderr}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_of_which_nothing_is_known_has_no_table_but_words() {
+    let cluster = Cluster::start(1).await;
+    let never = run(&cluster, &["history", "never-used"]).await;
+    assert!(never.status.success() && never.stdout.is_empty(), "{never:?}");
+    let said = text(&never.stderr);
+    assert!(said.contains("nothing has happened to never-used"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_whose_time_is_over_has_not_released_its_lock() {
+    let scene = Scene::set().await;
+    let args = ["lock", "a", "--max-hold", "300ms", "--lock-delay", "10m", "--", "sleep", "60"];
+    assert!(words(&scene.cluster, 79, &args).await.contains("the --max-hold of 300ms is over"));
+    eventually("the lock delay has begun", PATIENCE, || async {
+        let status = scene.cluster.client().status("a").await;
+        assert!(status.holder_count > 0 || status.closed_for_ms.is_some(), "it was released");
+        status.closed_for_ms
+    })
+    .await;
+    let history = data(&scene.cluster, 0, &["history", "a"]).await;
+    assert_eq!(history["events"][1]["event"], "expired", "{history}");
+    let said = words(&scene.cluster, 75, &["acquire", "a"]).await;
+    assert!(said.contains("is closed for another"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hold_that_ended_with_its_session_is_told_so_by_all() {
+    let cluster = Cluster::start(1).await;
+    data(&cluster, 0, &["acquire", "a", "--ttl", "100ms"]).await;
+    eventually("it has expired", PATIENCE, || async {
+        (cluster.client().status("a").await.holder_count == 0).then_some(())
+    })
+    .await;
+    let history = data(&cluster, 0, &["history", "a"]).await;
+    assert_eq!(history["events"][1]["event"], "expired", "{history}");
+    assert_eq!(history["events"][1]["reason"], "session_expired", "{history}");
+    let page = metrics(&cluster.http_address(1)).await;
+    let ended = "holdfast_holds_ended_total{reason=\"session_expired\"}";
+    assert_eq!(metric(&page, ended), 1.0, "{page}");
+}
