@@ -26,13 +26,6 @@ pub(crate) struct HeardTime {
 impl HeardTime {
     /// Takes in what was said, if the last entry of the log here is of that term.
     pub(crate) fn hear(&mut self, said: HeardTime, last_entry_term: u64) {
-        #[cfg(feature = "planted")]
-        if crate::planted::Bug::BelievesAnyTime.is_active() {
-            if said.term > 0 && said.time > self.time {
-                *self = said;
-            }
-            return;
-        }
         if said.term == 0 || said.term != last_entry_term {
             return;
         }
@@ -47,10 +40,6 @@ impl HeardTime {
         #[cfg(feature = "planted")]
         if crate::planted::Bug::ForgetsHeardTime.is_active() {
             return None;
-        }
-        #[cfg(feature = "planted")]
-        if crate::planted::Bug::BelievesAnyTime.is_active() {
-            return Some(self.time);
         }
         (self.term > 0 && self.term == last_entry_term).then_some(self.time)
     }

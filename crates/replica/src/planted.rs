@@ -13,8 +13,6 @@ pub enum Bug {
     TimeFromOwnClock,
     /// A new leader goes on from its log alone.
     ForgetsHeardTime,
-    /// A new leader goes on from the highest time that it heard, whoever said it.
-    BelievesAnyTime,
     /// A leader counts a turn that stalled in full.
     StallCountsInFull,
     /// A leader ends what is due in its own table, without an entry in the log.

@@ -64,6 +64,11 @@ impl Network {
         [Some(first), second]
     }
 
+    /// So much is lost that what a few messages do can take many seconds.
+    pub(crate) fn is_lossy(&self) -> bool {
+        self.now.loss_permille > self.base.loss_permille
+    }
+
     pub(crate) fn is_cut(&self, from: Place, to: Place) -> bool {
         self.cuts[self.link(from, to)] > 0
     }

@@ -388,6 +388,12 @@ impl Node {
         self.paused > 0
     }
 
+    /// It runs, and is not stuck between the halves of a turn because its disk is full or slow.
+    pub(crate) fn can_write(&self) -> bool {
+        let is_free = |running: &Box<Running>| running.half.is_none() && !running.out_of_space;
+        !self.is_paused() && self.running.as_ref().is_some_and(is_free)
+    }
+
     /// It takes input soon: it runs, is not paused, and its loop is not stuck in the disk.
     pub(crate) fn listens(&self, now: RealTime) -> bool {
         self.is_up() && !self.is_paused() && self.busy_until.0 <= now.0 + 1_000_000

@@ -307,11 +307,6 @@ pub const ALL: &[Mutant] = &[
         SILENCE_AND_LOST_LEADERS,
     ),
     mutant(
-        "believes-any-time",
-        "replica/heard_time.rs",
-        Planted::Replica(replica::Bug::BelievesAnyTime),
-    ),
-    mutant(
         "stall-counts-in-full",
         "replica/clock.rs",
         Planted::Replica(replica::Bug::StallCountsInFull),

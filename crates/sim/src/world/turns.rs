@@ -49,11 +49,13 @@ impl World {
         self.wake(node, next);
     }
 
-    /// Whether this node leads, and a majority hears it, though it may have nothing to write.
+    /// Whether this node leads, and it and others, a majority, hear each other and could write, though there may be
+    /// nothing to be written.
     fn note_followers(&mut self, node: usize) {
         let Some(replica) = self.nodes[node].replica() else { return };
         let leadership = replica.leadership();
-        if !leadership.is_here {
+        let is_able = self.nodes[node].can_write() && !self.network.is_lossy();
+        if !leadership.is_here || !is_able {
             return;
         }
         let is_followed_by = |voter: &&NodeId| {
@@ -66,7 +68,7 @@ impl World {
             };
             other == node
                 || !is_cut
-                    && !self.nodes[other].is_paused()
+                    && self.nodes[other].can_write()
                     && self.nodes[other].replica().is_some_and(follows)
         };
         let members = &replica.membership().configuration;
