@@ -61,8 +61,13 @@ pub(crate) async fn run(args: ReleaseArgs, global: &Global) -> Result<ExitCode, 
     let ReleaseArgs { name, session, token, tier } = args;
     let answer = calls.release(session, id, &name, token).await;
     let elsewhere = match answer {
-        Ok(ReleaseOutcome::Released) | Err(_) => None,
-        Ok(_) => whereabouts::look(&calls, session, tier, &name, token).await,
+        Ok(ReleaseOutcome::AlreadyReleased | ReleaseOutcome::NotOwner) => {
+            whereabouts::look(&calls, session, tier, &name, token).await
+        }
+        Ok(ReleaseOutcome::Expired) => {
+            whereabouts::look_in_other_tier(&calls, session, tier, &name, token).await
+        }
+        Ok(_) | Err(_) => None,
     };
     let (outcome, code) = match (answer, elsewhere) {
         // The session holds it, but not as was said: it is neither lost nor given back.

@@ -93,9 +93,11 @@ pub(crate) async fn with_session(
         Err(problem) => return without(problem, &mut signals).await,
     };
     let (outcome, parting) = work(&client, &mut signals).await;
-    if parting == Parting::Close {
+    match parting {
         // Whatever is left of the session goes now and not when its linger time is over.
-        let _ = timeout(CLOSE_PATIENCE, client.close()).await;
+        Parting::Close => drop(timeout(CLOSE_PATIENCE, client.close()).await),
+        // To drop it would close the session.
+        Parting::Leave => std::mem::forget(client),
     }
     outcome
 }
@@ -156,7 +158,9 @@ pub(crate) async fn run(
         Outcome::Lost(words) => {
             story.lost(&words);
             story.ended(Code::LockLost as u8);
-            // What is left goes with the session, and perhaps there is nobody to hear it.
+            // What is left goes with the session, and perhaps there is nobody to hear it. A release would say that the
+            // work was finished.
+            std::mem::forget(held);
             return Ok(Code::LockLost.into());
         }
     };

@@ -28,26 +28,32 @@ pub(crate) async fn look(
     name: &str,
     token: u64,
 ) -> Option<Elsewhere> {
-    let session = session.public_id();
+    if let Some(found) = look_in_other_tier(calls, session, tier, name, token).await {
+        return Some(found);
+    }
     let look = async {
-        let status = calls.status(name).await.ok()?;
-        let other = tier.other();
-        let mut holders = other.part_of(status).holders.into_iter();
-        let public_id = session.to_string();
-        if holders.any(|holder| holder.public_session_id == public_id && holder.token == token) {
-            return Some(Elsewhere::InTier(other));
-        }
         // The efficiency tier lists nothing.
-        let held = calls.list_held_by(session).await.ok()?;
-        let other_name = |lock: &v1::LockSummary| lock.name != name && is_meant(lock, token);
+        let held = calls.list_held_by(session.public_id()).await.ok()?;
+        let other_name = |lock: &v1::LockSummary| lock.name != name && lock.token == token;
         held.into_iter().find(other_name).map(|lock| Elsewhere::UnderName(lock.name))
     };
     timeout(PATIENCE, look).await.ok().flatten()
 }
 
-/// A summary tells the token of the first holder, and each permit has one of its own.
-fn is_meant(lock: &v1::LockSummary, token: u64) -> bool {
-    lock.token == token || lock.mode() == v1::Mode::Permit
+/// Asks about one lock only: for whoever asks often, because what it holds is often over.
+pub(crate) async fn look_in_other_tier(
+    calls: &Unary,
+    session: SessionId,
+    tier: TierArg,
+    name: &str,
+    token: u64,
+) -> Option<Elsewhere> {
+    let status = timeout(PATIENCE, calls.status(name)).await.ok()?.ok()?;
+    let (other, public_id) = (tier.other(), session.public_id().to_string());
+    let mut holders = other.part_of(status).holders.into_iter();
+    holders
+        .any(|holder| holder.public_session_id == public_id && holder.token == token)
+        .then_some(Elsewhere::InTier(other))
 }
 
 impl Elsewhere {

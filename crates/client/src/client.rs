@@ -73,7 +73,8 @@ impl Client {
         self.handle.calls().watch(prefix)
     }
 
-    /// Who holds a lock and who waits for it, in both tiers, as of a moment after the call.
+    /// Who holds a lock and who waits for it, in both tiers, as of a moment after the call: how many, and the first ten of
+    /// each. [`Unary::status`](crate::unary::Unary::status) tells of more.
     pub async fn status(&self, name: &str) -> Result<StatusResponse, CallError> {
         look::status(&self.handle, name).await
     }

@@ -8,10 +8,10 @@ use crate::limits::check_name;
 use crate::session::{Command, Handle};
 use crate::unary::CallError;
 
-/// If the session ends meanwhile, the answer comes without it.
+/// If the stream breaks or the session ends meanwhile, or the node is too old for it, the answer comes by a call.
 pub(crate) async fn status(handle: &Handle, name: &str) -> Result<StatusResponse, CallError> {
     check_name(name).map_err(CallError::Rejected)?;
-    let _place = handle.admit_holder().await.map_err(CallError::Unavailable)?;
+    let _place = handle.admit_look().await.map_err(CallError::Unavailable)?;
     let (reply, answer) = oneshot::channel();
     handle.send(Command::Status { name: name.to_owned(), reply });
     match timeout(handle.request_timeout(), answer).await {

@@ -16,20 +16,24 @@ use holdfast_replica::NodeId;
 
 const ALICE: SessionId = SessionId(0xa11ce);
 const BOB: SessionId = SessionId(0xb0b);
+const CAROL: SessionId = SessionId(0xca401);
 
-/// A cluster in which alice holds `wallet`, its leader, and her token.
+/// A cluster in which alice holds `wallet` and carol waits for it, its leader, and alice's token.
 fn held() -> (Cluster, NodeId, FenceToken) {
     let mut cluster = Cluster::new(3);
     cluster.commit(open(ALICE, 30_000));
     cluster.commit(open(BOB, 30_000));
     let (_, token) = cluster.acquire(ALICE, "wallet");
+    cluster.commit(open(CAROL, 30_000));
+    let command = waiting(&mut cluster, CAROL, 20_000);
+    cluster.commit(command);
     cluster.run_for(Duration::from_millis(100));
     let leader = cluster.leader().unwrap();
     (cluster, leader, token)
 }
 
-fn waiting(cluster: &mut Cluster, wait_ms: u64) -> Command {
-    let mut command = acquire(BOB, cluster.request(), "wallet");
+fn waiting(cluster: &mut Cluster, session: SessionId, wait_ms: u64) -> Command {
+    let mut command = acquire(session, cluster.request(), "wallet");
     if let Command::Acquire(acquire) = &mut command {
         acquire.terms.wait = Span::from_ms(wait_ms);
     }
@@ -44,7 +48,7 @@ fn last_index(cluster: &Cluster, node: NodeId) -> u64 {
 fn one_entry_serves_who_comes_to_wait_and_the_release_that_lets_it_on() {
     let (mut cluster, leader, token) = held();
     let before = last_index(&cluster, leader);
-    let acquire = waiting(&mut cluster, 10_000);
+    let acquire = waiting(&mut cluster, BOB, 10_000);
     let acquire = cluster.call(leader, acquire);
     cluster.step();
     assert_eq!(last_index(&cluster, leader), before, "it is alone");
@@ -57,14 +61,14 @@ fn one_entry_serves_who_comes_to_wait_and_the_release_that_lets_it_on() {
     assert!(matches!(cluster.run_until_ended(acquire), Ended::Answer(_, Outcome::Queued { .. })));
     assert_eq!(last_index(&cluster, leader), before + 1);
     let holders = cluster.replica(leader).table().status("wallet", 10).holders;
-    assert_eq!(holders.iter().map(|holder| holder.session.0).collect::<Vec<_>>(), [BOB.0 as u64]);
+    assert_eq!(holders.iter().map(|holder| holder.session.0).collect::<Vec<_>>(), [CAROL.0 as u64]);
 }
 
 #[test]
 fn nobody_waits_for_company_that_does_not_come() {
     let (mut cluster, leader, _) = held();
     let before = last_index(&cluster, leader);
-    let acquire = waiting(&mut cluster, 10_000);
+    let acquire = waiting(&mut cluster, BOB, 10_000);
     let acquire = cluster.call(leader, acquire);
     cluster.step();
     let within = cluster.replica(leader).next_turn_within().unwrap();
@@ -80,8 +84,23 @@ fn nobody_waits_for_company_that_does_not_come() {
 fn who_only_tries_is_answered_at_once() {
     let (mut cluster, leader, _) = held();
     let before = last_index(&cluster, leader);
-    let attempt = waiting(&mut cluster, 0);
+    let attempt = waiting(&mut cluster, BOB, 0);
     cluster.call(leader, attempt);
+    cluster.step();
+    assert_eq!(last_index(&cluster, leader), before + 1);
+}
+
+/// The holder's release may be under way: then it is behind nobody, and follows it at once.
+#[test]
+fn who_would_be_the_first_in_the_queue_is_written_at_once() {
+    let (mut cluster, leader, _) = held();
+    cluster.acquire(ALICE, "another");
+    let before = last_index(&cluster, leader);
+    let mut command = acquire(BOB, cluster.request(), "another");
+    if let Command::Acquire(acquire) = &mut command {
+        acquire.terms.wait = Span::from_ms(10_000);
+    }
+    cluster.call(leader, command);
     cluster.step();
     assert_eq!(last_index(&cluster, leader), before + 1);
 }
@@ -100,7 +119,7 @@ fn who_waited_for_company_under_a_lost_leader_is_told_so() {
     let (mut cluster, leader, _) = held();
     cluster.isolate(leader);
     cluster.run_for(Duration::from_millis(400));
-    let acquire = waiting(&mut cluster, 10_000);
+    let acquire = waiting(&mut cluster, BOB, 10_000);
     let acquire = cluster.call(leader, acquire);
     cluster.run_until("it leads no more", |cluster| !cluster.replica(leader).leadership().is_here);
     assert!(matches!(cluster.run_until_ended(acquire), Ended::Failed(_)));

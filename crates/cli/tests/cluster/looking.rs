@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use holdfast_client::unary::CallError;
 use holdfast_client::{Client, Tier};
-use holdfast_proto::v1::Reason;
+use holdfast_proto::v1::answer::Result as AnswerResult;
+use holdfast_proto::v1::operation::Kind;
+use holdfast_proto::v1::{ClientFrame, OpenSessionRequest, Operation, Reason, StatusRequest};
 use tokio::task::JoinSet;
 
-use crate::support::{Cluster, eventually};
+use crate::support::{Cluster, PlainClient, eventually};
 
 const LONG: Duration = Duration::from_secs(30);
 
@@ -77,4 +79,45 @@ async fn who_looks_is_told_of_both_tiers_of_wrong_names_and_without_a_session_as
     let clone = client.clone();
     client.close().await.unwrap();
     assert_eq!(clone.status("a").await.unwrap().holder_count, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_stream_has_so_many_looks_under_way_and_the_rest_is_told_to_come_again() {
+    const ASKED: u64 = 4_000;
+    let cluster = Cluster::start(1).await;
+    let client = Client::connect(&cluster.endpoints()).await.unwrap();
+    let _held = client.lock("a").metadata(vec![7; 1_024]).acquire().await.unwrap();
+    let open = Kind::Open(OpenSessionRequest {
+        session_id: holdfast_proto::SessionId::random().unwrap().to_secret_text(),
+        request_id: 1,
+        ..OpenSessionRequest::default()
+    });
+    let look = |request_id| Kind::Status(StatusRequest { name: "a".into(), request_id });
+    let kinds = std::iter::once(open).chain((2..ASKED + 2).map(look));
+    let operations = kinds.map(|kind| Operation { kind: Some(kind) }).collect();
+    let frame = ClientFrame { acked_through: 0, operations };
+    let (frames, outgoing) = tokio::sync::mpsc::channel(1);
+    frames.send(frame).await.unwrap();
+    let outgoing = tokio_stream::wrappers::ReceiverStream::new(outgoing);
+    let mut stub = PlainClient::new(vec![cluster.endpoints()]).stub();
+    let mut answers = stub.session(outgoing).await.unwrap().into_inner();
+    let (mut shown, mut refused) = (0, 0);
+    while shown + refused < ASKED {
+        for answer in answers.message().await.unwrap().unwrap().answers {
+            match answer.result.unwrap() {
+                AnswerResult::Status(status) => {
+                    assert_eq!(status.holders[0].metadata.len(), 1_024);
+                    shown += 1;
+                }
+                AnswerResult::Failure(failure) => {
+                    assert_eq!(failure.reason(), Reason::Overloaded);
+                    assert!(failure.retryable && !failure.may_have_happened);
+                    refused += 1;
+                }
+                AnswerResult::Open(_) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+    assert_eq!(shown, 64);
 }

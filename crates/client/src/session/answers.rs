@@ -127,6 +127,11 @@ impl Session {
 
     fn on_failure(&mut self, id: u64, failure: Failure, backoff: &mut Backoff) -> Verdict {
         match failure.reason() {
+            // An older node does not know what it was asked, nor under which id. Those who looked ask by calls.
+            Reason::InvalidFrame if id == 0 => {
+                self.requests.retain(|request| !matches!(request, Request::Status { .. }));
+                return Verdict::GoOn;
+            }
             Reason::UnknownSession => return Verdict::SessionLost(LossReason::SessionExpired),
             // A full disk too is the node's own trouble: the others may choose another leader.
             Reason::NotLeader | Reason::NoQuorum | Reason::ShuttingDown | Reason::OutOfSpace

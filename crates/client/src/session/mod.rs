@@ -128,16 +128,24 @@ struct Shared {
 /// Calls of a kind that are under way at a time; more wait for their turn. No session may stand in more queues.
 const CALLS_MAX: usize = 100_000;
 
+/// Looks that are under way at a time. A node takes no more from one stream.
+const LOOKS_MAX: usize = 64;
+
 /// Those who wait for locks do not keep those who hold them from what has to be done with them.
 #[derive(Debug)]
 struct Places {
     for_waits: Semaphore,
     for_holders: Semaphore,
+    for_looks: Semaphore,
 }
 
 impl Places {
     fn new() -> Places {
-        Places { for_waits: Semaphore::new(CALLS_MAX), for_holders: Semaphore::new(CALLS_MAX) }
+        Places {
+            for_waits: Semaphore::new(CALLS_MAX),
+            for_holders: Semaphore::new(CALLS_MAX),
+            for_looks: Semaphore::new(LOOKS_MAX),
+        }
     }
 }
 
@@ -188,6 +196,11 @@ impl Handle {
     /// A place among the other calls.
     pub(crate) async fn admit_holder(&self) -> Result<SemaphorePermit<'_>, Unavailable> {
         self.admit(&self.shared.places.for_holders).await
+    }
+
+    /// A place among those who look at locks.
+    pub(crate) async fn admit_look(&self) -> Result<SemaphorePermit<'_>, Unavailable> {
+        self.admit(&self.shared.places.for_looks).await
     }
 
     async fn admit<'a>(&self, places: &'a Semaphore) -> Result<SemaphorePermit<'a>, Unavailable> {

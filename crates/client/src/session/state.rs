@@ -9,7 +9,7 @@ use holdfast_proto::v1::operation::Kind;
 use holdfast_proto::{Guarantee, SessionId};
 
 use super::request::{Request, whole_ms};
-use super::{Command, Settings, Ticket};
+use super::{Command, Settings, StatusReply, Ticket};
 use crate::error::{ConnectError, LossReason};
 use crate::hold::{Hold, HoldKey};
 use crate::in_flight::InFlight;
@@ -142,9 +142,19 @@ impl Session {
         }
     }
 
-    /// What was not answered will be sent again, except heartbeats: the resume does their work.
+    pub(crate) fn look(&mut self, name: String, reply: StatusReply) -> u64 {
+        let id = self.requests.stage(Request::Status { name, reply });
+        // The servers keep no answer to it.
+        self.requests.mark_waiting(id);
+        id
+    }
+
+    /// What was not answered will be sent again, except heartbeats, because the resume does their work, and looks, which
+    /// are asked by calls then.
     pub(crate) fn stream_broke(&mut self) {
-        self.requests.retain(|request| !matches!(request, Request::KeepAlive));
+        let is_over =
+            |request: &Request| matches!(request, Request::KeepAlive | Request::Status { .. });
+        self.requests.retain(|request| !is_over(request));
         self.requests.stage_all_again();
         self.retries_due.clear();
         self.heartbeat = None;

@@ -27,16 +27,14 @@ impl LockTable {
         self.admits(name, resource, mode, resource.queue().counts(), None)
     }
 
-    /// Whether all that comes of it now is a place in a queue. As the table stands: what is yet to be applied may
-    /// change it.
-    pub fn would_wait(&self, acquire: &Acquire) -> bool {
+    /// Whether all that comes of it now is a place in a queue, behind others. As the table stands: what is yet to be
+    /// applied may change it.
+    pub fn would_wait_behind_others(&self, acquire: &Acquire) -> bool {
         let Acquire { name, mode, terms, .. } = acquire;
         let waits = terms.wait > Span::ZERO && !terms.reentrant;
         let only_waits = matches!(terms.policy, Policy::Detect | Policy::Wait);
-        waits
-            && only_waits
-            && self.resources.contains_key(name)
-            && !self.admits_newcomer(name, *mode)
+        let has_queue = || self.resources.get(name).is_some_and(|held| !held.queue().is_empty());
+        waits && only_waits && has_queue() && !self.admits_newcomer(name, *mode)
     }
 
     /// Frozen, or closed by a lock delay: nobody is granted it.

@@ -1,4 +1,4 @@
-//! Who only comes to stand in a queue can wait a moment for company.
+//! Who only comes to stand in a queue, behind others, can wait a moment for company.
 //!
 //! Its commit changes nothing that anybody waits for. The release that hands the lock over is often on its way
 //! meanwhile, and would have to wait for the sync of that commit. In one entry both cost one sync, and the lock goes on
@@ -10,8 +10,8 @@ use holdfast_core::Command;
 
 use super::Replica;
 
-/// Nothing to who has to wait for a holder.
-const COMPANY_WITHIN: Duration = Duration::from_micros(500);
+/// Nothing to who has to wait for a holder, and those before it. A driver sleeps for whole milliseconds.
+const COMPANY_WITHIN: Duration = Duration::from_millis(1);
 /// So many share their sync already. And whether each would have to wait takes looking it up.
 const ALONE_MAX: usize = 16;
 
@@ -20,7 +20,7 @@ impl Replica {
     pub(super) fn awaits_company(&mut self) -> bool {
         let all_would_wait = (1..=ALONE_MAX).contains(&self.queued.len())
             && self.queued.iter().all(|(_, command)| match command {
-                Command::Acquire(acquire) => self.table.would_wait(acquire),
+                Command::Acquire(acquire) => self.table.would_wait_behind_others(acquire),
                 _ => false,
             });
         if !all_would_wait {

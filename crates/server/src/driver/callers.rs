@@ -15,6 +15,9 @@ use super::streams::Streams;
 use crate::metrics::{Kind, Metrics, Settled};
 use crate::traces::Traces;
 
+/// Looks on streams that wait to be confirmed.
+const LOOKS_MAX: usize = 16_384;
+
 /// Where an answer goes.
 #[derive(Debug)]
 pub(crate) enum ReplyTo {
@@ -53,6 +56,10 @@ pub(super) enum ReadReply {
 }
 
 impl ReadReply {
+    fn is_look(&self) -> bool {
+        matches!(self, ReadReply::Stream { .. })
+    }
+
     pub(super) fn answer(self, answer: Result<ReadAnswer, Unavailable>, streams: &mut Streams) {
         match self {
             // A caller that is gone needs no answer.
@@ -79,6 +86,8 @@ pub(super) struct Callers {
     last_ticket: u64,
     under_way: HashMap<Ticket, Caller>,
     parked: HashMap<Wait, Parked>,
+    /// Those under way that came on streams.
+    looks: usize,
 }
 
 /// What was asked, and when.
@@ -128,6 +137,7 @@ impl Callers {
             last_ticket: 0,
             under_way: HashMap::new(),
             parked: HashMap::new(),
+            looks: 0,
         }
     }
 
@@ -165,7 +175,13 @@ impl Callers {
         self.ticket(Caller::Call { reply, wait, asked })
     }
 
+    /// Calls have places of their own; those who look on streams have this.
+    pub(super) fn has_room_for(&self, reply: &ReadReply) -> bool {
+        matches!(reply, ReadReply::Call(_)) || self.looks < LOOKS_MAX
+    }
+
     pub(super) fn read(&mut self, query: Query, reply: ReadReply) -> Ticket {
+        self.looks += usize::from(reply.is_look());
         self.ticket(Caller::Read { query, reply })
     }
 
@@ -259,6 +275,7 @@ impl Callers {
                 reply.answer(failed(reason), streams);
             }
             Some(Caller::Read { reply, .. }) => {
+                self.looks -= usize::from(reply.is_look());
                 self.metrics.operations.add(Kind::Read, Settled::Unavailable);
                 reply.answer(Err(reason), streams);
             }
@@ -282,6 +299,7 @@ impl Callers {
     pub(super) fn take_read(&mut self, ticket: Ticket) -> Option<(Query, ReadReply)> {
         match self.under_way.remove(&ticket)? {
             Caller::Read { query, reply } => {
+                self.looks -= usize::from(reply.is_look());
                 self.metrics.operations.add(Kind::Read, Settled::Done);
                 Some((query, reply))
             }

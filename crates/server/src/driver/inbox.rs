@@ -23,6 +23,9 @@ use super::heartbeats::MayWait;
 /// The one group that runs while names are not yet spread over several.
 pub(crate) const FIRST_GROUP: GroupId = GroupId(1);
 
+/// What an answer shows takes more time to put together than what a command does.
+const OPERATIONS_PER_LOOK: usize = 4;
+
 /// One thing for the driver to do.
 #[derive(Debug)]
 pub(crate) enum Input {
@@ -106,7 +109,7 @@ impl Input {
             Input::Frame { operations, .. } => {
                 operations.iter().map(|(_, command)| names(command)).sum()
             }
-            Input::Looks { looks, .. } => looks.len(),
+            Input::Looks { looks, .. } => looks.len() * OPERATIONS_PER_LOOK,
             Input::Touches { sessions, .. } => sessions.len(),
             _ => 0,
         }

@@ -133,6 +133,9 @@ impl Driver {
 
     fn read(&mut self, group: GroupId, query: Query, reply: ReadReply) {
         match self.replicas.get_mut(&group) {
+            Some(_) if !self.callers.has_room_for(&reply) => {
+                reply.answer(Err(Unavailable::Overloaded), &mut self.streams);
+            }
             Some(replica) => replica.handle_read(self.callers.read(query, reply)),
             None => {
                 let reason = Unavailable::NotLeader { leader: None };

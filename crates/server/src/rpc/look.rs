@@ -29,6 +29,8 @@ use crate::driver::{FIRST_GROUP, Query, ReadAnswer, ReadData, Unavailable};
 
 /// Holders, and waiters.
 pub(super) const SHOWN_MAX: usize = 100;
+/// On a stream one frame has the answers to many.
+pub(super) const SHOWN_ON_STREAM_MAX: usize = 10;
 
 /// A request of the client API that becomes one query.
 pub(super) trait Look: Clone + Send + Sync + 'static {
@@ -103,7 +105,7 @@ impl Look for StatusRequest {
     }
 
     fn complete(&self, response: &mut StatusResponse, rpc: &Rpc) -> Result<(), Failure> {
-        response.efficiency = in_efficiency_tier(rpc, &self.name);
+        response.efficiency = in_efficiency_tier(rpc, &self.name, SHOWN_MAX);
         Ok(())
     }
 
@@ -210,12 +212,16 @@ pub(super) fn status_on_stream(
     })?;
     let ReadAnswer { at, applied_index, data } = *answer;
     let ReadData::Status(status) = data else { return Err(bug("the driver read something else")) };
-    let efficiency = in_efficiency_tier(rpc, name.as_str());
-    Ok(StatusResponse { efficiency, ..lock_status(name.as_str(), status, at, applied_index) })
+    let mut response = lock_status(name.as_str(), status, at, applied_index);
+    response.efficiency = in_efficiency_tier(rpc, name.as_str(), SHOWN_ON_STREAM_MAX);
+    // There can be 255 of them, of 512 bytes each.
+    let in_memory = response.efficiency.iter_mut().flat_map(|memory| &mut memory.waiters);
+    response.waiters.iter_mut().chain(in_memory).for_each(|waiter| waiter.also.clear());
+    Ok(response)
 }
 
-fn in_efficiency_tier(rpc: &Rpc, name: &str) -> Option<EfficiencyStatus> {
-    let (now, status) = rpc.memory.status(name, SHOWN_MAX)?;
+fn in_efficiency_tier(rpc: &Rpc, name: &str, shown_max: usize) -> Option<EfficiencyStatus> {
+    let (now, status) = rpc.memory.status(name, shown_max)?;
     Some(EfficiencyStatus {
         holders: status.holders.into_iter().map(|info| in_memory(info, now)).collect(),
         waiters: status.waiters.into_iter().map(|info| waiter(info, now)).collect(),

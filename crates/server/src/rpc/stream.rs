@@ -10,6 +10,7 @@ mod body_end;
 #[cfg(test)]
 mod fuzz;
 mod incoming;
+mod looks;
 mod operation;
 mod outgoing;
 mod proxy;

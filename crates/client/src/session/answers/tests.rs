@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
 use holdfast_proto::v1::{AcquireResponse, CancelResponse, Cancelled, Grant, HoldEnded};
+use tokio::sync::oneshot::error::TryRecvError;
 use tokio::sync::{mpsc, oneshot};
 
 use super::*;
@@ -58,6 +59,14 @@ impl Bench {
             was_sent: Arc::new(AtomicBool::new(true)),
             handle: Some(self.handle.clone()),
         }));
+        self.send_all();
+        (id, answer)
+    }
+
+    /// A look that is on the wire, as the task takes it.
+    fn look(&mut self) -> (u64, oneshot::Receiver<Result<v1::StatusResponse, Rejection>>) {
+        let (reply, answer) = oneshot::channel();
+        let id = self.session.look("a".into(), reply);
         self.send_all();
         (id, answer)
     }
@@ -123,6 +132,32 @@ fn queued(request_id: u64) -> Notice {
 
 fn cancelled_with(outcome: CancelOutcome) -> AnswerResult {
     AnswerResult::Cancel(CancelResponse { outcome: Some(outcome), ..Default::default() })
+}
+
+#[test]
+fn a_look_is_answered_and_holds_no_acknowledgement_back() {
+    let mut bench = Bench::new();
+    let (id, mut answer) = bench.look();
+    assert_eq!(bench.session.requests.acked_through(), id);
+    let status = v1::StatusResponse { name: "a".into(), ..Default::default() };
+    bench.answer(id, AnswerResult::Status(status.clone()));
+    assert_eq!(answer.try_recv().unwrap().unwrap(), status);
+}
+
+/// Its caller asks by a call then.
+#[test]
+fn a_look_is_given_up_when_the_stream_breaks_or_the_node_does_not_know_it() {
+    let mut bench = Bench::new();
+    let (_, mut answer) = bench.look();
+    let (acquire, _waiting) = bench.acquire();
+    bench.fail(0, Reason::InvalidFrame, false);
+    assert!(matches!(answer.try_recv(), Err(TryRecvError::Closed)));
+    assert!(bench.session.requests.get(acquire).is_some(), "the others are not meant");
+
+    let (_, mut answer) = bench.look();
+    bench.session.stream_broke();
+    assert!(matches!(answer.try_recv(), Err(TryRecvError::Closed)));
+    assert_eq!(bench.session.requests.take_staged(100, |_| 1), [acquire]);
 }
 
 #[test]

@@ -61,9 +61,7 @@ impl Task {
             Command::Transfer { hold, reply, .. } => {
                 let _ = reply.send(Err(lost(&hold).into()));
             }
-            Command::Status { name, reply } => {
-                session.requests.stage(Request::Status { name, reply });
-            }
+            Command::Status { name, reply } => drop(session.look(name, reply)),
             Command::Close { reply } => return self.start_closing(Some(reply)),
         }
         Ok(())

@@ -21,6 +21,7 @@ use super::super::Rpc;
 use super::super::encode::{self, Surroundings};
 use super::super::failure::{slow_reader, stopping, unavailable};
 use super::super::look::status_on_stream;
+use super::looks::Looks;
 use crate::driver::{Delivery, Unavailable};
 
 /// Frames of the stream's own that wait to be taken.
@@ -46,6 +47,8 @@ pub(crate) struct Outgoing {
     served: Option<Served>,
     /// The driver, or the efficiency tier, let go of the stream without a word.
     abandoned: bool,
+    /// In the frame that is being made.
+    looks_failed: usize,
     /// What is said after the last frame: nothing, or why the stream ends.
     last_word: Option<Result<(), Failure>>,
     ended_here: Arc<AtomicBool>,
@@ -68,6 +71,7 @@ pub(super) struct Served {
     pub(super) resumed: bool,
     /// The opening has been answered.
     pub(super) open: bool,
+    pub(super) looks: Looks,
 }
 
 pub(super) fn pair(rpc: Rpc) -> (Words, Outgoing) {
@@ -79,6 +83,7 @@ pub(super) fn pair(rpc: Rpc) -> (Words, Outgoing) {
         words: receiver,
         served: None,
         abandoned: false,
+        looks_failed: 0,
         last_word: None,
         ended_here,
     };
@@ -133,7 +138,18 @@ impl Words {
 
 impl Outgoing {
     /// One frame of all that a tier has delivered.
-    fn frame_of(&mut self, guarantee: Guarantee, mut deliveries: Vec<Delivery>) -> ServerFrame {
+    fn frame_of(&mut self, guarantee: Guarantee, deliveries: Vec<Delivery>) -> ServerFrame {
+        let frame = self.gather(guarantee, deliveries);
+        let is_look = |answer: &&Answer| matches!(answer.result, Some(answer::Result::Status(_)));
+        if let Some(served) = &self.served {
+            // Not sooner: then no frame has the answers to more of them than may be under way.
+            let ended = frame.answers.iter().filter(is_look).count();
+            served.looks.end(ended + std::mem::take(&mut self.looks_failed));
+        }
+        frame
+    }
+
+    fn gather(&mut self, guarantee: Guarantee, mut deliveries: Vec<Delivery>) -> ServerFrame {
         let mut frame =
             ServerFrame { answers: Vec::with_capacity(deliveries.len()), notices: Vec::new() };
         loop {
@@ -169,7 +185,10 @@ impl Outgoing {
             Delivery::Status { request, name, answer } => {
                 let result = match status_on_stream(&self.rpc, &name, answer) {
                     Ok(status) => answer::Result::Status(status),
-                    Err(failure) => answer::Result::Failure(failure),
+                    Err(failure) => {
+                        self.looks_failed += 1;
+                        answer::Result::Failure(failure)
+                    }
                 };
                 frame.answers.push(Answer { request_id: request.0, result: Some(result) });
             }

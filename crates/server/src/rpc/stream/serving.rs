@@ -12,9 +12,10 @@ use super::super::Rpc;
 use super::super::authorise::authorise;
 use super::super::decode::Scope;
 use super::super::failure::{overloaded, stopping};
-use super::super::look::SHOWN_MAX;
+use super::super::look::SHOWN_ON_STREAM_MAX;
 use super::super::origin::Origin;
 use super::incoming::{Incoming, Next};
+use super::looks::Looks;
 use super::operation::{self, Asked, Opening};
 use super::outgoing::{Served, Words};
 use crate::driver::{DriverHandle, FIRST_GROUP, Input, MayWait, ReplyTo, StreamKey};
@@ -41,11 +42,12 @@ pub(super) async fn serve(
         opening: opening.request,
         resumed: opening.resumed,
         open: false,
+        looks: Looks::default(),
     };
-    let may_wait = MayWait::default();
+    let (may_wait, looks) = (MayWait::default(), served.looks.clone());
     rpc.ask(Input::StreamOpened { stream, outbox, may_wait: may_wait.clone() })?;
     rpc.memory.open_stream(stream, memory_outbox);
-    let serving = Serving { rpc, origin, stream, session, words, may_wait };
+    let serving = Serving { rpc, origin, stream, session, words, may_wait, looks };
     let end = serving.run(opening, first, &mut incoming, served).await;
     // Said before the driver lets go of the stream, so that the client reads the true reason.
     let client_gone = match end {
@@ -67,6 +69,7 @@ struct Serving<'a> {
     session: SessionId,
     words: &'a Words,
     may_wait: MayWait,
+    looks: Looks,
 }
 
 impl Serving<'_> {
@@ -134,7 +137,8 @@ impl Serving<'_> {
                 Ok(asked)
             });
             match allowed {
-                Ok(Asked::Status(name)) => looks.push((request, name)),
+                Ok(Asked::Status(name)) if self.looks.begin() => looks.push((request, name)),
+                Ok(Asked::Status(_)) => failures.push((request, overloaded())),
                 Ok(Asked::Change(Tier::Efficiency, command)) => {
                     in_memory.push((command, ReplyTo::Stream { stream: self.stream, request }));
                 }
@@ -174,11 +178,12 @@ impl Serving<'_> {
         if looks.is_empty() {
             return;
         }
-        let (stream, group, shown_max) = (self.stream, FIRST_GROUP, SHOWN_MAX);
+        let (stream, group, shown_max) = (self.stream, FIRST_GROUP, SHOWN_ON_STREAM_MAX);
         let looks = Input::Looks { stream, group, looks, shown_max };
         let Err(unasked) = self.rpc.driver.offer(looks) else { return };
         let failure = if self.rpc.driver.is_gone() { stopping() } else { overloaded() };
         if let Input::Looks { looks, .. } = *unasked {
+            self.looks.end(looks.len());
             failures.extend(looks.into_iter().map(|(request, _)| (request, failure.clone())));
         }
     }
