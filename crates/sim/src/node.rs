@@ -390,8 +390,8 @@ impl Node {
 
     /// It runs, and is not stuck between the halves of a turn because its disk is full or slow.
     pub(crate) fn can_write(&self) -> bool {
-        let is_free = |running: &Box<Running>| running.half.is_none() && !running.out_of_space;
-        !self.is_paused() && self.running.as_ref().is_some_and(is_free)
+        let is_free = |running: &Running| running.half.is_none() && !running.out_of_space;
+        !self.is_paused() && self.running.as_deref().is_some_and(is_free)
     }
 
     /// It takes input soon: it runs, is not paused, and its loop is not stuck in the disk.

@@ -35,6 +35,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "holdfast-browser",
             "holdfast-client",
             "holdfast-cluster-kit",
+            "holdfast-core",
             "holdfast-fence",
             "holdfast-proto",
             "holdfast-server",
