@@ -22,7 +22,16 @@ pub(crate) struct Recorder {
     /// What the simulation itself finds wrong.
     pub(crate) violations: Vec<Violation>,
     /// The span that goes on, per node and term.
-    open_spans: Vec<LeaderSpan>,
+    open_spans: Vec<OpenSpan>,
+    /// Those that have ended since anybody last committed anything.
+    quiet_spans: Vec<LeaderSpan>,
+}
+
+#[derive(Debug)]
+struct OpenSpan {
+    span: LeaderSpan,
+    /// When something was last committed in it; none if it was only seen to be followed.
+    committed: Option<RealTime>,
 }
 
 impl Recorder {
@@ -76,26 +85,47 @@ impl Recorder {
     /// A leader has just committed something.
     pub(crate) fn committed(&mut self, at: RealTime, node: NodeId, term: u64) {
         if !self.followed(at, node, term) {
-            self.open_spans.push(LeaderSpan { node, term, from: at, to: at });
+            let span = LeaderSpan { node, term, from: at, to: at };
+            self.open_spans.push(OpenSpan { span, committed: None });
+        }
+        self.history.leaders.append(&mut self.quiet_spans);
+        for open in &mut self.open_spans {
+            if open.span.node == node && open.span.term == term {
+                open.committed = Some(at);
+            }
         }
         if self.open_spans.len() > 8 {
             let (old, open): (Vec<_>, Vec<_>) =
-                self.open_spans.drain(..).partition(|span| at.0 - span.to.0 > QUIET_MAX_US);
-            self.history.leaders.extend(old);
+                self.open_spans.drain(..).partition(|open| at.0 - open.span.to.0 > QUIET_MAX_US);
+            self.history.leaders.extend(old.into_iter().map(|open| open.span));
             self.open_spans = open;
         }
+    }
+
+    /// A process has begun, and has heard nothing. If a majority of them begins at once the time since something was last
+    /// committed is forgotten, so that it counts as if nobody had led.
+    pub(crate) fn process_began(&mut self) {
+        self.quiet_spans.clear();
+        self.open_spans.retain_mut(|open| match open.committed {
+            Some(committed) => {
+                open.span.to = committed;
+                true
+            }
+            None => false,
+        });
     }
 
     /// A majority follows this leader, and hears it. Nothing comes of that before it has committed something: then this
     /// gives false.
     pub(crate) fn followed(&mut self, at: RealTime, node: NodeId, term: u64) -> bool {
-        let open = self.open_spans.iter_mut().find(|span| span.node == node && span.term == term);
-        let Some(span) = open else { return false };
-        if at.0 - span.to.0 <= QUIET_MAX_US {
-            span.to = at;
+        let is_meant = |open: &&mut OpenSpan| open.span.node == node && open.span.term == term;
+        let Some(open) = self.open_spans.iter_mut().find(is_meant) else { return false };
+        if at.0 - open.span.to.0 <= QUIET_MAX_US {
+            open.span.to = at;
         } else {
-            let next = LeaderSpan { node, term, from: at, to: at };
-            self.history.leaders.push(std::mem::replace(span, next));
+            let span = LeaderSpan { node, term, from: at, to: at };
+            let ended = std::mem::replace(open, OpenSpan { span, committed: None });
+            self.quiet_spans.push(ended.span);
         }
         true
     }
@@ -133,7 +163,9 @@ impl Recorder {
     }
 
     pub(crate) fn finish(&mut self, at: RealTime) {
-        self.history.leaders.append(&mut self.open_spans);
+        self.history.leaders.append(&mut self.quiet_spans);
+        let open = self.open_spans.drain(..).map(|open| open.span);
+        self.history.leaders.extend(open);
         self.history.leaders.sort_by_key(|span| (span.from, span.term, span.node));
         self.history.end = at;
     }

@@ -168,6 +168,7 @@ impl World {
             return;
         }
         let mut outputs = std::mem::take(&mut self.node_outputs);
+        self.recorder.process_began();
         let started = self.nodes[node].start(&mut outputs);
         for output in outputs.drain(..) {
             self.carry_out_for_node(node, output);
