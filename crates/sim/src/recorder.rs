@@ -25,6 +25,8 @@ pub(crate) struct Recorder {
     open_spans: Vec<OpenSpan>,
     /// Those that have ended since anybody last committed anything.
     quiet_spans: Vec<LeaderSpan>,
+    /// Processes that have begun since.
+    began_since: usize,
 }
 
 #[derive(Debug)]
@@ -89,6 +91,7 @@ impl Recorder {
             self.open_spans.push(OpenSpan { span, committed: None });
         }
         self.history.leaders.append(&mut self.quiet_spans);
+        self.began_since = 0;
         for open in &mut self.open_spans {
             if open.span.node == node && open.span.term == term {
                 open.committed = Some(at);
@@ -102,9 +105,13 @@ impl Recorder {
         }
     }
 
-    /// A process has begun, and has heard nothing. If a majority of them begins at once the time since something was last
-    /// committed is forgotten, so that it counts as if nobody had led.
-    pub(crate) fn process_began(&mut self) {
+    /// A process has begun, and has heard nothing. If so many of them do since something was last committed, the time since
+    /// then may be forgotten, so that it counts as if nobody had led.
+    pub(crate) fn process_began(&mut self, majority: usize) {
+        self.began_since += 1;
+        if self.began_since < majority {
+            return;
+        }
         self.quiet_spans.clear();
         self.open_spans.retain_mut(|open| match open.committed {
             Some(committed) => {

@@ -49,6 +49,12 @@ impl World {
         self.wake(node, next);
     }
 
+    /// Of the members, as any node knows them.
+    fn smallest_majority(&self) -> usize {
+        let members = self.nodes.iter().filter_map(|node| node.replica()).map(Replica::membership);
+        members.map(|members| members.configuration.voters.len() / 2 + 1).min().unwrap_or(1)
+    }
+
     /// Whether this node leads, and it and others, a majority, hear each other and could write, though there may be
     /// nothing to be written.
     fn note_followers(&mut self, node: usize) {
@@ -168,7 +174,7 @@ impl World {
             return;
         }
         let mut outputs = std::mem::take(&mut self.node_outputs);
-        self.recorder.process_began();
+        self.recorder.process_began(self.smallest_majority());
         let started = self.nodes[node].start(&mut outputs);
         for output in outputs.drain(..) {
             self.carry_out_for_node(node, output);
