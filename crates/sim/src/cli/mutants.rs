@@ -73,9 +73,15 @@ impl Mutants {
         }
         let found = chosen.len() - escaped;
         writeln!(out, "\n{found} of {} bugs found; by {caught_by:?}", chosen.len())?;
-        let mut clean = (1..=last_seed).all(|seed| self.violation(seed, &FaultKind::ALL).is_none());
-        for mutant in chosen.iter().filter(|mutant| mutant.faults.len() < FaultKind::ALL.len()) {
-            clean &= (1..=last_seed).all(|seed| self.violation(seed, mutant.faults).is_none());
+        let special = chosen.iter().map(|mutant| mutant.faults);
+        let special = special.filter(|faults| faults.len() < FaultKind::ALL.len());
+        let mut clean = true;
+        for faults in std::iter::once(&FaultKind::ALL[..]).chain(special) {
+            let found = (1..=last_seed).find_map(|seed| self.violation(seed, faults));
+            if let Some(Finding { seed, what, .. }) = &found {
+                writeln!(io::stderr(), "seed {seed} under {faults:?}: {what}")?;
+            }
+            clean &= found.is_none();
         }
         let verdict = if clean { "no violation" } else { "VIOLATIONS" };
         writeln!(out, "without a bug, seeds 1 to {last_seed}: {verdict}")?;

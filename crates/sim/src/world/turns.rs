@@ -56,12 +56,14 @@ impl World {
     }
 
     /// Whether this node leads, and it and others, a majority, hear each other and could write, though there may be
-    /// nothing to be written.
+    /// nothing to be written. In the other runs somebody writes all the time.
     fn note_followers(&mut self, node: usize) {
-        let Some(replica) = self.nodes[node].replica() else { return };
+        let Some(replica) = self.nodes[node].replica().filter(|_| self.plan.falls_silent) else {
+            return;
+        };
         let leadership = replica.leadership();
         let is_able = self.nodes[node].can_write() && !self.network.is_lossy();
-        if !leadership.is_here || !is_able {
+        if !leadership.is_here || !is_able || replica.is_handing_over() {
             return;
         }
         let is_followed_by = |voter: &&NodeId| {
