@@ -216,10 +216,8 @@ impl Driver {
                 if let Some(mut turn) = replica.begin_turn() {
                     reads.extend(turn.reads.drain(..).map(|ticket| (*group, ticket)));
                     for message in std::mem::take(&mut turn.messages) {
-                        if message.is_snapshot {
-                            self.snapshot_times.sending.insert(message.to, Instant::now());
-                        }
-                        carry_out::post(&mut self.outgoing, &self.links, *group, message);
+                        let (times, links) = (&mut self.snapshot_times, &self.links);
+                        carry_out::post(&mut self.outgoing, times, links, *group, message);
                     }
                     turns.push((*group, turn));
                 }
@@ -281,10 +279,8 @@ impl Driver {
     fn acknowledge(&mut self) {
         for (group, replica) in &mut self.replicas {
             for message in replica.acknowledge() {
-                if message.is_snapshot {
-                    self.snapshot_times.sending.insert(message.to, Instant::now());
-                }
-                carry_out::post(&mut self.outgoing, &self.links, *group, message);
+                let (times, links) = (&mut self.snapshot_times, &self.links);
+                carry_out::post(&mut self.outgoing, times, links, *group, message);
             }
         }
         self.send_outgoing();

@@ -6,11 +6,12 @@ use std::time::Instant;
 use holdfast_core::{Event, LogicalTime, Outcome, Part, PublicSessionId, SessionId};
 use holdfast_replica::{Effect, GroupId, Leadership, NodeId, Outgoing, Ticket};
 
+use super::Driver;
 use super::callers::{Answered, Touches};
 use super::inbox::{
     Delivery, Query, ReadAnswer, ReadData, StreamKey, Touched, Unavailable, WholeState,
 };
-use super::{Driver, measure};
+use super::measure::{self, SnapshotTimes};
 use crate::metrics::{Kind, Settled};
 use crate::peers::PeerLinks;
 
@@ -21,10 +22,8 @@ impl Driver {
     pub(super) fn carry_out(&mut self, group: GroupId, effect: Effect) {
         match effect {
             Effect::Send(message) => {
-                if message.is_snapshot {
-                    self.snapshot_times.sending.insert(message.to, Instant::now());
-                }
-                post(&mut self.outgoing, &self.links, group, message);
+                let times = &mut self.snapshot_times;
+                post(&mut self.outgoing, times, &self.links, group, message);
             }
             Effect::Answer { ticket, at, outcome } => {
                 let begins = match &outcome {
@@ -205,11 +204,13 @@ impl Driver {
 /// Puts a message into its peer's batch; a snapshot goes its own way.
 pub(super) fn post(
     outgoing: &mut BTreeMap<NodeId, Vec<(GroupId, Vec<u8>)>>,
+    snapshot_times: &mut SnapshotTimes,
     links: &PeerLinks,
     group: GroupId,
     message: Outgoing,
 ) {
     if message.is_snapshot {
+        snapshot_times.sending.insert(message.to, Instant::now());
         links.send_snapshot(message.to, group, message.message);
     } else {
         outgoing.entry(message.to).or_default().push((group, message.message));
