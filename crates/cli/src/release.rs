@@ -14,7 +14,7 @@ use crate::name;
 use crate::one_shot;
 use crate::output::{self, Show};
 use crate::tier::TierArg;
-use crate::whereabouts;
+use crate::whereabouts::Sought;
 
 /// Gives back a lock that `holdfast acquire` took, and closes its session.
 ///
@@ -60,13 +60,10 @@ pub(crate) async fn run(args: ReleaseArgs, global: &Global) -> Result<ExitCode, 
     let id = one_shot::next_call_id();
     let ReleaseArgs { name, session, token, tier } = args;
     let answer = calls.release(session, id, &name, token).await;
+    let sought = Sought { calls: &calls, session, tier, name: &name, token };
     let elsewhere = match answer {
-        Ok(ReleaseOutcome::AlreadyReleased | ReleaseOutcome::NotOwner) => {
-            whereabouts::look(&calls, session, tier, &name, token).await
-        }
-        Ok(ReleaseOutcome::Expired) => {
-            whereabouts::look_in_other_tier(&calls, session, tier, &name, token).await
-        }
+        Ok(ReleaseOutcome::AlreadyReleased | ReleaseOutcome::NotOwner) => sought.anywhere().await,
+        Ok(ReleaseOutcome::Expired) => sought.in_other_tier().await,
         Ok(_) | Err(_) => None,
     };
     let (outcome, code) = match (answer, elsewhere) {

@@ -15,7 +15,7 @@ use crate::name;
 use crate::one_shot;
 use crate::output::{self, Show};
 use crate::tier::TierArg;
-use crate::whereabouts;
+use crate::whereabouts::Sought;
 
 /// Keeps a lock that `holdfast acquire` took for another TTL, counted from now.
 #[derive(Debug, Args)]
@@ -57,7 +57,8 @@ impl Show for Renewed {
 /// The session lives. If it holds what is meant, and not as was said, nothing is lost.
 async fn why_not(error: CallError, calls: &Unary, args: &RenewArgs) -> Problem {
     let RenewArgs { name, session, token, tier } = args;
-    match whereabouts::look(calls, *session, *tier, name, *token).await {
+    let sought = Sought { calls, session: *session, tier: *tier, name, token: *token };
+    match sought.anywhere().await {
         Some(elsewhere) => Problem::new(Code::Usage, elsewhere.in_words("renew", name, *token)),
         None => error.into(),
     }

@@ -20,40 +20,41 @@ pub(crate) enum Elsewhere {
     UnderName(String),
 }
 
-/// Of what the session holds now; none if it is nothing that could have been meant, or nobody tells in time.
-pub(crate) async fn look(
-    calls: &Unary,
-    session: SessionId,
-    tier: TierArg,
-    name: &str,
-    token: u64,
-) -> Option<Elsewhere> {
-    if let Some(found) = look_in_other_tier(calls, session, tier, name, token).await {
-        return Some(found);
-    }
-    let look = async {
-        // The efficiency tier lists nothing.
-        let held = calls.list_held_by(session.public_id()).await.ok()?;
-        let other_name = |lock: &v1::LockSummary| lock.name != name && lock.token == token;
-        held.into_iter().find(other_name).map(|lock| Elsewhere::UnderName(lock.name))
-    };
-    timeout(PATIENCE, look).await.ok().flatten()
+/// What was said to be held, and by whom.
+#[derive(Clone, Copy)]
+pub(crate) struct Sought<'a> {
+    pub(crate) calls: &'a Unary,
+    pub(crate) session: SessionId,
+    pub(crate) tier: TierArg,
+    pub(crate) name: &'a str,
+    pub(crate) token: u64,
 }
 
-/// Asks about one lock only: for whoever asks often, because what it holds is often over.
-pub(crate) async fn look_in_other_tier(
-    calls: &Unary,
-    session: SessionId,
-    tier: TierArg,
-    name: &str,
-    token: u64,
-) -> Option<Elsewhere> {
-    let status = timeout(PATIENCE, calls.status(name)).await.ok()?.ok()?;
-    let (other, public_id) = (tier.other(), session.public_id().to_string());
-    let mut holders = other.part_of(status).holders.into_iter();
-    holders
-        .any(|holder| holder.public_session_id == public_id && holder.token == token)
-        .then_some(Elsewhere::InTier(other))
+impl Sought<'_> {
+    /// Of what the session holds now; none if it is nothing that could have been meant, or nobody tells in time.
+    pub(crate) async fn anywhere(self) -> Option<Elsewhere> {
+        if let Some(found) = self.in_other_tier().await {
+            return Some(found);
+        }
+        let look = async {
+            // The efficiency tier lists nothing.
+            let held = self.calls.list_held_by(self.session.public_id()).await.ok()?;
+            let is_meant =
+                |lock: &v1::LockSummary| lock.name != self.name && lock.token == self.token;
+            held.into_iter().find(is_meant).map(|lock| Elsewhere::UnderName(lock.name))
+        };
+        timeout(PATIENCE, look).await.ok().flatten()
+    }
+
+    /// Asks about one lock only: for whoever asks often, because what it holds is often over.
+    pub(crate) async fn in_other_tier(self) -> Option<Elsewhere> {
+        let status = timeout(PATIENCE, self.calls.status(self.name)).await.ok()?.ok()?;
+        let (other, public_id) = (self.tier.other(), self.session.public_id().to_string());
+        let mut holders = other.part_of(status).holders.into_iter();
+        holders
+            .any(|holder| holder.public_session_id == public_id && holder.token == self.token)
+            .then_some(Elsewhere::InTier(other))
+    }
 }
 
 impl Elsewhere {

@@ -426,7 +426,8 @@ impl Consensus {
         self.raft.raft.raft_log.last_term()
     }
 
-    /// The term of the last entry that was written before the present term.
+    /// The term of the last entry that was written before the present term. Asked by one who has just been elected, it looks at
+    /// two entries.
     pub(crate) fn last_term_of_others(&self) -> u64 {
         let log = &self.raft.raft.raft_log;
         let mut terms =
