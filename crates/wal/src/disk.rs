@@ -15,11 +15,12 @@
 
 mod file;
 mod sim;
+mod uncached;
 
 use std::fmt::Debug;
 use std::io;
 
-pub use file::{DirectoryError, FileDisk};
+pub use file::{DirectoryError, FileDisk, OpenFile};
 pub use sim::{Operation, SimDisk, SimFile, TraceEvent, Unsynced};
 
 /// A flat directory. Clones are handles to the same directory, so that a snapshot can be written on
@@ -35,6 +36,11 @@ pub trait Disk: Clone + Debug + Send {
 
     /// Opens an existing file for reading and writing.
     fn open(&self, name: &str) -> io::Result<Self::File>;
+
+    /// The same for a file that has its full size, and whose blocks are overwritten, synced at once, and seldom read.
+    fn open_for_turns(&self, name: &str) -> io::Result<Self::File> {
+        self.open(name)
+    }
 
     /// Renames a file; replaces what bears the new name.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;

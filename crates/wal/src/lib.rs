@@ -53,7 +53,8 @@ mod store;
 mod wal;
 
 pub use disk::{
-    DirectoryError, Disk, DiskFile, FileDisk, Operation, SimDisk, SimFile, TraceEvent, Unsynced,
+    DirectoryError, Disk, DiskFile, FileDisk, OpenFile, Operation, SimDisk, SimFile, TraceEvent,
+    Unsynced,
 };
 pub use error::{AppendError, FatalError, OpenError, SnapshotError, WriteError};
 pub use garbage::Garbage;

@@ -68,8 +68,10 @@ pub struct Spare<D: Disk> {
 
 impl<D: Disk> Spare<D> {
     pub(crate) fn prepare(store: &Store<D>, blocks: u64) -> Result<Spare<D>, WriteError> {
-        let (name, file) =
+        let (name, _) =
             store.write_temporary(|file| write_zeros(file, blocks).map_err(Unfilled::Unwritten))?;
+        let opened = store.disk.open_for_turns(&name);
+        let file = opened.map_err(|error| store.poison.fatal("open", &name, &error))?;
         Ok(Spare { name, file, blocks })
     }
 

@@ -138,7 +138,7 @@ impl<D: Disk> Wal<D> {
         self.next_sequence = summary.sequence.next();
         let name = name::segment(summary.sequence);
         let io = |source| OpenError::Io { file: name.clone(), source };
-        let file = self.store.disk.open(&name).map_err(io)?;
+        let file = self.store.disk.open_for_turns(&name).map_err(io)?;
         let start = tail.last_turn_start.offset();
         let whole = (tail.end.offset() - start) as usize;
         let mut bytes = vec![0; whole + tail.torn_blocks as usize * BLOCK_BYTES];

@@ -1,11 +1,13 @@
 //! A real directory, held by one process at a time.
 
+use std::cell::RefCell;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::uncached::UncachedWriter;
 use super::{Disk, DiskFile};
 
 const LOCK_NAME: &str = "LOCK";
@@ -90,7 +92,7 @@ fn create_durably(path: &Path) -> io::Result<()> {
 }
 
 impl Disk for FileDisk {
-    type File = File;
+    type File = OpenFile;
 
     fn list(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
@@ -103,12 +105,20 @@ impl Disk for FileDisk {
         Ok(names)
     }
 
-    fn create(&self, name: &str) -> io::Result<File> {
-        OpenOptions::new().read(true).write(true).create_new(true).open(self.at(name))
+    fn create(&self, name: &str) -> io::Result<OpenFile> {
+        let file =
+            OpenOptions::new().read(true).write(true).create_new(true).open(self.at(name))?;
+        Ok(OpenFile { file, uncached: RefCell::new(None) })
     }
 
-    fn open(&self, name: &str) -> io::Result<File> {
-        OpenOptions::new().read(true).write(true).open(self.at(name))
+    fn open(&self, name: &str) -> io::Result<OpenFile> {
+        let file = OpenOptions::new().read(true).write(true).open(self.at(name))?;
+        Ok(OpenFile { file, uncached: RefCell::new(None) })
+    }
+
+    fn open_for_turns(&self, name: &str) -> io::Result<OpenFile> {
+        let uncached = RefCell::new(UncachedWriter::open(&self.at(name)));
+        Ok(OpenFile { uncached, ..self.open(name)? })
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
@@ -124,20 +134,35 @@ impl Disk for FileDisk {
     }
 }
 
-impl DiskFile for File {
+/// A file of a [`FileDisk`].
+#[derive(Debug)]
+pub struct OpenFile {
+    file: File,
+    /// None: what is written goes through the page cache.
+    uncached: RefCell<Option<UncachedWriter>>,
+}
+
+impl DiskFile for OpenFile {
     fn len(&self) -> io::Result<u64> {
-        Ok(self.metadata()?.len())
+        Ok(self.file.metadata()?.len())
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
-        self.read_exact_at(buffer, offset)
+        self.file.read_exact_at(buffer, offset)
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        self.write_all_at(bytes, offset)
+        let mut uncached = self.uncached.borrow_mut();
+        match uncached.as_mut().map(|writer| writer.write_at(offset, bytes)) {
+            // A disk whose blocks are larger says so at the first write, and takes the same bytes otherwise.
+            Some(Err(error)) if error.kind() == io::ErrorKind::InvalidInput => *uncached = None,
+            Some(written) => return written,
+            None => {}
+        }
+        self.file.write_all_at(bytes, offset)
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        File::sync_data(self)
+        self.file.sync_data()
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use holdfast_wal::{DirectoryError, FileDisk, OpenError, Options, Wal};
+use holdfast_wal::{DirectoryError, Disk, DiskFile, FileDisk, OpenError, Options, Wal};
 
 use crate::common::{SMALL, append, hard_state, indexes, open, snapshot, take_snapshot};
 
@@ -119,4 +119,29 @@ fn a_file_where_the_directory_should_be_is_called_no_directory() {
         }
         other => panic!("{other:?}"),
     }
+}
+
+/// Turns past the page cache and reads through it see the same file; so do writes that no disk takes past it.
+#[test]
+fn what_was_written_past_the_cache_is_read_through_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let disk = FileDisk::open(directory.path()).unwrap();
+    let file = disk.create("segment").unwrap();
+    file.write_at(0, &[0; 16 * 512]).unwrap();
+    file.sync_data().unwrap();
+    let mut expected = vec![0; 16 * 512];
+    let turns = disk.open_for_turns("segment").unwrap();
+    // Whole blocks; a part of one, which turns never are; whole blocks again.
+    for (fill, start, length) in [(1, 512, 1_024), (2, 700, 100), (3, 1_024, 4_096), (4, 512, 512)]
+    {
+        let mut seen = vec![0; expected.len()];
+        disk.open("segment").unwrap().read_at(0, &mut seen).unwrap();
+        assert_eq!(seen, expected);
+        expected[start..start + length].fill(fill);
+        turns.write_at(start as u64, &vec![fill; length]).unwrap();
+        turns.sync_data().unwrap();
+        turns.read_at(0, &mut seen).unwrap();
+        assert_eq!(seen, expected);
+    }
+    assert_eq!(turns.len().unwrap(), 16 * 512);
 }
