@@ -8,12 +8,12 @@ use tonic::transport::{Channel, Endpoint};
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// A cluster all of whose nodes refuse the connection is not there, and will hardly come.
 pub(crate) const REFUSED_PATIENCE: Duration = Duration::from_secs(1);
-const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
-const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(2);
+pub(crate) const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
+pub(crate) const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// More than the 16 MiB that a node sends at most. A frame that is not taken would be sent again on
 /// every new stream.
-const RESPONSE_BYTES_MAX: usize = 17 * 1024 * 1024;
+pub(crate) const RESPONSE_BYTES_MAX: usize = 17 * 1024 * 1024;
 
 pub(crate) async fn connect(
     address: &str,

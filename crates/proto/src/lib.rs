@@ -7,10 +7,12 @@
 //! - [`failure`]: a typed [`v1::Failure`] carried by a gRPC status, and back.
 //! - [`v1::WatchFrame`]: the one message that is not generated.
 //! - [`codec`]: answers a message that cannot be decoded as the caller's mistake.
+//! - [`plain`]: a session's stream without HTTP/2.
 
 pub mod codec;
 pub mod failure;
 mod hex;
+pub mod plain;
 mod session_id;
 mod watch_frame;
 

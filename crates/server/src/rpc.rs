@@ -39,6 +39,7 @@ mod renew;
 mod route;
 mod serve;
 mod sessions;
+mod sorting;
 mod stream;
 mod survey;
 mod transfer;

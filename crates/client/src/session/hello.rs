@@ -3,18 +3,18 @@
 use std::time::Duration;
 
 use holdfast_proto::v1::answer::Result as AnswerResult;
-use holdfast_proto::v1::lock_service_client::LockServiceClient;
 use holdfast_proto::v1::{
     ClientFrame, Failure, OpenSessionResponse, Operation, Reason, ServerFrame,
 };
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::transport::Channel;
 use tonic::{Status, Streaming};
 
+use super::dial::{Connection, dial};
+use super::plain::{self, PlainInbound};
 use super::state::Hello;
-use crate::connection::{self, CONNECT_TIMEOUT, is_refusal};
+use crate::connection::{CONNECT_TIMEOUT, is_refusal};
 
 /// Within this time a node has to say hello back, or the next one is asked.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(1);
@@ -29,10 +29,34 @@ const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct Stream {
     pub(crate) outbound: mpsc::Sender<ClientFrame>,
-    pub(crate) inbound: Streaming<ServerFrame>,
+    pub(crate) inbound: Inbound,
     pub(crate) welcome: OpenSessionResponse,
     /// The frame that brought the welcome; it may hold notices too.
     pub(crate) first_frame: ServerFrame,
+}
+
+/// What the node sends.
+#[derive(Debug)]
+pub(crate) enum Inbound {
+    Plain(PlainInbound),
+    Grpc(Streaming<ServerFrame>),
+}
+
+impl Inbound {
+    pub(crate) async fn message(&mut self) -> Result<Option<ServerFrame>, Status> {
+        match self {
+            Inbound::Plain(frames) => frames.message().await,
+            Inbound::Grpc(frames) => frames.message().await,
+        }
+    }
+
+    /// Of HTTP/2 the connection notices that by itself.
+    pub(crate) fn has_fallen_silent(&mut self) -> bool {
+        match self {
+            Inbound::Plain(frames) => frames.has_fallen_silent(),
+            Inbound::Grpc(_) => false,
+        }
+    }
 }
 
 impl Stream {
@@ -54,32 +78,32 @@ pub(crate) enum NoStream {
 
 /// Sends `hello` (open or resume) as the first operation of a new stream, on a connection that is there already
 /// if there is one.
-pub(crate) async fn say_hello(
+pub(super) async fn say_hello(
     address: String,
-    connection: Option<LockServiceClient<Channel>>,
+    connection: Option<Connection>,
     hello: Hello,
 ) -> Result<Stream, NoStream> {
-    let client = match connection {
-        Some(client) => client,
+    let connection = match connection {
+        Some(connection) => connection,
         None => connect(&address).await?,
     };
-    open_stream(client, address, hello).await.map_err(NoStream::Failed)
+    open_stream(connection, address, hello).await.map_err(NoStream::Failed)
 }
 
-async fn connect(address: &str) -> Result<LockServiceClient<Channel>, NoStream> {
+async fn connect(address: &str) -> Result<Connection, NoStream> {
     let unreachable = |words: &str, refused| NoStream::Unreachable {
         failure: no_answer(address, words),
         refused,
     };
-    match timeout(CONNECT_TIMEOUT, connection::connect(address)).await {
-        Ok(Ok(client)) => Ok(client),
-        Ok(Err(error)) => Err(unreachable(&words_of(&error), is_refusal(&error))),
+    match timeout(CONNECT_TIMEOUT, dial(address)).await {
+        Ok(Ok(connection)) => Ok(connection),
+        Ok(Err(error)) => Err(unreachable(&words_of(&*error), is_refusal(&*error))),
         Err(_) => Err(unreachable("no connection within a second", false)),
     }
 }
 
 async fn open_stream(
-    client: LockServiceClient<Channel>,
+    connection: Connection,
     address: String,
     hello: Hello,
 ) -> Result<Stream, Failure> {
@@ -88,7 +112,7 @@ async fn open_stream(
     // There is room, and the receiver is still here, so this cannot fail.
     let _ = outbound
         .try_send(ClientFrame { acked_through, operations: vec![Operation { kind: Some(kind) }] });
-    let mut first_answer = Box::pin(first_answer(client, frames));
+    let mut first_answer = Box::pin(first_answer(connection, frames));
     let Ok(answered) = timeout(HELLO_TIMEOUT, &mut first_answer).await else {
         // It may be carried out yet.
         take_leave(outbound, async {
@@ -116,10 +140,15 @@ async fn open_stream(
 }
 
 async fn first_answer(
-    mut client: LockServiceClient<Channel>,
+    connection: Connection,
     frames: mpsc::Receiver<ClientFrame>,
-) -> Result<(Streaming<ServerFrame>, Option<ServerFrame>), Status> {
-    let mut inbound = client.session(ReceiverStream::new(frames)).await?.into_inner();
+) -> Result<(Inbound, Option<ServerFrame>), Status> {
+    let mut inbound = match connection {
+        Connection::Plain(socket) => Inbound::Plain(plain::open(socket, frames)),
+        Connection::Grpc(mut client) => {
+            Inbound::Grpc(client.session(ReceiverStream::new(frames)).await?.into_inner())
+        }
+    };
     let first_frame = inbound.message().await?;
     Ok((inbound, first_frame))
 }
@@ -138,7 +167,7 @@ fn take_leave(
     }));
 }
 
-async fn read_to_end(mut inbound: Streaming<ServerFrame>) {
+async fn read_to_end(mut inbound: Inbound) {
     while let Ok(Some(_)) = inbound.message().await {}
 }
 

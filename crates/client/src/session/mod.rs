@@ -12,7 +12,9 @@
 
 mod answers;
 mod convert;
+mod dial;
 mod hello;
+mod plain;
 mod request;
 mod state;
 mod task;

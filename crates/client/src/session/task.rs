@@ -347,7 +347,10 @@ impl Task {
             }
             // The connection has room for more.
             _ = stream.outbound.reserve(), if has_staged => Ok(Verdict::GoOn),
-            () = tokio::time::sleep(sleep) => Ok(self.check_patience()),
+            () = tokio::time::sleep(sleep) => Ok(match stream.inbound.has_fallen_silent() {
+                true => broken("the node has fallen silent"),
+                false => self.check_patience(),
+            }),
         }
     }
 

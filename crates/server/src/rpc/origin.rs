@@ -23,10 +23,13 @@ pub(super) struct Origin {
 }
 
 impl Origin {
+    /// Nobody in between.
+    pub(super) fn client() -> Origin {
+        Origin { forwarded_by: None, principal: Principal::anonymous() }
+    }
+
     pub(super) fn of(metadata: &MetadataMap) -> Result<Origin, Failure> {
-        let Some(forwarder) = metadata.get(FORWARDED_BY) else {
-            return Ok(Origin { forwarded_by: None, principal: Principal::anonymous() });
-        };
+        let Some(forwarder) = metadata.get(FORWARDED_BY) else { return Ok(Origin::client()) };
         let forwarder = forwarder.to_str().ok().and_then(|text| text.parse().ok());
         let Some(forwarder) = forwarder.filter(|id| *id != 0) else {
             let words = "the metadata holdfast-forwarded-by is set by nodes only, to a node's id";

@@ -10,11 +10,14 @@ use holdfast_proto::v1::election_service_server::ElectionServiceServer;
 use holdfast_proto::v1::lock_service_server::LockServiceServer;
 use holdfast_proto::v1::operator_service_server::OperatorServiceServer;
 use holdfast_proto::v1::watch_service_server::WatchServiceServer;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 use tonic_health::pb::health_server::{Health, HealthServer};
 
 use super::Rpc;
+use super::sorting::sort;
 use super::stream::WatchBody;
 use crate::peers::PeerPort;
 use crate::wrong_port::WrongPort;
@@ -23,6 +26,8 @@ pub(super) const REQUEST_BYTES_MAX: usize = 4 * 1024 * 1024;
 pub(super) const RESPONSE_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Calls and streams.
 pub(super) const STREAMS_PER_CONNECTION_MAX: u32 = 4_096;
+/// That the service has yet to take.
+const NEW_CONNECTIONS_MAX: usize = 1_024;
 const STREAM_WINDOW_BYTES: u32 = 1024 * 1024;
 const CONNECTION_WINDOW_BYTES: u32 = 16 * 1024 * 1024;
 
@@ -62,10 +67,13 @@ pub(crate) async fn serve(
     let election_service = ElectionServiceServer::new(rpc.clone())
         .max_decoding_message_size(REQUEST_BYTES_MAX)
         .max_encoding_message_size(RESPONSE_BYTES_MAX);
+    let plain_sessions = rpc.clone();
     let lock_service = LockServiceServer::new(rpc)
         .max_decoding_message_size(REQUEST_BYTES_MAX)
         .max_encoding_message_size(RESPONSE_BYTES_MAX);
-    Server::builder()
+    let (others, other_connections) = mpsc::channel(NEW_CONNECTIONS_MAX);
+    let sorting = sort(plain_sessions, incoming, others);
+    let serving = Server::builder()
         .max_concurrent_streams(STREAMS_PER_CONNECTION_MAX)
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
@@ -77,7 +85,9 @@ pub(crate) async fn serve(
         .add_service(health)
         .add_service(reflection)
         .add_service(lost_peers)
-        .serve_with_incoming_shutdown(incoming, async move { stopping.begun().await })
-        .await?;
-    Ok(())
+        .serve_with_incoming_shutdown(ReceiverStream::new(other_connections), async move {
+            stopping.begun().await;
+        });
+    let (served, ()) = tokio::join!(serving, sorting);
+    Ok(served?)
 }

@@ -13,6 +13,7 @@ mod incoming;
 mod looks;
 mod operation;
 mod outgoing;
+mod plain;
 mod proxy;
 mod serving;
 
@@ -30,6 +31,7 @@ use super::route::Route;
 
 pub(super) use self::body_end::WatchBody;
 pub(super) use self::outgoing::Outgoing;
+pub(super) use self::plain::serve as serve_plain;
 
 /// Answers at once, before the first frame has come: a client may wait for the response's headers
 /// before it sends anything.

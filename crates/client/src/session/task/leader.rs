@@ -4,11 +4,10 @@
 
 use std::time::Duration;
 
-use holdfast_proto::v1::lock_service_client::LockServiceClient;
 use tokio::time::{sleep, timeout};
-use tonic::transport::Channel;
 
-use crate::connection::{self, CONNECT_TIMEOUT};
+use super::super::dial::{Connection, dial};
+use crate::connection::CONNECT_TIMEOUT;
 
 /// One command under one lock is served before it would pay to move.
 const SETTLING_TIME: Duration = Duration::from_millis(250);
@@ -21,14 +20,14 @@ pub(super) const TTL_MIN: Duration = Duration::from_secs(6);
 #[derive(Debug)]
 pub(super) struct Dialled {
     pub(super) address: String,
-    pub(super) connection: LockServiceClient<Channel>,
+    pub(super) connection: Connection,
 }
 
 /// Never ready if there is nothing to dial, or nobody to be reached.
 pub(super) async fn dial_later(leader: Option<String>) -> Dialled {
     if let Some(address) = leader {
         sleep(SETTLING_TIME).await;
-        match timeout(CONNECT_TIMEOUT, connection::connect(&address)).await {
+        match timeout(CONNECT_TIMEOUT, dial(&address)).await {
             Ok(Ok(connection)) => return Dialled { address, connection },
             _ => tracing::debug!(address, "the leader cannot be reached from here"),
         }

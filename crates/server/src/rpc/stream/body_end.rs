@@ -60,15 +60,20 @@ impl Ending {
         Ending::CutOff
     }
 
+    /// Of a connection that broke in this way.
+    pub(super) fn of_io(kind: ErrorKind) -> Ending {
+        match kind {
+            ErrorKind::UnexpectedEof
+            | ErrorKind::BrokenPipe
+            | ErrorKind::ConnectionReset
+            | ErrorKind::ConnectionAborted => Ending::Disconnected,
+            _ => Ending::CutOff,
+        }
+    }
+
     fn of_h2(error: &h2::Error) -> Ending {
         if let Some(io) = error.get_io() {
-            return match io.kind() {
-                ErrorKind::UnexpectedEof
-                | ErrorKind::BrokenPipe
-                | ErrorKind::ConnectionReset
-                | ErrorKind::ConnectionAborted => Ending::Disconnected,
-                _ => Ending::CutOff,
-            };
+            return Ending::of_io(io.kind());
         }
         match (error.is_remote(), error.is_reset()) {
             (true, true) => Ending::Reset,

@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use holdfast_proto::v1::{ClientFrame, Failure, Reason};
+use tokio::net::tcp::OwnedReadHalf;
 use tokio::time::timeout;
 use tonic::{Code, Request, Status, Streaming};
 
 use super::super::failure::refused;
 use super::super::serve::REQUEST_BYTES_MAX;
 use super::body_end::{BodyEnd, Ending};
+use super::plain::PlainFrames;
 
 const OPERATIONS_PER_FRAME_MAX: usize = 4_096;
 const FIRST_FRAME_TIMEOUT: Duration = Duration::from_secs(5);
@@ -17,9 +19,9 @@ const FIRST_FRAME_TIMEOUT: Duration = Duration::from_secs(5);
 const FATE_TIMEOUT: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
-pub(super) struct Incoming {
-    frames: Streaming<ClientFrame>,
-    body_end: BodyEnd,
+pub(super) enum Incoming {
+    Call { frames: Streaming<ClientFrame>, body_end: BodyEnd },
+    Plain(PlainFrames<OwnedReadHalf>),
 }
 
 /// What came next.
@@ -32,7 +34,7 @@ pub(super) enum Next {
 impl Incoming {
     pub(super) fn new(request: Request<Streaming<ClientFrame>>) -> Incoming {
         let body_end = request.extensions().get::<BodyEnd>().cloned().unwrap_or_default();
-        Incoming { frames: request.into_inner(), body_end }
+        Incoming::Call { frames: request.into_inner(), body_end }
     }
 
     /// None if the client went away before it said anything.
@@ -50,20 +52,26 @@ impl Incoming {
 
     /// Fails if the client sent what no client should.
     pub(super) async fn next(&mut self) -> Result<Next, Failure> {
-        match self.frames.message().await {
-            Ok(Some(frame)) if frame.operations.len() > OPERATIONS_PER_FRAME_MAX => {
+        let next = match self {
+            Incoming::Plain(frames) => frames.next().await?,
+            Incoming::Call { frames, body_end } => match frames.message().await {
+                Ok(Some(frame)) => Next::Frame(frame),
+                Ok(None) => Next::End(body_end.broken().unwrap_or(Ending::Finished)),
+                Err(status) => match body_end.broken() {
+                    Some(ending) => Next::End(ending),
+                    None => return Err(not_a_frame(&status)),
+                },
+            },
+        };
+        match &next {
+            Next::Frame(frame) if frame.operations.len() > OPERATIONS_PER_FRAME_MAX => {
                 let count = frame.operations.len();
                 let words = format!(
                     "the frame has {count} operations; one frame takes {OPERATIONS_PER_FRAME_MAX}"
                 );
                 Err(refused(Reason::InvalidFrame, words))
             }
-            Ok(Some(frame)) => Ok(Next::Frame(frame)),
-            Ok(None) => Ok(Next::End(self.body_end.broken().unwrap_or(Ending::Finished))),
-            Err(status) => match self.body_end.broken() {
-                Some(ending) => Ok(Next::End(ending)),
-                None => Err(not_a_frame(&status)),
-            },
+            _ => Ok(next),
         }
     }
 
@@ -129,7 +137,7 @@ mod tests {
         }
         let body = Full::<Bytes>::new(body.freeze());
         let frames = Streaming::new_request(FrameDecoder, body, None, None);
-        Incoming { frames, body_end: BodyEnd::default() }
+        Incoming::Call { frames, body_end: BodyEnd::default() }
     }
 
     #[tokio::test]

@@ -125,6 +125,12 @@ impl Words {
         let _ = timeout(LAST_WORD_TIMEOUT, self.words.send(Word::End(failure))).await;
     }
 
+    /// Says that somebody is here, with a frame that has nothing in it. If there is no room, other words say so.
+    pub(super) fn echo(&self) -> impl Fn() + Send + Sync + 'static {
+        let words = self.words.clone();
+        move || drop(words.try_send(Word::Frame(ServerFrame::default())))
+    }
+
     /// Returns when nobody reads any more.
     pub(super) async fn unheard(&self) {
         self.words.closed().await;

@@ -1,0 +1,25 @@
+//! A connection on which a session's stream can be opened.
+
+use std::error::Error;
+
+use holdfast_proto::v1::lock_service_client::LockServiceClient;
+use tokio::net::TcpStream;
+use tonic::transport::Channel;
+
+use super::plain;
+use crate::connection;
+
+#[derive(Debug)]
+pub(super) enum Connection {
+    /// The stream has it for itself, without HTTP/2.
+    Plain(TcpStream),
+    /// To whatever speaks only gRPC: a node of an older version, or something that stands between.
+    Grpc(LockServiceClient<Channel>),
+}
+
+pub(super) async fn dial(address: &str) -> Result<Connection, Box<dyn Error + Send + Sync>> {
+    match plain::greet(address).await? {
+        Some(socket) => Ok(Connection::Plain(socket)),
+        None => Ok(Connection::Grpc(connection::connect(address).await?)),
+    }
+}

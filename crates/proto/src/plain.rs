@@ -1,0 +1,179 @@
+//! A session's stream on a connection of its own, without HTTP/2.
+//!
+//! The messages are those of the `Session` call; only what is around them is less. The dialler greets, the other greets back, and
+//! then each sends pieces:
+//!
+//! ```text
+//! GREETING, then for each piece: length u32 (little-endian, of what follows it), kind u8, message
+//! ```
+//!
+//! | kind | up | down |
+//! |---|---|---|
+//! | [`FRAME`] | `ClientFrame` | `ServerFrame` |
+//! | [`PING`] | nothing: is anybody there? | |
+//! | [`END`] | | `Failure`: why the stream ends; nothing follows |
+//!
+//! A ping is answered by a frame that says nothing. A side that has no more to say ends its half of the connection.
+
+use prost::Message;
+use prost::bytes::{Buf, BufMut, Bytes, BytesMut};
+
+/// No HTTP begins so, which is how a port tells the two apart by the first byte.
+pub const GREETING: [u8; 4] = [0xf5, b'h', b's', b'1'];
+
+pub const FRAME: u8 = 0;
+pub const PING: u8 = 1;
+pub const END: u8 = 2;
+
+const LENGTH_BYTES: usize = 4;
+/// Read from a socket in one go, if there is as much.
+const READ_BYTES: usize = 8 * 1024;
+/// What a buffer that was needed once for something large is cut down to.
+const KEPT_BYTES_MAX: usize = 64 * 1024;
+
+/// What the other side sent is not a piece.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotAPiece {
+    #[error("a piece of {bytes} bytes; one has at most {bytes_max}")]
+    TooLarge { bytes: usize, bytes_max: usize },
+    #[error("a piece of no kind")]
+    Empty,
+}
+
+/// A piece that came.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Piece {
+    pub kind: u8,
+    pub message: Bytes,
+}
+
+/// Cuts what is read from a connection into pieces.
+#[derive(Debug)]
+pub struct Pieces {
+    bytes_max: usize,
+    read: BytesMut,
+}
+
+impl Pieces {
+    pub fn new(bytes_max: usize) -> Pieces {
+        Pieces { bytes_max, read: BytesMut::new() }
+    }
+
+    /// Where more is to be read into.
+    pub fn room(&mut self) -> &mut BytesMut {
+        self.read.reserve(READ_BYTES);
+        &mut self.read
+    }
+
+    /// None: more has to be read first.
+    pub fn next_piece(&mut self) -> Result<Option<Piece>, NotAPiece> {
+        let Some(length) = self.read.first_chunk::<LENGTH_BYTES>() else { return Ok(None) };
+        let bytes = u32::from_le_bytes(*length) as usize;
+        let bytes_max = self.bytes_max + 1;
+        if bytes > bytes_max {
+            return Err(NotAPiece::TooLarge { bytes, bytes_max });
+        }
+        if bytes == 0 {
+            return Err(NotAPiece::Empty);
+        }
+        if self.read.len() < LENGTH_BYTES + bytes {
+            return Ok(None);
+        }
+        self.read.advance(LENGTH_BYTES);
+        let mut piece = self.read.split_to(bytes).freeze();
+        let kind = piece.get_u8();
+        Ok(Some(Piece { kind, message: piece }))
+    }
+
+    /// Nothing of a piece has come that is not whole.
+    pub fn is_empty(&self) -> bool {
+        self.read.is_empty()
+    }
+}
+
+/// Appends a piece to what is to be written. False if the message is larger than a piece may be, and then nothing is.
+pub fn put(written: &mut Vec<u8>, kind: u8, message: &impl Message, bytes_max: usize) -> bool {
+    let bytes = message.encoded_len();
+    let Ok(length) = u32::try_from(bytes + 1) else { return false };
+    if bytes > bytes_max {
+        return false;
+    }
+    written.put_u32_le(length);
+    written.put_u8(kind);
+    // A vector grows.
+    message.encode_raw(written);
+    true
+}
+
+/// Empties a buffer that was written, and does not keep much of it.
+pub fn reuse(written: &mut Vec<u8>) {
+    written.clear();
+    written.shrink_to(KEPT_BYTES_MAX);
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::v1::{ClientFrame, Failure};
+
+    const BYTES_MAX: usize = 100;
+
+    fn frame(acked_through: u64) -> ClientFrame {
+        ClientFrame { acked_through, operations: Vec::new() }
+    }
+
+    proptest! {
+        #[test]
+        fn pieces_are_the_same_however_they_are_cut_on_their_way(
+            frames in proptest::collection::vec(any::<u64>(), 0..20),
+            cuts in proptest::collection::vec(1_usize..30, 1..20),
+        ) {
+            let mut written = Vec::new();
+            for acked_through in &frames {
+                prop_assert!(put(&mut written, FRAME, &frame(*acked_through), BYTES_MAX));
+            }
+            let (mut pieces, mut seen) = (Pieces::new(BYTES_MAX), Vec::new());
+            let mut cuts = cuts.iter().cycle();
+            let mut rest = written.as_slice();
+            while !rest.is_empty() {
+                let (now, later) = rest.split_at(rest.len().min(*cuts.next().unwrap()));
+                pieces.room().extend_from_slice(now);
+                rest = later;
+                while let Some(piece) = pieces.next_piece().unwrap() {
+                    prop_assert_eq!(piece.kind, FRAME);
+                    seen.push(ClientFrame::decode(piece.message).unwrap().acked_through);
+                }
+            }
+            prop_assert!(pieces.is_empty());
+            prop_assert_eq!(seen, frames);
+        }
+
+        #[test]
+        fn whatever_comes_is_a_piece_or_a_mistake(bytes: Vec<u8>) {
+            let mut pieces = Pieces::new(BYTES_MAX);
+            pieces.room().extend_from_slice(&bytes);
+            let mut left = bytes.len();
+            while let Ok(Some(piece)) = pieces.next_piece() {
+                left -= LENGTH_BYTES + 1 + piece.message.len();
+            }
+            prop_assert_eq!(left == 0, pieces.is_empty());
+        }
+    }
+
+    #[test]
+    fn what_is_too_large_is_neither_written_nor_waited_for() {
+        let mut written = Vec::new();
+        let long = Failure { message: "x".repeat(BYTES_MAX), ..Failure::default() };
+        assert!(!put(&mut written, END, &long, BYTES_MAX));
+        assert!(written.is_empty());
+        let mut pieces = Pieces::new(BYTES_MAX);
+        pieces.room().extend_from_slice(&(BYTES_MAX as u32 + 2).to_le_bytes());
+        let (bytes, bytes_max) = (BYTES_MAX + 2, BYTES_MAX + 1);
+        assert_eq!(pieces.next_piece(), Err(NotAPiece::TooLarge { bytes, bytes_max }));
+        let mut pieces = Pieces::new(BYTES_MAX);
+        pieces.room().extend_from_slice(&[0; 4]);
+        assert_eq!(pieces.next_piece(), Err(NotAPiece::Empty));
+    }
+}

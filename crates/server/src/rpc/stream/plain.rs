@@ -1,0 +1,221 @@
+//! A session's stream on a connection of its own, without HTTP/2: one task reads and writes it.
+//!
+//! What is said on it, and what its end means, is as in the call `Session`; see [`holdfast_proto::plain`] for what
+//! is around the messages.
+
+use std::fmt;
+use std::time::Duration;
+
+use holdfast_proto::plain::{self, NotAPiece, Pieces};
+use holdfast_proto::v1::{ClientFrame, Failure, Reason};
+use prost::Message;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::net::tcp::OwnedWriteHalf;
+use tokio::time::timeout;
+use tokio_stream::StreamExt;
+use tonic::Status;
+
+use super::super::Rpc;
+use super::super::failure::refused;
+use super::super::origin::Origin;
+use super::super::places::Kind;
+use super::super::serve::{REQUEST_BYTES_MAX, RESPONSE_BYTES_MAX};
+use super::body_end::Ending;
+use super::incoming::{Incoming, Next};
+use super::outgoing::{self, Outgoing};
+use super::run;
+
+/// A client that takes nothing for so long is let go of, though its connection stands.
+const WRITE_PATIENCE: Duration = Duration::from_secs(30);
+
+/// Of a client that has greeted. Returns when the stream has ended.
+pub(in crate::rpc) async fn serve(rpc: Rpc, socket: TcpStream) {
+    let (reading, mut writing) = socket.into_split();
+    if !tell(&mut writing, &plain::GREETING).await {
+        return;
+    }
+    let place = match rpc.admit(Kind::Session) {
+        Ok(place) => place,
+        Err(failure) => return tell_end(&mut writing, failure).await,
+    };
+    let (words, outgoing) = outgoing::pair(rpc.clone());
+    let incoming = Incoming::Plain(PlainFrames::new(reading, words.echo()));
+    let origin = Origin::client();
+    let conversing = async move {
+        if let Err(failure) = run(&rpc, &origin, incoming, &words).await {
+            words.end(failure).await;
+        }
+    };
+    tokio::join!(conversing, write(writing, outgoing));
+    drop(place);
+}
+
+/// Until there is nothing more to say, or nobody to say it to.
+async fn write(mut socket: OwnedWriteHalf, mut outgoing: Outgoing) {
+    let mut written = Vec::new();
+    while let Some(next) = outgoing.next().await {
+        match next {
+            Ok(frame) if plain::put(&mut written, plain::FRAME, &frame, RESPONSE_BYTES_MAX) => {}
+            Ok(_) => return tell_end(&mut socket, too_large()).await,
+            Err(status) => {
+                return tell_end(&mut socket, Failure::from_status(&status)).await;
+            }
+        }
+        if !tell(&mut socket, &written).await {
+            return;
+        }
+        plain::reuse(&mut written);
+    }
+    // The client may have gone already.
+    let _ = socket.shutdown().await;
+}
+
+async fn tell_end(socket: &mut OwnedWriteHalf, failure: Failure) {
+    let mut written = Vec::new();
+    plain::put(&mut written, plain::END, &failure, RESPONSE_BYTES_MAX);
+    tell(socket, &written).await;
+    let _ = socket.shutdown().await;
+}
+
+/// False if nobody listens.
+async fn tell(socket: &mut OwnedWriteHalf, bytes: &[u8]) -> bool {
+    matches!(timeout(WRITE_PATIENCE, socket.write_all(bytes)).await, Ok(Ok(())))
+}
+
+fn too_large() -> Failure {
+    let words = format!("the answers have more than {RESPONSE_BYTES_MAX} bytes");
+    Failure::from_status(&Status::out_of_range(words))
+}
+
+/// The frames of one client.
+pub(super) struct PlainFrames<R> {
+    socket: R,
+    pieces: Pieces,
+    echo: Box<dyn Fn() + Send + Sync>,
+}
+
+impl<R> fmt::Debug for PlainFrames<R> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("PlainFrames").field("pieces", &self.pieces).finish_non_exhaustive()
+    }
+}
+
+impl<R: AsyncRead + Unpin> PlainFrames<R> {
+    pub(super) fn new(socket: R, echo: impl Fn() + Send + Sync + 'static) -> PlainFrames<R> {
+        PlainFrames { socket, pieces: Pieces::new(REQUEST_BYTES_MAX), echo: Box::new(echo) }
+    }
+
+    /// Nothing is lost if it is not waited for to the end.
+    pub(super) async fn next(&mut self) -> Result<Next, Failure> {
+        loop {
+            while let Some(piece) = self.pieces.next_piece().map_err(not_a_piece)? {
+                match piece.kind {
+                    plain::FRAME => {
+                        let frame = ClientFrame::decode(piece.message).map_err(|error| {
+                            refused(Reason::InvalidFrame, format!("not a frame: {error}"))
+                        })?;
+                        return Ok(Next::Frame(frame));
+                    }
+                    plain::PING => (self.echo)(),
+                    kind => {
+                        let words = format!("a piece of kind {kind}, which no client sends");
+                        return Err(refused(Reason::InvalidFrame, words));
+                    }
+                }
+            }
+            match self.socket.read_buf(self.pieces.room()).await {
+                Ok(0) if self.pieces.is_empty() => return Ok(Next::End(Ending::Finished)),
+                Ok(0) => return Ok(Next::End(Ending::Disconnected)),
+                Ok(_) => {}
+                Err(error) => return Ok(Next::End(Ending::of_io(error.kind()))),
+            }
+        }
+    }
+}
+
+fn not_a_piece(error: NotAPiece) -> Failure {
+    refused(Reason::InvalidFrame, error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use holdfast_proto::v1::{KeepAliveRequest, Operation, operation};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn frame(acked_through: u64) -> ClientFrame {
+        let heartbeat = operation::Kind::KeepAlive(KeepAliveRequest::default());
+        ClientFrame { acked_through, operations: vec![Operation { kind: Some(heartbeat) }] }
+    }
+
+    /// What is made of these bytes, to the end; how many pings were answered.
+    async fn all_of(bytes: &[u8]) -> (Vec<u64>, Result<Ending, Failure>, usize) {
+        let echoes = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&echoes);
+        let echo = move || {
+            counted.fetch_add(1, Ordering::Relaxed);
+        };
+        let mut frames = PlainFrames::new(bytes, echo);
+        let mut seen = Vec::new();
+        let end = loop {
+            match frames.next().await {
+                Ok(Next::Frame(frame)) => seen.push(frame.acked_through),
+                Ok(Next::End(ending)) => break Ok(ending),
+                Err(failure) => break Err(failure),
+            }
+        };
+        (seen, end, echoes.load(Ordering::Relaxed))
+    }
+
+    fn pieces(kinds: &[u8]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for (number, kind) in kinds.iter().enumerate() {
+            match *kind {
+                plain::PING => plain::put(&mut bytes, plain::PING, &(), REQUEST_BYTES_MAX),
+                kind => plain::put(&mut bytes, kind, &frame(number as u64), REQUEST_BYTES_MAX),
+            };
+        }
+        bytes
+    }
+
+    #[tokio::test]
+    async fn frames_come_as_they_were_sent_and_pings_are_answered() {
+        let bytes = pieces(&[plain::FRAME, plain::PING, plain::FRAME, plain::PING]);
+        assert_eq!(all_of(&bytes).await, (vec![0, 2], Ok(Ending::Finished), 2));
+    }
+
+    #[tokio::test]
+    async fn a_client_that_ends_within_a_frame_has_been_cut_short() {
+        let bytes = pieces(&[plain::FRAME, plain::FRAME]);
+        let (seen, end, _) = all_of(&bytes[..bytes.len() - 1]).await;
+        assert_eq!((seen, end), (vec![0], Ok(Ending::Disconnected)));
+    }
+
+    #[tokio::test]
+    async fn what_no_client_sends_is_refused_in_words() {
+        for (bytes, words) in [
+            (pieces(&[plain::END]), "a piece of kind 2"),
+            (vec![2, 0, 0, 0, plain::FRAME, 0xff], "not a frame"),
+            (vec![0xff; 8], "a piece of 4294967295 bytes"),
+        ] {
+            let (_, end, _) = all_of(&bytes).await;
+            let failure = end.unwrap_err();
+            assert_eq!(failure.reason(), Reason::InvalidFrame);
+            assert!(failure.message.starts_with(words), "{failure:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_comes_has_an_end(bytes: Vec<u8>) {
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            let (_, end, _) = runtime.block_on(all_of(&bytes));
+            prop_assert!(!matches!(end, Ok(Ending::CutOff)));
+        }
+    }
+}

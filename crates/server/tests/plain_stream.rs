@@ -1,0 +1,160 @@
+//! A session's stream without HTTP/2, spoken byte by byte.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests")]
+
+mod support;
+
+use holdfast_proto::plain::{self, GREETING, Pieces};
+use holdfast_proto::v1::{
+    AcquireRequest, ClientFrame, Failure, ListRequest, OpenSessionRequest, Operation, Reason,
+    ServerFrame, acquire_response, answer, operation,
+};
+use prost::Message;
+use support::{Cluster, PATIENCE, eventually};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+const BYTES_MAX: usize = 16 << 20;
+
+struct Plain {
+    socket: TcpStream,
+    pieces: Pieces,
+}
+
+#[derive(Debug, PartialEq)]
+enum Said {
+    Frame(ServerFrame),
+    End(Failure),
+    Nothing,
+}
+
+impl Plain {
+    async fn greet(address: &str) -> Plain {
+        let mut socket = TcpStream::connect(address).await.unwrap();
+        socket.write_all(&GREETING).await.unwrap();
+        let mut greeting = [0; GREETING.len()];
+        timeout(PATIENCE, socket.read_exact(&mut greeting)).await.unwrap().unwrap();
+        assert_eq!(greeting, GREETING);
+        Plain { socket, pieces: Pieces::new(BYTES_MAX) }
+    }
+
+    async fn send(&mut self, kind: u8, message: &impl Message) {
+        let mut bytes = Vec::new();
+        assert!(plain::put(&mut bytes, kind, message, BYTES_MAX));
+        self.socket.write_all(&bytes).await.unwrap();
+    }
+
+    async fn ask(&mut self, kind: operation::Kind) -> answer::Result {
+        let operations = vec![Operation { kind: Some(kind) }];
+        self.send(plain::FRAME, &ClientFrame { operations, acked_through: 0 }).await;
+        loop {
+            match self.next().await {
+                Said::Frame(frame) if frame.answers.is_empty() => {}
+                Said::Frame(mut frame) => return frame.answers.remove(0).result.unwrap(),
+                said => panic!("not an answer: {said:?}"),
+            }
+        }
+    }
+
+    async fn open(&mut self) {
+        let session_id = holdfast_proto::SessionId::random().unwrap().to_secret_text();
+        let open =
+            OpenSessionRequest { session_id, request_id: 1, ttl_ms: 60_000, ..Default::default() };
+        let answer = self.ask(operation::Kind::Open(open)).await;
+        assert!(matches!(answer, answer::Result::Open(_)), "{answer:?}");
+    }
+
+    async fn take(&mut self, name: &str) {
+        let acquire = AcquireRequest { request_id: 2, name: name.into(), ..Default::default() };
+        let answer = self.ask(operation::Kind::Acquire(acquire)).await;
+        let answer::Result::Acquire(answer) = answer else { panic!("{answer:?}") };
+        assert!(matches!(answer.outcome, Some(acquire_response::Outcome::Granted(_))));
+    }
+
+    async fn next(&mut self) -> Said {
+        loop {
+            if let Some(piece) = self.pieces.next_piece().unwrap() {
+                return match piece.kind {
+                    plain::FRAME => Said::Frame(ServerFrame::decode(piece.message).unwrap()),
+                    plain::END => Said::End(Failure::decode(piece.message).unwrap()),
+                    kind => panic!("a piece of kind {kind}"),
+                };
+            }
+            let read = self.socket.read_buf(self.pieces.room());
+            match timeout(PATIENCE, read).await.expect("nothing came in time") {
+                Ok(0) => return Said::Nothing,
+                Ok(_) => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+
+    async fn reason_of_end(&mut self) -> Reason {
+        match self.next().await {
+            Said::End(failure) => {
+                assert_eq!(self.next().await, Said::Nothing);
+                failure.reason()
+            }
+            said => panic!("not an end: {said:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_session_takes_a_lock_and_is_told_that_somebody_is_there() {
+    let cluster = Cluster::start(1).await;
+    let mut stream = Plain::greet(&cluster.address(0)).await;
+    stream.open().await;
+    stream.take("wallet").await;
+    stream.send(plain::PING, &()).await;
+    assert_eq!(stream.next().await, Said::Frame(ServerFrame::default()));
+}
+
+#[tokio::test]
+async fn through_a_node_that_does_not_lead_it_is_the_same() {
+    let cluster = Cluster::start(3).await;
+    let follower = cluster.a_follower().await;
+    let mut stream = Plain::greet(&cluster.address(follower)).await;
+    stream.open().await;
+    stream.take("wallet").await;
+    stream.send(plain::PING, &()).await;
+    assert_eq!(stream.next().await, Said::Frame(ServerFrame::default()));
+}
+
+#[tokio::test]
+async fn a_client_that_goes_frees_its_locks_long_before_its_ttl_ends() {
+    let cluster = Cluster::start(1).await;
+    let mut stream = Plain::greet(&cluster.address(0)).await;
+    stream.open().await;
+    stream.take("wallet").await;
+    drop(stream);
+    let mut client = cluster.client(0).await;
+    eventually("the lock is free", async || {
+        let locks = client.list(ListRequest::default()).await.unwrap().into_inner().locks;
+        locks.is_empty().then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_no_client_says_ends_the_stream_in_words() {
+    let cluster = Cluster::start(1).await;
+    let mut stream = Plain::greet(&cluster.address(0)).await;
+    stream.send(plain::END, &Failure::default()).await;
+    assert_eq!(stream.reason_of_end().await, Reason::InvalidFrame);
+
+    let mut stream = Plain::greet(&cluster.address(0)).await;
+    stream.open().await;
+    stream.socket.write_all(&u32::MAX.to_le_bytes()).await.unwrap();
+    assert_eq!(stream.reason_of_end().await, Reason::InvalidFrame);
+}
+
+#[tokio::test]
+async fn a_node_that_stops_says_so() {
+    let mut cluster = Cluster::start(1).await;
+    let mut stream = Plain::greet(&cluster.address(0)).await;
+    stream.open().await;
+    cluster.stop(0).await;
+    assert_eq!(stream.reason_of_end().await, Reason::ShuttingDown);
+}
