@@ -14,7 +14,7 @@ use holdfast_proto::v1::{
     ServerFrame, notice,
 };
 use support::{FakeNode, ServedStream, granted};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -118,6 +118,24 @@ async fn a_session_comes_back_from_a_leader_that_does_not_serve_it_and_then_stay
     let (request, _) = stream.next_acquire().await;
     stream.answer(request.request_id, granted(7)).await;
     assert_eq!(acquiring.await.unwrap().unwrap().token(), Ok(7));
+}
+
+/// Something in between that waits for HTTP, or a node that stood still for a moment.
+#[tokio::test]
+async fn whoever_hears_the_greeting_and_says_nothing_is_called_instead() {
+    let mut node = FakeNode::start().await;
+    let between = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = between.local_addr().unwrap().to_string();
+    let behind = node.address.clone();
+    tokio::spawn(async move {
+        let _silent = between.accept().await.unwrap();
+        let (mut called, _) = between.accept().await.unwrap();
+        let mut node = TcpStream::connect(behind).await.unwrap();
+        tokio::io::copy_bidirectional(&mut called, &mut node).await
+    });
+    let connecting = tokio::spawn(async move { Client::connect(&address).await });
+    let _stream = node.welcome().await;
+    connecting.await.unwrap().unwrap();
 }
 
 #[tokio::test]

@@ -61,6 +61,9 @@ impl Pieces {
 
     /// Where more is to be read into.
     pub fn room(&mut self) -> &mut BytesMut {
+        if self.read.is_empty() && self.read.capacity() > KEPT_BYTES_MAX {
+            self.read = BytesMut::new();
+        }
         self.read.reserve(READ_BYTES);
         &mut self.read
     }

@@ -6,8 +6,8 @@ mod support;
 
 use holdfast_proto::plain::{self, GREETING, Pieces};
 use holdfast_proto::v1::{
-    AcquireRequest, ClientFrame, Failure, ListRequest, OpenSessionRequest, Operation, Reason,
-    ServerFrame, acquire_response, answer, operation,
+    AcquireRequest, ClientFrame, Failure, LeaderMoved, ListRequest, Notice, OpenSessionRequest,
+    Operation, Reason, ServerFrame, acquire_response, answer, notice, operation,
 };
 use prost::Message;
 use support::{Cluster, PATIENCE, eventually};
@@ -59,8 +59,13 @@ impl Plain {
 
     async fn open(&mut self) {
         let session_id = holdfast_proto::SessionId::random().unwrap().to_secret_text();
-        let open =
-            OpenSessionRequest { session_id, request_id: 1, ttl_ms: 60_000, ..Default::default() };
+        let open = OpenSessionRequest {
+            session_id,
+            request_id: 1,
+            ttl_ms: 60_000,
+            linger_ms: Some(0),
+            ..Default::default()
+        };
         let answer = self.ask(operation::Kind::Open(open)).await;
         assert!(matches!(answer, answer::Result::Open(_)), "{answer:?}");
     }
@@ -156,5 +161,12 @@ async fn a_node_that_stops_says_so() {
     let mut stream = Plain::greet(&cluster.address(0)).await;
     stream.open().await;
     cluster.stop(0).await;
-    assert_eq!(stream.reason_of_end().await, Reason::ShuttingDown);
+    let moved = notice::Kind::LeaderMoved(LeaderMoved::default());
+    let moved = ServerFrame { notices: vec![Notice { kind: Some(moved) }], answers: Vec::new() };
+    // Whichever of its halves was first.
+    match stream.next().await {
+        Said::End(failure) => assert_eq!(failure.reason(), Reason::ShuttingDown),
+        Said::Frame(frame) => assert_eq!(frame, moved),
+        Said::Nothing => panic!("it went without a word"),
+    }
 }

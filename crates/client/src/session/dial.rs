@@ -4,10 +4,13 @@ use std::error::Error;
 
 use holdfast_proto::v1::lock_service_client::LockServiceClient;
 use tokio::net::TcpStream;
+use tokio::time::timeout;
 use tonic::transport::Channel;
 
 use super::plain;
-use crate::connection;
+use crate::connection::{self, CONNECT_TIMEOUT};
+
+pub(super) const NO_CONNECTION: &str = "no connection within a second";
 
 #[derive(Debug)]
 pub(super) enum Connection {
@@ -17,9 +20,13 @@ pub(super) enum Connection {
     Grpc(LockServiceClient<Channel>),
 }
 
+/// Each step has its own time: one that hears the greeting and waits for more is called instead.
 pub(super) async fn dial(address: &str) -> Result<Connection, Box<dyn Error + Send + Sync>> {
     match plain::greet(address).await? {
         Some(socket) => Ok(Connection::Plain(socket)),
-        None => Ok(Connection::Grpc(connection::connect(address).await?)),
+        None => match timeout(CONNECT_TIMEOUT, connection::connect(address)).await {
+            Ok(connected) => Ok(Connection::Grpc(connected?)),
+            Err(_) => Err(NO_CONNECTION.into()),
+        },
     }
 }

@@ -14,7 +14,7 @@ use tonic::{Status, Streaming};
 use super::dial::{Connection, dial};
 use super::plain::{self, PlainInbound};
 use super::state::Hello;
-use crate::connection::{CONNECT_TIMEOUT, is_refusal};
+use crate::connection::is_refusal;
 
 /// Within this time a node has to say hello back, or the next one is asked.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(1);
@@ -95,11 +95,7 @@ async fn connect(address: &str) -> Result<Connection, NoStream> {
         failure: no_answer(address, words),
         refused,
     };
-    match timeout(CONNECT_TIMEOUT, dial(address)).await {
-        Ok(Ok(connection)) => Ok(connection),
-        Ok(Err(error)) => Err(unreachable(&words_of(&*error), is_refusal(&*error))),
-        Err(_) => Err(unreachable("no connection within a second", false)),
-    }
+    dial(address).await.map_err(|error| unreachable(&words_of(&*error), is_refusal(&*error)))
 }
 
 async fn open_stream(

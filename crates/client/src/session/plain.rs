@@ -4,36 +4,61 @@
 //! end has gone.
 
 use std::io;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use holdfast_proto::plain::{self, Pieces};
 use holdfast_proto::v1::{ClientFrame, Failure, ServerFrame};
 use prost::Message;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpStream, lookup_host};
 use tokio::sync::mpsc;
-use tokio::time::{Instant as TokioInstant, MissedTickBehavior, interval_at};
+use tokio::time::{Instant as TokioInstant, MissedTickBehavior, interval_at, timeout};
 use tonic::Status;
 
-use crate::connection::{KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, RESPONSE_BYTES_MAX};
+use super::dial::NO_CONNECTION;
+use crate::connection::{
+    CONNECT_TIMEOUT, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, RESPONSE_BYTES_MAX,
+};
 
 /// More than a node takes; it says so.
 const REQUEST_BYTES_MAX: usize = RESPONSE_BYTES_MAX;
+/// A node greets at once. Whoever takes longer may be waiting for HTTP.
+const GREETING_TIMEOUT: Duration = Duration::from_millis(400);
+/// A node that takes nothing for so long is given up, also by what was left behind for it.
+const WRITE_PATIENCE: Duration = Duration::from_secs(30);
 /// Time in which nobody looked does not count as silence.
 const SILENCE_STEP_MAX: Duration = Duration::from_secs(1);
 
-/// None: somebody is there who does not know how to speak so.
+/// None: somebody is there who does not know how to speak so, or does not say so soon.
 pub(super) async fn greet(address: &str) -> io::Result<Option<TcpStream>> {
-    let mut socket = TcpStream::connect(address).await?;
+    let mut socket = connect(address).await?;
     socket.set_nodelay(true)?;
     let mut greeting = [0; plain::GREETING.len()];
     let greeted = async {
         socket.write_all(&plain::GREETING).await?;
         socket.read_exact(&mut greeting).await
     };
-    let is_greeted = greeted.await.is_ok() && greeting == plain::GREETING;
-    Ok(is_greeted.then_some(socket))
+    let is_greeted = matches!(timeout(GREETING_TIMEOUT, greeted).await, Ok(Ok(_)));
+    Ok((is_greeted && greeting == plain::GREETING).then_some(socket))
+}
+
+/// A name can have several addresses, and the first may be one that nobody answers at: each has its share of the time.
+async fn connect(address: &str) -> io::Result<TcpStream> {
+    let nobody = || io::Error::new(io::ErrorKind::TimedOut, NO_CONNECTION);
+    let found = timeout(CONNECT_TIMEOUT, lookup_host(address)).await.map_err(|_| nobody())??;
+    let found: Vec<SocketAddr> = found.collect();
+    let patience = CONNECT_TIMEOUT / u32::try_from(found.len()).unwrap_or(u32::MAX).max(1);
+    let mut failure = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    for address in found {
+        match timeout(patience, TcpStream::connect(address)).await {
+            Ok(Ok(socket)) => return Ok(socket),
+            Ok(Err(error)) => failure = error,
+            Err(_) => failure = nobody(),
+        }
+    }
+    Err(failure)
 }
 
 /// What the node sends.
@@ -76,7 +101,7 @@ async fn write(
             }
             _ = pings.tick() => put(&mut written, plain::PING, &())?,
         }
-        socket.write_all(&written).await?;
+        timeout(WRITE_PATIENCE, socket.write_all(&written)).await??;
         plain::reuse(&mut written);
     }
 }
@@ -109,7 +134,7 @@ impl PlainInbound {
             }
             match self.socket.read_buf(self.pieces.room()).await {
                 Ok(0) => return Ok(None),
-                Ok(_) => self.silence.is_broken(),
+                Ok(_) => self.silence.is_broken(Instant::now()),
                 Err(error) => return Err(Status::unavailable(error.to_string())),
             }
         }
@@ -133,8 +158,8 @@ impl Silence {
         Silence { lasted: Duration::ZERO, looked_at: now }
     }
 
-    fn is_broken(&mut self) {
-        self.lasted = Duration::ZERO;
+    fn is_broken(&mut self, now: Instant) {
+        *self = Silence::beginning(now);
     }
 
     fn is_too_long(&mut self, now: Instant) -> bool {
@@ -160,8 +185,12 @@ mod tests {
         for _ in 0..4 {
             assert!(!silence.is_too_long(after(1)));
         }
+        silence.is_broken(after(1));
+        for _ in 0..4 {
+            assert!(!silence.is_too_long(after(1)));
+        }
         assert!(silence.is_too_long(after(1)));
-        silence.is_broken();
+        silence.is_broken(after(0));
         // This program stood still, and whatever came meanwhile is yet to be read.
         assert!(!silence.is_too_long(after(3_600)));
     }

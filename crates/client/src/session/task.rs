@@ -10,7 +10,6 @@ use std::pin::Pin;
 use std::time::{Duration, Instant};
 
 use holdfast_proto::v1::{ClientFrame, Failure, Reason, ServerFrame};
-use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 use tracing::Instrument;
 
@@ -284,10 +283,12 @@ impl Task {
             }
             self.session.stage_heartbeat_if_due(clock::now());
             self.session.stage_due_retries(Instant::now());
-            verdict = match self.flush(&stream.outbound) {
-                Ok(()) => self.next_input(&mut stream, leader.as_mut()).await?,
-                Err(broken) => broken,
-            };
+            if stream.inbound.has_fallen_silent() {
+                verdict = broken("the node has fallen silent");
+                break;
+            }
+            self.flush(&stream.outbound);
+            verdict = self.next_input(&mut stream, leader.as_mut()).await?;
         }
         match verdict {
             Verdict::Closed => Err(Finished),
@@ -327,7 +328,7 @@ impl Task {
             .sleep_max(Instant::now(), clock::now())
             .min(self.closing_sleep())
             .min(PAUSE_CHECK_INTERVAL);
-        let has_staged = self.session.requests.has_staged();
+        let may_send_more = self.session.requests.has_staged() && !stream.outbound.is_closed();
         tokio::select! {
             frame = stream.inbound.message() => Ok(match frame {
                 Ok(Some(frame)) => self.on_frame(frame),
@@ -346,11 +347,8 @@ impl Task {
                 Ok(Verdict::Approach)
             }
             // The connection has room for more.
-            _ = stream.outbound.reserve(), if has_staged => Ok(Verdict::GoOn),
-            () = tokio::time::sleep(sleep) => Ok(match stream.inbound.has_fallen_silent() {
-                true => broken("the node has fallen silent"),
-                false => self.check_patience(),
-            }),
+            _ = stream.outbound.reserve(), if may_send_more => Ok(Verdict::GoOn),
+            () = tokio::time::sleep(sleep) => Ok(self.check_patience()),
         }
     }
 
@@ -397,17 +395,13 @@ impl Task {
         }
     }
 
-    /// As much as the connection has room for.
-    fn flush(&mut self, outbound: &mpsc::Sender<ClientFrame>) -> Result<(), Verdict> {
+    /// As much as the connection has room for. If it takes nothing any more, what is still to be read says why.
+    fn flush(&mut self, outbound: &mpsc::Sender<ClientFrame>) {
         let session = &mut self.session;
         while session.requests.has_staged() {
-            let room = match outbound.try_reserve() {
-                Ok(room) => room,
-                Err(TrySendError::Full(())) => {
-                    self.held_up_since.get_or_insert_with(Instant::now);
-                    return Ok(());
-                }
-                Err(TrySendError::Closed(())) => return Err(broken("the stream ended")),
+            let Ok(room) = outbound.try_reserve() else {
+                self.held_up_since.get_or_insert_with(Instant::now);
+                return;
             };
             let ids = session.requests.take_staged(NAMES_PER_FRAME_MAX, Request::name_count);
             let (now, local_now) = (Instant::now(), clock::now());
@@ -428,7 +422,6 @@ impl Task {
             room.send(ClientFrame { acked_through, operations });
             self.held_up_since = None;
         }
-        Ok(())
     }
 
     /// Runs a step of connecting while commands are still taken, so that they are there when the

@@ -88,6 +88,10 @@ pub(crate) async fn serve(
         .serve_with_incoming_shutdown(ReceiverStream::new(other_connections), async move {
             stopping.begun().await;
         });
-    let (served, ()) = tokio::join!(serving, sorting);
-    Ok(served?)
+    let sorting = async {
+        sorting.await;
+        Ok(())
+    };
+    tokio::try_join!(serving, sorting)?;
+    Ok(())
 }

@@ -11,13 +11,15 @@ use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tokio_stream::StreamExt;
 use tonic::transport::server::TcpIncoming;
 
 use super::Rpc;
 use super::stream::serve_plain;
 
+/// When there are no more file descriptors, for example.
+const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(50);
 /// Who dials speaks first.
 const FIRST_WORD_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -31,21 +33,22 @@ pub(super) async fn sort(
     loop {
         let next = tokio::select! {
             next = incoming.next() => next,
+            Some(_) = connections.join_next() => continue,
             () = rpc.stopping.begun() => break,
         };
-        while connections.try_join_next().is_some() {}
         match next {
             Some(Ok(socket)) => {
                 connections.spawn(receive(rpc.clone(), socket, others.clone()));
             }
             Some(Err(error)) => {
-                if others.send(Err(error)).await.is_err() {
-                    break;
-                }
+                tracing::warn!(%error, "a connection could not be taken");
+                sleep(ACCEPT_AGAIN_AFTER).await;
             }
             None => break,
         }
     }
+    // Whoever dials a node that stops goes to another one at once.
+    drop(incoming);
     while connections.join_next().await.is_some() {}
 }
 

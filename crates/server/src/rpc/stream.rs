@@ -41,12 +41,12 @@ pub(super) fn serve(
 ) -> Result<Response<Outgoing>, Status> {
     let place = rpc.admit(Kind::Session)?;
     let origin = Origin::of(request.metadata())?;
-    let incoming = Incoming::new(request);
+    let mut incoming = Incoming::new(request);
     let (words, outgoing) = outgoing::pair(rpc.clone());
     let rpc = rpc.clone();
     tokio::spawn(async move {
         let _place = place;
-        if let Err(failure) = run(&rpc, &origin, incoming, &words).await {
+        if let Err(failure) = run(&rpc, &origin, &mut incoming, &words).await {
             words.end(failure).await;
         }
     });
@@ -56,7 +56,7 @@ pub(super) fn serve(
 async fn run(
     rpc: &Rpc,
     origin: &Origin,
-    mut incoming: Incoming,
+    incoming: &mut Incoming,
     words: &Words,
 ) -> Result<(), Failure> {
     let Some(first) = incoming.first().await? else { return Ok(()) };

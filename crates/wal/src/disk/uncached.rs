@@ -22,16 +22,13 @@ pub(super) struct UncachedWriter {
 
 impl UncachedWriter {
     /// None where that is not possible.
-    #[cfg(target_os = "linux")]
     pub(super) fn open(path: &Path) -> Option<UncachedWriter> {
-        use std::os::unix::fs::OpenOptionsExt;
-        let file = OpenOptions::new().write(true).custom_flags(libc::O_DIRECT).open(path).ok()?;
+        let mut options = OpenOptions::new();
+        options.write(true);
+        #[cfg(target_os = "linux")]
+        std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, libc::O_DIRECT);
+        let file = cfg!(target_os = "linux").then(|| options.open(path)).and_then(Result::ok)?;
         Some(UncachedWriter { file, buffer: Vec::new() })
-    }
-
-    #[cfg(not(target_os = "linux"))]
-    pub(super) fn open(_: &Path) -> Option<UncachedWriter> {
-        None
     }
 
     /// `InvalidInput` if offset or length are not those of whole blocks of this disk. Then some of the bytes may

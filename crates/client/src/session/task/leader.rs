@@ -4,10 +4,9 @@
 
 use std::time::Duration;
 
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 use super::super::dial::{Connection, dial};
-use crate::connection::CONNECT_TIMEOUT;
 
 /// One command under one lock is served before it would pay to move.
 const SETTLING_TIME: Duration = Duration::from_millis(250);
@@ -27,9 +26,11 @@ pub(super) struct Dialled {
 pub(super) async fn dial_later(leader: Option<String>) -> Dialled {
     if let Some(address) = leader {
         sleep(SETTLING_TIME).await;
-        match timeout(CONNECT_TIMEOUT, dial(&address)).await {
-            Ok(Ok(connection)) => return Dialled { address, connection },
-            _ => tracing::debug!(address, "the leader cannot be reached from here"),
+        match dial(&address).await {
+            Ok(connection) => return Dialled { address, connection },
+            Err(error) => {
+                tracing::debug!(address, %error, "the leader cannot be reached from here")
+            }
         }
     }
     std::future::pending().await

@@ -45,7 +45,8 @@ impl Incoming {
             Ok(Err(failure)) => Err(failure),
             Err(_) => {
                 let words = "no frame came within 5 s; send one that opens or resumes a session";
-                Err(refused(Reason::InvalidFrame, words))
+                // A client that stood still meanwhile may try again.
+                Err(Failure { retryable: true, ..refused(Reason::InvalidFrame, words) })
             }
         }
     }

@@ -127,8 +127,13 @@ impl Words {
 
     /// Says that somebody is here, with a frame that has nothing in it. If there is no room, other words say so.
     pub(super) fn echo(&self) -> impl Fn() + Send + Sync + 'static {
-        let words = self.words.clone();
-        move || drop(words.try_send(Word::Frame(ServerFrame::default())))
+        // Whoever has it does not keep the stream open.
+        let words = self.words.downgrade();
+        move || {
+            if let Some(words) = words.upgrade() {
+                let _ = words.try_send(Word::Frame(ServerFrame::default()));
+            }
+        }
     }
 
     /// Returns when nobody reads any more.

@@ -11,8 +11,8 @@ use holdfast_proto::v1::{ClientFrame, Failure, Reason};
 use prost::Message;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::net::tcp::OwnedWriteHalf;
-use tokio::time::timeout;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::time::{sleep, timeout};
 use tokio_stream::StreamExt;
 use tonic::Status;
 
@@ -28,6 +28,7 @@ use super::run;
 
 /// A client that takes nothing for so long is let go of, though its connection stands.
 const WRITE_PATIENCE: Duration = Duration::from_secs(30);
+const LAST_WORD_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Of a client that has greeted. Returns when the stream has ended.
 pub(in crate::rpc) async fn serve(rpc: Rpc, socket: TcpStream) {
@@ -39,16 +40,31 @@ pub(in crate::rpc) async fn serve(rpc: Rpc, socket: TcpStream) {
         Ok(place) => place,
         Err(failure) => return tell_end(&mut writing, failure).await,
     };
+    let stopping = rpc.stopping.clone();
+    let conversation = converse(rpc, reading, writing);
+    tokio::select! {
+        () = conversation => {}
+        // It has had time for a last word.
+        () = async { stopping.begun().await; sleep(LAST_WORD_TIMEOUT).await } => {}
+    }
+    drop(place);
+}
+
+async fn converse(rpc: Rpc, reading: OwnedReadHalf, writing: OwnedWriteHalf) {
     let (words, outgoing) = outgoing::pair(rpc.clone());
-    let incoming = Incoming::Plain(PlainFrames::new(reading, words.echo()));
+    let mut incoming = Incoming::Plain(PlainFrames::new(reading, words.echo()));
     let origin = Origin::client();
-    let conversing = async move {
-        if let Err(failure) = run(&rpc, &origin, incoming, &words).await {
+    let listening = async {
+        if let Err(failure) = run(&rpc, &origin, &mut incoming, &words).await {
             words.end(failure).await;
         }
+        drop(words);
     };
-    tokio::join!(conversing, write(writing, outgoing));
-    drop(place);
+    tokio::join!(listening, write(writing, outgoing));
+    // To close a socket from which not all was read would take back what was said last.
+    if let Incoming::Plain(frames) = &mut incoming {
+        let _ = timeout(LAST_WORD_TIMEOUT, frames.read_to_end()).await;
+    }
 }
 
 /// Until there is nothing more to say, or nobody to say it to.
@@ -79,8 +95,14 @@ async fn tell_end(socket: &mut OwnedWriteHalf, failure: Failure) {
 }
 
 /// False if nobody listens.
-async fn tell(socket: &mut OwnedWriteHalf, bytes: &[u8]) -> bool {
-    matches!(timeout(WRITE_PATIENCE, socket.write_all(bytes)).await, Ok(Ok(())))
+async fn tell(socket: &mut OwnedWriteHalf, mut bytes: &[u8]) -> bool {
+    while !bytes.is_empty() {
+        match timeout(WRITE_PATIENCE, socket.write(bytes)).await {
+            Ok(Ok(taken)) if taken > 0 => bytes = bytes.get(taken..).unwrap_or_default(),
+            _ => return false,
+        }
+    }
+    true
 }
 
 fn too_large() -> Failure {
@@ -104,6 +126,12 @@ impl<R> fmt::Debug for PlainFrames<R> {
 impl<R: AsyncRead + Unpin> PlainFrames<R> {
     pub(super) fn new(socket: R, echo: impl Fn() + Send + Sync + 'static) -> PlainFrames<R> {
         PlainFrames { socket, pieces: Pieces::new(REQUEST_BYTES_MAX), echo: Box::new(echo) }
+    }
+
+    /// What comes is not looked at.
+    async fn read_to_end(&mut self) {
+        let mut unread = [0; 1_024];
+        while !matches!(self.socket.read(&mut unread).await, Ok(0) | Err(_)) {}
     }
 
     /// Nothing is lost if it is not waited for to the end.

@@ -33,7 +33,7 @@ pub(super) async fn serve(
     origin: &Origin,
     mut leader: Leader,
     first: ClientFrame,
-    mut incoming: Incoming,
+    incoming: &mut Incoming,
     words: &Words,
 ) -> Result<(), Failure> {
     let (to_leader, frames) = mpsc::channel(FRAMES_MAX);
@@ -51,7 +51,7 @@ pub(super) async fn serve(
     };
 
     let (ending, last_word) = tokio::select! {
-        ending = pump_up(&mut incoming, &to_leader) => match ending {
+        ending = pump_up(incoming, &to_leader) => match ending {
             Ok(ending) => (ending, Ok(())),
             Err(failure) => (Ending::CutOff, Err(failure)),
         },

@@ -29,7 +29,7 @@ pub(super) async fn serve(
     origin: &Origin,
     opening: Opening,
     first: ClientFrame,
-    mut incoming: Incoming,
+    incoming: &mut Incoming,
     words: &Words,
 ) -> Result<(), Failure> {
     let session = opening.session;
@@ -48,7 +48,7 @@ pub(super) async fn serve(
     rpc.ask(Input::StreamOpened { stream, outbox, may_wait: may_wait.clone() })?;
     rpc.memory.open_stream(stream, memory_outbox);
     let serving = Serving { rpc, origin, stream, session, words, may_wait, looks };
-    let end = serving.run(opening, first, &mut incoming, served).await;
+    let end = serving.run(opening, first, incoming, served).await;
     // Said before the driver lets go of the stream, so that the client reads the true reason.
     let client_gone = match end {
         Ok(client_gone) => client_gone,
