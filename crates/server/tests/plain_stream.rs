@@ -1,6 +1,6 @@
 //! A session's stream without HTTP/2, spoken byte by byte.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests")]
 
 mod support;
 
