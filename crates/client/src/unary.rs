@@ -385,9 +385,35 @@ impl Unary {
         request: R,
         ask: impl Fn(Channel, R) -> F,
     ) -> Result<T, CallError> {
-        let start = Instant::now();
-        let deadline = start + own_wait + self.timeout;
-        let refused_deadline = deadline.min(start + REFUSED_PATIENCE);
+        let deadline = Instant::now() + own_wait + self.timeout;
+        let attempt_patience = move || {
+            (own_wait + ATTEMPT_PATIENCE).min(deadline.saturating_duration_since(Instant::now()))
+        };
+        self.repeat_until(deadline, attempt_patience, request, ask).await
+    }
+
+    /// Like [`Unary::call_on`] for what one node may take long to answer, but not for longer than others in vain: no
+    /// attempt begins after the time of a usual call.
+    async fn call_slow<R: Clone, T, F: Asked<T>>(
+        &self,
+        answer_patience: Duration,
+        request: R,
+        ask: impl Fn(Channel, R) -> F,
+    ) -> Result<T, CallError> {
+        let deadline = Instant::now() + self.timeout;
+        let attempt_patience = move || answer_patience + ATTEMPT_PATIENCE;
+        self.repeat_until(deadline, attempt_patience, request, ask).await
+    }
+
+    /// No attempt begins after the deadline.
+    async fn repeat_until<R: Clone, T, F: Asked<T>>(
+        &self,
+        deadline: Instant,
+        attempt_patience: impl Fn() -> Duration,
+        request: R,
+        ask: impl Fn(Channel, R) -> F,
+    ) -> Result<T, CallError> {
+        let refused_deadline = deadline.min(Instant::now() + REFUSED_PATIENCE);
         let mut endpoints = self.nodes.now();
         endpoints.follow_leader(&self.leader);
         let mut backoff = Backoff::new();
@@ -396,9 +422,9 @@ impl Unary {
         let mut only_refused = true;
         loop {
             let address = endpoints.next_address();
-            let patience = (own_wait + ATTEMPT_PATIENCE).min(deadline - Instant::now());
             let (contact, failure) =
-                match attempt(&address, patience, |node| ask(node, request.clone())).await {
+                match attempt(&address, attempt_patience(), |node| ask(node, request.clone())).await
+                {
                     Ok(answer) => return Ok(answer),
                     Err(failed) => failed,
                 };

@@ -1,11 +1,13 @@
 //! `holdfast snapshot save`: the state of the cluster at one moment, as a file.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use holdfast_client::unary::SnapshotPieces;
+use holdfast_proto::v1::ClusterStatusResponse;
 use holdfast_proto::v1::save_snapshot_chunk::Kind;
 use holdfast_server::{BackupWriter, OfflineError};
 use serde::Serialize;
@@ -55,16 +57,34 @@ impl Show for Saved {
 pub(super) async fn run(args: SaveArgs, global: &Global) -> Result<ExitCode, Problem> {
     // Before anybody is asked for it.
     BackupWriter::check_target(&args.file, args.force)?;
-    let mut pieces = one_shot::calls(global)?.save_snapshot().await?;
+    let calls = one_shot::calls(global)?;
+    let begun_with = calls.cluster_status().await?;
+    let mut pieces = calls.save_snapshot().await?;
     let Some(Kind::Header(header)) = pieces.next().await? else {
         let words = "the cluster sent something else than a snapshot";
         return Err(Problem::new(Code::Unavailable, words));
     };
+    if !is_same_cluster(&begun_with, &calls.cluster_status().await?) {
+        let words = "the nodes at these addresses have become those of another cluster meanwhile; nothing was saved";
+        return Err(Problem::new(Code::Unavailable, words));
+    }
     let mut writer = BackupWriter::begin(&args.file, &header)?;
     receive(&mut pieces, &mut writer).await?;
     let index = writer.index();
     let bytes = writer.finish(args.force)?;
     output::show(global.output, &Saved { file: args.file, bytes, index })
+}
+
+/// Nodes keep their data directories. One that shows another was lost, or is of another cluster; a cluster in which
+/// all that were known do is another one.
+fn is_same_cluster(before: &ClusterStatusResponse, after: &ClusterStatusResponse) -> bool {
+    let directories = |view: &ClusterStatusResponse| -> BTreeSet<String> {
+        let known = view.nodes.iter().map(|node| node.data_dir_id.clone());
+        known.filter(|directory| !directory.is_empty()).collect()
+    };
+    let (known, now) = (directories(before), directories(after));
+    let is_kept = known.is_empty() || !known.is_disjoint(&now);
+    before.cluster == after.cluster && is_kept
 }
 
 async fn receive(pieces: &mut SnapshotPieces, writer: &mut BackupWriter) -> Result<(), Problem> {
@@ -94,5 +114,32 @@ impl From<OfflineError> for Problem {
             Code::Usage
         };
         Problem::new(code, error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_proto::v1::NodeStatus;
+
+    use super::*;
+
+    fn view(directories: &[&str]) -> ClusterStatusResponse {
+        let node = |directory: &&str| NodeStatus {
+            data_dir_id: (*directory).to_owned(),
+            ..NodeStatus::default()
+        };
+        let nodes = directories.iter().map(node).collect();
+        ClusterStatusResponse { cluster: "dev".to_owned(), nodes, ..Default::default() }
+    }
+
+    #[test]
+    fn a_cluster_of_the_same_name_on_other_directories_is_another_one() {
+        let before = view(&["a", "b", ""]);
+        assert!(!is_same_cluster(&before, &view(&["c", "d", ""])));
+        assert!(is_same_cluster(&before, &view(&["a", "b", "c"])));
+        assert!(is_same_cluster(&before, &view(&["d", "b"])), "one was replaced");
+        assert!(is_same_cluster(&view(&["", ""]), &before), "nothing was known of it yet");
+        let renamed = ClusterStatusResponse { cluster: "other".to_owned(), ..before.clone() };
+        assert!(!is_same_cluster(&before, &renamed));
     }
 }

@@ -27,6 +27,10 @@ async fn who_tries_once_is_told_soon_that_nobody_leads() {
         cluster.view_of(3).await.filter(|view| view.leader == 0).map(drop)
     })
     .await;
+    let began = Instant::now();
+    let said = words(&cluster, 69, &["snapshot", "save", "/nonexistent/not-saved"]).await;
+    assert!(began.elapsed() < Duration::from_secs(12), "{:?}", began.elapsed());
+    assert!(said.contains("the cluster has no leader"), "{said}");
     for args in [
         &["lock", "a", "--wait", "0s", "--", "true"][..],
         &["elect", "a", "--wait", "0s", "--", "true"],

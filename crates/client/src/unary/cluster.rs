@@ -84,7 +84,7 @@ impl Unary {
     /// The whole state of the cluster, as a file in pieces: the header comes first.
     pub async fn save_snapshot(&self) -> Result<SnapshotPieces, CallError> {
         let request = v1::SaveSnapshotRequest::default();
-        let pieces = self.call_on(SAVE_PATIENCE, request, |node, request| async move {
+        let pieces = self.call_slow(SAVE_PATIENCE, request, |node, request| async move {
             ClusterServiceClient::new(node).save_snapshot(request).await
         });
         Ok(SnapshotPieces(pieces.await?))
