@@ -35,7 +35,8 @@ pub struct Terms {
     pub cluster: ClusterId,
     /// New tokens are higher than this and than all that are in the state.
     pub token_floor: u64,
-    /// For how long nothing is granted; if not given, for as long as anybody can believe to hold a lock.
+    /// For how long nothing is granted; if not given, for as long as anybody can believe to hold a lock. It never
+    /// ends earlier what is frozen already.
     pub closed_for: Option<Span>,
     /// Shown to those who wait meanwhile.
     pub by: String,
@@ -95,7 +96,7 @@ pub fn begin_anew(file: &SnapshotFile, terms: Terms) -> Result<(SnapshotFile, Ac
     let index = file.index.checked_add(INDEX_LEAP).filter(|index| *index < u64::MAX / 2);
     let index = index.ok_or(AnewError::IndexesRunOut)?;
     let usual = table.longest_ttl().unwrap_or(USUAL_TTL).max(USUAL_TTL);
-    let closed_for = terms.closed_for.unwrap_or(usual);
+    let closed_for = terms.closed_for.unwrap_or(usual).max(table.closed_for());
     #[cfg_attr(not(feature = "planted"), expect(unused_mut, reason = "only a bug changes it"))]
     let mut beginning = holdfast_core::NewBeginning {
         token_floor: last_token,
@@ -215,5 +216,16 @@ mod tests {
         assert_eq!(closed(Some(Span::ZERO)), (Span::ZERO, None));
         let (_, account) = begin_anew(&old(), terms(1, 0)).unwrap();
         assert!(account.closed_for >= USUAL_TTL, "sessions that are not in the backup count too");
+
+        // The sessions are gone, and their time is kept.
+        let (once, _) = begin_anew(&file, terms(1, 0)).unwrap();
+        for closed_for in [None, Some(Span::ZERO), Some(Span::from_secs(60))] {
+            let (twice, account) =
+                begin_anew(&once, Terms { closed_for, ..terms(1, 0) }).unwrap();
+            let frozen = read_snapshot(&twice.data).unwrap().1.status("any", 1).frozen.unwrap();
+            assert_eq!((account.closed_for, frozen.until.since(now)), (longest, longest));
+        }
+        let longer = Terms { closed_for: Some(Span::from_secs(900)), ..terms(1, 0) };
+        assert_eq!(begin_anew(&once, longer).unwrap().1.closed_for, Span::from_secs(900));
     }
 }

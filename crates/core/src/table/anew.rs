@@ -27,7 +27,8 @@ pub struct NewBeginning {
     pub token_floor: u64,
     /// The index at which the new log begins.
     pub index: LogIndex,
-    /// For how long nothing is granted.
+    /// For how long nothing is granted; longer, if everything is frozen for longer already: by an operator, or by a
+    /// beginning before this one whose time is not over.
     pub closed_for: Span,
     /// Shown to those who wait meanwhile.
     pub by: Box<str>,
@@ -65,11 +66,16 @@ impl LockTable {
         self.publication = None;
         self.last_token = self.last_token.max(token_floor);
         self.applied_index = self.applied_index.max(index);
-        if closed_for > Span::ZERO {
+        if closed_for > self.closed_for() {
             let until = self.now.after(closed_for);
             self.freezes.insert(Box::from(""), Freeze { until, by, reason });
         }
         ended
+    }
+
+    /// For how long everything is frozen.
+    pub fn closed_for(&self) -> Span {
+        self.freezes.over("").map_or(Span::ZERO, |(_, freeze)| freeze.until.since(self.now))
     }
 
     /// The longest that a client of this table can believe to hold something without being answered.
