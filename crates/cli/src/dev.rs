@@ -1,19 +1,28 @@
 //! `holdfast dev`: a whole cluster in one process, to try things out.
 
+mod mark;
+
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Args;
 use holdfast_server::{Node, NodeConfig, StartError, StopReason, TracingConfig};
 use tempfile::TempDir;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 use crate::exit::{Code, Problem};
 use crate::output;
 use crate::server;
 use crate::stop_signal::StopSignal;
+
+use self::mark::Mark;
+
+/// Much longer than a first election takes.
+const READY_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Runs a whole cluster in one process on loopback.
 ///
@@ -86,6 +95,8 @@ pub(crate) async fn run(args: DevArgs) -> Result<ExitCode, Problem> {
         })?),
     };
     check_ports(args.port, args.nodes)?;
+    let mark = Mark { nodes: args.nodes, port: args.port };
+    mark.check(data_dir.path())?;
     let mut configs = NodeConfig::dev_cluster(args.nodes, data_dir.path(), args.port)
         .map_err(|error| Problem::new(Code::Usage, error.to_string()))?;
     if args.no_http {
@@ -101,9 +112,13 @@ pub(crate) async fn run(args: DevArgs) -> Result<ExitCode, Problem> {
     }
 
     output::data_to_stdout(&welcome(&nodes, &data_dir))?;
-    tokio::select! {
-        () = all_serving(&nodes) => output::data_to_stdout("ready\n")?,
-        () = stop.received() => {}
+    let is_ready = tokio::select! {
+        () = all_serving(&nodes, &data_dir) => true,
+        () = stop.received() => false,
+    };
+    if is_ready {
+        mark.write(data_dir.path());
+        output::data_to_stdout("ready\n")?;
     }
     let outcome = run_until_stopped(nodes, stop).await;
     output::say(&data_dir.end());
@@ -134,9 +149,23 @@ fn cannot_start(error: StartError) -> Problem {
     }
 }
 
-async fn all_serving(nodes: &[Node]) {
-    for node in nodes {
-        node.serving().await;
+async fn all_serving(nodes: &[Node], data_dir: &DataDir) {
+    let all = async {
+        for node in nodes {
+            node.serving().await;
+        }
+    };
+    tokio::pin!(all);
+    if timeout(READY_PATIENCE, &mut all).await.is_err() {
+        let hint = match data_dir {
+            DataDir::Named(path) => format!(
+                "; if the data in {} was made with other --nodes or another --port, start it with these",
+                path.display()
+            ),
+            DataDir::Temporary(_) => String::new(),
+        };
+        output::say(&format!("not ready yet: the nodes wait for a leader{hint}"));
+        all.await;
     }
 }
 

@@ -8,6 +8,7 @@ use crate::exit::{Code, Problem};
 pub(crate) struct StopSignal {
     terminate: Signal,
     interrupt: Signal,
+    has_come: bool,
 }
 
 impl StopSignal {
@@ -21,13 +22,18 @@ impl StopSignal {
         Ok(StopSignal {
             terminate: listen_for(SignalKind::terminate())?,
             interrupt: listen_for(SignalKind::interrupt())?,
+            has_come: false,
         })
     }
 
+    /// Once one has come it stays so: whoever waits for it later need not be told again.
     pub(crate) async fn received(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
+        if !self.has_come {
+            tokio::select! {
+                _ = self.terminate.recv() => {}
+                _ = self.interrupt.recv() => {}
+            }
+            self.has_come = true;
         }
     }
 }

@@ -1,10 +1,11 @@
 //! The command line as scripts rely on it: exit codes, what goes to stdout, JSON.
 
-use std::process::Stdio;
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, ChildStdout, Stdio};
 use std::time::Duration;
 
 use crate::support::{
-    Cluster, eventually, free_base_port, holdfast, json, output, run, stage, text,
+    Cluster, PATIENCE, eventually, free_base_port, holdfast, json, output, run, signal, stage, text,
 };
 
 #[tokio::test(flavor = "multi_thread")]
@@ -130,27 +131,90 @@ async fn cluster_status_shows_who_leads_and_who_lags() {
 async fn dev_is_a_whole_cluster_in_one_command() {
     let _stage = stage().await;
     let port = free_base_port(30);
-    let mut dev = holdfast();
-    dev.args(["dev", "--port", &port.to_string()]).stdout(Stdio::piped()).stderr(Stdio::null());
-    let mut process = dev.spawn().unwrap();
-    let stdout = process.stdout.take().unwrap();
-    let lines = tokio::task::spawn_blocking(move || {
-        use std::io::BufRead;
-        let lines = std::io::BufReader::new(stdout).lines();
-        lines.map_while(Result::ok).take_while(|line| line != "ready").collect::<Vec<_>>()
-    });
-    let lines = lines.await.unwrap().join("\n");
+    let mut dev = Dev::start(&["--port", &port.to_string()]);
+    let lines = dev.lines_until("ready").await;
     assert!(lines.contains(&format!("127.0.0.1:{port}")), "{lines}");
     assert!(lines.contains("holdfast lock"), "{lines}");
     let mut lock = holdfast();
     lock.args(["lock", "a", "--endpoints", &format!("127.0.0.1:{port}"), "--", "true"]);
     let taken = output(lock).await;
     assert!(taken.status.success(), "{taken:?}");
-    rustix::process::kill_process(
-        rustix::process::Pid::from_child(&process),
-        rustix::process::Signal::TERM,
-    )
-    .unwrap();
-    let status = tokio::task::spawn_blocking(move || process.wait()).await.unwrap().unwrap();
-    assert!(status.success(), "{status}");
+    assert_eq!(dev.ended_by_one_signal().await, Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn dev_says_what_is_wrong_with_the_data_of_another_cluster_and_ends_at_the_first_signal() {
+    let _stage = stage().await;
+    let dir = tempfile::tempdir().unwrap();
+    let data_dir = dir.path().to_str().unwrap();
+    let (port, other) = (free_base_port(30).to_string(), free_base_port(30).to_string());
+    let mut dev = Dev::start(&["--data-dir", data_dir, "--port", &port]);
+    dev.lines_until("ready").await;
+    assert_eq!(dev.ended_by_one_signal().await, Some(0));
+
+    for wrong in [&["--port", &other][..], &["--port", &port, "--nodes", "1"]] {
+        let (code, said) = Dev::start(&[&["--data-dir", data_dir], wrong].concat()).refused().await;
+        assert_eq!(code, Some(64), "{wrong:?}: {said}");
+        assert!(said.contains(&format!("--nodes 3 --port {port}")), "{wrong:?}: {said}");
+    }
+
+    // As a version left it that did not note this: it is never ready.
+    std::fs::remove_file(dir.path().join("dev.json")).unwrap();
+    let mut dev = Dev::start(&["--data-dir", data_dir, "--port", &other]);
+    dev.lines_until("  holdfast cluster status").await;
+    assert_eq!(dev.ended_by_one_signal().await, Some(0));
+}
+
+/// `holdfast dev`, and what it says.
+struct Dev {
+    process: Child,
+    stdout: Option<std::io::Lines<BufReader<ChildStdout>>>,
+}
+
+impl Dev {
+    fn start(args: &[&str]) -> Dev {
+        let mut dev = holdfast();
+        dev.arg("dev").args(args).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut process = dev.spawn().unwrap();
+        let stdout = process.stdout.take().map(|stdout| BufReader::new(stdout).lines());
+        Dev { process, stdout }
+    }
+
+    async fn lines_until(&mut self, last: &'static str) -> String {
+        let mut stdout = self.stdout.take().unwrap();
+        let read = move || {
+            let until = stdout.by_ref().map_while(Result::ok).take_while(|line| line != last);
+            (until.collect::<Vec<_>>(), stdout)
+        };
+        let (lines, stdout) = tokio::task::spawn_blocking(read).await.unwrap();
+        self.stdout = Some(stdout);
+        lines.join("\n")
+    }
+
+    async fn ended_by_one_signal(mut self) -> Option<i32> {
+        signal(&self.process, rustix::process::Signal::TERM);
+        self.ended().await
+    }
+
+    async fn refused(mut self) -> (Option<i32>, String) {
+        let code = self.ended().await;
+        let mut said = String::new();
+        self.process.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        (code, said)
+    }
+
+    async fn ended(&mut self) -> Option<i32> {
+        let ended = eventually("it ends", PATIENCE, || {
+            std::future::ready(self.process.try_wait().unwrap())
+        });
+        ended.await.code()
+    }
+}
+
+impl Drop for Dev {
+    fn drop(&mut self) {
+        // It has ended already unless the test has failed.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
 }

@@ -1,0 +1,99 @@
+//! Which cluster the data of `holdfast dev` is of. Its nodes know each other by addresses that are part of the data, so
+//! with other ports, or another number of nodes, they would wait for each other for ever.
+//!
+//! It is a hint in a file of its own, written once the cluster is ready. Data without it is told by its directories alone.
+
+use std::fs;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::exit::{Code, Problem};
+use crate::output::quoted;
+
+const FILE: &str = "dev.json";
+/// More than `dev` ever starts.
+const NODES_MAX: usize = 64;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Mark {
+    pub(super) nodes: usize,
+    /// Of the first node, for clients.
+    pub(super) port: u16,
+}
+
+impl Mark {
+    /// Changes nothing.
+    pub(super) fn check(self, data_dir: &Path) -> Result<(), Problem> {
+        let found = Mark::read(data_dir);
+        let nodes = found.map_or_else(|| directories(data_dir), |mark| mark.nodes);
+        let port = found.map_or(self.port, |mark| mark.port);
+        // One that is alone needs nobody to find it.
+        let is_found = nodes == 1 || port == self.port;
+        if nodes == 0 || (nodes == self.nodes && is_found) {
+            return Ok(());
+        }
+        let its_port = found.map(|mark| format!(" on port {}", mark.port)).unwrap_or_default();
+        let with_port = found.map(|mark| format!(" --port {}", mark.port)).unwrap_or_default();
+        let dir = data_dir.to_string_lossy();
+        let words = format!(
+            "{dir} has the data of a cluster of {nodes} {}{its_port}: start it with `holdfast dev --nodes {nodes}{with_port} \
+             --data-dir {}`, or choose another directory",
+            if nodes == 1 { "node" } else { "nodes" },
+            quoted(&dir)
+        );
+        Err(Problem::new(Code::Usage, words))
+    }
+
+    /// One that is damaged says nothing, like none.
+    fn read(data_dir: &Path) -> Option<Mark> {
+        serde_json::from_slice(&fs::read(data_dir.join(FILE)).ok()?).ok()
+    }
+
+    /// If it cannot be written, the next start knows less.
+    pub(super) fn write(self, data_dir: &Path) {
+        if let Ok(text) = serde_json::to_string(&self) {
+            let _ = fs::write(data_dir.join(FILE), text + "\n");
+        }
+    }
+}
+
+/// How many nodes have data there.
+fn directories(data_dir: &Path) -> usize {
+    let is_there = |id: &usize| data_dir.join(format!("node-{id}")).join("log").is_dir();
+    (1..=NODES_MAX).take_while(is_there).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const THREE: Mark = Mark { nodes: 3, port: 7420 };
+
+    #[test]
+    fn data_is_of_the_nodes_and_ports_that_made_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let one = Mark { nodes: 1, ..THREE };
+        let elsewhere = Mark { port: 8420, ..THREE };
+        assert_eq!(elsewhere.check(dir.path()), Ok(()), "nothing is there yet");
+        for id in 1..=3 {
+            fs::create_dir_all(dir.path().join(format!("node-{id}/log"))).unwrap();
+        }
+        assert_eq!(one.check(dir.path()).unwrap_err().code, Code::Usage);
+        assert_eq!(elsewhere.check(dir.path()), Ok(()), "the ports are not known");
+        THREE.write(dir.path());
+        assert_eq!(THREE.check(dir.path()), Ok(()));
+        for other in [one, elsewhere] {
+            let problem = other.check(dir.path()).unwrap_err();
+            assert!(problem.words.contains("--nodes 3 --port 7420"), "{problem:?}");
+        }
+    }
+
+    #[test]
+    fn a_node_that_is_alone_goes_on_with_another_port() {
+        let dir = tempfile::tempdir().unwrap();
+        Mark { nodes: 1, port: 7420 }.write(dir.path());
+        assert_eq!(Mark { nodes: 1, port: 8420 }.check(dir.path()), Ok(()));
+        assert!(THREE.check(dir.path()).is_err());
+    }
+}
