@@ -122,9 +122,9 @@ pub enum EndReason {
     MaxHold,
     /// The session was closed by its owner.
     Closed,
-    /// The session's stream broke and did not come back within the linger time.
+    /// The session's stream broke and did not come back within the linger time; its holds ended with it.
     Disconnected,
-    /// The session to which the hold belonged expired.
+    /// The session to which the hold belonged expired by its TTL.
     SessionExpired,
     /// The session was ended by an operator.
     Killed,

@@ -368,7 +368,10 @@ impl Judge {
             }
             Event::HoldEnded { name, session, request, token, reason, .. } => {
                 match reason {
-                    EndReason::Ttl | EndReason::MaxHold | EndReason::SessionExpired => {
+                    EndReason::Ttl
+                    | EndReason::MaxHold
+                    | EndReason::SessionExpired
+                    | EndReason::Disconnected => {
                         assert!(matches!(cause, Command::Tick), "only a tick lets expire");
                     }
                     EndReason::Wounded => assert!(

@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
 
-use crate::support::{Cluster, PlainClient, Proxy, eventually, holdfast};
+use crate::support::{Cluster, PlainClient, Proxy, data, eventually, holdfast};
 
 const TTL: Duration = Duration::from_secs(4);
 
@@ -58,6 +58,8 @@ async fn a_lock_command_that_is_killed_with_9_frees_its_lock_within_about_a_seco
         await_held(&cluster, &name, false).await;
         let took = killed.elapsed();
         println!("freed {took:?} after kill -9");
+        let history = data(&cluster, 0, &["history", &name]).await;
+        assert_eq!(history["events"][1]["reason"], "disconnected", "{history}");
         assert!(took < Duration::from_millis(1_500), "freed after {took:?}");
     }
 }

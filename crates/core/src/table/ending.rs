@@ -77,7 +77,7 @@ impl LockTable {
         }
         #[cfg(feature = "planted")]
         let forgets_delay = crate::planted::Bug::LockDelayForgottenOnExpiry.is_active()
-            && reason == EndReason::SessionExpired;
+            && matches!(reason, EndReason::SessionExpired | EndReason::Disconnected);
         #[cfg(not(feature = "planted"))]
         let forgets_delay = false;
         if !forgets_delay {
@@ -144,7 +144,7 @@ impl LockTable {
             events.push(Event::WaitEnded { names, session: id, request, outcome });
         }
         let hold_reason = match reason {
-            EndReason::Killed => EndReason::Killed,
+            EndReason::Killed | EndReason::Disconnected => reason,
             _ => EndReason::SessionExpired,
         };
         for (request, name) in session.holds() {
