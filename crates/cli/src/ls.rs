@@ -11,7 +11,7 @@ use crate::duration::in_words;
 use crate::exit::Problem;
 use crate::mode;
 use crate::one_shot;
-use crate::output::{self, Show, table};
+use crate::output::{self, Show, quoted, table};
 use crate::status::OwnerInfo;
 
 /// Lists the locks that are held or waited for.
@@ -29,6 +29,9 @@ pub(crate) struct LsArgs {
 #[derive(Debug, Serialize)]
 struct Locks {
     locks: Vec<Lock>,
+    /// What was asked for.
+    #[serde(skip)]
+    prefix: String,
 }
 
 #[derive(Debug, Serialize)]
@@ -75,7 +78,11 @@ impl Lock {
 impl Show for Locks {
     fn to_table(&self) -> String {
         if self.locks.is_empty() {
-            return "no locks are held or waited for\n".to_owned();
+            let scope = match self.prefix.as_str() {
+                "" => String::new(),
+                prefix => format!(" under {}", quoted(prefix)),
+            };
+            return format!("no locks{scope} are held or waited for\n");
         }
         let rows: Vec<Vec<String>> = self.locks.iter().map(Lock::to_row).collect();
         let headers =
@@ -107,5 +114,17 @@ pub(crate) async fn run(args: LsArgs, global: &Global) -> Result<ExitCode, Probl
     let locks = calls.list(&args.prefix).await?;
     let freezes = calls.freezes().await?;
     let locks = locks.into_iter().map(|lock| Lock::new(lock, &freezes)).collect();
-    output::show(global.output, &Locks { locks })
+    output::show(global.output, &Locks { locks, prefix: args.prefix })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn that_there_are_none_is_said_of_what_was_asked_for() {
+        let none = |prefix: &str| Locks { locks: Vec::new(), prefix: prefix.to_owned() }.to_table();
+        assert_eq!(none(""), "no locks are held or waited for\n");
+        assert_eq!(none("zzz/"), "no locks under zzz/ are held or waited for\n");
+    }
 }
