@@ -8,12 +8,13 @@ use crate::exit::{Code, Problem};
 use crate::tier::TierArg;
 
 const HEADING: &str = "With --tier efficiency";
+const VARIABLE: &str = "HOLDFAST_EFFICIENCY";
 
 #[derive(Debug, Args)]
 pub(crate) struct EfficiencyArgs {
     /// The Redis that grants the lock, instead of the cluster. Three or more, separated by commas, are a
     /// Redlock: a majority of them has to grant.
-    #[arg(long, value_name = "URL,URL", env = "HOLDFAST_EFFICIENCY", hide_env_values = true,
+    #[arg(long, value_name = "URL,URL", env = VARIABLE, hide_env_values = true,
           help_heading = HEADING)]
     efficiency_redis: Option<String>,
     /// What to do when what grants the lock is down.
@@ -35,7 +36,16 @@ enum WhenDownArg {
 impl EfficiencyArgs {
     /// What it would mean for a lock of the correctness tier is not to be had: without that nothing is safe.
     pub(crate) fn check_for(&self, tier: TierArg) -> Result<(), Problem> {
-        if tier == TierArg::Efficiency || self.when_down == WhenDownArg::Fail {
+        if tier == TierArg::Efficiency {
+            return Ok(());
+        }
+        if self.is_redis_by_option() {
+            let words = "--efficiency-redis is for --tier efficiency: the cluster alone grants a lock of the correctness \
+                         tier. Add --tier efficiency, which is another lock than the one of this name, or leave \
+                         --efficiency-redis out";
+            return Err(Problem::new(Code::Usage, words));
+        }
+        if self.when_down == WhenDownArg::Fail {
             return Ok(());
         }
         let word = self.when_down.to_possible_value();
@@ -56,6 +66,11 @@ impl EfficiencyArgs {
     /// Whether the cluster knows nothing of who holds the lock.
     pub(crate) fn is_outside(&self) -> bool {
         self.urls().is_some()
+    }
+
+    /// The variable is set for all commands, whatever their tier.
+    fn is_redis_by_option(&self) -> bool {
+        self.urls().is_some_and(|urls| std::env::var(VARIABLE).as_deref() != Ok(urls))
     }
 
     /// A variable that is set to nothing is as good as not set.

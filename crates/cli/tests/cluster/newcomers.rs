@@ -60,7 +60,8 @@ async fn who_may_go_without_a_lock_does_so_when_the_cluster_is_down_and_is_told(
     assert_eq!((code, stdout.as_str()), (Some(69), ""));
 
     // What is damaged when it is done twice is not done at all.
-    for what in [&go_without, &fall_back] {
+    let redis = ["--efficiency-redis", "redis://127.0.0.1:1", "--", "sh", "-c", show];
+    for what in [&go_without, &fall_back, &redis] {
         let (code, stdout, stderr) = alone(&[&["lock", "a"][..], what].concat()).await;
         assert_eq!((code, stdout.as_str()), (Some(64), ""), "{stderr}");
         assert!(stderr.contains("is for --tier efficiency"), "{stderr}");
