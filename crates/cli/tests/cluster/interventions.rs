@@ -134,6 +134,13 @@ async fn the_number_of_permits_is_set_for_those_who_leave_it_to_the_operator() {
     // More of them go to those who wait, at once.
     data(&cluster, 0, &["set-permits", "gpu", "2", "--reason", "a test"]).await;
     let two = waiting.await.unwrap().unwrap();
+    let stated = client.lock("cpu").permits(4).acquire().await.unwrap();
+    data(&cluster, 0, &["set-permits", "cpu", "8", "--reason", "a test"]).await;
+    let listed = data(&cluster, 0, &["ls"]).await;
+    let permits = |at: usize| (&listed["locks"][at]["name"], &listed["locks"][at]["permits"]);
+    assert_eq!(permits(0), (&"cpu".into(), &8.into()), "{listed}");
+    assert_eq!(permits(1), (&"gpu".into(), &2.into()), "{listed}");
+    stated.release().await.unwrap();
     words(&cluster, 75, &["set-permits", "gpu", "--forget", "--reason", "a test"]).await;
     one.release().await.unwrap();
     two.release().await.unwrap();

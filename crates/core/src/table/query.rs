@@ -84,6 +84,8 @@ pub struct LockSummary {
     pub name: LockName,
     pub holder_count: usize,
     pub waiter_count: usize,
+    /// The number of permits that an operator has set.
+    pub permits: Option<u32>,
     /// None if it is free: awaited or closed.
     pub first_holder: Option<HolderInfo>,
 }
@@ -178,6 +180,7 @@ impl LockTable {
             name: name.clone(),
             holder_count: resource.holder_count(),
             waiter_count: resource.waiter_count(),
+            permits: self.permits.get(name).copied(),
             first_holder: resource.holds().next().map(|hold| self.holder_info(hold)),
         }
     }

@@ -1,7 +1,7 @@
 //! `Status`, `List`, `ListSessions`: linearizable reads. They change nothing, so one that failed
 //! never "may have happened".
 
-use holdfast_core::command::Owner;
+use holdfast_core::command::{Mode, Owner};
 use holdfast_core::{
     FreezeInfo, HolderInfo, LockName, LockStatus, LockSummary, LogicalTime, SessionSummary,
     WaiterInfo,
@@ -313,7 +313,11 @@ pub(super) fn summary(lock: LockSummary, now: LogicalTime) -> v1::LockSummary {
         public_session_id: first.session.to_string(),
         owner: Some(owner(first.owner)),
         held_for_ms: now.since(first.granted_at).as_ms(),
-        permits: permits(first.mode),
+        permits: match first.mode {
+            // What an operator has set is in force, whatever its holders stated.
+            Mode::Permit { limit } => lock.permits.unwrap_or(limit),
+            Mode::Exclusive | Mode::Shared => 0,
+        },
         metadata: first.metadata.into_vec(),
         ..awaited
     }
