@@ -1,8 +1,10 @@
 //! `holdfast freezes`: what is frozen, by whom, why and for how long.
 
 use std::process::ExitCode;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use holdfast_proto::v1;
+use holdfast_server::utc;
 use serde::Serialize;
 
 use crate::cli::Global;
@@ -38,6 +40,14 @@ impl Freeze {
         let Freeze { prefix, remaining_ms, by, reason } = self;
         let (scope, remaining) = (prefix_in_words(prefix), in_words(*remaining_ms));
         format!("{by} froze {scope} for another {remaining}: {}", on_one_line(reason))
+    }
+
+    /// By the clock of this machine.
+    pub(crate) fn until(&self) -> String {
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let end = since_epoch.saturating_add(Duration::from_millis(self.remaining_ms));
+        let end_ms = u64::try_from(end.as_millis()).unwrap_or(u64::MAX);
+        format!("until {} (another {})", utc(end_ms), in_words(self.remaining_ms))
     }
 
     fn to_row(&self) -> Vec<String> {

@@ -196,7 +196,12 @@ impl From<v1::Waiter> for Waiter {
 
 impl Show for LockStatus {
     fn to_table(&self) -> String {
-        let mut text = format!("{} is {}\n", self.name, self.state());
+        let mut text = match &self.frozen {
+            Some(freeze) => {
+                format!("{} is frozen {}; it is {}\n", self.name, freeze.until(), self.state())
+            }
+            None => format!("{} is {}\n", self.name, self.state()),
+        };
         if let Some(permits) = self.permits {
             text += &format!("an operator has set {permits} permits\n");
         }
@@ -313,4 +318,26 @@ pub(crate) fn on_one_line(text: &str) -> String {
 pub(crate) async fn run(args: StatusArgs, global: &Global) -> Result<ExitCode, Problem> {
     let answer = one_shot::calls(global)?.status(&args.name).await?;
     output::show(global.output, &LockStatus::from(answer))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn that_a_lock_is_frozen_comes_before_that_it_is_free() {
+        let frozen = v1::Frozen {
+            remaining_ms: 60_000,
+            by: "ops@box".into(),
+            reason: "migration".into(),
+            ..Default::default()
+        };
+        let answer =
+            v1::StatusResponse { name: "a".into(), frozen: Some(frozen), ..Default::default() };
+        let shown = LockStatus::from(answer).to_table();
+        assert!(shown.starts_with("a is frozen until 2"), "{shown}");
+        assert!(shown.contains("(another 1m00s); it is free\nops@box froze"), "{shown}");
+        let free = v1::StatusResponse { name: "a".into(), ..Default::default() };
+        assert_eq!(LockStatus::from(free).to_table(), "a is free\n");
+    }
 }
