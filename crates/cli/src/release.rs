@@ -12,7 +12,7 @@ use crate::cli::Global;
 use crate::exit::{Code, Problem};
 use crate::name;
 use crate::one_shot;
-use crate::output::{self, Show};
+use crate::output::{self, Show, quoted};
 use crate::tier::TierArg;
 use crate::whereabouts::Sought;
 
@@ -90,9 +90,13 @@ pub(crate) async fn run(args: ReleaseArgs, global: &Global) -> Result<ExitCode, 
             ("not_owner", Code::Denied.into())
         }
         (Ok(_), _) => {
+            let which = match tier {
+                TierArg::Correctness => format!(" (`holdfast history {}` tells)", quoted(&name)),
+                TierArg::Efficiency => String::new(),
+            };
             output::say(&format!(
-                "{name} was lost before: its time was over, or somebody took it away (`holdfast watch` \
-                 tells of such); somebody else may have held it since"
+                "{name} was lost before: its time was over, or somebody took it away{which}; somebody else may have held \
+                 it since"
             ));
             ("expired", Code::LockLost.into())
         }

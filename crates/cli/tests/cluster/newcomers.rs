@@ -94,6 +94,12 @@ async fn who_names_the_wrong_lock_or_tier_is_told_the_right_one() {
     data(&cluster, 0, &["acquire", "job"]).await;
     assert_eq!(data(&cluster, 0, &release).await["outcome"], "already_released");
 
+    let taken = data(&cluster, 0, &["acquire", "taken"]).await;
+    let (session, token) = (taken["session"].as_str().unwrap(), taken["token"].to_string());
+    data(&cluster, 0, &["break", "taken", "--reason", "test"]).await;
+    let late = ["release", "taken", "--session", session, "--token", &token];
+    assert!(words(&cluster, 79, &late).await.contains("`holdfast history taken` tells"));
+
     let fast = data(&cluster, 0, &["acquire", "fast", "--tier", "efficiency"]).await;
     let (session, token) = (fast["session"].as_str().unwrap(), fast["token"].to_string());
     let held = ["--session", session, "--token", &token];
