@@ -178,6 +178,13 @@ async fn a_killed_session_loses_all_it_has_and_its_client_is_told() {
     })
     .await;
     blocker.token().unwrap();
+    for (name, ended) in [("a", "killed"), ("b", "wait_ended")] {
+        let history = data(&cluster, 0, &["history", name]).await;
+        let last = history["events"].as_array().unwrap().last().unwrap();
+        assert_eq!(last["event"], ended, "{history}");
+        assert!(last["detail"].as_str().unwrap().contains("a test"), "{history}");
+        assert!(!last["by"].as_str().unwrap().is_empty(), "{history}");
+    }
     // The client opens another session when it needs one.
     alice.lock("a").wait(LONG).acquire().await.unwrap();
     words(&cluster, 64, &["kill-session", &session, "--reason", "again"]).await;

@@ -5,10 +5,10 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use holdfast_core::command::Owner;
+use holdfast_core::command::{Action, Owner};
 use holdfast_core::{Event, LogicalTime, PublicSessionId};
 use holdfast_proto::v1::{
-    Failure, HistoryRequest, HistoryResponse, Reason, SessionOwner, WatchEvent,
+    EventKind, Failure, HistoryRequest, HistoryResponse, Reason, SessionOwner, WatchEvent,
 };
 use prost::Message;
 use tokio::time::timeout;
@@ -169,13 +169,18 @@ impl Ask {
         let mut found = Found::default();
         // The holds that had the token: by session and acquire.
         let mut holds: BTreeSet<(String, u64)> = BTreeSet::new();
+        let mut latest_kill = None;
         ring.look_through(|recorded| {
+            latest_kill = Kill::of(&recorded).or(latest_kill.take());
             let age_ms = now.logical.since(recorded.at).as_ms();
             let is_recent = self.within_ms == 0 || age_ms <= self.within_ms;
             if !is_recent || !tell::concerns(&recorded.event, &self.names) {
                 return;
             }
-            let event = WatchEvent { unix_ms: now.when(&recorded), ..tell::event(&recorded) };
+            let mut event = WatchEvent { unix_ms: now.when(&recorded), ..tell::event(&recorded) };
+            if let Some(kill) = &latest_kill {
+                kill.explain(&mut event);
+            }
             if self.token > 0 {
                 let hold = (event.public_session_id.clone(), event.request_id);
                 if event.token == self.token {
@@ -194,6 +199,35 @@ impl Ask {
             owners: Vec::new(),
             unix_ms: now.unix_ms,
             logical_time_ms: now.logical.as_ms(),
+        }
+    }
+}
+
+/// A session that was ended by an operator. Only that is about no lock; what it ended follows in the same entry.
+#[derive(Debug)]
+struct Kill {
+    index: u64,
+    session: String,
+    by: String,
+    detail: String,
+}
+
+impl Kill {
+    fn of(recorded: &Recorded) -> Option<Kill> {
+        let Event::Intervened(intervention) = &recorded.event else { return None };
+        let Action::KillSession { session } = &intervention.action else { return None };
+        let WatchEvent { by, detail, .. } = tell::event(recorded);
+        Some(Kill { index: recorded.position.index, session: session.to_string(), by, detail })
+    }
+
+    /// Tells whose doing it was, if it was this.
+    fn explain(&self, event: &mut WatchEvent) {
+        let index = event.position.map(|position| position.index);
+        let is_mine = index == Some(self.index) && event.public_session_id == self.session;
+        let is_end = matches!(event.kind(), EventKind::Killed | EventKind::WaitEnded);
+        if is_mine && is_end {
+            event.by.clone_from(&self.by);
+            event.detail.clone_from(&self.detail);
         }
     }
 }
@@ -229,7 +263,6 @@ impl Found {
 mod tests {
     use holdfast_core::command::Mode;
     use holdfast_core::{ActorId, FenceToken, LockName, LogIndex, RequestId, SessionId};
-    use holdfast_proto::v1::EventKind;
 
     use super::*;
 
