@@ -56,6 +56,6 @@ pub use identity::IdentityError;
 pub use known_peers::KnownPeersError;
 pub use node::{Liveness, Node, StartError};
 pub use offline::{
-    BackupWriter, Inspection, LockLine, MemberLine, NewCluster, NewClusterOptions, OfflineError,
-    Recovered, Restored, Survivor, restore,
+    BackupWriter, FreezeLine, Inspection, LockLine, MemberLine, NewCluster, NewClusterOptions,
+    OfflineError, Recovered, Restored, Survivor, restore,
 };

@@ -23,7 +23,7 @@ use holdfast_wal::{DirectoryError, OpenError};
 
 pub use backup_file::BackupWriter;
 pub(crate) use backup_file::header_of;
-pub use inspect::{Inspection, LockLine, MemberLine};
+pub use inspect::{FreezeLine, Inspection, LockLine, MemberLine};
 pub use recover::{Recovered, Survivor};
 pub use restore::{Restored, restore};
 

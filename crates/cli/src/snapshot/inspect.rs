@@ -4,12 +4,14 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use holdfast_server::{Inspection, LockLine, MemberLine};
+use holdfast_server::{FreezeLine, Inspection, LockLine, MemberLine, utc};
 use serde::Serialize;
 
 use crate::cli::Global;
+use crate::duration::in_words;
 use crate::exit::Problem;
-use crate::output::{self, Show, table};
+use crate::output::{self, Show, quoted, table};
+use crate::status::on_one_line;
 
 /// Shows what is in a snapshot file, and whether it is whole.
 ///
@@ -29,7 +31,7 @@ pub(crate) struct InspectArgs {
     /// Also lists the locks whose names begin so; '' for all.
     #[arg(long, value_name = "PREFIX")]
     locks: Option<String>,
-    /// So many locks at most.
+    /// So many locks at most, and so many of those for which permits were set.
     #[arg(long, value_name = "N", default_value_t = 100)]
     limit: usize,
 }
@@ -43,6 +45,7 @@ struct Report {
     index: u64,
     term: u64,
     logical_time_ms: u64,
+    created: String,
     created_unix_ms: u64,
     made_by: String,
     bytes: u64,
@@ -54,6 +57,11 @@ struct Report {
     locks: usize,
     waiters: usize,
     last_token: u64,
+    /// For how many locks an operator has set the number of permits.
+    permits_set: usize,
+    /// The first of these.
+    permits: Vec<Permits>,
+    freezes: Vec<Freeze>,
     members: Vec<Member>,
     /// Null unless it was asked for.
     listed_locks: Option<Vec<Lock>>,
@@ -66,6 +74,20 @@ struct Member {
     client_address: String,
     peer_address: String,
     data_dir_id: String,
+}
+
+#[derive(Debug, Serialize)]
+struct Permits {
+    name: String,
+    permits: u32,
+}
+
+#[derive(Debug, Serialize)]
+struct Freeze {
+    prefix: String,
+    remaining_ms: u64,
+    by: String,
+    reason: String,
 }
 
 #[derive(Debug, Serialize)]
@@ -83,11 +105,16 @@ struct Lock {
 pub(super) fn run(args: &InspectArgs, global: &Global) -> Result<ExitCode, Problem> {
     let inspection = Inspection::of(&args.file)?;
     let listed = args.locks.as_ref().map(|prefix| inspection.locks(prefix, args.limit));
-    output::show(global.output, &Report::of(inspection, listed))
+    let permits = inspection.permits(args.limit);
+    output::show(global.output, &Report::of(inspection, permits, listed))
 }
 
 impl Report {
-    fn of(inspection: Inspection, listed: Option<Vec<LockLine>>) -> Report {
+    fn of(
+        inspection: Inspection,
+        permits: Vec<(String, u32)>,
+        listed: Option<Vec<LockLine>>,
+    ) -> Report {
         Report {
             cluster: inspection.cluster,
             cluster_id: inspection.cluster_id,
@@ -95,6 +122,7 @@ impl Report {
             index: inspection.index,
             term: inspection.term,
             logical_time_ms: inspection.logical_time_ms,
+            created: utc(inspection.created_unix_ms),
             created_unix_ms: inspection.created_unix_ms,
             made_by: inspection.made_by,
             bytes: inspection.file_bytes,
@@ -105,6 +133,9 @@ impl Report {
             locks: inspection.locks,
             waiters: inspection.waiters,
             last_token: inspection.last_token,
+            permits_set: inspection.permits_set,
+            permits: permits.into_iter().map(|(name, permits)| Permits { name, permits }).collect(),
+            freezes: inspection.freezes.into_iter().map(Freeze::from).collect(),
             members: inspection.members.into_iter().map(Member::from).collect(),
             listed_locks: listed.map(|locks| locks.into_iter().map(Lock::from).collect()),
         }
@@ -115,6 +146,13 @@ impl From<MemberLine> for Member {
     fn from(line: MemberLine) -> Member {
         let MemberLine { id, role, client_address, peer_address, data_dir_id } = line;
         Member { id, role, client_address, peer_address, data_dir_id }
+    }
+}
+
+impl From<FreezeLine> for Freeze {
+    fn from(line: FreezeLine) -> Freeze {
+        let FreezeLine { prefix, remaining_ms, by, reason } = line;
+        Freeze { prefix, remaining_ms, by, reason }
     }
 }
 
@@ -137,7 +175,10 @@ impl Show for Report {
             ("logical time", format!("{} ms", self.logical_time_ms)),
             (
                 "created",
-                format!("{} ms after 1970, by version {}", self.created_unix_ms, self.made_by),
+                format!(
+                    "{} ({} ms after 1970), by version {}",
+                    self.created, self.created_unix_ms, self.made_by
+                ),
             ),
             ("size", format!("{} bytes", self.bytes)),
             ("checksum", format!("{}, right", self.checksum)),
@@ -149,6 +190,8 @@ impl Show for Report {
             ("locks", self.locks.to_string()),
             ("waiters", self.waiters.to_string()),
             ("last token", self.last_token.to_string()),
+            ("permits set", self.permits_set.to_string()),
+            ("freezes", self.freezes.len().to_string()),
         ];
         let mut text = String::new();
         for (what, value) in facts {
@@ -164,6 +207,7 @@ impl Show for Report {
         });
         let headers = ["NODE", "ROLE", "CLIENTS", "PEERS"];
         text = text + "\n" + &table(&headers, &members.collect::<Vec<_>>());
+        text += &self.what_operators_set();
         let Some(locks) = &self.listed_locks else { return text };
         let locks = locks.iter().map(|lock| {
             vec![
@@ -178,5 +222,30 @@ impl Show for Report {
         });
         let headers = ["NAME", "MODE", "HOLDERS", "WAITERS", "TOKEN", "APPLICATION", "HOST"];
         text + "\n" + &table(&headers, &locks.collect::<Vec<_>>())
+    }
+}
+
+impl Report {
+    fn what_operators_set(&self) -> String {
+        let mut text = String::new();
+        if !self.permits.is_empty() {
+            let permits = self.permits.iter();
+            let rows: Vec<_> =
+                permits.map(|one| vec![one.name.clone(), one.permits.to_string()]).collect();
+            text = text + "\n" + &table(&["NAME", "PERMITS"], &rows);
+        }
+        if !self.freezes.is_empty() {
+            let freezes = self.freezes.iter().map(|freeze| {
+                vec![
+                    quoted(&freeze.prefix),
+                    in_words(freeze.remaining_ms),
+                    on_one_line(&freeze.by),
+                    on_one_line(&freeze.reason),
+                ]
+            });
+            let headers = ["FROZEN PREFIX", "FOR ANOTHER", "BY", "REASON"];
+            text = text + "\n" + &table(&headers, &freezes.collect::<Vec<_>>());
+        }
+        text
     }
 }

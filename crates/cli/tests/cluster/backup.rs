@@ -110,7 +110,23 @@ async fn until_the_old_leases_have_run_out_a_restored_cluster_grants_nothing() {
     let path = file.to_str().unwrap();
     let session = cluster.client().open(TTL).await;
     hold(&session, "wallet").await;
-    json(&run(&cluster.endpoints(), &["snapshot", "save", path, "--output", "json"]).await);
+    let endpoints = cluster.endpoints();
+    for set in [
+        &["set-permits", "gpu", "8", "--reason", "a test"][..],
+        &["freeze", "billing/", "--for", "10m", "--reason", "migration"],
+    ] {
+        assert!(run(&endpoints, set).await.status.success(), "{set:?}");
+    }
+    json(&run(&endpoints, &["snapshot", "save", path, "--output", "json"]).await);
+    let snapshot = inspect(&file).await;
+    assert_eq!(snapshot["permits"][0]["name"], "gpu", "{snapshot}");
+    assert_eq!(snapshot["permits"][0]["permits"], 8, "{snapshot}");
+    assert_eq!(snapshot["freezes"][0]["prefix"], "billing/", "{snapshot}");
+    assert_eq!(snapshot["freezes"][0]["reason"], "migration", "{snapshot}");
+    let shown = run(NOWHERE, &["snapshot", "inspect", path]).await;
+    let shown = String::from_utf8(shown.stdout).unwrap();
+    let date = snapshot["created"].as_str().unwrap();
+    assert!(shown.contains(date) && shown.contains("FROZEN PREFIX"), "{shown}");
     cluster.kill(1);
     cluster.wipe(1);
     let config = cluster.config_path(1);

@@ -156,6 +156,11 @@ impl LockTable {
         }
     }
 
+    /// Numbers of permits that operators have set, in order of names.
+    pub fn permits(&self) -> impl ExactSizeIterator<Item = (&LockName, u32)> {
+        self.permits.iter().map(|(name, permits)| (name, *permits))
+    }
+
     /// All prefixes that are frozen, in order.
     pub fn freezes(&self) -> Vec<FreezeInfo> {
         self.freezes.iter().map(freeze_info).collect()

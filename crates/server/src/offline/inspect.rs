@@ -31,6 +31,9 @@ pub struct Inspection {
     pub locks: usize,
     pub waiters: usize,
     pub last_token: u64,
+    /// For how many locks an operator has set the number of permits.
+    pub permits_set: usize,
+    pub freezes: Vec<FreezeLine>,
     pub members: Vec<MemberLine>,
 }
 
@@ -42,6 +45,15 @@ pub struct MemberLine {
     pub client_address: String,
     pub peer_address: String,
     pub data_dir_id: String,
+}
+
+/// A prefix under which nothing was granted.
+#[derive(Clone, Debug)]
+pub struct FreezeLine {
+    pub prefix: String,
+    pub remaining_ms: u64,
+    pub by: String,
+    pub reason: String,
 }
 
 /// One lock, as it was when the backup was made.
@@ -75,6 +87,13 @@ impl Inspection {
                 .map(|directory| DataDirId::from(directory).to_string())
                 .unwrap_or_default(),
         });
+        let freezes = table.freezes().into_iter().map(|freeze| FreezeLine {
+            prefix: freeze.prefix,
+            remaining_ms: freeze.until.since(table.now()).as_ms(),
+            by: freeze.by.into(),
+            reason: freeze.reason.into(),
+        });
+        let permits_set = table.permits().len();
         Ok(Inspection {
             cluster: header.cluster.clone(),
             cluster_id: cluster_text(header.cluster_id),
@@ -92,9 +111,17 @@ impl Inspection {
             locks: table.lock_count(),
             waiters: table.waiter_count(),
             last_token: table.last_token(),
+            permits_set,
+            freezes: freezes.collect(),
             members: members.collect(),
             backup,
         })
+    }
+
+    /// The numbers of permits that operators have set, so many at most, in order of names.
+    pub fn permits(&self, limit: usize) -> Vec<(String, u32)> {
+        let permits = self.backup.table.permits().take(limit);
+        permits.map(|(name, permits)| (name.as_str().to_owned(), permits)).collect()
     }
 
     /// Locks whose names begin with `prefix`, so many at most, in order of names.
