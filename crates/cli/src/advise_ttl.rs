@@ -38,7 +38,7 @@ pub(crate) struct AdviseTtlArgs {
         conflicts_with = "command"
     )]
     operation: Option<Duration>,
-    /// How many of each request are timed.
+    /// How many of each request are timed, 10 to 10000.
     #[arg(long, value_name = "N", default_value_t = 50,
           value_parser = clap::value_parser!(u32).range(10..=10_000))]
     samples: u32,

@@ -111,11 +111,14 @@ fn duration_of(span: Span) -> Duration {
     Duration::from_millis(span.as_ms())
 }
 
-/// As it would be written on the command line.
+/// As it would be written on the command line. One day is 24h.
 pub(crate) fn as_written(duration: Duration) -> String {
+    const DAY_MS: u128 = 86_400_000;
     let ms = duration.as_millis();
-    let units = [("h", 3_600_000), ("m", 60_000), ("s", 1_000)];
-    let fitting = units.iter().find(|(_, unit_ms)| ms > 0 && ms.is_multiple_of(*unit_ms));
+    let units = [("d", DAY_MS), ("h", 3_600_000), ("m", 60_000), ("s", 1_000)];
+    let fits =
+        |unit_ms: u128| ms > 0 && ms.is_multiple_of(unit_ms) && (ms, unit_ms) != (DAY_MS, DAY_MS);
+    let fitting = units.iter().find(|(_, unit_ms)| fits(*unit_ms));
     fitting.map_or_else(|| format!("{ms}ms"), |(unit, unit_ms)| format!("{}{unit}", ms / unit_ms))
 }
 
@@ -182,13 +185,13 @@ mod tests {
         assert!(parse_wait("24h").is_ok() && parse_wait("0s").is_ok());
         assert_eq!(parse_wait("999d").unwrap_err().to_string(), "must be at most 24h");
         assert!(parse_lock_delay("25h").is_err() && parse_max_hold("31d").is_err());
-        assert_eq!(parse_freeze("31d").unwrap_err().to_string(), "must be at most 720h");
+        assert_eq!(parse_freeze("31d").unwrap_err().to_string(), "must be at most 30d");
         assert!(parse_max_hold("0s").is_err() && parse_freeze("0s").is_err());
     }
 
     #[test]
     fn durations_are_told_as_they_were_written() {
-        for text in ["1s", "1500ms", "90s", "2m", "25h", "0ms"] {
+        for text in ["1s", "1500ms", "90s", "2m", "24h", "25h", "30d", "0ms"] {
             assert_eq!(as_written(parse(text).unwrap()), text);
         }
     }

@@ -52,6 +52,7 @@ pub(crate) fn of_arguments(mut error: clap::Error) -> ExitCode {
             error.remove(misleading);
         }
     }
+    cut_value(&mut error);
     // Nobody to tell if even stderr is closed.
     let _ = error.print();
     // Arguments may be any bytes.
@@ -61,6 +62,16 @@ pub(crate) fn of_arguments(mut error: clap::Error) -> ExitCode {
         let _ = writeln!(std::io::stderr(), "\n  tip: {tip}");
     }
     if error.use_stderr() { Code::Usage.into() } else { ExitCode::SUCCESS }
+}
+
+/// What is wrong about a value should not drown in it.
+fn cut_value(error: &mut clap::Error) {
+    const CHARS_MAX: usize = 80;
+    let Some(ContextValue::String(value)) = error.get(ContextKind::InvalidValue) else { return };
+    if value.chars().count() > CHARS_MAX {
+        let beginning: String = value.chars().take(CHARS_MAX).collect();
+        error.insert(ContextKind::InvalidValue, ContextValue::String(beginning + "…"));
+    }
 }
 
 /// People who know other tools ask for a time in their words.

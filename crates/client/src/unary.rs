@@ -422,12 +422,14 @@ impl Unary {
         let mut only_refused = true;
         loop {
             let address = endpoints.next_address();
-            let (contact, failure) =
-                match attempt(&address, attempt_patience(), |node| ask(node, request.clone())).await
-                {
-                    Ok(answer) => return Ok(answer),
-                    Err(failed) => failed,
-                };
+            let (contact, failure) = match attempt(&address, attempt_patience(), |node| {
+                ask(node, request.clone())
+            })
+            .await
+            {
+                Ok(answer) => return Ok(answer),
+                Err(failed) => failed,
+            };
             troubles.note(&address, contact, &failure);
             only_refused &= contact == Contact::Refused;
             may_have_happened |= failure.may_have_happened;

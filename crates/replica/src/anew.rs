@@ -220,8 +220,7 @@ mod tests {
         // The sessions are gone, and their time is kept.
         let (once, _) = begin_anew(&file, terms(1, 0)).unwrap();
         for closed_for in [None, Some(Span::ZERO), Some(Span::from_secs(60))] {
-            let (twice, account) =
-                begin_anew(&once, Terms { closed_for, ..terms(1, 0) }).unwrap();
+            let (twice, account) = begin_anew(&once, Terms { closed_for, ..terms(1, 0) }).unwrap();
             let frozen = read_snapshot(&twice.data).unwrap().1.status("any", 1).frozen.unwrap();
             assert_eq!((account.closed_for, frozen.until.since(now)), (longest, longest));
         }
