@@ -7,7 +7,7 @@ mod replace;
 mod status;
 mod transfer;
 
-pub(crate) use status::role_text;
+pub(crate) use status::{known_lag, role_text};
 
 use std::process::ExitCode;
 use std::time::Duration;

@@ -129,7 +129,11 @@ fn node(
         "term": own.map(|own| own.term).or(group.filter(|_| is_answerer).map(|group| group.term)),
         "applied_index": own.map(|own| own.applied_index)
             .or(group.filter(|_| is_answerer).map(|group| group.applied_index)),
-        "lag": if leads { Some(0) } else { progress.map(|progress| progress.lag) },
+        // Who is not heard of may have lost what it had.
+        "lag": match progress.filter(|progress| member.reachable && progress.matched_index > 0) {
+            _ if leads => Some(0),
+            progress => progress.map(|progress| progress.lag),
+        },
     })
 }
 

@@ -69,17 +69,19 @@ struct Group {
 struct Replica {
     node: u64,
     matched_index: u64,
-    lag: u64,
+    /// Null if the leader does not hear from the node: it may have lost what it had.
+    lag: Option<u64>,
 }
 
 impl From<v1::ClusterStatusResponse> for Cluster {
     fn from(answer: v1::ClusterStatusResponse) -> Cluster {
+        let groups = answer.groups.iter().map(|group| Group::of(group, &answer)).collect();
         Cluster {
             cluster: answer.cluster,
             version: answer.version,
             answered_by: answer.answered_by,
             nodes: answer.nodes.into_iter().map(Node::from).collect(),
-            groups: answer.groups.into_iter().map(Group::from).collect(),
+            groups,
         }
     }
 }
@@ -111,12 +113,23 @@ pub(crate) fn role_text(role: v1::NodeRole) -> &'static str {
     }
 }
 
-impl From<v1::GroupStatus> for Group {
-    fn from(group: v1::GroupStatus) -> Group {
-        let replicas = group.replicas.into_iter().map(|replica| Replica {
+/// By how much the log of a node is behind, if the one that answers is in touch with it.
+pub(crate) fn known_lag(
+    replica: &v1::ReplicaProgress,
+    view: &v1::ClusterStatusResponse,
+) -> Option<u64> {
+    let is_heard = |node: &v1::NodeStatus| node.id == replica.node && node.reachable;
+    let is_itself = replica.node == view.answered_by;
+    let is_known = replica.matched_index > 0 && view.nodes.iter().any(is_heard);
+    (is_itself || is_known).then_some(replica.lag)
+}
+
+impl Group {
+    fn of(group: &v1::GroupStatus, view: &v1::ClusterStatusResponse) -> Group {
+        let replicas = group.replicas.iter().map(|replica| Replica {
             node: replica.node,
             matched_index: replica.matched_index,
-            lag: replica.lag,
+            lag: known_lag(replica, view),
         });
         Group {
             group: group.group,
@@ -128,7 +141,7 @@ impl From<v1::GroupStatus> for Group {
             locks: group.locks,
             sessions: group.sessions,
             last_token: group.last_token,
-            digest: group.digest,
+            digest: group.digest.clone(),
             replicas: replicas.collect(),
         }
     }
@@ -192,7 +205,12 @@ impl Cluster {
 
     fn node_row(&self, node: &Node) -> Vec<String> {
         let replicas = self.groups.iter().flat_map(|group| &group.replicas);
-        let lag = replicas.filter(|replica| replica.node == node.id).map(|replica| replica.lag);
+        let lags: Vec<Option<u64>> =
+            replicas.filter(|replica| replica.node == node.id).map(|replica| replica.lag).collect();
+        let lag = match lags.iter().copied().collect::<Option<Vec<u64>>>() {
+            None => "unknown".to_owned(),
+            Some(known) => known.iter().max().map_or("-".to_owned(), u64::to_string),
+        };
         let of_all = |number: fn(&OwnView) -> u64| {
             let numbers: Vec<String> =
                 node.own_view.iter().map(|view| number(view).to_string()).collect();
@@ -206,7 +224,7 @@ impl Cluster {
             self.role_of(node),
             of_all(|view| view.term),
             of_all(|view| view.applied_index),
-            lag.max().map_or("-".to_owned(), |lag| lag.to_string()),
+            lag,
         ]
     }
 }
@@ -281,5 +299,26 @@ mod tests {
         let cluster = cluster(2, [false, true, false]);
         let roles: Vec<_> = cluster.nodes.iter().map(|node| cluster.role_of(node)).collect();
         assert_eq!(roles, ["follower", "leader of group 0", "unknown"]);
+    }
+
+    #[test]
+    fn the_lag_of_a_node_that_is_not_heard_of_is_unknown() {
+        let node = |id: u64, reachable: bool| v1::NodeStatus { id, reachable, ..Default::default() };
+        let replica =
+            |node: u64, matched_index| v1::ReplicaProgress { node, matched_index, lag: node - 1 };
+        let group = v1::GroupStatus {
+            leader: 1,
+            replicas: vec![replica(1, 9), replica(2, 8), replica(3, 7), replica(4, 0)],
+            ..Default::default()
+        };
+        let cluster = Cluster::from(v1::ClusterStatusResponse {
+            answered_by: 1,
+            nodes: vec![node(1, false), node(2, true), node(3, false), node(4, true)],
+            groups: vec![group],
+            ..Default::default()
+        });
+        let shown = cluster.nodes.iter().filter_map(|node| cluster.node_row(node).pop());
+        assert_eq!(shown.collect::<Vec<_>>(), ["0", "1", "unknown", "unknown"]);
+        assert_eq!(cluster.groups[0].replicas[2].lag, None);
     }
 }

@@ -8,7 +8,7 @@ use holdfast_proto::v1::{self, EventKind};
 use super::probe::{Probe, Round, Samples};
 use super::rates::Rates;
 use super::view::{LockLine, NodeLine, SessionLine, View};
-use crate::cluster::role_text;
+use crate::cluster::{known_lag, role_text};
 use crate::live::board::{Board, Lock, Millis};
 
 /// As many lines as a high terminal has.
@@ -176,7 +176,7 @@ impl Gathered {
                 client_address: node.client_address.clone(),
                 role: role.to_owned(),
                 answers: self.answered.get(&node.client_address).copied().unwrap_or(false),
-                lag: replica.map(|replica| replica.lag),
+                lag: replica.and_then(|replica| known_lag(replica, &self.cluster)),
                 latency: self.answers.get(&node.client_address).and_then(Samples::latency),
             }
         };
