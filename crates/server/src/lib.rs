@@ -16,6 +16,7 @@
 //! whether the node can serve, and [`Node`] starts and stops it all. `offline` works on the files of a node
 //! that does not run.
 
+mod alone;
 mod audit;
 mod config;
 #[doc(hidden)]

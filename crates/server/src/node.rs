@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tonic::transport::server::TcpIncoming;
 
+use crate::alone;
 use crate::audit::{Audit, AuditFileError, AuditSettings};
 use crate::config::{Address, ConfigError, NodeConfig, TracingConfig};
 use crate::driver::{self, Channels, DriverError, DriverHandle, Input, StopReason};
@@ -201,6 +202,7 @@ impl Node {
         let (reporter, health) = tonic_health::server::health_reporter();
         let ready = watch::Sender::new(Readiness::NoLeader);
         let ready_watch = ready.subscribe();
+        tasks.spawn(alone::keep_telling(ready.subscribe(), Arc::clone(&membership), links.clone()));
         tasks.spawn(readiness::keep_telling(
             driver.clone(),
             links.clone(),

@@ -303,7 +303,8 @@ mod tests {
 
     #[test]
     fn the_lag_of_a_node_that_is_not_heard_of_is_unknown() {
-        let node = |id: u64, reachable: bool| v1::NodeStatus { id, reachable, ..Default::default() };
+        let node =
+            |id: u64, reachable: bool| v1::NodeStatus { id, reachable, ..Default::default() };
         let replica =
             |node: u64, matched_index| v1::ReplicaProgress { node, matched_index, lag: node - 1 };
         let group = v1::GroupStatus {

@@ -172,6 +172,23 @@ async fn what_no_cluster_would_take_is_refused_without_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_is_alone_says_for_whom_it_waits() {
+    let mut cluster = Cluster::start(3).await;
+    for id in cluster.ids() {
+        cluster.kill(id);
+    }
+    cluster.launch(2);
+    let line = eventually("it says so", PATIENCE, || {
+        let log = cluster.log_of(2);
+        let line = log.lines().find(|line| line.contains("waiting for a majority"));
+        std::future::ready(line.map(str::to_owned))
+    });
+    let line = line.await;
+    assert!(line.contains("1 of 3 nodes are here and 2 are needed"), "{line}");
+    assert!(line.contains("node 1 at 127.0.0.1:") && line.contains("node 3 at"), "{line}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_lock_of_which_nothing_is_known_has_no_table_but_words() {
     let cluster = Cluster::start(1).await;
     let never = run(&cluster, &["history", "never-used"]).await;
