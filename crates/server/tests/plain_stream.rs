@@ -107,24 +107,15 @@ impl Plain {
 }
 
 #[tokio::test]
-async fn a_session_takes_a_lock_and_is_told_that_somebody_is_there() {
-    let cluster = Cluster::start(1).await;
-    let mut stream = Plain::greet(&cluster.address(0)).await;
-    stream.open().await;
-    stream.take("wallet").await;
-    stream.send(plain::PING, &()).await;
-    assert_eq!(stream.next().await, Said::Frame(ServerFrame::default()));
-}
-
-#[tokio::test]
-async fn through_a_node_that_does_not_lead_it_is_the_same() {
+async fn at_any_node_a_session_takes_a_lock_and_is_told_that_somebody_is_there() {
     let cluster = Cluster::start(3).await;
-    let follower = cluster.a_follower().await;
-    let mut stream = Plain::greet(&cluster.address(follower)).await;
-    stream.open().await;
-    stream.take("wallet").await;
-    stream.send(plain::PING, &()).await;
-    assert_eq!(stream.next().await, Said::Frame(ServerFrame::default()));
+    for node in [cluster.leader(0).await, cluster.a_follower().await] {
+        let mut stream = Plain::greet(&cluster.address(node)).await;
+        stream.open().await;
+        stream.take(&format!("wallet {node}")).await;
+        stream.send(plain::PING, &()).await;
+        assert_eq!(stream.next().await, Said::Frame(ServerFrame::default()));
+    }
 }
 
 #[tokio::test]
