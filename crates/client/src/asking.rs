@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -45,18 +44,19 @@ pub(crate) async fn ask(
     {
         wanted.set_traceparent(traceparent);
     }
-    let was_sent = Arc::new(AtomicBool::new(false));
-    let granted = granted(handle, wanted, on_queued, Arc::clone(&was_sent));
+    let ticket = Ticket::default();
+    let granted = granted(handle, wanted, on_queued, ticket.clone());
     let patience = wait.saturating_add(handle.request_timeout());
-    let outcome = timeout(patience, granted).instrument(span.clone()).await.unwrap_or_else(|_| {
-        let may_have_happened = was_sent.load(Ordering::Relaxed);
-        Err(AcquireError::Unavailable(handle.unavailable(may_have_happened)))
-    });
+    let outcome = timeout(patience, granted)
+        .instrument(span.clone())
+        .await
+        .unwrap_or_else(|_| Err(AcquireError::Unavailable(handle.unavailable(ticket.was_sent()))));
     match outcome.as_deref() {
-        Ok(guards) => {
+        Ok(guards) if !span.is_disabled() => {
             let token = guards.first().and_then(|guard| guard.token().ok());
             span.record("token", token);
         }
+        Ok(_) => {}
         Err(error) => span.in_scope(|| tracing::debug!("not acquired: {error}")),
     }
     outcome
@@ -66,19 +66,14 @@ async fn granted(
     handle: &Handle,
     wanted: Wanted,
     on_queued: Option<Box<dyn FnOnce(u64) + Send>>,
-    was_sent: Arc<AtomicBool>,
+    ticket: Ticket,
 ) -> Result<Vec<Guard>, AcquireError> {
     let _place = handle.admit_wait().await.map_err(AcquireError::Unavailable)?;
     let (reply, answer) = oneshot::channel();
-    let abandon = AbandonOnDrop::new(handle);
-    handle.send(Command::Acquire(AcquireCall {
-        wanted,
-        ticket: abandon.ticket,
-        reply,
-        on_queued,
-        was_sent,
-        handle: Some(handle.clone()),
-    }));
+    let abandon = AbandonOnDrop::new(handle, ticket.clone());
+    let handle_of_guard = Some(handle.clone());
+    let call = AcquireCall { wanted, ticket, reply, on_queued, handle: handle_of_guard };
+    handle.send(Command::Acquire(Box::new(call)));
     let answer = answer.await;
     abandon.not_needed();
     let guards = answer.unwrap_or(Err(AcquireError::Closed))?;
@@ -92,13 +87,13 @@ async fn granted(
 /// Tells the session's task that the caller is gone.
 pub(crate) struct AbandonOnDrop<'a> {
     handle: &'a Handle,
-    pub(crate) ticket: Ticket,
+    ticket: Ticket,
     is_needed: bool,
 }
 
 impl<'a> AbandonOnDrop<'a> {
-    pub(crate) fn new(handle: &'a Handle) -> AbandonOnDrop<'a> {
-        AbandonOnDrop { handle, ticket: handle.next_ticket(), is_needed: true }
+    pub(crate) fn new(handle: &'a Handle, ticket: Ticket) -> AbandonOnDrop<'a> {
+        AbandonOnDrop { handle, ticket, is_needed: true }
     }
 
     /// The answer is there.
@@ -110,7 +105,7 @@ impl<'a> AbandonOnDrop<'a> {
 impl Drop for AbandonOnDrop<'_> {
     fn drop(&mut self) {
         if self.is_needed {
-            self.handle.send(Command::Abandon(self.ticket));
+            self.handle.send(Command::Abandon(self.ticket.clone()));
         }
     }
 }

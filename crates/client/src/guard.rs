@@ -99,7 +99,12 @@ impl Guard {
 
     /// Returns the outcome once the release is committed. If no answer comes in time it is tried on.
     pub async fn release(self) -> Result<ReleaseOutcome, ReleaseError> {
-        self.start_release().await
+        match self.kind {
+            Kind::Table(guard) => guard.start_release().await,
+            #[cfg(feature = "redis")]
+            Kind::Kept(kept) => kept.start_release().await,
+            Kind::Without { .. } => Ok(ReleaseOutcome::NothingHeld),
+        }
     }
 
     /// The release is on its way before the future is first polled.

@@ -7,22 +7,35 @@
 //! wherever the mark stands. If it held the mark back, one long wait would fill up their memory of
 //! answers.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod by_id;
+
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Instant;
 
 use crate::lease::LocalTime;
+use by_id::ById;
+
+/// If the oldest that wants its answer lags behind by more ids than this, it is kept in another place.
+const ROW_MAX: usize = 65_536;
+
+/// Ids in a queue that nothing is behind any more, beside as many as there is something behind.
+const DEAD_MAX: usize = 64;
 
 /// Requests, each with a `T` that says what to send and what to do with the answer.
 #[derive(Debug)]
 pub(crate) struct InFlight<T> {
     last_id: u64,
-    requests: BTreeMap<u64, Request<T>>,
-    /// Those whose answers the servers must keep: all but the waiting ones.
-    unacknowledged: BTreeSet<u64>,
-    /// Staged for the next frame, in the order of their ids.
-    to_send: BTreeSet<u64>,
-    /// When each request that is on the wire should have been answered.
-    answers_due: BTreeSet<(Instant, u64)>,
+    /// Those that wait, and the late ones, are set apart.
+    requests: ById<Request<T>>,
+    /// Those that still want their answer though [`ROW_MAX`] ids were given since.
+    late: BTreeSet<u64>,
+    /// Has all that are staged for the next frame, and may have others.
+    to_send: VecDeque<u64>,
+    /// They are to go out in the order of their ids, and do not stand in it.
+    is_out_of_order: bool,
+    staged: usize,
+    /// No request on the wire should have been answered before then. It may be too early, and is set right when it is reached.
+    answers_due_from: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -31,36 +44,57 @@ struct Request<T> {
     /// The first sending: a retry may get the answer that was made for it.
     first_sent_at: Option<LocalTime>,
     answer_due: Option<Instant>,
+    is_staged: bool,
+    is_waiting: bool,
 }
 
 impl<T> InFlight<T> {
     pub(crate) fn new() -> InFlight<T> {
         InFlight {
             last_id: 0,
-            requests: BTreeMap::new(),
-            unacknowledged: BTreeSet::new(),
-            to_send: BTreeSet::new(),
-            answers_due: BTreeSet::new(),
+            requests: ById::new(),
+            late: BTreeSet::new(),
+            to_send: VecDeque::new(),
+            is_out_of_order: false,
+            staged: 0,
+            answers_due_from: None,
         }
     }
 
     /// A new request, staged for the next frame.
     pub(crate) fn stage(&mut self, content: T) -> u64 {
         let id = self.reserve_id();
-        self.requests.insert(id, Request { content, first_sent_at: None, answer_due: None });
-        self.unacknowledged.insert(id);
-        self.to_send.insert(id);
+        let request = Request {
+            content,
+            first_sent_at: None,
+            answer_due: None,
+            is_staged: true,
+            is_waiting: false,
+        };
+        self.requests.push(id, request);
+        self.to_send.push_back(id);
+        self.staged += 1;
+        while self.requests.row_len() > ROW_MAX
+            && let Some(oldest) = self.requests.first_in_row()
+        {
+            self.requests.set_apart(oldest);
+            self.late.insert(oldest);
+        }
         id
     }
 
     /// The servers have the request in a queue. Its answer may be forgotten from here on.
     pub(crate) fn mark_waiting(&mut self, id: u64) {
-        self.unacknowledged.remove(&id);
+        if let Some(request) = self.requests.get_mut(id) {
+            request.is_waiting = true;
+            self.requests.set_apart(id);
+            self.late.remove(&id);
+        }
     }
 
     /// Whether the servers may have forgotten the answer to it.
     pub(crate) fn is_waiting(&self, id: u64) -> bool {
-        self.requests.contains_key(&id) && !self.unacknowledged.contains(&id)
+        self.requests.get(id).is_some_and(|request| request.is_waiting)
     }
 
     /// An id for a request that is not kept, because it is never sent again.
@@ -71,18 +105,28 @@ impl<T> InFlight<T> {
 
     /// Sends the request again with the next frame, under its old id.
     pub(crate) fn stage_again(&mut self, id: u64) {
-        if let Some(request) = self.requests.get_mut(&id) {
-            clear_due(&mut self.answers_due, id, request);
-            self.to_send.insert(id);
+        if let Some(request) = self.requests.get_mut(id) {
+            request.answer_due = None;
+            if !request.is_staged {
+                request.is_staged = true;
+                self.staged += 1;
+                self.to_send.push_back(id);
+                self.is_out_of_order = true;
+            }
         }
     }
 
     /// The stream broke: whatever has no answer goes out again on the next one.
     pub(crate) fn stage_all_again(&mut self) {
-        self.answers_due.clear();
-        for (id, request) in &mut self.requests {
-            request.answer_due = None;
-            self.to_send.insert(*id);
+        self.answers_due_from = None;
+        self.to_send = self.ids(|_| true).into();
+        self.is_out_of_order = false;
+        self.staged = self.to_send.len();
+        for id in &self.to_send {
+            if let Some(request) = self.requests.get_mut(*id) {
+                request.answer_due = None;
+                request.is_staged = true;
+            }
         }
     }
 
@@ -92,113 +136,135 @@ impl<T> InFlight<T> {
         weight_max: usize,
         weigh: impl Fn(&T) -> usize,
     ) -> Vec<u64> {
-        let mut ids = Vec::new();
+        if std::mem::take(&mut self.is_out_of_order) {
+            self.to_send.make_contiguous().sort_unstable();
+        }
+        let mut ids = Vec::with_capacity(self.staged.min(weight_max));
         let mut weight = 0;
-        while let Some(id) = self.to_send.first().copied() {
-            weight += self.get(id).map_or(0, &weigh);
-            if weight > weight_max && !ids.is_empty() {
-                break;
+        while let Some(id) = self.to_send.front().copied() {
+            if let Some(request) = self.requests.get_mut(id)
+                && request.is_staged
+            {
+                weight += weigh(&request.content);
+                if weight > weight_max && !ids.is_empty() {
+                    break;
+                }
+                request.is_staged = false;
+                self.staged -= 1;
+                ids.push(id);
             }
-            self.to_send.remove(&id);
-            ids.push(id);
+            self.to_send.pop_front();
         }
         ids
     }
 
     pub(crate) fn mark_sent(&mut self, id: u64, now: LocalTime, answer_due: Instant) {
-        if let Some(request) = self.requests.get_mut(&id) {
-            clear_due(&mut self.answers_due, id, request);
+        if let Some(request) = self.requests.get_mut(id) {
             request.first_sent_at.get_or_insert(now);
             request.answer_due = Some(answer_due);
-            self.answers_due.insert((answer_due, id));
+            let earlier = self.answers_due_from.map_or(answer_due, |due| due.min(answer_due));
+            self.answers_due_from = Some(earlier);
         }
     }
 
     /// A node sent it back: no answer is to be expected until it goes out again.
     pub(crate) fn mark_sent_back(&mut self, id: u64) {
-        if let Some(request) = self.requests.get_mut(&id) {
-            clear_due(&mut self.answers_due, id, request);
+        if let Some(request) = self.requests.get_mut(id) {
+            request.answer_due = None;
         }
     }
 
     /// Takes a request out: it was answered, or its answer is no longer wanted.
     pub(crate) fn settle(&mut self, id: u64) -> Option<(T, Option<LocalTime>)> {
-        let mut request = self.requests.remove(&id)?;
-        clear_due(&mut self.answers_due, id, &mut request);
-        self.unacknowledged.remove(&id);
-        self.to_send.remove(&id);
+        let request = self.requests.remove(id)?;
+        if !self.late.is_empty() {
+            self.late.remove(&id);
+        }
+        if request.is_staged {
+            self.staged -= 1;
+            self.forget_dead();
+        }
         Some((request.content, request.first_sent_at))
+    }
+
+    /// Whoever asks and leaves, again and again while there is no stream, leaves ids behind.
+    fn forget_dead(&mut self) {
+        if self.to_send.len() > 2 * self.staged + DEAD_MAX {
+            let requests = &self.requests;
+            self.to_send.retain(|id| requests.get(*id).is_some_and(|request| request.is_staged));
+        }
     }
 
     /// Takes all requests out that `wanted` is false for.
     pub(crate) fn retain(&mut self, wanted: impl Fn(&T) -> bool) {
-        let unwanted: Vec<u64> = self
-            .requests
-            .iter()
-            .filter(|(_, request)| !wanted(&request.content))
-            .map(|(id, _)| *id)
-            .collect();
-        for id in unwanted {
+        for id in self.ids(|request| !wanted(&request.content)) {
             self.settle(id);
         }
     }
 
     /// Takes those out that never went out and that `is_meant` is true for.
     pub(crate) fn take_unsent(&mut self, is_meant: impl Fn(&T) -> bool) -> Vec<T> {
-        let unsent = self
-            .requests
-            .iter()
-            .filter(|(_, request)| request.first_sent_at.is_none() && is_meant(&request.content));
-        let ids: Vec<u64> = unsent.map(|(id, _)| *id).collect();
-        ids.into_iter().filter_map(|id| self.settle(id)).map(|(content, _)| content).collect()
+        let unsent =
+            self.ids(|request| request.first_sent_at.is_none() && is_meant(&request.content));
+        unsent.into_iter().filter_map(|id| self.settle(id)).map(|(content, _)| content).collect()
     }
 
     pub(crate) fn drain(&mut self) -> Vec<T> {
-        self.unacknowledged.clear();
-        self.to_send.clear();
-        self.answers_due.clear();
-        std::mem::take(&mut self.requests).into_values().map(|request| request.content).collect()
+        let all = self.ids(|_| true);
+        all.into_iter().filter_map(|id| self.settle(id)).map(|(content, _)| content).collect()
     }
 
     pub(crate) fn get(&self, id: u64) -> Option<&T> {
-        self.requests.get(&id).map(|request| &request.content)
+        self.requests.get(id).map(|request| &request.content)
     }
 
     pub(crate) fn get_mut(&mut self, id: u64) -> Option<&mut T> {
-        self.requests.get_mut(&id).map(|request| &mut request.content)
+        self.requests.get_mut(id).map(|request| &mut request.content)
     }
 
     pub(crate) fn was_sent(&self, id: u64) -> bool {
-        self.requests.get(&id).is_some_and(|request| request.first_sent_at.is_some())
+        self.first_sent_at(id).is_some()
     }
 
     /// Those of a kind that went out and have no answer.
     pub(crate) fn sent(&self, is_meant: impl Fn(&T) -> bool) -> Vec<u64> {
-        let sent = self.requests.iter().filter(|(_, request)| request.first_sent_at.is_some());
-        sent.filter(|(_, request)| is_meant(&request.content)).map(|(id, _)| *id).collect()
+        self.ids(|request| request.first_sent_at.is_some() && is_meant(&request.content))
     }
 
     pub(crate) fn first_sent_at(&self, id: u64) -> Option<LocalTime> {
-        self.requests.get(&id)?.first_sent_at
+        self.requests.get(id)?.first_sent_at
     }
 
     pub(crate) fn has_staged(&self) -> bool {
-        !self.to_send.is_empty()
+        self.staged > 0
     }
 
-    /// When the first of the requests on the wire should have been answered.
-    pub(crate) fn earliest_answer_due(&self) -> Option<Instant> {
-        self.answers_due.first().map(|(due, _)| *due)
+    /// No answer is overdue before then.
+    pub(crate) fn answers_due_from(&self) -> Option<Instant> {
+        self.answers_due_from
+    }
+
+    /// Whether one of the requests on the wire should have been answered by now.
+    pub(crate) fn is_answer_overdue(&mut self, now: Instant) -> bool {
+        let is_reached = |due: Option<Instant>| due.is_some_and(|due| due <= now);
+        if is_reached(self.answers_due_from) {
+            let due = self.requests.iter().filter_map(|(_, request)| request.answer_due);
+            self.answers_due_from = due.min();
+        }
+        is_reached(self.answers_due_from)
     }
 
     pub(crate) fn acked_through(&self) -> u64 {
-        self.unacknowledged.first().map_or(self.last_id, |oldest| oldest - 1)
+        let oldest = self.late.first().copied().into_iter().chain(self.requests.first_in_row());
+        oldest.min().map_or(self.last_id, |oldest| oldest - 1)
     }
-}
 
-fn clear_due<T>(answers_due: &mut BTreeSet<(Instant, u64)>, id: u64, request: &mut Request<T>) {
-    if let Some(due) = request.answer_due.take() {
-        answers_due.remove(&(due, id));
+    /// In the order of their ids.
+    fn ids(&self, is_meant: impl Fn(&Request<T>) -> bool) -> Vec<u64> {
+        let meant = self.requests.iter().filter(|(_, request)| is_meant(request));
+        let mut ids: Vec<u64> = meant.map(|(id, _)| id).collect();
+        ids.sort_unstable();
+        ids
     }
 }
 
@@ -263,7 +329,7 @@ mod tests {
         requests.settle(2);
         requests.stage("d");
         requests.stage_all_again();
-        assert_eq!(requests.earliest_answer_due(), None);
+        assert_eq!(requests.answers_due_from(), None);
         assert_eq!(send_staged(&mut requests, LATER, Instant::now()), [1, 3, 4]);
     }
 
@@ -291,15 +357,66 @@ mod tests {
     }
 
     #[test]
-    fn the_first_answer_due_is_that_of_the_most_urgent_request_on_the_wire() {
+    fn an_answer_is_overdue_when_that_of_the_most_urgent_request_on_the_wire_is() {
         let start = Instant::now();
+        let after = |seconds| start + Duration::from_secs(seconds);
         let mut requests = InFlight::new();
         let (patient, urgent) = (requests.stage("patient"), requests.stage("urgent"));
-        requests.mark_sent(patient, NOW, start + Duration::from_secs(60));
-        requests.mark_sent(urgent, NOW, start + Duration::from_secs(1));
-        assert_eq!(requests.earliest_answer_due(), Some(start + Duration::from_secs(1)));
+        requests.mark_sent(patient, NOW, after(60));
+        requests.mark_sent(urgent, NOW, after(1));
+        assert_eq!(requests.answers_due_from(), Some(after(1)));
+        assert!(!requests.is_answer_overdue(start));
+        assert!(requests.is_answer_overdue(after(1)));
         requests.settle(urgent);
-        assert_eq!(requests.earliest_answer_due(), Some(start + Duration::from_secs(60)));
+        assert!(!requests.is_answer_overdue(after(59)));
+        assert_eq!(requests.answers_due_from(), Some(after(60)), "it is waited for no earlier");
+        assert!(requests.is_answer_overdue(after(60)));
+        requests.mark_sent_back(patient);
+        assert!(!requests.is_answer_overdue(after(60)));
+        assert_eq!(requests.answers_due_from(), None);
+    }
+
+    #[test]
+    fn one_that_is_late_holds_the_acknowledgement_back_and_is_found() {
+        let mut requests = InFlight::new();
+        let (late, waiting) = (requests.stage("late"), requests.stage("waiting"));
+        for _ in 0..2 * ROW_MAX {
+            let id = requests.stage("b");
+            requests.settle(id);
+        }
+        assert_eq!(requests.acked_through(), late - 1);
+        requests.mark_waiting(waiting);
+        assert_eq!(requests.settle(late), Some(("late", None)));
+        assert_eq!(requests.acked_through(), requests.last_id);
+        assert!(requests.requests.row_len() <= ROW_MAX);
+        assert!(requests.is_waiting(waiting));
+    }
+
+    #[test]
+    fn who_comes_and_goes_while_nothing_can_be_sent_leaves_nothing_behind() {
+        let mut requests = InFlight::new();
+        let stays = requests.stage("stays");
+        for _ in 0..10_000 {
+            let id = requests.stage("goes");
+            requests.settle(id);
+        }
+        assert!(requests.to_send.len() <= 2 + DEAD_MAX, "{}", requests.to_send.len());
+        assert_eq!(requests.take_staged(10, |_| 1), [stays]);
+    }
+
+    #[test]
+    fn what_goes_out_again_goes_out_once_and_before_what_is_newer() {
+        let mut requests = InFlight::new();
+        for content in ["a", "b", "c"] {
+            requests.stage(content);
+        }
+        send_staged(&mut requests, NOW, Instant::now());
+        requests.stage("d");
+        for id in [3, 1, 3] {
+            requests.stage_again(id);
+        }
+        assert_eq!(requests.take_staged(10, |_| 1), [1, 3, 4]);
+        assert!(!requests.has_staged());
     }
 
     #[test]

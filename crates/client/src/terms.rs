@@ -1,5 +1,6 @@
 //! On which terms a lock is asked for: what `lock` and `lock_all` have in common.
 
+use std::hash::{Hash, Hasher};
 use std::time::Duration;
 
 use holdfast_proto::v1;
@@ -61,8 +62,28 @@ impl Terms {
 
 /// The number of the task that runs; 0, the session itself, outside of any task.
 fn current_task() -> u64 {
-    // The number is all that an id shows of itself, and only as text.
-    tokio::task::try_id().and_then(|id| id.to_string().parse().ok()).unwrap_or(0)
+    let Some(id) = tokio::task::try_id() else { return 0 };
+    let mut seen = NumberSeen(None);
+    id.hash(&mut seen);
+    // Should an id hash more than its number one day: it also shows it as text.
+    seen.0.or_else(|| id.to_string().parse().ok()).unwrap_or(0)
+}
+
+/// The number that an id consists of, which it tells nobody but those who hash it.
+struct NumberSeen(Option<u64>);
+
+impl Hasher for NumberSeen {
+    fn write_u64(&mut self, number: u64) {
+        self.0 = Some(number);
+    }
+
+    fn write(&mut self, _: &[u8]) {
+        self.0 = None;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0.unwrap_or(0)
+    }
 }
 
 /// The setters of [`Terms`], for a request that has them in `terms`.
@@ -181,6 +202,7 @@ mod tests {
     async fn each_task_is_an_actor_and_stays_the_same_one() {
         let ask = || async {
             let first = Terms::default().actor();
+            assert_eq!(first.to_string(), tokio::task::id().to_string());
             tokio::task::yield_now().await;
             (first, Terms::default().actor())
         };

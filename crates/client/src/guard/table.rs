@@ -17,7 +17,7 @@ use crate::error::{
 };
 use crate::hold::Hold;
 use crate::limits::check_metadata;
-use crate::session::{Command, ConvertCall, Handle, ReleaseReply, whole_ms};
+use crate::session::{Command, ConvertCall, Handle, ReleaseReply, Ticket, whole_ms};
 use crate::terms::Policy;
 
 /// Why a command about a hold has no answer.
@@ -86,16 +86,15 @@ impl TableGuard {
         self.hold.check()?;
         let _place = self.session.admit_wait().await.map_err(ConvertError::Unavailable)?;
         let (reply, answer) = oneshot::channel();
-        let was_sent = Arc::new(AtomicBool::new(false));
-        let abandon = AbandonOnDrop::new(&self.session);
+        let ticket = Ticket::default();
+        let abandon = AbandonOnDrop::new(&self.session, ticket.clone());
         self.session.send(Command::Convert(ConvertCall {
             hold: Arc::clone(&self.hold),
             mode,
             wait_ms: whole_ms(wait),
             policy: Policy::Detect,
-            ticket: abandon.ticket,
+            ticket: ticket.clone(),
             reply,
-            was_sent: Arc::clone(&was_sent),
             is_abandoned: false,
         }));
         match timeout(wait.saturating_add(self.session.request_timeout()), answer).await {
@@ -103,10 +102,7 @@ impl TableGuard {
                 abandon.not_needed();
                 answer.unwrap_or_else(|_| Err(Lost { reason: self.hold.loss_or_closed() }.into()))
             }
-            Err(_) => {
-                let may_have_happened = was_sent.load(Ordering::Relaxed);
-                Err(ConvertError::Unavailable(self.session.unavailable(may_have_happened)))
-            }
+            Err(_) => Err(ConvertError::Unavailable(self.session.unavailable(ticket.was_sent()))),
         }
     }
 

@@ -277,8 +277,7 @@ impl Session {
         Verdict::GoOn
     }
 
-    fn on_acquired(&mut self, id: u64, call: AcquireCall, response: v1::AcquireResponse) {
-        self.tickets.remove(&call.ticket);
+    fn on_acquired(&mut self, id: u64, call: Box<AcquireCall>, response: v1::AcquireResponse) {
         let at = LogicalTime(response.logical_time_ms);
         let outcome = match response.outcome {
             Some(AcquireOutcome::Granted(grant)) => self.take_holds(id, &call, vec![grant], at),
@@ -360,9 +359,6 @@ impl Session {
     }
 
     fn note_settled(&mut self, request: &Request) {
-        if let Some(ticket) = request.ticket() {
-            self.tickets.remove(&ticket);
-        }
         if let Request::Convert(call) = request {
             self.stop_converting(&call.hold);
         }

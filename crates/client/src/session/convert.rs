@@ -6,7 +6,6 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use holdfast_proto::v1;
 use holdfast_proto::v1::acquire_response::Outcome;
@@ -28,8 +27,6 @@ pub(crate) struct ConvertCall {
     pub(crate) policy: Policy,
     pub(crate) ticket: Ticket,
     pub(crate) reply: oneshot::Sender<Result<(), ConvertError>>,
-    /// Set when it first goes out, for the caller who runs out of patience.
-    pub(crate) was_sent: Arc<AtomicBool>,
     pub(crate) is_abandoned: bool,
 }
 
@@ -66,15 +63,7 @@ impl Session {
         // It may have waited for another one until its caller left.
         if !call.reply.is_closed() {
             self.converting.insert(call.hold.key, Vec::new());
-            self.stage_with_ticket(Request::Convert(call));
-        }
-    }
-
-    pub(crate) fn stage_with_ticket(&mut self, request: Request) {
-        let ticket = request.ticket();
-        let id = self.requests.stage(request);
-        if let Some(ticket) = ticket {
-            self.tickets.insert(ticket, id);
+            self.stage(Request::Convert(call));
         }
     }
 
@@ -85,7 +74,6 @@ impl Session {
     }
 
     pub(super) fn on_converted(&mut self, call: ConvertCall, response: v1::AcquireResponse) {
-        self.tickets.remove(&call.ticket);
         let outcome = match response.outcome {
             Some(Outcome::Granted(grant)) => {
                 call.hold.convert(&grant);

@@ -18,8 +18,8 @@ mod plain;
 mod request;
 mod state;
 mod task;
+mod ticket;
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -40,6 +40,7 @@ pub(crate) use convert::ConvertCall;
 pub(crate) use hello::words_of;
 pub(crate) use request::{AcquireCall, Wanted, whole_ms};
 use task::{NotOpened, Task};
+pub(crate) use ticket::Ticket;
 
 pub(crate) type ReleaseReply = oneshot::Sender<Result<ReleaseOutcome, Rejection>>;
 
@@ -56,7 +57,7 @@ pub(crate) struct Settings {
 
 #[derive(Debug)]
 pub(crate) enum Command {
-    Acquire(AcquireCall),
+    Acquire(Box<AcquireCall>),
     Convert(ConvertCall),
     /// The caller of this acquire or convert is gone.
     Abandon(Ticket),
@@ -105,10 +106,6 @@ impl Command {
     }
 }
 
-/// Names a call of `acquire` or `convert` from before it has a request id.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Ticket(u64);
-
 /// The way to the session's task. The task ends when the last handle is gone.
 #[derive(Debug, Clone)]
 pub(crate) struct Handle {
@@ -121,7 +118,6 @@ struct Shared {
     commands: mpsc::UnboundedSender<Command>,
     request_timeout: Duration,
     trouble: Trouble,
-    tickets: AtomicU64,
     nodes: KnownNodes,
     circuit: Circuit,
     places: Places,
@@ -174,7 +170,6 @@ impl Handle {
             commands,
             request_timeout,
             trouble,
-            tickets: AtomicU64::new(0),
             nodes,
             circuit: task.circuit(),
             places: Places::new(),
@@ -225,10 +220,6 @@ impl Handle {
     /// False if the task has ended. Callers who wait for an answer also see it on their reply channel.
     pub(crate) fn send(&self, command: Command) -> bool {
         self.shared.commands.send(command).is_ok()
-    }
-
-    pub(crate) fn next_ticket(&self) -> Ticket {
-        Ticket(self.shared.tickets.fetch_add(1, Ordering::Relaxed))
     }
 
     /// For calls beside the session.

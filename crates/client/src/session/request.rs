@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use holdfast_proto::v1;
@@ -22,7 +21,7 @@ use crate::tier::Tier;
 
 #[derive(Debug)]
 pub(crate) enum Request {
-    Acquire(AcquireCall),
+    Acquire(Box<AcquireCall>),
     Convert(ConvertCall),
     /// Of an acquire or a convert whose caller is gone.
     Cancel {
@@ -141,8 +140,6 @@ pub(crate) struct AcquireCall {
     /// Dropping the guards in it releases the locks, so a grant that finds no caller is not kept.
     pub(crate) reply: oneshot::Sender<Result<Vec<Guard>, AcquireError>>,
     pub(crate) on_queued: Option<Box<dyn FnOnce(u64) + Send>>,
-    /// Set when it first goes out, for the caller who runs out of patience.
-    pub(crate) was_sent: Arc<AtomicBool>,
     /// For the guard; `None` once the caller is gone, so that the call alone does not keep the task
     /// alive.
     pub(crate) handle: Option<Handle>,
@@ -231,9 +228,10 @@ impl Request {
     /// How many names it carries: by these the size of a frame is bounded.
     pub(crate) fn name_count(&self) -> usize {
         match self {
-            Request::Acquire(AcquireCall { wanted: Wanted::All(request), .. }) => {
-                request.members.len().max(1)
-            }
+            Request::Acquire(call) => match &call.wanted {
+                Wanted::One(_) => 1,
+                Wanted::All(request) => request.members.len().max(1),
+            },
             _ => 1,
         }
     }
@@ -282,19 +280,11 @@ impl Request {
     }
 
     /// For what can be abandoned.
-    pub(crate) fn ticket(&self) -> Option<Ticket> {
+    pub(crate) fn ticket(&self) -> Option<&Ticket> {
         match self {
-            Request::Acquire(call) => Some(call.ticket),
-            Request::Convert(call) => Some(call.ticket),
+            Request::Acquire(call) => Some(&call.ticket),
+            Request::Convert(call) => Some(&call.ticket),
             _ => None,
-        }
-    }
-
-    pub(crate) fn note_sent(&self) {
-        match self {
-            Request::Acquire(call) => call.was_sent.store(true, Ordering::Relaxed),
-            Request::Convert(call) => call.was_sent.store(true, Ordering::Relaxed),
-            _ => {}
         }
     }
 

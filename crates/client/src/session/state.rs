@@ -1,6 +1,6 @@
 //! What the task knows about its current session.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use holdfast_proto::v1::operation::Kind;
 use holdfast_proto::{Guarantee, SessionId};
 
 use super::request::{Request, whole_ms};
-use super::{Command, Settings, StatusReply, Ticket};
+use super::{Command, Settings, StatusReply};
 use crate::error::{ConnectError, LossReason};
 use crate::hold::{Hold, HoldKey};
 use crate::in_flight::InFlight;
@@ -26,7 +26,6 @@ pub(crate) struct Session {
     /// Counts the sessions of this client.
     pub(crate) number: u64,
     pub(crate) requests: InFlight<Request>,
-    pub(crate) tickets: HashMap<Ticket, u64>,
     pub(crate) holds: BTreeMap<HoldKey, Arc<Hold>>,
     /// Holds whose conversion has no answer yet, and what has to wait for it: until then it is not known
     /// under which token they are held.
@@ -64,7 +63,6 @@ impl Session {
             id,
             number,
             requests: InFlight::new(),
-            tickets: HashMap::new(),
             holds: BTreeMap::new(),
             converting: BTreeMap::new(),
             ready: Vec::new(),
@@ -133,12 +131,17 @@ impl Session {
         };
         for id in self.requests.sent(is_gone) {
             let Some((request, _)) = self.requests.settle(id) else { continue };
-            if let Some(ticket) = request.ticket() {
-                self.tickets.remove(&ticket);
-            }
             if !request.is_abandoned() {
-                self.stage_with_ticket(request);
+                self.stage(request);
             }
+        }
+    }
+
+    pub(crate) fn stage(&mut self, request: Request) {
+        let ticket = request.ticket().cloned();
+        let id = self.requests.stage(request);
+        if let Some(ticket) = ticket {
+            ticket.note_staged(id);
         }
     }
 
@@ -168,7 +171,6 @@ impl Session {
         for request in self.requests.drain() {
             request.fail_with_lost_session(reason);
         }
-        self.tickets.clear();
         for waiting in std::mem::take(&mut self.converting).into_values() {
             self.ready.extend(waiting);
         }
@@ -214,7 +216,7 @@ impl Session {
             Some(_) => None,
             None => self.leases().map(|leases| leases.heartbeat_due().saturating_since(local_now)),
         };
-        let answer = self.requests.earliest_answer_due().map(until);
+        let answer = self.requests.answers_due_from().map(until);
         let retry = self.retries_due.first().map(|(due, _)| until(*due));
         [heartbeat, answer, retry].into_iter().flatten().min().unwrap_or(ANSWER_PATIENCE_MAX)
     }

@@ -385,12 +385,14 @@ impl Task {
     /// A node that is silent about a request for too long is left, even if the connection stands: it
     /// may be cut off from its quorum. So is one that takes nothing more: a heartbeat that cannot be sent is
     /// as good as one without an answer.
-    fn check_patience(&self) -> Verdict {
+    fn check_patience(&mut self) -> Verdict {
         let now = Instant::now();
         let patience = self.session.answer_patience;
-        match (self.session.requests.earliest_answer_due(), self.held_up_since) {
-            (Some(due), _) if due <= now => broken("the node does not answer"),
-            (_, Some(since)) if since + patience <= now => broken("the node takes nothing more"),
+        if self.session.requests.is_answer_overdue(now) {
+            return broken("the node does not answer");
+        }
+        match self.held_up_since {
+            Some(since) if since + patience <= now => broken("the node takes nothing more"),
             _ => Verdict::GoOn,
         }
     }
@@ -409,7 +411,9 @@ impl Task {
             for id in ids {
                 let Some(request) = session.requests.get(id) else { continue };
                 operations.push(request.to_operation(id));
-                request.note_sent();
+                if let Some(ticket) = request.ticket() {
+                    ticket.note_sent();
+                }
                 let answer_due = now + request.own_wait() + session.answer_patience;
                 if let Request::Renew { hold, ttl: Some(ttl), .. } = request
                     && let Some(mut leases) = session.leases()
@@ -490,7 +494,7 @@ impl Task {
             Session::new(self.session.number + 1, self.settings.ttl).map_err(|_| Finished)?;
         let lost = std::mem::replace(&mut self.session, next);
         for request in unsent {
-            self.session.stage_with_ticket(request);
+            self.session.stage(request);
         }
         // They are told that their hold is lost.
         self.session.ready = lost.ready;

@@ -1,6 +1,5 @@
 //! What an answer does to the session, and to those who wait for it.
 
-use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
 use holdfast_proto::v1::{AcquireResponse, CancelResponse, Cancelled, Grant, HoldEnded};
@@ -36,7 +35,6 @@ impl Bench {
             commands,
             request_timeout: ttl,
             trouble: Trouble::default(),
-            tickets: AtomicU64::new(0),
             nodes: KnownNodes::new("127.0.0.1:1".parse().unwrap()),
             circuit: Breaker::new().observe(),
             places: Places::new(),
@@ -51,14 +49,13 @@ impl Bench {
 
     fn want(&mut self, wanted: Wanted) -> (u64, AcquireReply) {
         let (reply, answer) = oneshot::channel();
-        let id = self.session.requests.stage(Request::Acquire(AcquireCall {
+        let id = self.session.requests.stage(Request::Acquire(Box::new(AcquireCall {
             wanted,
-            ticket: Ticket(0),
+            ticket: Ticket::default(),
             reply,
             on_queued: None,
-            was_sent: Arc::new(AtomicBool::new(true)),
             handle: Some(self.handle.clone()),
-        }));
+        })));
         self.send_all();
         (id, answer)
     }
@@ -259,7 +256,7 @@ fn a_request_that_nobody_waits_for_is_not_sent_again_for_ever() {
     bench.fail(cancel, Reason::TooManyUnacknowledged, true);
     bench.session.stage_due_retries(Instant::now() + Duration::from_secs(1));
     assert_eq!(bench.session.requests.take_staged(10, |_| 1), [cancel]);
-    assert_eq!(bench.session.requests.earliest_answer_due(), None);
+    assert!(!bench.session.requests.is_answer_overdue(Instant::now()));
     bench.answer(cancel, cancelled_with(CancelOutcome::Cancelled(Cancelled {})));
     assert_eq!(bench.session.requests.acked_through(), cancel);
 }

@@ -24,9 +24,9 @@ impl Task {
         let Some(command) = session.unless_converting(command) else { return Ok(()) };
         match command {
             Command::Acquire(call) => {
-                session.stage_with_ticket(Request::Acquire(call));
+                session.stage(Request::Acquire(call));
             }
-            Command::Abandon(ticket) => self.abandon(ticket),
+            Command::Abandon(ticket) => self.abandon(&ticket),
             Command::Release { hold, reply } if is_held => {
                 session.forget_hold(&hold);
                 session.requests.stage(Request::Release { meant: hold.meant(), reply });
@@ -69,11 +69,13 @@ impl Task {
 
     /// A request that never went out is forgotten. One that did is cancelled, and kept until either its
     /// own answer or that of the cancel tells whether there is something to release.
-    fn abandon(&mut self, ticket: Ticket) {
+    fn abandon(&mut self, ticket: &Ticket) {
         let session = &mut self.session;
-        let Some(id) = session.tickets.remove(&ticket) else {
+        let id = ticket.request_id();
+        let known = session.requests.get(id).and_then(Request::ticket);
+        if !known.is_some_and(|known| known.is_of_same_call(ticket)) {
             return;
-        };
+        }
         if !session.requests.was_sent(id) {
             if let Some((Request::Convert(call), _)) = session.requests.settle(id) {
                 session.stop_converting(&call.hold);

@@ -76,18 +76,18 @@ impl Bench {
         let (reply, answer) = oneshot::channel();
         let held = self.session.holds.values().find(|hold| std::ptr::eq(&***hold, guard.hold()));
         let hold = Arc::clone(held.unwrap());
+        let ticket = Ticket::default();
         self.session.start_converting(ConvertCall {
             hold,
             mode,
             wait_ms: 60_000,
             policy: Policy::Detect,
-            ticket: Ticket(9),
+            ticket: ticket.clone(),
             reply,
-            was_sent: Arc::new(AtomicBool::new(true)),
             is_abandoned: false,
         });
         self.send_all();
-        (self.session.tickets[&Ticket(9)], answer)
+        (ticket.request_id(), answer)
     }
 }
 
