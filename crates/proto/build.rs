@@ -29,6 +29,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     tonic_prost_build::configure()
         // Written by hand: `src/watch_frame.rs`.
         .extern_path(".holdfast.v1.WatchFrame", "crate::v1::WatchFrame")
+        // An answer to a look is much larger than all others, and seldom.
+        .boxed(".holdfast.v1.Answer.result.status")
         .codec_path("crate::codec::HoldfastCodec")
         .compile_fds(all_descriptors)?;
     Ok(())

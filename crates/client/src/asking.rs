@@ -2,16 +2,12 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
-use tokio::sync::oneshot;
-use tokio::time::timeout;
 use tracing::field::Empty;
 use tracing::{Instrument, Level, Span};
 
 use crate::error::AcquireError;
-use crate::guard::Guard;
-use crate::session::{AcquireCall, Command, Handle, Ticket, Wanted, whole_ms};
+use crate::session::{AcquireCall, Awaited, Command, Granted, Handle, Ticket, Unanswered};
 
 /// How a program tells of which span it is part, as a `traceparent`. It is asked within the span of the acquire.
 #[derive(Clone)]
@@ -26,16 +22,16 @@ impl fmt::Debug for CurrentSpan {
 /// Returns the guards of what was asked for. If the future is dropped, nothing is left behind.
 pub(crate) async fn ask(
     handle: &Handle,
-    mut wanted: Wanted,
-    wait: Duration,
-    on_queued: Option<Box<dyn FnOnce(u64) + Send>>,
+    mut call: Box<AcquireCall>,
+    answer: Awaited<Granted>,
     current: Option<&CurrentSpan>,
-) -> Result<Vec<Guard>, AcquireError> {
+) -> Granted {
+    let wanted = &mut call.wanted;
     wanted.check().map_err(AcquireError::Rejected)?;
     // Most programs do not look at spans, and need no words for them.
     let span = if tracing::span_enabled!(Level::INFO) {
-        let lock = wanted.names_in_words();
-        tracing::info_span!("acquire", lock, wait_ms = whole_ms(wait), token = Empty)
+        let (lock, wait_ms) = (wanted.names_in_words(), wanted.wait_ms());
+        tracing::info_span!("acquire", lock, wait_ms, token = Empty)
     } else {
         Span::none()
     };
@@ -44,13 +40,7 @@ pub(crate) async fn ask(
     {
         wanted.set_traceparent(traceparent);
     }
-    let ticket = Ticket::default();
-    let granted = granted(handle, wanted, on_queued, ticket.clone());
-    let patience = wait.saturating_add(handle.request_timeout());
-    let outcome = timeout(patience, granted)
-        .instrument(span.clone())
-        .await
-        .unwrap_or_else(|_| Err(AcquireError::Unavailable(handle.unavailable(ticket.was_sent()))));
+    let outcome = granted(handle, call, answer).instrument(span.clone()).await;
     match outcome.as_deref() {
         Ok(guards) if !span.is_disabled() => {
             let token = guards.first().and_then(|guard| guard.token().ok());
@@ -62,21 +52,22 @@ pub(crate) async fn ask(
     outcome
 }
 
-async fn granted(
-    handle: &Handle,
-    wanted: Wanted,
-    on_queued: Option<Box<dyn FnOnce(u64) + Send>>,
-    ticket: Ticket,
-) -> Result<Vec<Guard>, AcquireError> {
-    let _place = handle.admit_wait().await.map_err(AcquireError::Unavailable)?;
-    let (reply, answer) = oneshot::channel();
-    let abandon = AbandonOnDrop::new(handle, ticket.clone());
-    let handle_of_guard = Some(handle.clone());
-    let call = AcquireCall { wanted, ticket, reply, on_queued, handle: handle_of_guard };
-    handle.send(Command::Acquire(Box::new(call)));
-    let answer = answer.await;
-    abandon.not_needed();
-    let guards = answer.unwrap_or(Err(AcquireError::Closed))?;
+async fn granted(handle: &Handle, call: Box<AcquireCall>, answer: Awaited<Granted>) -> Granted {
+    let place = handle.admit_wait(answer.patience_until()).await;
+    let _place = place.map_err(AcquireError::Unavailable)?;
+    let abandon = AbandonOnDrop::new(handle, call.ticket.clone());
+    handle.send(Command::Acquire(call));
+    let guards = match answer.answer().await {
+        Ok(answer) => {
+            abandon.not_needed();
+            answer?
+        }
+        Err(Unanswered::OutOfPatience) => {
+            let unavailable = handle.unavailable(abandon.ticket.was_sent());
+            return Err(AcquireError::Unavailable(unavailable));
+        }
+        Err(Unanswered::Closed) => return Err(AcquireError::Closed),
+    };
     // A grant may have been so long on its way that it is over by now.
     for guard in &guards {
         guard.token()?;

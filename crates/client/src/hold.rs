@@ -68,13 +68,14 @@ pub(crate) struct Place {
 
 impl Hold {
     pub(crate) fn new(place: Place, grant: Grant, leases: Arc<Mutex<Leases>>, loss: Loss) -> Hold {
+        let (mode, guarantee) = (grant.mode(), guarantee_of(&grant));
         Hold {
             key: place.key,
             lease: place.lease,
             session_number: place.session_number,
             since: place.since,
-            guarantee: guarantee_of(&grant),
-            held_as: Mutex::new(HeldAs::of(&grant)),
+            guarantee,
+            held_as: Mutex::new(HeldAs { mode, token: grant.token, fence: grant.fence }),
             name: grant.name,
             leases,
             loss,
@@ -96,7 +97,8 @@ impl Hold {
 
     /// The hold has another mode, and perhaps another token.
     pub(crate) fn convert(&self, grant: &Grant) {
-        *self.held_as() = HeldAs::of(grant);
+        let (mode, fence) = (grant.mode(), grant.fence.clone());
+        *self.held_as() = HeldAs { mode, token: grant.token, fence };
     }
 
     /// While it may be somebody else's already, it gives no token.
@@ -172,11 +174,5 @@ impl Hold {
 
     fn held_as(&self) -> MutexGuard<'_, HeldAs> {
         self.held_as.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl HeldAs {
-    fn of(grant: &Grant) -> HeldAs {
-        HeldAs { mode: grant.mode(), token: grant.token, fence: grant.fence.clone() }
     }
 }

@@ -222,6 +222,11 @@ impl<T> InFlight<T> {
         self.requests.get_mut(id).map(|request| &mut request.content)
     }
 
+    /// In no particular order.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.requests.values_mut().map(|request| &mut request.content)
+    }
+
     pub(crate) fn was_sent(&self, id: u64) -> bool {
         self.first_sent_at(id).is_some()
     }

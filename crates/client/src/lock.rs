@@ -16,7 +16,7 @@ use crate::error::NotInThisTier;
 use crate::guard::Guard;
 #[cfg(feature = "redis")]
 use crate::limits::check_whole_name;
-use crate::session::{Handle, Wanted, whole_ms};
+use crate::session::{AcquireCall, Handle, Wanted, whole_ms};
 #[cfg(feature = "redis")]
 use crate::terms::Policy;
 use crate::terms::{Terms, setters_of_terms};
@@ -116,9 +116,9 @@ impl LockRequest {
             traceparent: terms.traceparent.clone(),
             ..Default::default()
         };
-        let (on_queued, wait) = (self.on_queued.take(), self.terms.wait);
-        let current = self.current_span.as_ref();
-        let mut guards = ask(&self.handle, Wanted::One(request), wait, on_queued, current).await?;
+        let (wanted, on_queued) = (Wanted::One(request), self.on_queued.take());
+        let (call, answer) = AcquireCall::new(&self.handle, wanted, terms.wait, on_queued);
+        let mut guards = ask(&self.handle, call, answer, self.current_span.as_ref()).await?;
         guards.pop().ok_or(AcquireError::Closed)
     }
 

@@ -10,7 +10,7 @@ use crate::asking::{CurrentSpan, ask};
 use crate::efficiency::Route;
 use crate::error::AcquireError;
 use crate::guard_all::GuardAll;
-use crate::session::{Handle, Wanted, whole_ms};
+use crate::session::{AcquireCall, Handle, Wanted, whole_ms};
 use crate::terms::{Terms, setters_of_terms};
 use crate::tier::Tier;
 
@@ -105,8 +105,9 @@ impl LockAllRequest {
             traceparent: terms.traceparent,
             ..Default::default()
         };
-        let current = current_span.as_ref();
-        let guards = ask(&handle, Wanted::All(request), terms.wait, on_queued, current).await?;
+        let wanted = Wanted::All(request);
+        let (call, answer) = AcquireCall::new(&handle, wanted, terms.wait, on_queued);
+        let guards = ask(&handle, call, answer, current_span.as_ref()).await?;
         Ok(GuardAll::new(guards))
     }
 }

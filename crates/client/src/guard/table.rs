@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use holdfast_proto::PublicSessionId;
 use holdfast_proto::v1::Mode;
 use tokio::sync::oneshot;
-use tokio::time::timeout;
+use tokio::time::{timeout, timeout_at};
 use tracing::Instrument;
 
 use super::ReleaseOutcome;
@@ -17,7 +17,9 @@ use crate::error::{
 };
 use crate::hold::Hold;
 use crate::limits::check_metadata;
-use crate::session::{Command, ConvertCall, Handle, ReleaseReply, Ticket, whole_ms};
+use crate::session::{
+    Command, ConvertCall, Handle, ReleaseReply, Ticket, Unanswered, reply_until, whole_ms,
+};
 use crate::terms::Policy;
 
 /// Why a command about a hold has no answer.
@@ -45,19 +47,21 @@ impl TableGuard {
     ) -> impl Future<Output = Result<ReleaseOutcome, ReleaseError>> {
         self.released = true;
         let span = self.span("release");
-        let (reply, answer) = oneshot::channel();
+        // Nobody has to wait for what the session goes on trying.
+        let patience_until = match self.session.check_circuit() {
+            Ok(()) => self.session.patience_until(Duration::ZERO),
+            Err(_) => Instant::now(),
+        };
+        let (reply, answer) = reply_until(patience_until);
         self.send_release(Some(reply));
         let outcome = async move {
-            // Nobody has to wait for what the session goes on trying.
-            let patience = match self.session.check_circuit() {
-                Ok(()) => self.session.request_timeout(),
-                Err(_) => Duration::ZERO,
-            };
-            match timeout(patience, answer).await {
-                Ok(Ok(result)) => result.map_err(ReleaseError::Rejected),
-                // The session is closed, and its end freed the lock.
-                Ok(Err(_)) => Ok(ReleaseOutcome::Expired),
-                Err(_) => Err(ReleaseError::Unavailable(self.session.unavailable(true))),
+            match answer.answer().await {
+                Ok(result) => result.map_err(ReleaseError::Rejected),
+                // The end of the session freed the lock.
+                Err(Unanswered::Closed) => Ok(ReleaseOutcome::Expired),
+                Err(Unanswered::OutOfPatience) => {
+                    Err(ReleaseError::Unavailable(self.session.unavailable(true)))
+                }
             }
         };
         outcome.instrument(span)
@@ -84,7 +88,9 @@ impl TableGuard {
 
     pub(super) async fn convert(&mut self, mode: Mode, wait: Duration) -> Result<(), ConvertError> {
         self.hold.check()?;
-        let _place = self.session.admit_wait().await.map_err(ConvertError::Unavailable)?;
+        let patience_until = self.session.patience_until(wait);
+        let place = self.session.admit_wait(patience_until).await;
+        let _place = place.map_err(ConvertError::Unavailable)?;
         let (reply, answer) = oneshot::channel();
         let ticket = Ticket::default();
         let abandon = AbandonOnDrop::new(&self.session, ticket.clone());
@@ -97,7 +103,7 @@ impl TableGuard {
             reply,
             is_abandoned: false,
         }));
-        match timeout(wait.saturating_add(self.session.request_timeout()), answer).await {
+        match timeout_at(patience_until.into(), answer).await {
             Ok(answer) => {
                 abandon.not_needed();
                 answer.unwrap_or_else(|_| Err(Lost { reason: self.hold.loss_or_closed() }.into()))

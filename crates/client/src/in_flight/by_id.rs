@@ -66,6 +66,11 @@ impl<V> ById<V> {
         in_row.chain(self.apart.iter().map(|(id, value)| (*id, value)))
     }
 
+    /// In no particular order.
+    pub(super) fn values_mut(&mut self) -> impl Iterator<Item = &mut V> {
+        self.row.iter_mut().flatten().chain(self.apart.values_mut())
+    }
+
     fn end(&self) -> u64 {
         self.first + self.row.len() as u64
     }

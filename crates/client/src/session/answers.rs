@@ -170,7 +170,7 @@ impl Session {
         self.settle(id, |request| match (request, failure.reason()) {
             (Request::Acquire(call), Reason::GrantEnded) => {
                 let lost = Lost { reason: LossReason::Ended };
-                let _ = call.reply.send(Err(AcquireError::Lost(lost)));
+                call.reply.send(Err(AcquireError::Lost(lost)));
             }
             (Request::Renew { hold, reply, .. }, Reason::NotHeld) => {
                 hold.end(LossReason::Ended);
@@ -222,7 +222,7 @@ impl Session {
             // Too early for a timeout: it was granted, and the hold's own time is over.
             AcquireError::Lost(Lost { reason: LossReason::Ended })
         };
-        let _ = call.reply.send(Err(error));
+        call.reply.send(Err(error));
     }
 
     fn on_result(&mut self, id: u64, result: AnswerResult) -> Verdict {
@@ -241,7 +241,7 @@ impl Session {
             }
             (Request::Release { reply, .. }, AnswerResult::Release(response)) => {
                 if let Some(reply) = reply {
-                    let _ = reply.send(release_outcome(response.outcome()));
+                    reply.send(release_outcome(response.outcome()));
                 }
             }
             (Request::Renew { hold, reply, .. }, AnswerResult::Renew(response)) => {
@@ -259,7 +259,7 @@ impl Session {
                 let _ = reply.send(Ok(response.token));
             }
             (Request::Status { reply, .. }, AnswerResult::Status(response)) => {
-                let _ = reply.send(Ok(response));
+                let _ = reply.send(Ok(*response));
             }
             (Request::Close { reply }, AnswerResult::Close(_)) => {
                 if let Some(reply) = reply {
@@ -280,7 +280,7 @@ impl Session {
     fn on_acquired(&mut self, id: u64, call: Box<AcquireCall>, response: v1::AcquireResponse) {
         let at = LogicalTime(response.logical_time_ms);
         let outcome = match response.outcome {
-            Some(AcquireOutcome::Granted(grant)) => self.take_holds(id, &call, vec![grant], at),
+            Some(AcquireOutcome::Granted(grant)) => self.take_only_hold(id, &call, grant, at),
             Some(AcquireOutcome::AllGranted(all)) => self.take_holds(id, &call, all.grants, at),
             Some(AcquireOutcome::Busy(_)) => Err(AcquireError::Busy),
             Some(AcquireOutcome::TimedOut(_)) => Err(AcquireError::TimedOut),
@@ -295,7 +295,7 @@ impl Session {
             None => Err(AcquireError::Rejected(unknown_outcome())),
         };
         // If the caller is gone by now the guards come back here, and dropping them releases.
-        let _ = call.reply.send(outcome);
+        call.reply.send(outcome);
     }
 
     /// The request is settled here if its own answer has not come, so exactly one of the two answers

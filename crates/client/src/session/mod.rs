@@ -15,13 +15,14 @@ mod convert;
 mod dial;
 mod hello;
 mod plain;
+mod reply;
 mod request;
 mod state;
 mod task;
 mod ticket;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use holdfast_proto::v1::{Owner, StatusResponse};
 use tokio::sync::{Semaphore, SemaphorePermit, mpsc, oneshot};
@@ -38,11 +39,12 @@ use crate::unary::Unary;
 
 pub(crate) use convert::ConvertCall;
 pub(crate) use hello::words_of;
-pub(crate) use request::{AcquireCall, Wanted, whole_ms};
+pub(crate) use reply::{Awaited, Reply, Unanswered, reply_until};
+pub(crate) use request::{AcquireCall, Granted, Wanted, whole_ms};
 use task::{NotOpened, Task};
 pub(crate) use ticket::Ticket;
 
-pub(crate) type ReleaseReply = oneshot::Sender<Result<ReleaseOutcome, Rejection>>;
+pub(crate) type ReleaseReply = Reply<Result<ReleaseOutcome, Rejection>>;
 
 pub(crate) type StatusReply = oneshot::Sender<Result<StatusResponse, Rejection>>;
 
@@ -104,6 +106,24 @@ impl Command {
             | Command::Close { .. } => None,
         }
     }
+
+    /// Until when its caller is waiting, if it does not look at the clock itself.
+    fn awaited_until(&self) -> Option<Instant> {
+        match self {
+            Command::Acquire(call) => call.reply.awaited_until(),
+            Command::Release { reply, .. } => reply.as_ref()?.awaited_until(),
+            _ => None,
+        }
+    }
+
+    /// As [`Request::let_go_if_over`](request::Request::let_go_if_over).
+    fn let_go_if_over(&mut self, now: Instant) -> Option<Instant> {
+        match self {
+            Command::Acquire(call) => call.reply.let_go_if_over(now),
+            Command::Release { reply, .. } => reply.as_mut()?.let_go_if_over(now),
+            _ => None,
+        }
+    }
 }
 
 /// The way to the session's task. The task ends when the last handle is gone.
@@ -128,6 +148,9 @@ const CALLS_MAX: usize = 100_000;
 
 /// Looks that are under way at a time. A node takes no more from one stream.
 const LOOKS_MAX: usize = 64;
+
+/// Longer than anybody waits, and still a time that a clock can show.
+const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// Those who wait for locks do not keep those who hold them from what has to be done with them.
 #[derive(Debug)]
@@ -186,8 +209,17 @@ impl Handle {
     }
 
     /// A place among the calls that may stand in a queue. Fails at once while the circuit is open.
-    pub(crate) async fn admit_wait(&self) -> Result<SemaphorePermit<'_>, Unavailable> {
-        self.admit(&self.shared.places.for_waits).await
+    pub(crate) async fn admit_wait(
+        &self,
+        patience_until: Instant,
+    ) -> Result<SemaphorePermit<'_>, Unavailable> {
+        let places = &self.shared.places.for_waits;
+        self.check_circuit()?;
+        if let Ok(place) = places.try_acquire() {
+            return Ok(place);
+        }
+        let admitted = tokio::time::timeout_at(patience_until.into(), self.admit(places)).await;
+        admitted.unwrap_or_else(|_| Err(self.unavailable(false)))
     }
 
     /// A place among the other calls.
@@ -225,6 +257,13 @@ impl Handle {
     /// For calls beside the session.
     pub(crate) fn calls(&self) -> Unary {
         Unary::to(self.shared.nodes.clone()).timeout(self.shared.request_timeout)
+    }
+
+    /// Of a caller who asks now, and is ready to wait so long for what it asks for.
+    pub(crate) fn patience_until(&self, wait: Duration) -> Instant {
+        let now = Instant::now();
+        let patience = wait.saturating_add(self.shared.request_timeout);
+        now.checked_add(patience).unwrap_or_else(|| now + FOR_EVER)
     }
 
     pub(crate) fn request_timeout(&self) -> Duration {

@@ -2,13 +2,14 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use holdfast_proto::v1;
 use holdfast_proto::v1::operation::Kind;
 use tokio::sync::oneshot;
 
 use super::convert::ConvertCall;
+use super::reply::{Awaited, Reply, reply_until};
 use super::{Handle, ReleaseReply, StatusReply, Ticket};
 use crate::error::{
     AcquireError, ConvertError, LossReason, Lost, ProclaimError, Rejection, RenewError,
@@ -110,7 +111,7 @@ impl Wanted {
         }
     }
 
-    fn wait_ms(&self) -> u64 {
+    pub(crate) fn wait_ms(&self) -> u64 {
         match self {
             Wanted::One(request) => request.wait_ms,
             Wanted::All(request) => request.wait_ms,
@@ -138,14 +139,28 @@ pub(crate) struct AcquireCall {
     pub(crate) wanted: Wanted,
     pub(crate) ticket: Ticket,
     /// Dropping the guards in it releases the locks, so a grant that finds no caller is not kept.
-    pub(crate) reply: oneshot::Sender<Result<Vec<Guard>, AcquireError>>,
+    pub(crate) reply: Reply<Granted>,
     pub(crate) on_queued: Option<Box<dyn FnOnce(u64) + Send>>,
     /// For the guard; `None` once the caller is gone, so that the call alone does not keep the task
     /// alive.
     pub(crate) handle: Option<Handle>,
 }
 
+/// In the order in which the locks were asked for.
+pub(crate) type Granted = Result<Vec<Guard>, AcquireError>;
+
 impl AcquireCall {
+    pub(crate) fn new(
+        handle: &Handle,
+        wanted: Wanted,
+        wait: Duration,
+        on_queued: Option<Box<dyn FnOnce(u64) + Send>>,
+    ) -> (Box<AcquireCall>, Awaited<Granted>) {
+        let (reply, answer) = reply_until(handle.patience_until(wait));
+        let (ticket, handle) = (Ticket::default(), Some(handle.clone()));
+        (Box::new(AcquireCall { wanted, ticket, reply, on_queued, handle }), answer)
+    }
+
     pub(crate) fn is_abandoned(&self) -> bool {
         self.handle.is_none()
     }
@@ -279,6 +294,16 @@ impl Request {
         }
     }
 
+    /// Lets a caller go whose time is over. Returns until when it is waiting, otherwise; those who look at the clock
+    /// themselves do not count.
+    pub(crate) fn let_go_if_over(&mut self, now: Instant) -> Option<Instant> {
+        match self {
+            Request::Acquire(call) => call.reply.let_go_if_over(now),
+            Request::Release { reply, .. } => reply.as_mut()?.let_go_if_over(now),
+            _ => None,
+        }
+    }
+
     /// For what can be abandoned.
     pub(crate) fn ticket(&self) -> Option<&Ticket> {
         match self {
@@ -292,11 +317,11 @@ impl Request {
     pub(crate) fn fail_with_lost_session(self, reason: LossReason) {
         match self {
             Request::Acquire(call) => {
-                let _ = call.reply.send(Err(AcquireError::SessionLost(reason)));
+                call.reply.send(Err(AcquireError::SessionLost(reason)));
             }
             // The end of the session freed the lock.
             Request::Release { reply: Some(reply), .. } => {
-                let _ = reply.send(Ok(ReleaseOutcome::Expired));
+                reply.send(Ok(ReleaseOutcome::Expired));
             }
             Request::Convert(call) => {
                 let _ = call.reply.send(Err(Lost { reason }.into()));
@@ -324,12 +349,8 @@ impl Request {
 
     pub(crate) fn reject(self, rejection: Rejection) {
         match self {
-            Request::Acquire(call) => {
-                let _ = call.reply.send(Err(AcquireError::Rejected(rejection)));
-            }
-            Request::Release { reply: Some(reply), .. } => {
-                let _ = reply.send(Err(rejection));
-            }
+            Request::Acquire(call) => call.reply.send(Err(AcquireError::Rejected(rejection))),
+            Request::Release { reply: Some(reply), .. } => reply.send(Err(rejection)),
             Request::Convert(call) => {
                 let _ = call.reply.send(Err(ConvertError::Rejected(rejection)));
             }

@@ -40,6 +40,8 @@ pub(crate) struct Session {
     /// Requests that an overloaded node sent back, and when to try them again.
     pub(crate) retries_due: BTreeSet<(Instant, u64)>,
     pub(crate) answer_patience: Duration,
+    /// No caller's patience ends before then. It may be too early, and is set right when it is reached.
+    pub(crate) patience_ends_from: Option<Instant>,
     /// In which the node leads that serves the session: the efficiency tier ends with it.
     term: u64,
     /// The nodes of the cluster, if it has said so since the task last looked.
@@ -71,6 +73,7 @@ impl Session {
             heartbeat: None,
             retries_due: BTreeSet::new(),
             answer_patience: (ttl / 4).clamp(ANSWER_PATIENCE_MIN, ANSWER_PATIENCE_MAX),
+            patience_ends_from: None,
             endpoints_told: None,
             term: 0,
         })
@@ -209,6 +212,26 @@ impl Session {
         }
     }
 
+    pub(crate) fn note_awaited(&mut self, until: Option<Instant>) {
+        self.patience_ends_from = self.patience_ends_from.into_iter().chain(until).min();
+    }
+
+    /// Callers who have waited as long as they wanted to. What they asked for goes on until they abandon it.
+    pub(crate) fn let_go_of_the_impatient(&mut self, now: Instant) {
+        if self.patience_ends_from.is_none_or(|from| now < from) {
+            return;
+        }
+        let requests = self.requests.iter_mut().filter_map(|request| request.let_go_if_over(now));
+        let commands = self.converting.values_mut().flatten();
+        let commands = commands.filter_map(|command| command.let_go_if_over(now));
+        self.patience_ends_from = requests.chain(commands).min();
+    }
+
+    /// After which [`Session::let_go_of_the_impatient`] may find somebody.
+    pub(crate) fn patience_left(&self, now: Instant) -> Option<Duration> {
+        self.patience_ends_from.map(|from| from.saturating_duration_since(now))
+    }
+
     /// How long the task may sleep if nothing arrives.
     pub(crate) fn sleep_max(&self, now: Instant, local_now: LocalTime) -> Duration {
         let until = |due: Instant| due.saturating_duration_since(now);
@@ -218,7 +241,12 @@ impl Session {
         };
         let answer = self.requests.answers_due_from().map(until);
         let retry = self.retries_due.first().map(|(due, _)| until(*due));
-        [heartbeat, answer, retry].into_iter().flatten().min().unwrap_or(ANSWER_PATIENCE_MAX)
+        let patience = self.patience_left(now);
+        [heartbeat, answer, retry, patience]
+            .into_iter()
+            .flatten()
+            .min()
+            .unwrap_or(ANSWER_PATIENCE_MAX)
     }
 
     pub(crate) fn leases(&self) -> Option<MutexGuard<'_, Leases>> {

@@ -282,7 +282,9 @@ impl Task {
                 return Err(Finished);
             }
             self.session.stage_heartbeat_if_due(clock::now());
-            self.session.stage_due_retries(Instant::now());
+            let now = Instant::now();
+            self.session.stage_due_retries(now);
+            self.session.let_go_of_the_impatient(now);
             if stream.inbound.has_fallen_silent() {
                 verdict = broken("the node has fallen silent");
                 break;
@@ -436,14 +438,17 @@ impl Task {
     ) -> Result<T, Finished> {
         tokio::pin!(step);
         loop {
-            let closing_sleep = self.closing_sleep();
+            let now = Instant::now();
+            self.session.let_go_of_the_impatient(now);
+            let longest =
+                self.closing_sleep().min(self.session.patience_left(now).unwrap_or(Duration::MAX));
             tokio::select! {
                 done = &mut step => return Ok(done),
                 command = self.inbox.recv(), if self.closing_until.is_none() => match command {
                     Some(command) => self.accept(command)?,
                     None => self.start_closing(None)?,
                 },
-                () = tokio::time::sleep(closing_sleep) => {
+                () = tokio::time::sleep(longest) => {
                     if self.is_past_closing() {
                         return Err(Finished);
                     }
@@ -498,6 +503,7 @@ impl Task {
         }
         // They are told that their hold is lost.
         self.session.ready = lost.ready;
+        self.session.patience_ends_from = lost.patience_ends_from;
         self.accept_ready()
     }
 }

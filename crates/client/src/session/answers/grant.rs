@@ -10,10 +10,28 @@ use crate::guard::Guard;
 use crate::hold::{Hold, HoldKey, Place};
 use crate::lease::{HoldId, LogicalTime};
 use crate::loss::Loss;
-use crate::session::Wanted;
+use crate::session::{Granted, Wanted};
 use crate::tier::guarantee_of;
 
 impl Session {
+    pub(super) fn take_only_hold(
+        &mut self,
+        id: u64,
+        call: &AcquireCall,
+        grant: v1::Grant,
+        at: LogicalTime,
+    ) -> Granted {
+        if matches!(call.wanted, Wanted::All(_)) {
+            return self.take_holds(id, call, vec![grant], at);
+        }
+        let Some(handle) = &call.handle else {
+            self.release_unwanted(id, vec![grant]);
+            return Err(AcquireError::Closed);
+        };
+        let hold = self.take_hold(id, call, grant, at, &Loss::default())?;
+        Ok(vec![Guard::new(hold, handle.clone())])
+    }
+
     /// The guards are in the order in which the locks were asked for.
     pub(super) fn take_holds(
         &mut self,
@@ -21,7 +39,7 @@ impl Session {
         call: &AcquireCall,
         mut grants: Vec<v1::Grant>,
         at: LogicalTime,
-    ) -> Result<Vec<Guard>, AcquireError> {
+    ) -> Granted {
         let Some(handle) = &call.handle else {
             self.release_unwanted(id, grants);
             return Err(AcquireError::Closed);

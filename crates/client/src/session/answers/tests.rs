@@ -10,11 +10,11 @@ use super::*;
 use crate::circuit::Breaker;
 use crate::endpoints::KnownNodes;
 use crate::guard::Guard;
-use crate::session::{Command, Handle, Places, Shared, Ticket, Trouble, Wanted};
+use crate::session::{Awaited, Command, Granted, Handle, Places, Shared, Trouble, Wanted};
 
 mod holds;
 
-type AcquireReply = oneshot::Receiver<Result<Vec<Guard>, AcquireError>>;
+type AcquireReply = Awaited<Granted>;
 
 /// An open session, without a stream, and the queue to its task.
 struct Bench {
@@ -48,14 +48,9 @@ impl Bench {
     }
 
     fn want(&mut self, wanted: Wanted) -> (u64, AcquireReply) {
-        let (reply, answer) = oneshot::channel();
-        let id = self.session.requests.stage(Request::Acquire(Box::new(AcquireCall {
-            wanted,
-            ticket: Ticket::default(),
-            reply,
-            on_queued: None,
-            handle: Some(self.handle.clone()),
-        })));
+        let (call, answer) = AcquireCall::new(&self.handle, wanted, Duration::ZERO, None);
+        self.session.note_awaited(Some(answer.patience_until()));
+        let id = self.session.requests.stage(Request::Acquire(call));
         self.send_all();
         (id, answer)
     }
@@ -137,7 +132,7 @@ fn a_look_is_answered_and_holds_no_acknowledgement_back() {
     let (id, mut answer) = bench.look();
     assert_eq!(bench.session.requests.acked_through(), id);
     let status = v1::StatusResponse { name: "a".into(), ..Default::default() };
-    bench.answer(id, AnswerResult::Status(status.clone()));
+    bench.answer(id, AnswerResult::Status(Box::new(status.clone())));
     assert_eq!(answer.try_recv().unwrap().unwrap(), status);
 }
 
@@ -352,4 +347,21 @@ fn the_end_of_the_session_outweighs_a_move_and_a_close_that_was_asked_for_outwei
         assert_eq!(weak.clone().or_stronger(strong.clone()), *strong);
         assert_eq!(strong.clone().or_stronger(weak.clone()), *strong);
     }
+}
+
+#[test]
+fn a_caller_whose_time_is_over_is_let_go_and_what_is_granted_to_it_is_released() {
+    let mut bench = Bench::new();
+    let (id, mut answer) = bench.acquire();
+    let until = answer.patience_until();
+    bench.session.let_go_of_the_impatient(until - Duration::from_millis(1));
+    assert!(matches!(answer.try_recv(), Err(TryRecvError::Empty)));
+    let now = Instant::now();
+    assert_eq!(bench.session.patience_left(now), Some(until - now), "the task looks again then");
+    bench.session.let_go_of_the_impatient(until);
+    assert!(matches!(answer.try_recv(), Err(TryRecvError::Closed)));
+    assert_eq!(bench.session.patience_left(now), None);
+    // It was granted before the caller could abandon it.
+    bench.answer(id, granted());
+    assert!(matches!(bench.inbox.try_recv(), Ok(Command::Release { reply: None, .. })));
 }

@@ -18,6 +18,7 @@ impl Task {
 
     pub(super) fn accept(&mut self, command: Command) -> Result<(), Finished> {
         let session = &mut self.session;
+        session.note_awaited(command.awaited_until());
         let is_held = command
             .hold()
             .is_some_and(|hold| hold.session_number == session.number && !hold.has_ended());
@@ -36,7 +37,7 @@ impl Task {
                     session.forget_hold(&hold);
                 }
                 if let Some(reply) = reply {
-                    let _ = reply.send(Ok(ReleaseOutcome::Expired));
+                    reply.send(Ok(ReleaseOutcome::Expired));
                 }
             }
             Command::Convert(call) if is_held => session.start_converting(call),

@@ -195,7 +195,7 @@ impl Outgoing {
             }
             Delivery::Status { request, name, answer } => {
                 let result = match status_on_stream(&self.rpc, &name, answer) {
-                    Ok(status) => answer::Result::Status(status),
+                    Ok(status) => answer::Result::Status(Box::new(status)),
                     Err(failure) => {
                         self.looks_failed += 1;
                         answer::Result::Failure(failure)

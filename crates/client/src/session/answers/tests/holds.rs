@@ -6,6 +6,7 @@ use holdfast_proto::v1::{Grants, Mode};
 use super::*;
 use crate::error::ConvertError;
 use crate::session::convert::ConvertCall;
+use crate::session::{Ticket, reply_until};
 use crate::terms::Policy;
 
 fn grant_of(name: &str, token: u64) -> Grant {
@@ -286,4 +287,21 @@ fn another_term_ends_what_the_efficiency_tier_held_and_asks_anew_for_what_it_wai
     bench.answer(anew, granted_as(Grant { token: 8 << 40, guarantee, ..grant() }));
     assert_eq!(only(&mut waits_answer).token(), Ok(8 << 40));
     assert_eq!(fast_guard.guarantee(), Some(holdfast_proto::Guarantee::BestEffort));
+}
+
+#[test]
+fn a_release_that_waits_for_a_conversion_does_not_keep_its_caller_longer_than_it_wants() {
+    let mut bench = Bench::new();
+    let (id, mut answer) = bench.acquire();
+    bench.answer(id, granted());
+    let guard = only(&mut answer);
+    let (_, _converted) = bench.convert(&guard, Mode::Shared);
+    let (reply, mut answer) = reply_until(Instant::now());
+    let hold = Arc::clone(bench.session.holds.values().next().unwrap());
+    let release = Command::Release { hold, reply: Some(reply) };
+    bench.session.note_awaited(release.awaited_until());
+    assert!(bench.session.unless_converting(release).is_none());
+    bench.session.let_go_of_the_impatient(Instant::now());
+    assert!(matches!(answer.try_recv(), Err(TryRecvError::Closed)));
+    drop(guard);
 }
