@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use holdfast_proto::Guarantee;
-use holdfast_proto::v1::{Grant, Mode};
+use holdfast_proto::v1::{Grant, Mode, ReleaseRequest};
 use tokio::sync::watch;
 
 use crate::clock;
@@ -46,16 +46,6 @@ struct HeldAs {
     mode: Mode,
     token: u64,
     fence: String,
-}
-
-/// How the cluster is told which hold is meant.
-#[derive(Debug, Clone)]
-pub(crate) struct HoldRef {
-    pub(crate) name: String,
-    pub(crate) token: u64,
-    /// 0: whichever this session has under the token.
-    pub(crate) acquire: u64,
-    pub(crate) tier: Tier,
 }
 
 /// Where a new hold belongs.
@@ -131,12 +121,14 @@ impl Hold {
         self.held_as().mode
     }
 
-    pub(crate) fn meant(&self) -> HoldRef {
-        HoldRef {
+    /// Without its request id.
+    pub(crate) fn release_request(&self) -> ReleaseRequest {
+        ReleaseRequest {
             name: self.name.clone(),
             token: self.token(),
-            acquire: self.key.acquire,
-            tier: self.tier(),
+            acquire_request_id: self.key.acquire,
+            tier: self.tier().to_wire().into(),
+            ..Default::default()
         }
     }
 

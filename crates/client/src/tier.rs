@@ -23,6 +23,14 @@ impl Tier {
         }
     }
 
+    /// An unspecified one is taken as correctness.
+    pub(crate) fn from_wire(tier: v1::Tier) -> Tier {
+        match tier {
+            v1::Tier::Efficiency => Tier::Efficiency,
+            v1::Tier::Unspecified | v1::Tier::Correctness => Tier::Correctness,
+        }
+    }
+
     /// Where a hold is to be found that was granted with this guarantee.
     pub(crate) fn of(guarantee: Guarantee) -> Tier {
         match guarantee {

@@ -108,6 +108,18 @@ pub fn put(written: &mut Vec<u8>, kind: u8, message: &impl Message, bytes_max: u
     true
 }
 
+/// The same with a message that is in bytes already.
+pub fn put_bytes(written: &mut Vec<u8>, kind: u8, message: &[u8], bytes_max: usize) -> bool {
+    let Ok(length) = u32::try_from(message.len() + 1) else { return false };
+    if message.len() > bytes_max {
+        return false;
+    }
+    written.put_u32_le(length);
+    written.put_u8(kind);
+    written.extend_from_slice(message);
+    true
+}
+
 /// Empties a buffer that was written, and does not keep much of it.
 pub fn reuse(written: &mut Vec<u8>) {
     written.clear();

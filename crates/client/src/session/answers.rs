@@ -16,7 +16,7 @@ use crate::backoff::Backoff;
 use crate::clock;
 use crate::error::{AcquireError, Cycle, LossReason, Lost, Rejection, Since, TransferError};
 use crate::guard::ReleaseOutcome;
-use crate::hold::{Hold, HoldRef};
+use crate::hold::Hold;
 use crate::lease::{LocalTime, LogicalTime, RenewalId, safe_end};
 use crate::tier::{Tier, guarantee_of};
 
@@ -321,9 +321,15 @@ impl Session {
     fn release_unwanted(&mut self, id: u64, grants: Vec<v1::Grant>) {
         for grant in grants {
             let acquire = acquire_of(id, &grant);
-            let tier = Tier::of(guarantee_of(&grant));
-            let meant = HoldRef { name: grant.name, token: grant.token, acquire, tier };
-            self.requests.stage(Request::Release { meant, reply: None });
+            let tier = Tier::of(guarantee_of(&grant)).to_wire().into();
+            let request = v1::ReleaseRequest {
+                name: grant.name,
+                token: grant.token,
+                acquire_request_id: acquire,
+                tier,
+                ..Default::default()
+            };
+            self.requests.stage(Request::Release { request, reply: None });
         }
     }
 

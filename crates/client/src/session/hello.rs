@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use holdfast_proto::v1::answer::Result as AnswerResult;
-use holdfast_proto::v1::{
-    ClientFrame, Failure, OpenSessionResponse, Operation, Reason, ServerFrame,
-};
+use holdfast_proto::v1::{Failure, OpenSessionResponse, Operation, Reason, ServerFrame};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
+use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Status, Streaming};
 
 use super::dial::{Connection, dial};
+use super::frame::Frame;
 use super::plain::{self, PlainInbound};
 use super::state::Hello;
 use crate::connection::is_refusal;
@@ -28,7 +28,7 @@ const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
 /// An open stream whose session is open on the other side too.
 #[derive(Debug)]
 pub(crate) struct Stream {
-    pub(crate) outbound: mpsc::Sender<ClientFrame>,
+    pub(crate) outbound: mpsc::Sender<Frame>,
     pub(crate) inbound: Inbound,
     pub(crate) welcome: OpenSessionResponse,
     /// The frame that brought the welcome; it may hold notices too.
@@ -105,9 +105,10 @@ async fn open_stream(
 ) -> Result<Stream, Failure> {
     let Hello { request_id, kind, acked_through, .. } = hello;
     let (outbound, frames) = mpsc::channel(FRAMES_AHEAD_MAX);
+    let mut first = Frame::new(acked_through);
+    first.push(&Operation { kind: Some(kind) });
     // There is room, and the receiver is still here, so this cannot fail.
-    let _ = outbound
-        .try_send(ClientFrame { acked_through, operations: vec![Operation { kind: Some(kind) }] });
+    let _ = outbound.try_send(first);
     let mut first_answer = Box::pin(first_answer(connection, frames));
     let Ok(answered) = timeout(HELLO_TIMEOUT, &mut first_answer).await else {
         // It may be carried out yet.
@@ -137,12 +138,14 @@ async fn open_stream(
 
 async fn first_answer(
     connection: Connection,
-    frames: mpsc::Receiver<ClientFrame>,
+    frames: mpsc::Receiver<Frame>,
 ) -> Result<(Inbound, Option<ServerFrame>), Status> {
     let mut inbound = match connection {
         Connection::Plain(socket) => Inbound::Plain(plain::open(socket, frames)),
         Connection::Grpc(mut client) => {
-            Inbound::Grpc(client.session(ReceiverStream::new(frames)).await?.into_inner())
+            // What was written here can be read here.
+            let frames = ReceiverStream::new(frames).filter_map(|frame| frame.decode().ok());
+            Inbound::Grpc(client.session(frames).await?.into_inner())
         }
     };
     let first_frame = inbound.message().await?;
@@ -151,13 +154,10 @@ async fn first_answer(
 
 /// Says farewell and ends this side. `rest` returns when the node has ended its own: to hang up
 /// earlier could overtake the farewell.
-fn take_leave(
-    outbound: mpsc::Sender<ClientFrame>,
-    rest: impl Future<Output = ()> + Send + 'static,
-) {
+fn take_leave(outbound: mpsc::Sender<Frame>, rest: impl Future<Output = ()> + Send + 'static) {
     tokio::spawn(timeout(FAREWELL_TIMEOUT, async move {
         // Fails if the stream has ended already.
-        let _ = outbound.send(ClientFrame::default()).await;
+        let _ = outbound.send(Frame::default()).await;
         drop(outbound);
         rest.await;
     }));

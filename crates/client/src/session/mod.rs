@@ -4,6 +4,7 @@
 //! - [`request`]: what is sent, and who waits for the answer.
 //! - [`answers`]: what an answer or a notice changes.
 //! - [`convert`]: what waits for the end of a conversion.
+//! - [`frame`]: requests become bytes.
 //! - [`hello`]: one try to get a stream from one node.
 //!
 //! Nothing grows without bound: the queue to the task holds what belongs to the [`CALLS_MAX`] callers at most
@@ -13,6 +14,7 @@
 mod answers;
 mod convert;
 mod dial;
+mod frame;
 mod hello;
 mod plain;
 mod reply;

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use holdfast_proto::plain::{self, Pieces};
-use holdfast_proto::v1::{ClientFrame, Failure, ServerFrame};
+use holdfast_proto::v1::{Failure, ServerFrame};
 use prost::Message;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -18,6 +18,7 @@ use tokio::time::{Instant as TokioInstant, MissedTickBehavior, interval_at, time
 use tonic::Status;
 
 use super::dial::NO_CONNECTION;
+use super::frame::Frame;
 use crate::connection::{
     CONNECT_TIMEOUT, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, RESPONSE_BYTES_MAX,
 };
@@ -70,7 +71,7 @@ pub(super) struct PlainInbound {
 }
 
 /// Sends these frames until there are no more, which ends this side.
-pub(super) fn open(socket: TcpStream, frames: mpsc::Receiver<ClientFrame>) -> PlainInbound {
+pub(super) fn open(socket: TcpStream, frames: mpsc::Receiver<Frame>) -> PlainInbound {
     let (reading, writing) = socket.into_split();
     tokio::spawn(async move {
         // If nobody reads, the answers end too.
@@ -83,10 +84,7 @@ pub(super) fn open(socket: TcpStream, frames: mpsc::Receiver<ClientFrame>) -> Pl
     }
 }
 
-async fn write(
-    mut socket: OwnedWriteHalf,
-    mut frames: mpsc::Receiver<ClientFrame>,
-) -> io::Result<()> {
+async fn write(mut socket: OwnedWriteHalf, mut frames: mpsc::Receiver<Frame>) -> io::Result<()> {
     let mut written = Vec::new();
     let mut pings = interval_at(TokioInstant::now() + KEEPALIVE_INTERVAL, KEEPALIVE_INTERVAL);
     pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -94,20 +92,20 @@ async fn write(
         tokio::select! {
             frame = frames.recv() => {
                 let Some(frame) = frame else { return socket.shutdown().await };
-                put(&mut written, plain::FRAME, &frame)?;
+                put(&mut written, plain::FRAME, frame.bytes())?;
                 while let Ok(frame) = frames.try_recv() {
-                    put(&mut written, plain::FRAME, &frame)?;
+                    put(&mut written, plain::FRAME, frame.bytes())?;
                 }
             }
-            _ = pings.tick() => put(&mut written, plain::PING, &())?,
+            _ = pings.tick() => put(&mut written, plain::PING, &[])?,
         }
         timeout(WRITE_PATIENCE, socket.write_all(&written)).await??;
         plain::reuse(&mut written);
     }
 }
 
-fn put(written: &mut Vec<u8>, kind: u8, message: &impl Message) -> io::Result<()> {
-    let has_room = plain::put(written, kind, message, REQUEST_BYTES_MAX);
+fn put(written: &mut Vec<u8>, kind: u8, message: &[u8]) -> io::Result<()> {
+    let has_room = plain::put_bytes(written, kind, message, REQUEST_BYTES_MAX);
     if has_room { Ok(()) } else { Err(io::ErrorKind::InvalidInput.into()) }
 }
 

@@ -9,6 +9,7 @@ use holdfast_proto::v1::operation::Kind;
 use tokio::sync::oneshot;
 
 use super::convert::ConvertCall;
+use super::frame::{self, Frame};
 use super::reply::{Awaited, Reply, reply_until};
 use super::{Handle, ReleaseReply, StatusReply, Ticket};
 use crate::error::{
@@ -16,7 +17,7 @@ use crate::error::{
     TransferError,
 };
 use crate::guard::{Guard, ReleaseOutcome};
-use crate::hold::{Hold, HoldRef};
+use crate::hold::Hold;
 use crate::limits::{check_metadata, check_name, check_names};
 use crate::tier::Tier;
 
@@ -30,7 +31,8 @@ pub(crate) enum Request {
         tier: Tier,
     },
     Release {
-        meant: HoldRef,
+        /// Without its request id.
+        request: v1::ReleaseRequest,
         reply: Option<ReleaseReply>,
     },
     Renew {
@@ -119,11 +121,10 @@ impl Wanted {
     }
 
     fn tier(&self) -> Tier {
-        let efficiency = match self {
-            Wanted::One(request) => request.tier() == v1::Tier::Efficiency,
-            Wanted::All(request) => request.tier() == v1::Tier::Efficiency,
-        };
-        if efficiency { Tier::Efficiency } else { Tier::Correctness }
+        Tier::from_wire(match self {
+            Wanted::One(request) => request.tier(),
+            Wanted::All(request) => request.tier(),
+        })
     }
 
     pub(crate) fn since_ms(&self) -> Option<u64> {
@@ -167,6 +168,21 @@ impl AcquireCall {
 }
 
 impl Request {
+    /// The most frequent ones are not copied for it.
+    pub(super) fn write_to(&mut self, frame: &mut Frame, request_id: u64) {
+        if let Request::Acquire(call) = self
+            && let Wanted::One(request) = &mut call.wanted
+        {
+            request.request_id = request_id;
+            frame.push_kind(frame::ACQUIRE, request);
+        } else if let Request::Release { request, .. } = self {
+            request.request_id = request_id;
+            frame.push_kind(frame::RELEASE, request);
+        } else {
+            frame.push(&self.to_operation(request_id));
+        }
+    }
+
     pub(crate) fn to_operation(&self, request_id: u64) -> v1::Operation {
         let kind = match self {
             Request::Acquire(call) => call.wanted.to_kind(request_id),
@@ -177,14 +193,9 @@ impl Request {
                 tier: tier.to_wire().into(),
                 ..Default::default()
             }),
-            Request::Release { meant, .. } => Kind::Release(v1::ReleaseRequest {
-                request_id,
-                name: meant.name.clone(),
-                token: meant.token,
-                acquire_request_id: meant.acquire,
-                tier: meant.tier.to_wire().into(),
-                ..Default::default()
-            }),
+            Request::Release { request, .. } => {
+                Kind::Release(v1::ReleaseRequest { request_id, ..request.clone() })
+            }
             Request::Renew { hold, ttl, .. } => Kind::Renew(v1::RenewRequest {
                 request_id,
                 name: hold.name.clone(),
@@ -230,7 +241,7 @@ impl Request {
             Request::Acquire(call) => call.wanted.tier(),
             Request::Convert(call) => call.hold.tier(),
             Request::Cancel { tier, .. } => *tier,
-            Request::Release { meant, .. } => meant.tier,
+            Request::Release { request, .. } => Tier::from_wire(request.tier()),
             Request::Renew { hold, .. }
             | Request::Proclaim { hold, .. }
             | Request::Transfer { hold, .. } => hold.tier(),

@@ -9,11 +9,12 @@
 use std::pin::Pin;
 use std::time::{Duration, Instant};
 
-use holdfast_proto::v1::{ClientFrame, Failure, Reason, ServerFrame};
+use holdfast_proto::v1::{Failure, Reason, ServerFrame};
 use tokio::sync::{mpsc, oneshot};
 use tracing::Instrument;
 
 use super::answers::Verdict;
+use super::frame::Frame;
 use super::hello::{NoStream, Stream, say_hello};
 use super::request::Request;
 use super::state::Session;
@@ -400,7 +401,7 @@ impl Task {
     }
 
     /// As much as the connection has room for. If it takes nothing any more, what is still to be read says why.
-    fn flush(&mut self, outbound: &mpsc::Sender<ClientFrame>) {
+    fn flush(&mut self, outbound: &mpsc::Sender<Frame>) {
         let session = &mut self.session;
         while session.requests.has_staged() {
             let Ok(room) = outbound.try_reserve() else {
@@ -409,23 +410,23 @@ impl Task {
             };
             let ids = session.requests.take_staged(NAMES_PER_FRAME_MAX, Request::name_count);
             let (now, local_now) = (Instant::now(), clock::now());
-            let mut operations = Vec::with_capacity(ids.len());
+            let mut frame = Frame::new(session.requests.acked_through());
             for id in ids {
-                let Some(request) = session.requests.get(id) else { continue };
-                operations.push(request.to_operation(id));
+                let Some(request) = session.requests.get_mut(id) else { continue };
+                request.write_to(&mut frame, id);
                 if let Some(ticket) = request.ticket() {
                     ticket.note_sent();
                 }
                 let answer_due = now + request.own_wait() + session.answer_patience;
-                if let Request::Renew { hold, ttl: Some(ttl), .. } = request
-                    && let Some(mut leases) = session.leases()
-                {
-                    leases.renewal_sent(hold.lease, RenewalId(id), local_now, *ttl);
+                if let Request::Renew { hold, ttl: Some(ttl), .. } = request {
+                    let (lease, ttl) = (hold.lease, *ttl);
+                    if let Some(mut leases) = session.leases() {
+                        leases.renewal_sent(lease, RenewalId(id), local_now, ttl);
+                    }
                 }
                 session.requests.mark_sent(id, local_now, answer_due);
             }
-            let acked_through = session.requests.acked_through();
-            room.send(ClientFrame { acked_through, operations });
+            room.send(frame);
             self.held_up_since = None;
         }
     }

@@ -30,7 +30,8 @@ impl Task {
             Command::Abandon(ticket) => self.abandon(&ticket),
             Command::Release { hold, reply } if is_held => {
                 session.forget_hold(&hold);
-                session.requests.stage(Request::Release { meant: hold.meant(), reply });
+                let request = hold.release_request();
+                session.requests.stage(Request::Release { request, reply });
             }
             Command::Release { hold, reply } => {
                 if hold.session_number == session.number {

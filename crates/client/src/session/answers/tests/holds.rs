@@ -50,8 +50,8 @@ impl Bench {
             match self.session.unless_converting(command) {
                 Some(Command::Release { hold, reply }) if !hold.has_ended() => {
                     self.session.forget_hold(&hold);
-                    let meant = hold.meant();
-                    self.session.requests.stage(Request::Release { meant, reply });
+                    let request = hold.release_request();
+                    self.session.requests.stage(Request::Release { request, reply });
                 }
                 Some(Command::Release { .. }) | None => {}
                 Some(other) => panic!("{other:?}"),
