@@ -120,7 +120,7 @@ impl PlainInbound {
                     // All that it says is that somebody is there.
                     plain::FRAME if piece.message.is_empty() => continue,
                     plain::FRAME => {
-                        return ServerFrame::decode(piece.message).map(Some).map_err(broken);
+                        return ServerFrame::decode(&*piece.message).map(Some).map_err(broken);
                     }
                     plain::END => {
                         let failure = Failure::decode(piece.message).map_err(broken)?;
