@@ -6,6 +6,7 @@
 //! - [`convert`]: what waits for the end of a conversion.
 //! - [`frame`]: requests become bytes.
 //! - [`hello`]: one try to get a stream from one node.
+//! - [`stream`]: the stream itself.
 //!
 //! Nothing grows without bound: the queue to the task holds what belongs to the [`CALLS_MAX`] callers at most
 //! that are let in, and the release of each guard once; a guard that is dropped cannot wait for room. What
@@ -20,6 +21,7 @@ mod plain;
 mod reply;
 mod request;
 mod state;
+mod stream;
 mod task;
 mod ticket;
 

@@ -15,9 +15,10 @@ use tracing::Instrument;
 
 use super::answers::Verdict;
 use super::frame::Frame;
-use super::hello::{NoStream, Stream, say_hello};
+use super::hello::{NoStream, say_hello};
 use super::request::Request;
 use super::state::Session;
+use super::stream::{Outbound, Stream};
 use super::{Command, Settings, Trouble};
 use crate::backoff::Backoff;
 use crate::circuit::{Breaker, Circuit};
@@ -290,7 +291,8 @@ impl Task {
                 verdict = broken("the node has fallen silent");
                 break;
             }
-            self.flush(&stream.outbound);
+            stream.outbound.ping_if_due(now);
+            self.flush(&mut stream.outbound);
             verdict = self.next_input(&mut stream, leader.as_mut()).await?;
         }
         match verdict {
@@ -331,7 +333,7 @@ impl Task {
             .sleep_max(Instant::now(), clock::now())
             .min(self.closing_sleep())
             .min(PAUSE_CHECK_INTERVAL);
-        let may_send_more = self.session.requests.has_staged() && !stream.outbound.is_closed();
+        let may_get_room = stream.outbound.may_get_room();
         tokio::select! {
             frame = stream.inbound.message() => Ok(match frame {
                 Ok(Some(frame)) => self.on_frame(frame),
@@ -350,7 +352,7 @@ impl Task {
                 Ok(Verdict::Approach)
             }
             // The connection has room for more.
-            _ = stream.outbound.reserve(), if may_send_more => Ok(Verdict::GoOn),
+            () = stream.outbound.room(), if may_get_room => Ok(Verdict::GoOn),
             () = tokio::time::sleep(sleep) => Ok(self.check_patience()),
         }
     }
@@ -401,13 +403,13 @@ impl Task {
     }
 
     /// As much as the connection has room for. If it takes nothing any more, what is still to be read says why.
-    fn flush(&mut self, outbound: &mpsc::Sender<Frame>) {
+    fn flush(&mut self, outbound: &mut Outbound) {
         let session = &mut self.session;
         while session.requests.has_staged() {
-            let Ok(room) = outbound.try_reserve() else {
+            if !outbound.has_room() {
                 self.held_up_since.get_or_insert_with(Instant::now);
                 return;
-            };
+            }
             let ids = session.requests.take_staged(NAMES_PER_FRAME_MAX, Request::name_count);
             let (now, local_now) = (Instant::now(), clock::now());
             let mut frame = Frame::new(session.requests.acked_through());
@@ -426,7 +428,7 @@ impl Task {
                 }
                 session.requests.mark_sent(id, local_now, answer_due);
             }
-            room.send(frame);
+            outbound.send(frame);
             self.held_up_since = None;
         }
     }

@@ -1,0 +1,170 @@
+//! What goes to the node on a stream without HTTP/2: at once, if the connection takes it.
+
+use std::io;
+use std::time::Instant;
+
+use holdfast_proto::plain;
+use tokio::io::AsyncWriteExt;
+use tokio::net::tcp::OwnedWriteHalf;
+
+use super::super::frame::Frame;
+use crate::connection::{KEEPALIVE_INTERVAL, RESPONSE_BYTES_MAX};
+
+/// More than a node takes; it says so.
+const REQUEST_BYTES_MAX: usize = RESPONSE_BYTES_MAX;
+
+#[derive(Debug)]
+pub(in super::super) struct PlainOutbound {
+    socket: OwnedWriteHalf,
+    /// Pieces that the connection has not taken, or not wholly.
+    pieces: Vec<u8>,
+    taken: usize,
+    ping_due: Instant,
+    /// It takes nothing any more. What is still to be read says why.
+    is_broken: bool,
+}
+
+impl PlainOutbound {
+    pub(super) fn new(socket: OwnedWriteHalf, now: Instant) -> PlainOutbound {
+        let ping_due = now + KEEPALIVE_INTERVAL;
+        PlainOutbound { socket, pieces: Vec::new(), taken: 0, ping_due, is_broken: false }
+    }
+
+    /// Nothing waits to be taken.
+    pub(in super::super) fn has_room(&self) -> bool {
+        self.pieces.is_empty() && !self.is_broken
+    }
+
+    pub(in super::super) fn is_broken(&self) -> bool {
+        self.is_broken
+    }
+
+    pub(in super::super) fn send(&mut self, frame: &Frame) {
+        self.put(plain::FRAME, frame.bytes());
+    }
+
+    /// To be called every now and then.
+    pub(in super::super) fn ping_if_due(&mut self, now: Instant) {
+        if self.ping_due <= now && self.has_room() {
+            self.ping_due = now + KEEPALIVE_INTERVAL;
+            self.put(plain::PING, &[]);
+        }
+    }
+
+    fn put(&mut self, kind: u8, message: &[u8]) {
+        if !plain::put_bytes(&mut self.pieces, kind, message, REQUEST_BYTES_MAX) {
+            self.is_broken = true;
+        }
+        self.write();
+    }
+
+    /// As much as the connection takes.
+    fn write(&mut self) {
+        while let Some(rest) = self.pieces.get(self.taken..)
+            && !rest.is_empty()
+        {
+            match self.socket.try_write(rest) {
+                Ok(taken) if taken > 0 => self.taken += taken,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                _ => {
+                    self.is_broken = true;
+                    return;
+                }
+            }
+        }
+        self.taken = 0;
+        plain::reuse(&mut self.pieces);
+    }
+
+    /// Returns when nothing waits any more, or nobody takes it. Nothing is lost if that is not waited for.
+    pub(in super::super) async fn room(&mut self) {
+        while !self.pieces.is_empty() && !self.is_broken {
+            match self.socket.writable().await {
+                Ok(()) => self.write(),
+                Err(_) => self.is_broken = true,
+            }
+        }
+    }
+
+    /// Ends this half, once the rest is taken.
+    pub(in super::super) async fn shut(mut self) {
+        self.room().await;
+        // The node may have gone.
+        let _ = self.socket.shutdown().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use holdfast_proto::plain::Pieces;
+    use tokio::io::AsyncReadExt;
+    use tokio::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    /// More than the buffers of a connection hold.
+    const MUCH: usize = 12 * 1024 * 1024;
+
+    async fn connected() -> (PlainOutbound, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let socket = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (reading, writing) = socket.into_split();
+        // Nobody reads at this end, and its half stays open.
+        std::mem::forget(reading);
+        let (other, _) = listener.accept().await.unwrap();
+        (PlainOutbound::new(writing, Instant::now()), other)
+    }
+
+    /// A frame that is as large as this, in a field that nobody knows.
+    fn large(bytes: usize) -> Frame {
+        let mut frame = Frame::new(1);
+        frame.push_kind(1_000, &vec![7_u8; bytes]);
+        frame
+    }
+
+    #[tokio::test]
+    async fn what_a_connection_does_not_take_at_once_is_taken_later_and_in_order() {
+        let (mut outbound, mut other) = connected().await;
+        outbound.send(&Frame::new(5));
+        assert!(outbound.has_room());
+        let much = large(MUCH);
+        outbound.send(&much);
+        assert!(!outbound.has_room() && !outbound.is_broken());
+        // Whoever waits for something else as well gives up waiting for room again and again.
+        let nothing_happens = tokio::time::timeout(Duration::from_millis(1), outbound.room()).await;
+        assert!(nothing_happens.is_err());
+        let reading = tokio::spawn(async move {
+            let (mut pieces, mut seen) = (Pieces::new(REQUEST_BYTES_MAX), Vec::new());
+            while other.read_buf(pieces.room()).await.unwrap() > 0 {
+                while let Some(piece) = pieces.next_piece().unwrap() {
+                    seen.push((piece.kind, piece.message));
+                }
+            }
+            seen
+        });
+        outbound.room().await;
+        assert!(outbound.has_room());
+        outbound.ping_if_due(Instant::now());
+        outbound.ping_if_due(Instant::now() + KEEPALIVE_INTERVAL);
+        outbound.shut().await;
+        let seen = reading.await.unwrap();
+        let kinds: Vec<u8> = seen.iter().map(|(kind, _)| *kind).collect();
+        assert_eq!(kinds, [plain::FRAME, plain::FRAME, plain::PING]);
+        assert_eq!(seen[0].1, Frame::new(5).bytes());
+        assert_eq!(seen[1].1, much.bytes());
+    }
+
+    #[tokio::test]
+    async fn a_connection_whose_other_end_is_gone_has_no_room_and_is_not_waited_for() {
+        let (mut outbound, other) = connected().await;
+        drop(other);
+        while !outbound.is_broken() {
+            outbound.send(&Frame::new(5));
+            tokio::task::yield_now().await;
+        }
+        assert!(!outbound.has_room());
+        outbound.room().await;
+    }
+}
