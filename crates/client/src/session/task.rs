@@ -28,6 +28,7 @@ use crate::endpoints::{Endpoints, KnownNodes};
 use crate::error::{ConnectError, LossReason, Rejection};
 use crate::lease::RenewalId;
 use crate::trouble::Contact;
+use alarm::Alarm;
 use leader::{Dialled, dial_later};
 
 /// So that a frame stays far below the servers' message limit, whatever the operations hold.
@@ -41,6 +42,7 @@ const CLOSING_PATIENCE: Duration = Duration::from_secs(2);
 const PAUSE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 mod accept;
+mod alarm;
 mod leader;
 
 pub(crate) struct Task {
@@ -270,6 +272,7 @@ impl Task {
     async fn converse(&mut self, mut stream: Stream) -> Result<(), Finished> {
         self.held_up_since = None;
         let mut leader = std::pin::pin!(dial_later(self.leader_elsewhere(&stream)));
+        let mut alarm = Alarm::new();
         let first_frame = std::mem::take(&mut stream.first_frame);
         let mut verdict = self.on_frame(first_frame);
         while verdict == Verdict::GoOn {
@@ -293,7 +296,8 @@ impl Task {
             }
             stream.outbound.ping_if_due(now);
             self.flush(&mut stream.outbound);
-            verdict = self.next_input(&mut stream, leader.as_mut()).await?;
+            alarm.set(now + self.sleep_max(now));
+            verdict = self.next_input(&mut stream, leader.as_mut(), &mut alarm).await?;
         }
         match verdict {
             Verdict::Closed => Err(Finished),
@@ -327,12 +331,8 @@ impl Task {
         &mut self,
         stream: &mut Stream,
         leader: Pin<&mut impl Future<Output = Dialled>>,
+        alarm: &mut Alarm,
     ) -> Result<Verdict, Finished> {
-        let sleep = self
-            .session
-            .sleep_max(Instant::now(), clock::now())
-            .min(self.closing_sleep())
-            .min(PAUSE_CHECK_INTERVAL);
         let may_get_room = stream.outbound.may_get_room();
         tokio::select! {
             frame = stream.inbound.message() => Ok(match frame {
@@ -353,8 +353,14 @@ impl Task {
             }
             // The connection has room for more.
             () = stream.outbound.room(), if may_get_room => Ok(Verdict::GoOn),
-            () = tokio::time::sleep(sleep) => Ok(self.check_patience()),
+            () = alarm.goes_off() => Ok(self.check_patience()),
         }
+    }
+
+    /// When there may be something to do though nothing comes.
+    fn sleep_max(&self, now: Instant) -> Duration {
+        let session = self.session.sleep_max(now, clock::now());
+        session.min(self.closing_sleep()).min(PAUSE_CHECK_INTERVAL)
     }
 
     /// If the node only passes on what it is sent.
