@@ -35,4 +35,4 @@ pub mod rule;
 mod token;
 
 pub use rule::{Accepts, Claim, HighWaterMark, Refusal, admit};
-pub use token::{Fence, Guarantee, ParseFenceError, TOKEN_LIMIT, name_hash};
+pub use token::{Fence, FenceText, Guarantee, ParseFenceError, TOKEN_LIMIT, name_hash};

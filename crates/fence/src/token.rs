@@ -9,6 +9,10 @@ use std::str::FromStr;
 
 use sha2::{Digest, Sha256};
 
+mod text;
+
+pub use text::FenceText;
+
 /// Every token's number is below this, so that it fits a signed 64-bit column.
 pub const TOKEN_LIMIT: u64 = 1 << 63;
 
@@ -76,16 +80,16 @@ impl Fence {
     pub fn is_for(&self, name: &str) -> bool {
         self.name_hash == name_hash(name)
     }
+
+    /// For whoever writes many: it takes no memory of its own.
+    pub fn text(&self) -> FenceText {
+        FenceText::of(self)
+    }
 }
 
 impl fmt::Display for Fence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let guarantee = match self.guarantee {
-            Guarantee::Linearizable => 'L',
-            Guarantee::BestEffort => 'B',
-        };
-        let hash = u64::from_be_bytes(self.name_hash);
-        write!(f, "{VERSION}.{guarantee}.{hash:016x}.{}", self.number)
+        f.write_str(self.text().as_str())
     }
 }
 
