@@ -18,6 +18,10 @@
 use prost::Message;
 use prost::bytes::{Buf, BufMut, Bytes, BytesMut};
 
+mod frame_writer;
+
+pub use frame_writer::{BorrowedGrant, FrameWriter};
+
 /// No HTTP begins so, which is how a port tells the two apart by the first byte.
 pub const GREETING: [u8; 4] = [0xf5, b'h', b's', b'1'];
 

@@ -2,6 +2,7 @@
 
 use holdfast_core::command::Mode;
 use holdfast_core::{CycleLink, EndReason, Grant, LogicalTime, Outcome, ReleaseAnswer};
+use holdfast_proto::plain::BorrowedGrant;
 use holdfast_proto::v1::{self, answer};
 use holdfast_proto::{Fence, Guarantee};
 
@@ -22,14 +23,14 @@ pub(super) struct Surroundings<'a> {
 }
 
 /// The answer as it travels.
-pub(super) fn result(answer: Answer, surroundings: Surroundings<'_>) -> answer::Result {
-    match answer.result {
+pub(super) fn result(answer: &Answer, surroundings: Surroundings<'_>) -> answer::Result {
+    match &answer.result {
         Ok(outcome) => of_outcome(answer.at, outcome, surroundings),
-        Err(reason) => answer::Result::Failure(unavailable(reason, surroundings.membership)),
+        Err(reason) => answer::Result::Failure(unavailable(*reason, surroundings.membership)),
     }
 }
 
-fn of_outcome(at: LogicalTime, outcome: Outcome, around: Surroundings<'_>) -> answer::Result {
+fn of_outcome(at: LogicalTime, outcome: &Outcome, around: Surroundings<'_>) -> answer::Result {
     let logical_time_ms = at.as_ms();
     match outcome {
         Outcome::SessionOpen { public, ttl, linger } => {
@@ -57,9 +58,9 @@ fn of_outcome(at: LogicalTime, outcome: Outcome, around: Surroundings<'_>) -> an
         Outcome::SessionClosed => {
             answer::Result::Close(v1::CloseSessionResponse { logical_time_ms })
         }
-        Outcome::Granted(grant) => acquired(
+        Outcome::Granted(granted) => acquired(
             logical_time_ms,
-            v1::acquire_response::Outcome::Granted(of_grant(&grant, around.guarantee)),
+            v1::acquire_response::Outcome::Granted(grant(granted, around.guarantee).into()),
         ),
         Outcome::Busy => {
             acquired(logical_time_ms, v1::acquire_response::Outcome::Busy(v1::Busy {}))
@@ -71,7 +72,7 @@ fn of_outcome(at: LogicalTime, outcome: Outcome, around: Surroundings<'_>) -> an
             acquired(logical_time_ms, v1::acquire_response::Outcome::Cancelled(v1::Cancelled {}))
         }
         Outcome::Deadlock(cycle) => {
-            let deadlock = v1::acquire_response::Outcome::Deadlock(deadlock(&cycle));
+            let deadlock = v1::acquire_response::Outcome::Deadlock(deadlock(cycle));
             acquired(logical_time_ms, deadlock)
         }
         Outcome::Died { since } => {
@@ -80,16 +81,16 @@ fn of_outcome(at: LogicalTime, outcome: Outcome, around: Surroundings<'_>) -> an
         }
         Outcome::GrantedAll(all) => acquired(
             logical_time_ms,
-            v1::acquire_response::Outcome::AllGranted(grants(&all, around.guarantee)),
+            v1::acquire_response::Outcome::AllGranted(grants(all, around.guarantee)),
         ),
         Outcome::CancelDone => {
             cancelled(logical_time_ms, v1::cancel_response::Outcome::Cancelled(v1::Cancelled {}))
         }
         Outcome::CancelTooLate(all) => {
-            let outcome = match &*all {
-                [grant] => {
-                    v1::cancel_response::Outcome::AlreadyGranted(of_grant(grant, around.guarantee))
-                }
+            let outcome = match &**all {
+                [only] => v1::cancel_response::Outcome::AlreadyGranted(
+                    grant(only, around.guarantee).into(),
+                ),
                 all => {
                     v1::cancel_response::Outcome::AllAlreadyGranted(grants(all, around.guarantee))
                 }
@@ -100,14 +101,7 @@ fn of_outcome(at: LogicalTime, outcome: Outcome, around: Surroundings<'_>) -> an
             let ended = v1::AlreadyEnded {};
             cancelled(logical_time_ms, v1::cancel_response::Outcome::AlreadyEnded(ended))
         }
-        Outcome::Release(answer) => answer::Result::Release(v1::ReleaseResponse {
-            logical_time_ms,
-            outcome: release_outcome(answer).into(),
-            remaining: match answer {
-                ReleaseAnswer::StillHeld { remaining } => remaining,
-                _ => 0,
-            },
-        }),
+        Outcome::Release(answer) => answer::Result::Release(released(at, *answer)),
         Outcome::Proclaimed => answer::Result::Proclaim(v1::ProclaimResponse { logical_time_ms }),
         Outcome::Transferred { token } => {
             let token = token.0;
@@ -117,10 +111,10 @@ fn of_outcome(at: LogicalTime, outcome: Outcome, around: Surroundings<'_>) -> an
             answer::Result::Renew(v1::RenewResponse {
                 logical_time_ms,
                 deadline_ms: deadline.map(LogicalTime::as_ms),
-                session_deadline_ms: session_deadline_ms(session_deadline, around.guarantee),
+                session_deadline_ms: session_deadline_ms(*session_deadline, around.guarantee),
             })
         }
-        Outcome::Rejected(rejection) => answer::Result::Failure(rejected(rejection)),
+        Outcome::Rejected(rejection) => answer::Result::Failure(rejected(*rejection)),
         Outcome::Queued { .. } | Outcome::Done | Outcome::Published(_) | Outcome::Intervened(_) => {
             answer::Result::Failure(bug("an outcome that nobody waits for was given as an answer"))
         }
@@ -136,7 +130,7 @@ fn cancelled(logical_time_ms: u64, outcome: v1::cancel_response::Outcome) -> ans
 }
 
 fn grants(all: &[Grant], guarantee: Guarantee) -> v1::Grants {
-    v1::Grants { grants: all.iter().map(|grant| of_grant(grant, guarantee)).collect() }
+    v1::Grants { grants: all.iter().map(|one| grant(one, guarantee).into()).collect() }
 }
 
 pub(super) fn deadlock(cycle: &[CycleLink]) -> v1::Deadlock {
@@ -163,21 +157,31 @@ pub(super) fn permits(mode: Mode) -> u32 {
     }
 }
 
-fn of_grant(grant: &Grant, guarantee: Guarantee) -> v1::Grant {
-    let fence = match grant.mode {
-        Mode::Permit { .. } => None,
-        Mode::Exclusive | Mode::Shared => Fence::new(guarantee, &grant.name, grant.token.0),
-    };
-    v1::Grant {
-        name: grant.name.as_str().to_owned(),
+pub(super) fn grant(grant: &Grant, guarantee: Guarantee) -> BorrowedGrant<'_> {
+    BorrowedGrant {
+        name: grant.name.as_str(),
         token: grant.token.0,
         // Permits apart, the lock table gives no token that has no full form.
-        fence: fence.map(|fence| fence.to_string()).unwrap_or_default(),
-        guarantee: on_wire(guarantee).into(),
+        fence: match grant.mode {
+            Mode::Permit { .. } => None,
+            Mode::Exclusive | Mode::Shared => Fence::new(guarantee, &grant.name, grant.token.0),
+        },
+        guarantee: on_wire(guarantee),
         deadline_ms: grant.deadline.map(LogicalTime::as_ms),
         session_deadline_ms: session_deadline_ms(grant.session_deadline, guarantee),
-        mode: mode(grant.mode).into(),
+        mode: mode(grant.mode),
         acquire_request_id: grant.acquire.0,
+    }
+}
+
+pub(super) fn released(at: LogicalTime, answer: ReleaseAnswer) -> v1::ReleaseResponse {
+    v1::ReleaseResponse {
+        logical_time_ms: at.as_ms(),
+        outcome: release_outcome(answer).into(),
+        remaining: match answer {
+            ReleaseAnswer::StillHeld { remaining } => remaining,
+            _ => 0,
+        },
     }
 }
 

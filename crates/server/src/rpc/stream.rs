@@ -7,6 +7,7 @@
 //! How a stream ends decides how long its session lives: see `body_end`.
 
 mod body_end;
+mod frame;
 #[cfg(test)]
 mod fuzz;
 mod incoming;

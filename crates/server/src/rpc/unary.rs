@@ -97,7 +97,7 @@ async fn carry_out<V: Verb>(
             let term = rpc.driver.leadership().term;
             let around =
                 Surroundings { membership: &rpc.membership, resumed: false, term, guarantee };
-            match encode::result(answer, around) {
+            match encode::result(&answer, around) {
                 answer::Result::Failure(failure) => Err(failure),
                 result => V::response(result)
                     .ok_or_else(|| bug("the lock table answered another question")),

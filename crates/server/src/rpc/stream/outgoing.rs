@@ -6,12 +6,12 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use holdfast_core::{Outcome, RequestId};
 use holdfast_proto::Guarantee;
-use holdfast_proto::v1::{self, Answer, Failure, Notice, ServerFrame, answer, notice};
+use holdfast_proto::v1::{self, Answer, Failure, ServerFrame, answer, notice};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_stream::Stream;
@@ -21,6 +21,7 @@ use super::super::Rpc;
 use super::super::encode::{self, Surroundings};
 use super::super::failure::{slow_reader, stopping, unavailable};
 use super::super::look::status_on_stream;
+use super::frame::Frame;
 use super::looks::Looks;
 use crate::driver::{Delivery, Unavailable};
 
@@ -48,7 +49,7 @@ pub(crate) struct Outgoing {
     /// The driver, or the efficiency tier, let go of the stream without a word.
     abandoned: bool,
     /// In the frame that is being made.
-    looks_failed: usize,
+    looks_answered: usize,
     /// What is said after the last frame: nothing, or why the stream ends.
     last_word: Option<Result<(), Failure>>,
     ended_here: Arc<AtomicBool>,
@@ -83,7 +84,7 @@ pub(super) fn pair(rpc: Rpc) -> (Words, Outgoing) {
         words: receiver,
         served: None,
         abandoned: false,
-        looks_failed: 0,
+        looks_answered: 0,
         last_word: None,
         ended_here,
     };
@@ -148,27 +149,63 @@ impl Words {
 }
 
 impl Outgoing {
-    /// One frame of all that a tier has delivered.
-    fn frame_of(&mut self, guarantee: Guarantee, deliveries: Vec<Delivery>) -> ServerFrame {
-        let frame = self.gather(guarantee, deliveries);
-        let is_look = |answer: &&Answer| matches!(answer.result, Some(answer::Result::Status(_)));
-        if let Some(served) = &self.served {
-            // Not sooner: then no frame has the answers to more of them than may be under way.
-            let ended = frame.answers.iter().filter(is_look).count();
-            served.looks.end(ended + std::mem::take(&mut self.looks_failed));
+    /// Puts what is said next into a frame that is empty. None if nothing more is said.
+    pub(super) fn poll_frame(
+        &mut self,
+        cx: &mut Context<'_>,
+        frame: &mut impl Frame,
+    ) -> Poll<Option<Result<(), Status>>> {
+        loop {
+            if let Some(last_word) = &mut self.last_word {
+                let last_word = std::mem::replace(last_word, Ok(()));
+                self.ended_here.store(true, Ordering::Release);
+                return Poll::Ready(last_word.err().map(|failure| Err(failure.to_status())));
+            }
+            match self.poll_deliveries(cx) {
+                Poll::Ready(Some((guarantee, deliveries))) => {
+                    self.gather(guarantee, deliveries, frame);
+                    self.end_looks();
+                    return Poll::Ready(Some(Ok(())));
+                }
+                // The stream's own task may know better why.
+                Poll::Ready(None) => self.abandoned = true,
+                Poll::Pending => {}
+            }
+            match self.words.poll_recv(cx) {
+                Poll::Ready(Some(Word::Served(served))) => self.served = Some(served),
+                Poll::Ready(Some(Word::Frame(made))) => {
+                    frame.take(made);
+                    return Poll::Ready(Some(Ok(())));
+                }
+                Poll::Ready(Some(Word::End(failure))) => self.end_with(Err(failure)),
+                Poll::Ready(None) => self.end_with(Ok(())),
+                Poll::Pending if self.abandoned => {
+                    let failure = self.why_abandoned();
+                    self.end_with(Err(failure));
+                }
+                Poll::Pending => return Poll::Pending,
+            }
         }
-        frame
     }
 
-    fn gather(&mut self, guarantee: Guarantee, mut deliveries: Vec<Delivery>) -> ServerFrame {
-        let mut frame =
-            ServerFrame { answers: Vec::with_capacity(deliveries.len()), notices: Vec::new() };
+    /// All that a tier has delivered.
+    fn gather(
+        &mut self,
+        guarantee: Guarantee,
+        mut deliveries: Vec<Delivery>,
+        frame: &mut impl Frame,
+    ) {
+        let membership = Arc::clone(&self.rpc.membership);
+        let resumed = self.served.as_ref().is_some_and(|served| served.resumed);
+        let term = self.rpc.driver.leadership().term;
+        let around = Surroundings { membership: &membership, resumed, term, guarantee };
         loop {
+            frame.reserve(deliveries.len());
             for delivery in deliveries {
-                self.add(guarantee, delivery, &mut frame);
+                self.add(around, delivery, frame);
             }
-            if frame.answers.len() + frame.notices.len() >= ANSWERS_PER_FRAME_TARGET {
-                return frame;
+            if frame.len() >= ANSWERS_PER_FRAME_TARGET {
+                return;
             }
             let more = self.served.as_mut().and_then(|served| {
                 let from = match guarantee {
@@ -179,91 +216,81 @@ impl Outgoing {
             });
             match more {
                 Some(more) => deliveries = more,
-                None => return frame,
+                None => return,
             }
         }
     }
 
-    fn add(&mut self, guarantee: Guarantee, delivery: Delivery, frame: &mut ServerFrame) {
+    fn add(&mut self, around: Surroundings<'_>, delivery: Delivery, frame: &mut impl Frame) {
         match delivery {
             Delivery::Answer { request, answer } => {
                 if matches!(answer.result, Ok(Outcome::SessionClosed)) {
                     self.end_with(Ok(()));
                 }
-                let result = self.encode(guarantee, request, answer);
-                frame.answers.push(Answer { request_id: request.0, result: Some(result) });
+                match &mut self.served {
+                    Some(served) if !served.open && served.opening == request => {
+                        served.open = true;
+                        let result = encode::result(&answer, around);
+                        // A stream without a session is of no use.
+                        if let answer::Result::Failure(failure) = &result {
+                            self.end_with(Err(failure.clone()));
+                        }
+                        frame.answer(Answer { request_id: request.0, result: Some(result) });
+                    }
+                    _ => frame.answer_of_tier(request, &answer, around),
+                }
             }
             Delivery::Status { request, name, answer } => {
                 let result = match status_on_stream(&self.rpc, &name, answer) {
                     Ok(status) => answer::Result::Status(Box::new(status)),
-                    Err(failure) => {
-                        self.looks_failed += 1;
-                        answer::Result::Failure(failure)
-                    }
+                    Err(failure) => answer::Result::Failure(failure),
                 };
-                frame.answers.push(Answer { request_id: request.0, result: Some(result) });
+                self.looks_answered += 1;
+                frame.answer(Answer { request_id: request.0, result: Some(result) });
             }
             Delivery::Queued { request, position } => {
-                let queued = v1::Queued { request_id: request.0, position };
-                frame.notices.push(Notice { kind: Some(notice::Kind::Queued(queued)) });
+                frame.tell(notice::Kind::Queued(v1::Queued { request_id: request.0, position }));
             }
             Delivery::HoldEnded { name, token, acquire, reason } => {
-                let ended = v1::HoldEnded {
+                frame.tell(notice::Kind::HoldEnded(v1::HoldEnded {
                     name: name.as_str().to_owned(),
                     token: token.0,
                     acquire_request_id: acquire.0,
                     reason: encode::end_reason(reason).into(),
-                };
-                frame.notices.push(Notice { kind: Some(notice::Kind::HoldEnded(ended)) });
+                }));
             }
-            Delivery::Losses(tokens) => frame.notices.extend(tokens.into_iter().map(|token| {
+            Delivery::Losses(tokens) => tokens.into_iter().for_each(|token| {
                 let ended = v1::HoldEnded { token: token.0, ..Default::default() };
-                Notice { kind: Some(notice::Kind::HoldEnded(ended)) }
-            })),
+                frame.tell(notice::Kind::HoldEnded(ended));
+            }),
             Delivery::SessionEnded { reason } => {
                 let ended = v1::SessionEnded { reason: encode::end_reason(reason).into() };
-                frame.notices.push(Notice { kind: Some(notice::Kind::SessionEnded(ended)) });
+                frame.tell(notice::Kind::SessionEnded(ended));
                 self.end_with(Ok(()));
             }
             Delivery::MembersChanged => {
-                let endpoints = self.rpc.membership.client_addresses();
-                let changed = v1::MembersChanged { endpoints };
-                frame.notices.push(Notice { kind: Some(notice::Kind::MembersChanged(changed)) });
+                let endpoints = around.membership.client_addresses();
+                frame.tell(notice::Kind::MembersChanged(v1::MembersChanged { endpoints }));
             }
             Delivery::LeaderMoved { leader } => {
-                let moved = v1::LeaderMoved { leader: self.rpc.membership.client_address(leader) };
-                frame.notices.push(Notice { kind: Some(notice::Kind::LeaderMoved(moved)) });
+                let moved = v1::LeaderMoved { leader: around.membership.client_address(leader) };
+                frame.tell(notice::Kind::LeaderMoved(moved));
                 let failure = if self.is_stopping() {
                     stopping()
                 } else {
-                    unavailable(Unavailable::NotLeader { leader }, &self.rpc.membership)
+                    unavailable(Unavailable::NotLeader { leader }, around.membership)
                 };
                 self.end_with(Err(failure));
             }
         }
     }
 
-    fn encode(
-        &mut self,
-        guarantee: Guarantee,
-        request: RequestId,
-        answer: crate::driver::Answer,
-    ) -> answer::Result {
-        let opens = self.served.as_ref().is_some_and(|s| !s.open && s.opening == request);
-        let resumed = self.served.as_ref().is_some_and(|served| served.resumed);
-        let term = self.rpc.driver.leadership().term;
-        let around = Surroundings { membership: &self.rpc.membership, resumed, term, guarantee };
-        let result = encode::result(answer, around);
-        if opens {
-            if let Some(served) = &mut self.served {
-                served.open = true;
-            }
-            // A stream without a session is of no use.
-            if let answer::Result::Failure(failure) = &result {
-                self.end_with(Err(failure.clone()));
-            }
+    /// Not sooner than their frame is made: then none has the answers to more of them than may be under way.
+    fn end_looks(&mut self) {
+        let answered = std::mem::take(&mut self.looks_answered);
+        if let Some(served) = &self.served {
+            served.looks.end(answered);
         }
-        result
     }
 
     /// The first reason to end is the one that is told.
@@ -301,31 +328,8 @@ impl Stream for Outgoing {
     type Item = Result<ServerFrame, Status>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        loop {
-            if let Some(last_word) = &mut self.last_word {
-                let last_word = std::mem::replace(last_word, Ok(()));
-                self.ended_here.store(true, Ordering::Release);
-                return Poll::Ready(last_word.err().map(|failure| Err(failure.to_status())));
-            }
-            match self.poll_deliveries(cx) {
-                Poll::Ready(Some((guarantee, deliveries))) => {
-                    return Poll::Ready(Some(Ok(self.frame_of(guarantee, deliveries))));
-                }
-                // The stream's own task may know better why.
-                Poll::Ready(None) => self.abandoned = true,
-                Poll::Pending => {}
-            }
-            match self.words.poll_recv(cx) {
-                Poll::Ready(Some(Word::Served(served))) => self.served = Some(served),
-                Poll::Ready(Some(Word::Frame(frame))) => return Poll::Ready(Some(Ok(frame))),
-                Poll::Ready(Some(Word::End(failure))) => self.end_with(Err(failure)),
-                Poll::Ready(None) => self.end_with(Ok(())),
-                Poll::Pending if self.abandoned => {
-                    let failure = self.why_abandoned();
-                    self.end_with(Err(failure));
-                }
-                Poll::Pending => return Poll::Pending,
-            }
-        }
+        let mut frame = ServerFrame::default();
+        let made = ready!(self.poll_frame(cx, &mut frame));
+        Poll::Ready(made.map(|made| made.map(|()| frame)))
     }
 }

@@ -4,16 +4,16 @@
 //! is around the messages.
 
 use std::fmt;
+use std::future::poll_fn;
 use std::time::Duration;
 
-use holdfast_proto::plain::{self, NotAPiece, Pieces};
+use holdfast_proto::plain::{self, FrameWriter, NotAPiece, Pieces};
 use holdfast_proto::v1::{ClientFrame, Failure, Reason};
 use prost::Message;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::time::{sleep, timeout};
-use tokio_stream::StreamExt;
 use tonic::Status;
 
 use super::super::Rpc;
@@ -69,19 +69,18 @@ async fn converse(rpc: Rpc, reading: OwnedReadHalf, writing: OwnedWriteHalf) {
 
 /// Until there is nothing more to say, or nobody to say it to.
 async fn write(mut socket: OwnedWriteHalf, mut outgoing: Outgoing) {
-    let mut written = Vec::new();
-    while let Some(next) = outgoing.next().await {
-        match next {
-            Ok(frame) if plain::put(&mut written, plain::FRAME, &frame, RESPONSE_BYTES_MAX) => {}
-            Ok(_) => return tell_end(&mut socket, too_large()).await,
-            Err(status) => {
-                return tell_end(&mut socket, Failure::from_status(&status)).await;
-            }
+    let mut frame = FrameWriter::default();
+    while let Some(next) = poll_fn(|cx| outgoing.poll_frame(cx, &mut frame)).await {
+        if let Err(status) = next {
+            return tell_end(&mut socket, Failure::from_status(&status)).await;
         }
-        if !tell(&mut socket, &written).await {
+        let Some(piece) = frame.finish(RESPONSE_BYTES_MAX) else {
+            return tell_end(&mut socket, too_large()).await;
+        };
+        if !tell(&mut socket, piece).await {
             return;
         }
-        plain::reuse(&mut written);
+        frame.clear();
     }
     // The client may have gone already.
     let _ = socket.shutdown().await;
