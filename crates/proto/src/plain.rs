@@ -14,12 +14,17 @@
 //! | [`END`] | | `Failure`: why the stream ends; nothing follows |
 //!
 //! A ping is answered by a frame that says nothing. A side that has no more to say ends its half of the connection.
+//!
+//! A node serves many clients, and makes few messages of what they say: it reads their frames as [`BorrowedFrame`] and writes its own
+//! with a [`FrameWriter`].
 
 use prost::Message;
 use prost::bytes::{Buf, BufMut, Bytes, BytesMut};
 
+mod borrowed_frame;
 mod frame_writer;
 
+pub use borrowed_frame::{BorrowedAcquire, BorrowedFrame, BorrowedOperation, BorrowedRelease};
 pub use frame_writer::{BorrowedGrant, FrameWriter};
 
 /// No HTTP begins so, which is how a port tells the two apart by the first byte.

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use holdfast_core::{Command, Event, Grant, LockName, Outcome, RequestId, SessionId};
-use holdfast_proto::v1::{Operation, operation};
+use holdfast_proto::plain::BorrowedOperation;
 use holdfast_spans::{Exporter, Kind, Span, TraceParent};
 
 const UNDER_WAY_MAX: usize = 16_384;
@@ -162,13 +162,9 @@ impl Traces {
 }
 
 /// Of which span a request of a stream is part.
-pub(crate) fn parent_of(operation: &Operation) -> Option<String> {
-    let parent = match &operation.kind {
-        Some(operation::Kind::Acquire(request)) => &request.traceparent,
-        Some(operation::Kind::AcquireAll(request)) => &request.traceparent,
-        _ => return None,
-    };
-    (!parent.is_empty()).then(|| parent.clone())
+pub(crate) fn parent_of(operation: &BorrowedOperation<'_>) -> Option<String> {
+    let parent = operation.traceparent();
+    (!parent.is_empty()).then(|| parent.to_owned())
 }
 
 impl State {

@@ -17,7 +17,7 @@ impl Verb for AcquireRequest {
     type Response = AcquireResponse;
 
     fn decode(self) -> Result<Command, Failure> {
-        decode::acquire(self, Scope::Unary)
+        decode::acquire(&self, Scope::Unary)
     }
 
     fn patience(&self) -> Duration {

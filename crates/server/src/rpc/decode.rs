@@ -8,6 +8,7 @@ use holdfast_core::{
     ActorId, Command, FenceToken, Limits, LockName, LogicalTime, PublicSessionId, Rejection,
     RequestId, SessionId, Span, StreamId,
 };
+use holdfast_proto::plain::{BorrowedAcquire, BorrowedRelease};
 use holdfast_proto::v1::{self, Failure, Reason};
 
 use super::failure::{refused, rejected};
@@ -111,11 +112,15 @@ pub(super) fn close(request: &v1::CloseSessionRequest, scope: Scope) -> Result<C
     checked(Command::CloseSession { session: scope.session(&request.session_id)? })
 }
 
-pub(super) fn acquire(request: v1::AcquireRequest, scope: Scope) -> Result<Command, Failure> {
+pub(super) fn acquire<'a>(
+    request: impl Into<BorrowedAcquire<'a>>,
+    scope: Scope,
+) -> Result<Command, Failure> {
+    let request: BorrowedAcquire<'_> = request.into();
     checked(Command::Acquire(Acquire {
-        call: scope.call(&request.session_id, request.request_id, request.acked_through)?,
+        call: scope.call(request.session_id, request.request_id, request.acked_through)?,
         actor: ActorId(request.actor),
-        name: lock_name(&request.name)?,
+        name: lock_name(request.name)?,
         mode: mode(request.mode, request.permits)?,
         terms: Terms {
             wait: Span::from_ms(request.wait_ms),
@@ -126,7 +131,7 @@ pub(super) fn acquire(request: v1::AcquireRequest, scope: Scope) -> Result<Comma
             ttl: request.ttl_ms.map(Span::from_ms),
             max_hold: request.max_hold_ms.map(Span::from_ms),
             lock_delay: request.lock_delay_ms.map(Span::from_ms),
-            metadata: request.metadata.into_boxed_slice(),
+            metadata: request.metadata.into(),
         },
     }))
 }
@@ -178,10 +183,14 @@ pub(super) fn cancel(request: &v1::CancelRequest, scope: Scope) -> Result<Comman
     })
 }
 
-pub(super) fn release(request: &v1::ReleaseRequest, scope: Scope) -> Result<Command, Failure> {
+pub(super) fn release<'a>(
+    request: impl Into<BorrowedRelease<'a>>,
+    scope: Scope,
+) -> Result<Command, Failure> {
+    let request: BorrowedRelease<'_> = request.into();
     checked(Command::Release {
-        call: scope.call(&request.session_id, request.request_id, request.acked_through)?,
-        hold: hold(&request.name, request.token, request.acquire_request_id)?,
+        call: scope.call(request.session_id, request.request_id, request.acked_through)?,
+        hold: hold(request.name, request.token, request.acquire_request_id)?,
     })
 }
 
@@ -293,7 +302,7 @@ mod tests {
     fn decode_acquire(change: impl FnOnce(&mut v1::AcquireRequest)) -> Result<Command, Failure> {
         let mut request = good_acquire();
         change(&mut request);
-        acquire(request, Scope::Unary)
+        acquire(&request, Scope::Unary)
     }
 
     fn decode_open(change: impl FnOnce(&mut v1::OpenSessionRequest)) -> Result<Command, Failure> {

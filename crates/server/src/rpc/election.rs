@@ -24,7 +24,7 @@ impl Verb for CampaignRequest {
     type Response = AcquireResponse;
 
     fn decode(self) -> Result<Command, Failure> {
-        decode::acquire(acquire(self), Scope::Unary)
+        decode::acquire(&acquire(self), Scope::Unary)
     }
 
     fn patience(&self) -> Duration {

@@ -4,6 +4,7 @@
 use holdfast_core::{
     Batch, Command, Limits, LockName, LockTable, LogIndex, LogicalTime, RequestId, SessionId,
 };
+use holdfast_proto::plain::{BorrowedFrame, BorrowedOperation};
 use holdfast_proto::v1::operation::Kind;
 use holdfast_proto::v1::{
     AcquireRequest, CancelRequest, ClientFrame, OpenSessionRequest, Operation,
@@ -31,15 +32,21 @@ fn take_frames(input: &[Vec<u8>]) {
     let mut commands = Vec::new();
     for bytes in input {
         let Ok(frame) = ClientFrame::decode(&bytes[..]) else { continue };
+        let borrowed = || BorrowedFrame::decode(bytes).unwrap().operations.into_iter();
         commands.extend(Opening::decode(&frame).map(|opening| opening.command));
         let acked_through = RequestId(frame.acked_through);
         let stream = Scope::Stream { session: SessionId(5), acked_through };
-        for operation in frame.operations {
+        for (number, operation) in frame.operations.into_iter().enumerate() {
             if let Some(Kind::Acquire(acquire)) = &operation.kind {
                 let _ = (page::after_name(&acquire.name), page::after_session(&acquire.name));
             }
             for scope in [Scope::Unary, stream] {
-                match operation::decode(operation.clone(), scope).1 {
+                let message = BorrowedOperation::Message(operation.clone());
+                let decoded = operation::decode(message, scope);
+                // However it was read.
+                let read = borrowed().nth(number).unwrap();
+                assert_eq!(decoded, operation::decode(read, scope));
+                match decoded.1 {
                     Ok(Asked::Change(_, command)) => commands.push(command),
                     Ok(Asked::Status(name)) => assert!(LockName::new(name.as_str()).is_ok()),
                     Err(_) => {}

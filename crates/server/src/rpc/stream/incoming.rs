@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
+use holdfast_proto::plain::BorrowedFrame;
 use holdfast_proto::v1::{ClientFrame, Failure, Reason};
+use prost::{DecodeError, Message};
 use tokio::net::tcp::OwnedReadHalf;
 use tokio::time::timeout;
 use tonic::{Code, Request, Status, Streaming};
@@ -27,8 +30,37 @@ pub(super) enum Incoming {
 /// What came next.
 #[derive(Debug)]
 pub(super) enum Next {
-    Frame(ClientFrame),
+    Frame(Received),
     End(Ending),
+}
+
+/// A frame as its connection gives it.
+#[derive(Debug)]
+pub(super) enum Received {
+    Message(ClientFrame),
+    Bytes(Bytes),
+}
+
+impl Received {
+    /// For whoever passes it on.
+    pub(super) fn into_message(self) -> Result<ClientFrame, Failure> {
+        let frame = match self {
+            Received::Message(frame) => frame,
+            Received::Bytes(bytes) => ClientFrame::decode(&bytes[..]).map_err(undecodable)?,
+        };
+        check_count(frame.operations.len())?;
+        Ok(frame)
+    }
+
+    /// For whoever carries it out. What came as a message is taken out of it.
+    pub(super) fn open(&mut self) -> Result<BorrowedFrame<'_>, Failure> {
+        let frame = match self {
+            Received::Message(frame) => std::mem::take(frame).into(),
+            Received::Bytes(bytes) => BorrowedFrame::decode(bytes).map_err(undecodable)?,
+        };
+        check_count(frame.operations.len())?;
+        Ok(frame)
+    }
 }
 
 impl Incoming {
@@ -40,7 +72,7 @@ impl Incoming {
     /// None if the client went away before it said anything.
     pub(super) async fn first(&mut self) -> Result<Option<ClientFrame>, Failure> {
         match timeout(FIRST_FRAME_TIMEOUT, self.next()).await {
-            Ok(Ok(Next::Frame(frame))) => Ok(Some(frame)),
+            Ok(Ok(Next::Frame(frame))) => frame.into_message().map(Some),
             Ok(Ok(Next::End(_))) => Ok(None),
             Ok(Err(failure)) => Err(failure),
             Err(_) => {
@@ -53,26 +85,16 @@ impl Incoming {
 
     /// Fails if the client sent what no client should.
     pub(super) async fn next(&mut self) -> Result<Next, Failure> {
-        let next = match self {
-            Incoming::Plain(frames) => frames.next().await?,
+        match self {
+            Incoming::Plain(frames) => frames.next().await,
             Incoming::Call { frames, body_end } => match frames.message().await {
-                Ok(Some(frame)) => Next::Frame(frame),
-                Ok(None) => Next::End(body_end.broken().unwrap_or(Ending::Finished)),
+                Ok(Some(frame)) => Ok(Next::Frame(Received::Message(frame))),
+                Ok(None) => Ok(Next::End(body_end.broken().unwrap_or(Ending::Finished))),
                 Err(status) => match body_end.broken() {
-                    Some(ending) => Next::End(ending),
-                    None => return Err(not_a_frame(&status)),
+                    Some(ending) => Ok(Next::End(ending)),
+                    None => Err(not_a_frame(&status)),
                 },
             },
-        };
-        match &next {
-            Next::Frame(frame) if frame.operations.len() > OPERATIONS_PER_FRAME_MAX => {
-                let count = frame.operations.len();
-                let words = format!(
-                    "the frame has {count} operations; one frame takes {OPERATIONS_PER_FRAME_MAX}"
-                );
-                Err(refused(Reason::InvalidFrame, words))
-            }
-            _ => Ok(next),
         }
     }
 
@@ -81,11 +103,11 @@ impl Incoming {
         let end = async {
             loop {
                 match self.next().await {
-                    // A farewell that the reset has not overtaken: the client lives.
-                    Ok(Next::Frame(frame)) if frame.operations.is_empty() => {
-                        return Ending::CutOff;
-                    }
-                    Ok(Next::Frame(_)) => {}
+                    Ok(Next::Frame(frame)) => match frame.into_message() {
+                        Ok(frame) if !frame.operations.is_empty() => {}
+                        // A farewell that the reset has not overtaken: the client lives.
+                        Ok(_) | Err(_) => return Ending::CutOff,
+                    },
                     Ok(Next::End(ending)) => return ending,
                     Err(_) => return Ending::CutOff,
                 }
@@ -93,6 +115,20 @@ impl Incoming {
         };
         timeout(FATE_TIMEOUT, end).await.unwrap_or(Ending::CutOff)
     }
+}
+
+fn check_count(operations: usize) -> Result<(), Failure> {
+    if operations > OPERATIONS_PER_FRAME_MAX {
+        let words = format!(
+            "the frame has {operations} operations; one frame takes {OPERATIONS_PER_FRAME_MAX}"
+        );
+        return Err(refused(Reason::InvalidFrame, words));
+    }
+    Ok(())
+}
+
+fn undecodable(error: DecodeError) -> Failure {
+    refused(Reason::InvalidFrame, format!("not a frame: {error}"))
 }
 
 fn not_a_frame(status: &Status) -> Failure {
@@ -107,10 +143,9 @@ fn not_a_frame(status: &Status) -> Failure {
 
 #[cfg(test)]
 mod tests {
-    use bytes::{BufMut, Bytes, BytesMut};
+    use bytes::{BufMut, BytesMut};
     use holdfast_proto::v1::Operation;
     use http_body_util::Full;
-    use prost::Message;
     use tonic::codec::{DecodeBuf, Decoder};
 
     use super::*;

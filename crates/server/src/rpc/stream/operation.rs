@@ -1,6 +1,7 @@
 //! The operations of a frame, decoded one by one: what is wrong with one does not touch the others.
 
 use holdfast_core::{Command, LockName, RequestId, SessionId, StreamId};
+use holdfast_proto::plain::BorrowedOperation;
 use holdfast_proto::v1::{ClientFrame, Failure, Operation, Reason, Tier, operation};
 
 use super::super::decode::{self, Scope};
@@ -43,7 +44,7 @@ impl Opening {
 }
 
 /// What a later operation asks for.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub(super) enum Asked {
     Change(Tier, Command),
     /// To look at a lock.
@@ -51,7 +52,23 @@ pub(super) enum Asked {
 }
 
 /// A later operation, and the number under which it is answered.
-pub(super) fn decode(operation: Operation, scope: Scope) -> (RequestId, Result<Asked, Failure>) {
+pub(super) fn decode(
+    operation: BorrowedOperation<'_>,
+    scope: Scope,
+) -> (RequestId, Result<Asked, Failure>) {
+    let (request, tier, command) = match operation {
+        BorrowedOperation::Acquire(request) => {
+            (request.request_id, request.tier, decode::acquire(request, scope))
+        }
+        BorrowedOperation::Release(request) => {
+            (request.request_id, request.tier, decode::release(request, scope))
+        }
+        BorrowedOperation::Message(operation) => return decode_message(operation, scope),
+    };
+    (RequestId(request), decode::tier(tier).and_then(|tier| Ok(Asked::Change(tier, command?))))
+}
+
+fn decode_message(operation: Operation, scope: Scope) -> (RequestId, Result<Asked, Failure>) {
     use operation::Kind;
     let tier = tier_of(&operation);
     let (request, command) = match operation.kind {
@@ -63,7 +80,7 @@ pub(super) fn decode(operation: Operation, scope: Scope) -> (RequestId, Result<A
         }
         Some(Kind::KeepAlive(request)) => (request.request_id, decode::keep_alive(&request, scope)),
         Some(Kind::Close(request)) => (request.request_id, decode::close(&request, scope)),
-        Some(Kind::Acquire(request)) => (request.request_id, decode::acquire(request, scope)),
+        Some(Kind::Acquire(request)) => (request.request_id, decode::acquire(&request, scope)),
         Some(Kind::Cancel(request)) => (request.request_id, decode::cancel(&request, scope)),
         Some(Kind::Release(request)) => (request.request_id, decode::release(&request, scope)),
         Some(Kind::Renew(request)) => (request.request_id, decode::renew(&request, scope)),
@@ -176,7 +193,7 @@ mod tests {
         let session = decode::session_id(SESSION).unwrap().0;
         let scope = Scope::Stream { session, acked_through: RequestId(0) };
         for kind in [Some(open(SESSION)), None] {
-            let (_, command) = decode(Operation { kind }, scope);
+            let (_, command) = decode_message(Operation { kind }, scope);
             assert_eq!(command.unwrap_err().reason(), Reason::InvalidFrame);
         }
     }
@@ -187,7 +204,7 @@ mod tests {
         let scope = Scope::Stream { session, acked_through: RequestId(0) };
         let look = |name: &str, request_id| {
             let request = StatusRequest { name: name.to_owned(), request_id };
-            decode(Operation { kind: Some(operation::Kind::Status(request)) }, scope)
+            decode_message(Operation { kind: Some(operation::Kind::Status(request)) }, scope)
         };
         let (request, asked) = look("wallet", 7);
         assert_eq!(request, RequestId(7));

@@ -8,8 +8,7 @@ use std::future::poll_fn;
 use std::time::Duration;
 
 use holdfast_proto::plain::{self, FrameWriter, NotAPiece, Pieces};
-use holdfast_proto::v1::{ClientFrame, Failure, Reason};
-use prost::Message;
+use holdfast_proto::v1::{Failure, Reason};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -22,7 +21,7 @@ use super::super::origin::Origin;
 use super::super::places::Kind;
 use super::super::serve::{REQUEST_BYTES_MAX, RESPONSE_BYTES_MAX};
 use super::body_end::Ending;
-use super::incoming::{Incoming, Next};
+use super::incoming::{Incoming, Next, Received};
 use super::outgoing::{self, Outgoing};
 use super::run;
 
@@ -138,12 +137,7 @@ impl<R: AsyncRead + Unpin> PlainFrames<R> {
         loop {
             while let Some(piece) = self.pieces.next_piece().map_err(not_a_piece)? {
                 match piece.kind {
-                    plain::FRAME => {
-                        let frame = ClientFrame::decode(piece.message).map_err(|error| {
-                            refused(Reason::InvalidFrame, format!("not a frame: {error}"))
-                        })?;
-                        return Ok(Next::Frame(frame));
-                    }
+                    plain::FRAME => return Ok(Next::Frame(Received::Bytes(piece.message))),
                     plain::PING => (self.echo)(),
                     kind => {
                         let words = format!("a piece of kind {kind}, which no client sends");
@@ -170,7 +164,7 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use holdfast_proto::v1::{KeepAliveRequest, Operation, operation};
+    use holdfast_proto::v1::{ClientFrame, KeepAliveRequest, Operation, operation};
     use proptest::prelude::*;
 
     use super::*;
@@ -191,7 +185,10 @@ mod tests {
         let mut seen = Vec::new();
         let end = loop {
             match frames.next().await {
-                Ok(Next::Frame(frame)) => seen.push(frame.acked_through),
+                Ok(Next::Frame(frame)) => match frame.into_message() {
+                    Ok(frame) => seen.push(frame.acked_through),
+                    Err(failure) => break Err(failure),
+                },
                 Ok(Next::End(ending)) => break Ok(ending),
                 Err(failure) => break Err(failure),
             }

@@ -72,9 +72,12 @@ async fn pump_up(
 ) -> Result<Ending, Failure> {
     loop {
         match incoming.next().await? {
-            // The client's farewell: it lives, and so does this node's to the leader say.
-            Next::Frame(frame) if frame.operations.is_empty() => return Ok(Ending::CutOff),
             Next::Frame(frame) => {
+                let frame = frame.into_message()?;
+                // The client's farewell: it lives, and so does this node's to the leader say.
+                if frame.operations.is_empty() {
+                    return Ok(Ending::CutOff);
+                }
                 if to_leader.send(frame).await.is_err() {
                     // The leader's answers end too, and say why.
                     std::future::pending::<()>().await;

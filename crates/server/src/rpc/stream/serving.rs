@@ -4,7 +4,8 @@ use std::pin::pin;
 use std::time::Duration;
 
 use holdfast_core::{Command, LockName, RequestId, SessionId};
-use holdfast_proto::v1::{ClientFrame, Failure, Operation, Tier};
+use holdfast_proto::plain::BorrowedOperation;
+use holdfast_proto::v1::{ClientFrame, Failure, Tier};
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
@@ -86,7 +87,7 @@ impl Serving<'_> {
             return Ok(incoming.fate().await.means_client_gone(forwarded));
         }
         let acked_through = RequestId(first.acked_through);
-        let rest = first.operations.into_iter().skip(1).collect();
+        let rest = first.operations.into_iter().skip(1).map(BorrowedOperation::Message).collect();
         let opening = vec![(opening.request, opening.command)];
         self.pass_on(opening, rest, acked_through).await?;
 
@@ -104,9 +105,12 @@ impl Serving<'_> {
                 () = &mut stopping_begins => return Err(stopping()),
             };
             match next {
-                // A farewell: whoever sent it leaves this stream, and the client lives.
-                Next::Frame(frame) if frame.operations.is_empty() => return Ok(false),
-                Next::Frame(frame) => {
+                Next::Frame(mut received) => {
+                    let frame = received.open()?;
+                    // A farewell: whoever sent it leaves this stream, and the client lives.
+                    if frame.operations.is_empty() {
+                        return Ok(false);
+                    }
                     let acked_through = RequestId(frame.acked_through);
                     // A frame that could not be queued has been answered so, operation by operation.
                     let _ = self.pass_on(Vec::new(), frame.operations, acked_through).await;
@@ -121,11 +125,12 @@ impl Serving<'_> {
     async fn pass_on(
         &self,
         mut commands: Vec<(RequestId, Command)>,
-        operations: Vec<Operation>,
+        operations: Vec<BorrowedOperation<'_>>,
         acked_through: RequestId,
     ) -> Result<(), Failure> {
         let scope = Scope::Stream { session: self.session, acked_through };
         let (mut failures, mut in_memory, mut looks) = (Vec::new(), Vec::new(), Vec::new());
+        commands.reserve_exact(operations.len());
         for operation in operations {
             let traces = self.rpc.traces.as_deref();
             let traced = traces.and_then(|traces| Some((traces, parent_of(&operation)?)));
