@@ -14,6 +14,11 @@ mod fields;
 #[cfg(test)]
 mod tests;
 
+/// Of a release of a lock with a short name.
+const OPERATION_BYTES_USUAL: usize = 32;
+/// In a frame.
+const OPERATIONS_USUAL_MAX: usize = 1_024;
+
 /// A [`ClientFrame`] of bytes that somebody else owns.
 #[derive(Debug, Default, PartialEq)]
 pub struct BorrowedFrame<'a> {
@@ -73,7 +78,9 @@ impl<'a> BorrowedFrame<'a> {
     }
 
     fn read(bytes: &'a [u8]) -> Option<BorrowedFrame<'a>> {
-        let mut frame = BorrowedFrame::default();
+        let expected = (bytes.len() / OPERATION_BYTES_USUAL).min(OPERATIONS_USUAL_MAX);
+        let mut frame =
+            BorrowedFrame { acked_through: 0, operations: Vec::with_capacity(expected) };
         let mut fields = Fields::of(bytes);
         while let Some(field) = fields.next()? {
             match field {

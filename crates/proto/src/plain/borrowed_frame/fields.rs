@@ -48,10 +48,11 @@ impl<'a> Fields<'a> {
     #[inline]
     fn number(&mut self) -> Option<u64> {
         let mut number = 0;
-        for (at, byte) in self.rest.iter().take(NUMBER_BYTES_MAX).enumerate() {
+        for at in 0..NUMBER_BYTES_MAX {
+            let (byte, rest) = self.rest.split_first()?;
+            self.rest = rest;
             number |= u64::from(byte & 0x7f) << (7 * at);
             if *byte < 0x80 {
-                self.rest = &self.rest[at + 1..];
                 return Some(number);
             }
         }
