@@ -69,9 +69,9 @@ pub(crate) fn event(
     pen.put_slice(session);
     pen.number_above_zero(b",\"request_id\":", told.request_id);
     pen.number_above_zero(b",\"actor\":", told.actor);
-    pen.text_if_any(b",\"mode\":", words::of_mode(told.mode));
+    pen.word_if_any(b",\"mode\":", words::of_mode(told.mode));
     pen.number_above_zero(b",\"token\":", told.token);
-    pen.text_if_any(b",\"reason\":", words::of_reason(told.reason));
+    pen.word_if_any(b",\"reason\":", words::of_reason(told.reason));
     pen.text_if_any(b",\"by\":", told.by);
     pen.text_if_any(b",\"detail\":", &told.detail);
     end(pen);
@@ -128,9 +128,7 @@ fn special(
 }
 
 fn begin(pen: &mut Pen<'_>, stamp: &Stamp, event: &str, position: Position) {
-    pen.put(b"{\"event\":\"");
-    pen.put_slice(event.as_bytes());
-    pen.put(b"\"");
+    pen.word(b"{\"event\":", event);
     pen.put_slice(&stamp.before);
     pen.number(b"", position.number.into());
     pen.put_slice(&stamp.after);

@@ -61,15 +61,20 @@ impl<'a> Pen<'a> {
 
     #[inline]
     pub(super) fn text<const N: usize>(&mut self, label: &[u8; N], text: &str) {
-        self.put(label);
-        let needs_escape = |byte: u8| byte < b' ' || byte == b'"' || byte == b'\\';
-        // All are looked at, which is faster than to stop at the first.
-        if text.bytes().fold(false, |found, byte| found | needs_escape(byte)) {
+        if needs_escape(text.as_bytes()) {
+            self.put(label);
             // Of a text it cannot fail.
             return self.put_slice(serde_json::to_string(text).unwrap_or_default().as_bytes());
         }
+        self.word(label, text);
+    }
+
+    /// A text that needs no escape.
+    #[inline]
+    pub(super) fn word<const N: usize>(&mut self, label: &[u8; N], word: &str) {
+        self.put(label);
         self.put(b"\"");
-        self.put_slice(text.as_bytes());
+        self.put_slice(word.as_bytes());
         self.put(b"\"");
     }
 
@@ -80,6 +85,13 @@ impl<'a> Pen<'a> {
         }
     }
 
+    #[inline]
+    pub(super) fn word_if_any<const N: usize>(&mut self, label: &[u8; N], word: &str) {
+        if !word.is_empty() {
+            self.word(label, word);
+        }
+    }
+
     #[cold]
     fn put_where_room_is_short(&mut self, piece: &[u8]) {
         self.buffer.truncate(self.written);
@@ -87,6 +99,31 @@ impl<'a> Pen<'a> {
         self.written = self.buffer.len();
         self.buffer.resize(self.written + ROOM, 0);
     }
+}
+
+/// Eight bytes at a time: most texts are short, and there is one in nearly every line.
+#[inline]
+fn needs_escape(text: &[u8]) -> bool {
+    let (words, _) = text.as_chunks::<8>();
+    let found = words.iter().fold(0, |found, word| found | escapes(*word));
+    // The last eight hold the rest, and some that were looked at before.
+    let is_in_rest = match text.last_chunk::<8>() {
+        Some(word) => escapes(*word) != 0,
+        None => text.iter().any(|byte| *byte < b' ' || *byte == b'"' || *byte == b'\\'),
+    };
+    found != 0 || is_in_rest
+}
+
+/// Not zero if one of the eight bytes is a quote, a backslash or a control character.
+#[inline]
+fn escapes(bytes: [u8; 8]) -> u64 {
+    const ONES: u64 = u64::from_le_bytes([0x01; 8]);
+    const TOPS: u64 = u64::from_le_bytes([0x80; 8]);
+    let word = u64::from_le_bytes(bytes);
+    // The top bit of the lowest byte that is below the limit, and perhaps of some above it.
+    let below = |word: u64, limit: u8| word.wrapping_sub(ONES * u64::from(limit)) & !word & TOPS;
+    let equal = |byte: u8| below(word ^ (ONES * u64::from(byte)), 1);
+    below(word, b' ') | equal(b'"') | equal(b'\\')
 }
 
 #[cfg(test)]
@@ -119,6 +156,20 @@ mod tests {
             pen.text(b"", text);
             pen.lift();
             assert_eq!(buffer, serde_json::to_vec(text).unwrap());
+        }
+    }
+
+    #[test]
+    fn what_needs_an_escape_is_found_wherever_it_stands() {
+        for length in 1..20 {
+            for place in 0..length {
+                for byte in 0..=255 {
+                    let mut text = vec![b'x'; length];
+                    text[place] = byte;
+                    let expected = byte < b' ' || byte == b'"' || byte == b'\\';
+                    assert_eq!(needs_escape(&text), expected, "{text:?}");
+                }
+            }
         }
     }
 }
