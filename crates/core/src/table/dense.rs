@@ -10,24 +10,19 @@
 //!
 //! Invariants: if the first chunk is empty, so is the map; no other is ever empty. A chunk's own key is not
 //! above its first entry, and above the last entry of the chunk before.
-//!
-//! A command looks at the same key several times, and numbers come one after the other, so the map remembers where
-//! it looked last and looks there and right after it first. What it remembers is checked against the entries that
-//! stand there, and need not be kept up to date.
 
 mod directory;
 mod guess;
 mod hints;
+mod look;
 
 use alloc::vec::Vec;
 use core::borrow::Borrow;
 use core::cell::Cell;
-use core::cmp::Ordering;
 use core::ops::Bound;
 
 use self::directory::{Directory, Place};
-pub(crate) use self::guess::Key;
-use self::guess::search;
+pub(crate) use self::guess::{Key, Nature};
 use self::hints::Hints;
 
 #[derive(Clone, Debug)]
@@ -35,8 +30,8 @@ pub(crate) struct DenseMap<K, V> {
     first: Chunk<K, V>,
     rest: Directory<K, Chunk<K, V>>,
     len: usize,
-    looked_last: Cell<(Home, u32)>,
-    /// Of a map with very many entries.
+    looked_last: Cell<Spot>,
+    /// Of a map with more than a few texts.
     hints: Option<Hints>,
 }
 
@@ -45,12 +40,19 @@ type Chunk<K, V> = Vec<(K, V)>;
 /// Which chunk: the first, or one of the others.
 type Home = Option<Place>;
 
+/// Where an entry stands, or belongs: the chunk, and the place in it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Spot {
+    home: Home,
+    at: u32,
+}
+
 /// About how large a chunk becomes: what has to be moved to make room in one.
 const CHUNK_BYTES: usize = 3 * 1024;
 /// Room is made for so many entries at once.
 const ROOM: usize = 4;
-/// A map with more has hints.
-const LEN_WITHOUT_HINTS: usize = if cfg!(test) { 100 } else { 10_000 };
+/// A map of texts with more has hints.
+const LEN_WITHOUT_HINTS: usize = 64;
 
 impl<K, V> Default for DenseMap<K, V> {
     fn default() -> Self {
@@ -72,19 +74,53 @@ impl<K: Key + Clone, V> DenseMap<K, V> {
 
     /// Returns what was there under this key.
     pub(crate) fn insert(&mut self, key: K, value: V) -> Option<V> {
-        let (home, found) = self.look(&key);
-        let chunk = self.chunk_mut(home);
-        match found {
-            Ok(at) => Some(core::mem::replace(&mut chunk[at].1, value)),
-            Err(at) => {
-                let above = Self::place(chunk, at, (key, value));
-                if let Some((lowest, _)) = above.first() {
-                    self.rest.insert(lowest.clone(), above);
-                }
-                self.count_one_more();
+        match self.look_to_add(&key) {
+            Ok(spot) => {
+                let there = &mut self.chunk_mut(spot.home)[spot.at as usize].1;
+                Some(core::mem::replace(there, value))
+            }
+            Err(spot) => {
+                self.add(spot, (key, value));
                 None
             }
         }
+    }
+
+    /// Changes what is there; if nothing is, what comes of the default is put there. The key is the map's own, if it
+    /// has it.
+    pub(crate) fn change_or_add<R>(&mut self, key: &K, change: impl FnOnce(&K, &mut V) -> R) -> R
+    where
+        V: Default,
+    {
+        match self.look_to_add(key) {
+            Ok(spot) => {
+                let (key, value) = &mut self.chunk_mut(spot.home)[spot.at as usize];
+                change(key, value)
+            }
+            Err(spot) => {
+                let mut value = V::default();
+                let changed = change(key, &mut value);
+                self.add(spot, (key.clone(), value));
+                changed
+            }
+        }
+    }
+
+    /// Puts a new entry where it belongs.
+    fn add(&mut self, spot: Spot, entry: (K, V)) {
+        self.count_one_more();
+        // Behind the last of those that rise more will come.
+        let is_end = K::NATURE == Nature::Rising && spot.home == self.rest.last_place();
+        let chunk = self.chunk_mut(spot.home);
+        let (len, at) = (chunk.len(), spot.at as usize);
+        if len >= Self::ENTRIES_MAX {
+            return self.split(spot, entry);
+        }
+        if len == chunk.capacity() {
+            let room = if is_end && at == len { ROOM.max(len / 2) } else { ROOM };
+            chunk.reserve_exact(room.min(Self::ENTRIES_MAX - len));
+        }
+        chunk.insert(at, entry);
     }
 
     /// Of a key that is above all others. Where many come in order, chunks are made as large as they become.
@@ -105,20 +141,14 @@ impl<K: Key + Clone, V> DenseMap<K, V> {
 
     fn count_one_more(&mut self) {
         self.len += 1;
-        if self.len > LEN_WITHOUT_HINTS && self.hints.is_none() {
+        if K::NATURE == Nature::Text && self.len > LEN_WITHOUT_HINTS && self.hints.is_none() {
             self.hints = Some(Hints::new());
         }
     }
 
-    /// Puts an entry into a chunk. Returns what has no room in it any more: its upper part.
-    fn place(chunk: &mut Chunk<K, V>, at: usize, entry: (K, V)) -> Chunk<K, V> {
-        if chunk.len() < Self::ENTRIES_MAX {
-            if chunk.len() == chunk.capacity() {
-                chunk.reserve_exact(ROOM);
-            }
-            chunk.insert(at, entry);
-            return Vec::new();
-        }
+    /// Makes two chunks of a full one.
+    fn split(&mut self, spot: Spot, entry: (K, V)) {
+        let (chunk, at) = (self.chunk_mut(spot.home), spot.at as usize);
         // At either end it stands alone: where keys come in order, full chunks stay behind.
         let stays = if at == 0 || at == chunk.len() { at } else { chunk.len() / 2 };
         let goes_above = at > 0 && at >= stays;
@@ -131,7 +161,9 @@ impl<K: Key + Clone, V> DenseMap<K, V> {
             chunk.insert(at, entry);
         }
         give_back_room(chunk);
-        above
+        if let Some((lowest, _)) = above.first() {
+            self.rest.insert(lowest.clone(), above);
+        }
     }
 
     pub(crate) fn remove<Q>(&mut self, key: &Q) -> Option<V>
@@ -139,13 +171,12 @@ impl<K: Key + Clone, V> DenseMap<K, V> {
         K: Borrow<Q>,
         Q: Key + ?Sized,
     {
-        let (home, found) = self.look(key);
-        let at = found.ok()?;
-        let chunk = self.chunk_mut(home);
-        let (_, value) = chunk.remove(at);
+        let spot = self.look(key).ok()?;
+        let chunk = self.chunk_mut(spot.home);
+        let (_, value) = chunk.remove(spot.at as usize);
         give_back_room(chunk);
         if chunk.len() <= Self::ENTRIES_MAX / 4 {
-            self.join(home);
+            self.join(spot.home);
         }
         self.len -= 1;
         Some(value)
@@ -210,9 +241,8 @@ impl<K: Key + Clone, V> DenseMap<K, V> {
         K: Borrow<Q>,
         Q: Key + ?Sized,
     {
-        let (home, found) = self.look(key);
-        let at = found.ok()?;
-        self.chunk_mut(home).get_mut(at).map(|(_, value)| value)
+        let spot = self.look(key).ok()?;
+        self.chunk_mut(spot.home).get_mut(spot.at as usize).map(|(_, value)| value)
     }
 
     pub(crate) fn get_key_value<Q>(&self, key: &Q) -> Option<(&K, &V)>
@@ -220,73 +250,16 @@ impl<K: Key + Clone, V> DenseMap<K, V> {
         K: Borrow<Q>,
         Q: Key + ?Sized,
     {
-        let (home, found) = self.look(key);
-        let at = found.ok()?;
-        self.chunk(home).get(at).map(|(key, value)| (key, value))
+        let spot = self.look(key).ok()?;
+        self.chunk(spot.home).get(spot.at as usize).map(|(key, value)| (key, value))
     }
 
-    /// The chunk where this key is, or belongs, and the place in it.
-    fn look<Q>(&self, key: &Q) -> (Home, Result<usize, usize>)
-    where
-        K: Borrow<Q>,
-        Q: Key + ?Sized,
-    {
-        let (home, at) = self.looked_last.get();
-        let chunk = match home {
-            None => Some(&self.first),
-            // Gone, it must not be taken for the first.
-            Some(place) => self.rest.get(place),
-        };
-        let is_last = home == self.rest.last_place();
-        if let Some(found) = chunk.and_then(|chunk| look_again(chunk, at as usize, key, is_last)) {
-            let (Ok(at) | Err(at)) = found;
-            self.looked_last.set((home, at as u32));
-            return (home, found);
-        }
-        let hints = self.hints.as_ref().filter(|_| !Q::IS_SPREAD_EVENLY);
-        let slot = hints.map(|hints| hints.slot(key));
-        let hint = slot.as_ref().and_then(|slot| slot.get());
-        let home = hint.filter(|home| self.is_within(*home, key)).unwrap_or_else(|| {
-            let home = self.rest.find(key);
-            slot.inspect(|slot| slot.set(home));
-            home
-        });
-        let found = self.search(home, key);
-        let (Ok(at) | Err(at)) = found;
-        self.looked_last.set((home, at as u32));
-        (home, found)
-    }
-
-    fn search<Q>(&self, home: Home, key: &Q) -> Result<usize, usize>
-    where
-        K: Borrow<Q>,
-        Q: Key + ?Sized,
-    {
-        let chunk = self.chunk(home);
-        if !Q::IS_SPREAD_EVENLY {
-            return search(chunk, None, key);
-        }
-        // Both are read where the chunk was found. Its own entries lie elsewhere.
-        let low = home.and_then(|place| self.rest.key(place));
-        let next = home.map_or_else(|| self.rest.first(), |place| self.rest.after(place));
-        let high = next.and_then(|next| self.rest.key(next));
-        let low = low.or_else(|| chunk.first().map(|(key, _)| key));
-        let high = high.or_else(|| chunk.last().map(|(key, _)| key));
-        search(chunk, low.map(K::borrow).zip(high.map(K::borrow)), key)
-    }
-
-    /// Whether the key stands in this chunk, or belongs between two that do.
-    fn is_within<Q>(&self, home: Home, key: &Q) -> bool
-    where
-        K: Borrow<Q>,
-        Q: Key + ?Sized,
-    {
-        let chunk = match home {
+    /// A place that is gone must not be taken for the first.
+    fn chunk_at(&self, home: Home) -> Option<&Chunk<K, V>> {
+        match home {
             None => Some(&self.first),
             Some(place) => self.rest.get(place),
-        };
-        let ends = chunk.and_then(|chunk| chunk.first().zip(chunk.last()));
-        ends.is_some_and(|((first, _), (last, _))| first.borrow() <= key && key <= last.borrow())
+        }
     }
 
     /// The first, if there is none there.
@@ -360,29 +333,6 @@ impl<K: Key + Clone, V> DenseMap<K, V> {
     }
 }
 
-/// Is the key there still, or right after it, or does it belong before one of the two? Behind the last chunk there
-/// is nothing that it could belong before.
-fn look_again<K: Borrow<Q>, V, Q: Ord + ?Sized>(
-    chunk: &Chunk<K, V>,
-    at: usize,
-    key: &Q,
-    is_last: bool,
-) -> Option<Result<usize, usize>> {
-    match chunk.get(at)?.0.borrow().cmp(key) {
-        Ordering::Equal => Some(Ok(at)),
-        Ordering::Greater => {
-            let (below, _) = chunk.get(at.checked_sub(1)?)?;
-            (below.borrow() < key).then_some(Err(at))
-        }
-        Ordering::Less => match chunk.get(at + 1).map(|(next, _)| next.borrow().cmp(key)) {
-            Some(Ordering::Equal) => Some(Ok(at + 1)),
-            Some(Ordering::Greater) => Some(Err(at + 1)),
-            Some(Ordering::Less) => None,
-            None => is_last.then_some(Err(at + 1)),
-        },
-    }
-}
-
 fn put_together<K, V>(lower: &mut Chunk<K, V>, upper: Chunk<K, V>) {
     lower.reserve_exact(upper.len() + ROOM);
     lower.extend(upper);
@@ -399,13 +349,17 @@ fn give_back_room<K, V>(chunk: &mut Chunk<K, V>) {
 #[cfg(test)]
 mod tests {
     use alloc::collections::BTreeMap;
+    use alloc::format;
 
     use super::*;
     use crate::id::SessionId;
+    use crate::name::LockName;
 
     type Tested = DenseMap<u64, [u64; 15]>;
 
-    impl Key for u64 {}
+    impl Key for u64 {
+        const NATURE: Nature = Nature::Rising;
+    }
 
     fn value(key: u64) -> [u64; 15] {
         [key; 15]
@@ -439,6 +393,37 @@ mod tests {
         let room: usize = chunks().chain([&map.first]).map(Vec::capacity).sum();
         let chunks = chunks().count() * 128;
         (room * size_of::<(u64, [u64; 15])>() + chunks) / map.len()
+    }
+
+    #[test]
+    fn it_is_an_ordered_map_of_texts_too_where_hints_are_wrong_and_right() {
+        for keys in [20, 200, 2_000] {
+            let (mut map, mut model) = (DenseMap::default(), BTreeMap::new());
+            let mut shuffled = Shuffled(keys);
+            let name = |number| LockName::new(&format!("name-{number:04}")).unwrap();
+            for step in 0..20_000 {
+                let key = name(shuffled.next() % keys);
+                let missing = model.get(&key).copied().unwrap_or_default() + 1;
+                match shuffled.next() % 20_000 >= step {
+                    true if step % 2 == 0 => {
+                        assert_eq!(map.get(&key), model.get(&key));
+                        let changed = map.change_or_add(&key, |_, value| {
+                            *value += 1;
+                            *value
+                        });
+                        assert_eq!(changed, missing);
+                        model.insert(key, changed);
+                    }
+                    true => assert_eq!(map.insert(key.clone(), step), model.insert(key, step)),
+                    false => assert_eq!(map.remove(&key), model.remove(&key)),
+                }
+                let asked = name(shuffled.next() % keys);
+                assert_eq!(map.get(&asked), model.get(&asked));
+                assert_eq!(map.get_mut(asked.as_str()), model.get_mut(&asked));
+            }
+            assert_eq!(map.len(), model.len());
+            assert!(map.iter().eq(model.iter()));
+        }
     }
 
     #[test]

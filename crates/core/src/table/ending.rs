@@ -91,7 +91,7 @@ impl LockTable {
     fn close_after(&mut self, name: &LockName, hold: &Hold) {
         let Some(delay) = hold.lock_delay() else { return };
         let end = self.now.after(delay);
-        let (before, until) = self.resources.change_or_add(name, |resource| {
+        let (before, until) = self.resources.change_or_add(name, |_, resource| {
             let before = resource.closed_until();
             let until = before.map_or(end, |before| before.max(end));
             resource.close_until(Some(until));

@@ -228,19 +228,10 @@ impl LockTable {
             self.deadlines.insert(deadline, Due::Hold(id, request, token));
         }
         // The text that the table has already, not another copy of it.
-        let known = self.resources.get_key_value(name).map(|(name, _)| name.clone());
-        let name = match known {
-            Some(known) => {
-                if let Some(resource) = self.resources.get_mut(&known) {
-                    resource.add_hold(hold);
-                }
-                known
-            }
-            None => {
-                self.resources.insert(name.clone(), Resource::held(hold));
-                name.clone()
-            }
-        };
+        let name = self.resources.change_or_add(name, |name, resource| {
+            resource.add_hold(hold);
+            name.clone()
+        });
         let mut session_deadline = self.now;
         if let Some(session) = self.sessions.get_mut(&id) {
             session_deadline = session.deadline;

@@ -43,10 +43,6 @@ struct Line {
 static NOBODY_WAITS: WaitQueue = WaitQueue::EMPTY;
 
 impl Resource {
-    pub(crate) fn held(hold: Hold) -> Resource {
-        Resource { holders: Holders::One(hold), line: None }
-    }
-
     pub(crate) fn add_hold(&mut self, hold: Hold) {
         self.holders = match core::mem::take(&mut self.holders) {
             Holders::Nobody => Holders::One(hold),

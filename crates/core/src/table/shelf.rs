@@ -82,22 +82,23 @@ impl<K: Key + Clone, V: Written<K>> Shelf<K, V> {
         removed
     }
 
-    /// Changes what is there; if nothing is, what comes of the default is put there.
-    pub(crate) fn change_or_add<R>(&mut self, key: &K, change: impl FnOnce(&mut V) -> R) -> R
+    /// Changes what is there; if nothing is, what comes of the default is put there. The key is the shelf's own, if it
+    /// has it.
+    pub(crate) fn change_or_add<R>(&mut self, key: &K, change: impl FnOnce(&K, &mut V) -> R) -> R
     where
         V: Default,
     {
         self.write_before_change(key);
-        if let Some(value) = self.map.get_mut(key) {
-            return change(value);
-        }
-        let mut value = V::default();
-        let changed = change(&mut value);
-        self.map.insert(key.clone(), value);
-        changed
+        self.map.change_or_add(key, change)
     }
 
     fn write_before_change(&mut self, key: &K) {
+        if self.walk.is_some() {
+            self.write_as_it_is(key);
+        }
+    }
+
+    fn write_as_it_is(&mut self, key: &K) {
         let Some(walk) = &mut self.walk else { return };
         #[cfg(feature = "planted")]
         if crate::planted::Bug::WalkMissesChange.is_active() {
@@ -173,9 +174,12 @@ impl<K: Ord> Walk<K> {
 mod tests {
     use alloc::vec;
 
+    use super::super::dense::Nature;
     use super::*;
 
-    impl Key for u8 {}
+    impl Key for u8 {
+        const NATURE: Nature = Nature::Rising;
+    }
 
     impl Written<u8> for u8 {
         fn write(&self, key: &u8, bytes: &mut Vec<u8>) {
@@ -206,8 +210,8 @@ mod tests {
         shelf.insert(30, 97);
         shelf.insert(35, 1);
         shelf.insert(5, 1);
-        shelf.change_or_add(&50, |value| *value = 1);
-        shelf.change_or_add(&20, |value| *value += 1);
+        shelf.change_or_add(&50, |_, value| *value = 1);
+        shelf.change_or_add(&20, |_, value| *value += 1);
         shelf.remove(&40);
         assert_eq!(shelf.walk_on(2, &mut bytes), 0);
         shelf.remove(&35);

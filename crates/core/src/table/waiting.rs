@@ -33,19 +33,16 @@ impl LockTable {
         let mut position = 1;
         for (name, mode) in wanted {
             // The text that the table has already, not another copy of it.
-            let name = match self.resources.get_key_value(name) {
-                Some((name, _)) => name.clone(),
-                None => name.clone(),
-            };
-            let ticket = self.resources.change_or_add(&name, |resource| {
+            let (name, ticket) = self.resources.change_or_add(name, |name, resource| {
                 let queue = resource.queue_mut();
-                match converts {
+                let ticket = match converts {
                     Some(_) => queue.push_front(waiter(mode)),
                     None => {
                         position = position.max(queue.len() as u64 + 1);
                         queue.push(waiter(mode))
                     }
-                }
+                };
+                (name.clone(), ticket)
             });
             self.waiter_count += 1;
             events.push(Event::Queued { name: name.clone(), session, request, actor, mode });

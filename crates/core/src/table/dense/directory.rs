@@ -4,6 +4,7 @@
 
 use alloc::vec::Vec;
 use core::borrow::Borrow;
+use core::num::NonZeroU32;
 
 use super::guess::{Key, search};
 
@@ -23,10 +24,25 @@ struct Page<K, C> {
 }
 
 /// Where an entry stands, until the next one comes or goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
-    page: u32,
+    /// Counted from one, so that no place takes no more room than one.
+    page: NonZeroU32,
     entry: u32,
+}
+
+impl Place {
+    fn new(page: usize, entry: usize) -> Place {
+        Place { page: NonZeroU32::MIN.saturating_add(page as u32), entry: entry as u32 }
+    }
+
+    fn page(self) -> usize {
+        self.page.get() as usize - 1
+    }
+
+    fn entry(self) -> usize {
+        self.entry as usize
+    }
 }
 
 impl<K, C> Default for Directory<K, C> {
@@ -53,10 +69,10 @@ impl<K: Ord + Clone, C> Directory<K, C> {
             None => entries.last().map(|(last, _)| last),
         };
         match search(entries, high.map(|high| (low.borrow(), high.borrow())), key) {
-            Ok(entry) => Some(place(page, entry)),
+            Ok(entry) => Some(Place::new(page, entry)),
             // Its first has gone since.
-            Err(0) => self.before(place(page, 0)),
-            Err(above) => Some(place(page, above - 1)),
+            Err(0) => self.before(Place::new(page, 0)),
+            Err(above) => Some(Place::new(page, above - 1)),
         }
     }
 
@@ -65,8 +81,8 @@ impl<K: Ord + Clone, C> Directory<K, C> {
     }
 
     pub(super) fn get_mut(&mut self, place: Place) -> Option<&mut C> {
-        let page = self.pages.get_mut(place.page as usize)?;
-        page.entries.get_mut(place.entry as usize).map(|(_, content)| content)
+        let page = self.pages.get_mut(place.page())?;
+        page.entries.get_mut(place.entry()).map(|(_, content)| content)
     }
 
     pub(super) fn key(&self, place: Place) -> Option<&K> {
@@ -74,11 +90,11 @@ impl<K: Ord + Clone, C> Directory<K, C> {
     }
 
     fn entry(&self, place: Place) -> Option<&(K, C)> {
-        self.pages.get(place.page as usize)?.entries.get(place.entry as usize)
+        self.pages.get(place.page())?.entries.get(place.entry())
     }
 
     pub(super) fn first(&self) -> Option<Place> {
-        (!self.is_empty()).then(|| place(0, 0))
+        (!self.is_empty()).then(|| Place::new(0, 0))
     }
 
     pub(super) fn last(&self) -> Option<&C> {
@@ -87,7 +103,7 @@ impl<K: Ord + Clone, C> Directory<K, C> {
 
     pub(super) fn last_place(&self) -> Option<Place> {
         let page = self.pages.len().checked_sub(1)?;
-        Some(place(page, self.pages.get(page)?.entries.len().checked_sub(1)?))
+        Some(Place::new(page, self.pages.get(page)?.entries.len().checked_sub(1)?))
     }
 
     pub(super) fn last_mut(&mut self) -> Option<&mut C> {
@@ -98,8 +114,8 @@ impl<K: Ord + Clone, C> Directory<K, C> {
         if at.entry > 0 {
             return Some(Place { entry: at.entry - 1, ..at });
         }
-        let page = (at.page as usize).checked_sub(1)?;
-        Some(place(page, self.pages.get(page)?.entries.len().checked_sub(1)?))
+        let page = at.page().checked_sub(1)?;
+        Some(Place::new(page, self.pages.get(page)?.entries.len().checked_sub(1)?))
     }
 
     pub(super) fn after(&self, at: Place) -> Option<Place> {
@@ -107,20 +123,15 @@ impl<K: Ord + Clone, C> Directory<K, C> {
         if self.entry(next).is_some() {
             return Some(next);
         }
-        let next = Place { page: at.page + 1, entry: 0 };
+        let next = Place::new(at.page() + 1, 0);
         self.entry(next).map(|_| next)
     }
 
     /// In order, from there on.
     pub(super) fn from(&self, start: Option<Place>) -> impl Iterator<Item = &C> {
-        let (page, skipped) =
-            start.map_or((self.pages.len(), 0), |at| (at.page as usize, at.entry));
+        let (page, skipped) = start.map_or((self.pages.len(), 0), |at| (at.page(), at.entry()));
         let pages = self.pages.get(page..).unwrap_or_default();
-        pages
-            .iter()
-            .flat_map(|page| &page.entries)
-            .skip(skipped as usize)
-            .map(|(_, content)| content)
+        pages.iter().flat_map(|page| &page.entries).skip(skipped).map(|(_, content)| content)
     }
 
     /// The key must be new.
@@ -145,20 +156,16 @@ impl<K: Ord + Clone, C> Directory<K, C> {
     }
 
     pub(super) fn remove(&mut self, place: Place) -> Option<(K, C)> {
-        let page = self.pages.get_mut(place.page as usize)?;
-        if place.entry as usize >= page.entries.len() {
+        let page = self.pages.get_mut(place.page())?;
+        if place.entry() >= page.entries.len() {
             return None;
         }
-        let entry = page.entries.remove(place.entry as usize);
+        let entry = page.entries.remove(place.entry());
         if page.entries.is_empty() {
-            self.pages.remove(place.page as usize);
+            self.pages.remove(place.page());
         }
         Some(entry)
     }
-}
-
-fn place(page: usize, entry: usize) -> Place {
-    Place { page: page as u32, entry: entry as u32 }
 }
 
 #[cfg(test)]

@@ -14,8 +14,7 @@ use crate::name::LockName;
 
 /// What entries are kept and asked for by.
 pub(crate) trait Key: Ord + Hash {
-    /// Whether a guess is worth more than halving.
-    const IS_SPREAD_EVENLY: bool = false;
+    const NATURE: Nature;
 
     /// About how many of so many keys from `low` to `high` are below this one.
     fn guess(&self, _low: &Self, _high: &Self, len: usize) -> usize {
@@ -23,12 +22,31 @@ pub(crate) trait Key: Ord + Hash {
     }
 }
 
-impl Key for LockName {}
-impl Key for str {}
-impl Key for RequestId {}
+/// How keys come, and so how they are best found again.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Nature {
+    /// One after the other: where one looked last, or right after it.
+    Rising,
+    /// From everywhere alike: a guess is worth more than halving.
+    Random,
+    /// To compare two of them costs as much as to do all else. See [`hints`](super::hints).
+    Text,
+}
+
+impl Key for LockName {
+    const NATURE: Nature = Nature::Text;
+}
+
+impl Key for str {
+    const NATURE: Nature = Nature::Text;
+}
+
+impl Key for RequestId {
+    const NATURE: Nature = Nature::Rising;
+}
 
 impl Key for SessionId {
-    const IS_SPREAD_EVENLY: bool = true;
+    const NATURE: Nature = Nature::Random;
 
     fn guess(&self, low: &SessionId, high: &SessionId, len: usize) -> usize {
         let (offset, span) = (self.0.saturating_sub(low.0), high.0.saturating_sub(low.0));
@@ -49,7 +67,7 @@ where
     K: Borrow<Q>,
     Q: Key + ?Sized,
 {
-    let Some((low, high)) = ends.filter(|_| Q::IS_SPREAD_EVENLY) else {
+    let Some((low, high)) = ends.filter(|_| Q::NATURE == Nature::Random) else {
         return entries.binary_search_by(|(other, _)| other.borrow().cmp(key));
     };
     let guess = key.guess(low, high, entries.len()).min(entries.len());

@@ -137,7 +137,7 @@ impl LockTable {
 
     pub(super) fn restore_hold(&mut self, name: &LockName, hold: Hold) {
         self.index_hold(name, &hold);
-        self.resources.change_or_add(name, |resource| resource.add_hold(hold));
+        self.resources.change_or_add(name, |_, resource| resource.add_hold(hold));
     }
 
     /// What can be computed from a hold.
@@ -163,7 +163,7 @@ impl LockTable {
         for place in wait.places.as_slice() {
             let (actor, mode, policy) = (wait.actor, place.mode, wait.terms.policy);
             let waiter = Waiter { session, request, actor, mode, policy };
-            let is_free = self.resources.change_or_add(&place.name, |resource| {
+            let is_free = self.resources.change_or_add(&place.name, |_, resource| {
                 let is_free = resource.queue().get(place.ticket).is_none();
                 resource.queue_mut().insert(place.ticket, waiter);
                 is_free
