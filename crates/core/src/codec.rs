@@ -84,15 +84,11 @@ pub(crate) trait Sink {
     }
 
     fn varint(&mut self, mut value: u64) {
-        let mut buffer = [0_u8; 10];
-        let mut length = 0;
         while value >= 0x80 {
-            buffer[length] = (value as u8) | 0x80;
+            self.u8((value as u8) | 0x80);
             value >>= 7;
-            length += 1;
         }
-        buffer[length] = value as u8;
-        self.put(&buffer[..=length]);
+        self.u8(value as u8);
     }
 
     fn optional(&mut self, value: Option<u64>) {
@@ -171,6 +167,13 @@ impl<'a> Reader<'a> {
         Ok(taken)
     }
 
+    /// Whether these are next, and takes them if so.
+    pub(crate) fn take_if(&mut self, bytes: &[u8]) -> bool {
+        let rest = self.rest.strip_prefix(bytes);
+        self.rest = rest.unwrap_or(self.rest);
+        rest.is_some()
+    }
+
     pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
         let (taken, rest) = self.rest.split_first_chunk().ok_or(DecodeError::UnexpectedEnd)?;
         self.rest = rest;
@@ -184,20 +187,21 @@ impl<'a> Reader<'a> {
     pub(crate) fn varint(&mut self) -> Result<u64, DecodeError> {
         let mut value = 0_u64;
         let mut shift = 0;
-        loop {
-            let byte = self.u8()?;
+        for (at, byte) in self.rest.iter().enumerate() {
             let bits = u64::from(byte & 0x7f);
             let fits = shift < 63 || (shift == 63 && bits <= 1);
-            let shortest = byte != 0 || shift == 0;
+            let shortest = *byte != 0 || shift == 0;
             if !fits || !shortest {
                 return Err(DecodeError::InvalidNumber);
             }
             value |= bits << shift;
-            if byte < 0x80 {
+            if *byte < 0x80 {
+                self.rest = &self.rest[at + 1..];
                 return Ok(value);
             }
             shift += 7;
         }
+        Err(DecodeError::UnexpectedEnd)
     }
 
     pub(crate) fn u32(&mut self) -> Result<u32, DecodeError> {

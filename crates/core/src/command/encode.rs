@@ -290,9 +290,15 @@ impl Terms {
     }
 
     pub(crate) fn decode(reader: &mut Reader<'_>) -> Result<Terms, DecodeError> {
+        let wait = Span::from_ms(reader.varint()?);
+        let policy = Policy::decode(reader)?;
+        // Most ask for nothing else.
+        if reader.take_if(&[0; 7]) {
+            return Ok(Terms { wait, policy, ..Terms::default() });
+        }
         Ok(Terms {
-            wait: Span::from_ms(reader.varint()?),
-            policy: Policy::decode(reader)?,
+            wait,
+            policy,
             since: reader.optional()?.map(LogicalTime::from_ms),
             preemptible: reader.bool("preemptible")?,
             reentrant: reader.bool("reentrant")?,
