@@ -26,12 +26,15 @@ impl LockTable {
         meant: HoldRef,
         events: &mut Vec<Event>,
     ) -> Outcome {
-        if self.ended.get(call.session) == Some(End::Closed) {
-            return Outcome::Release(ReleaseAnswer::AlreadyReleased);
-        }
         let question = Question::Release { name: meant.name.clone(), token: meant.token };
-        if let Some(outcome) = self.recall(&call, &question) {
-            return outcome;
+        match self.recall(&call, &question) {
+            Some(Outcome::Rejected(Rejection::UnknownSession))
+                if self.ended.get(call.session) == Some(End::Closed) =>
+            {
+                return Outcome::Release(ReleaseAnswer::AlreadyReleased);
+            }
+            Some(outcome) => return outcome,
+            None => {}
         }
         let (key, is_entered_again) = match self.hold_to_release(&call, &meant) {
             Ok(hold) => (hold.key(), hold.reentries() > 0),

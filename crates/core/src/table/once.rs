@@ -19,11 +19,17 @@ impl LockTable {
     /// A request that waits or holds is known by that, wherever the mark stands: a session can
     /// acknowledge past a long wait without losing its way back to it.
     pub(crate) fn recall(&mut self, call: &Call, question: &Question) -> Option<Outcome> {
-        match self.session_mut(call.session) {
-            Ok(session) => session.answers.acknowledge(call.acked_through),
+        let answers_max = self.answers_max(question);
+        let session = match self.session_mut(call.session) {
+            Ok(session) => session,
             Err(rejection) => return Some(Outcome::Rejected(rejection)),
+        };
+        session.answers.acknowledge(call.acked_through);
+        if session.knows(call.request) {
+            return self.known_answer(call, question);
         }
-        self.known_answer(call, question)
+        let is_full = session.answers.len() >= answers_max;
+        is_full.then_some(Outcome::Rejected(Rejection::TooManyUnacknowledged))
     }
 
     fn known_answer(&self, call: &Call, question: &Question) -> Option<Outcome> {
@@ -53,17 +59,12 @@ impl LockTable {
                 None => Outcome::Rejected(Rejection::AnswerDiscarded),
             });
         }
-        if let Some(answer) = session.answers.get(request) {
-            return Some(if question.repeats(&answer.question) {
-                self.tell(call, question, &answer.reply)
-            } else {
-                Outcome::Rejected(Rejection::RequestIdReused)
-            });
-        }
-        if session.answers.len() >= self.answers_max(question) {
-            return Some(Outcome::Rejected(Rejection::TooManyUnacknowledged));
-        }
-        None
+        let answer = session.answers.get(request)?;
+        Some(if question.repeats(&answer.question) {
+            self.tell(call, question, &answer.reply)
+        } else {
+            Outcome::Rejected(Rejection::RequestIdReused)
+        })
     }
 
     /// The acquire of the hold that this request has converted.

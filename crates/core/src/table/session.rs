@@ -176,6 +176,13 @@ impl Rest {
         self.holds.get(&request).map_or(&[], Names::as_slice)
     }
 
+    /// Has it sent this request before, as far as that can be told?
+    pub(crate) fn knows(&self, request: RequestId) -> bool {
+        request <= self.answers.acked_through()
+            || self.answers.get(request).is_some()
+            || self.waits.contains(request)
+    }
+
     /// Does it hold something by this request: an acquire, a re-entry, a conversion?
     pub(crate) fn has_by(&self, request: RequestId) -> bool {
         self.holds.contains_key(&self.acquire_of(request))
