@@ -1,48 +1,95 @@
-//! Who waits for which entry of the log.
+//! What this leader has proposed and not yet seen applied: who waits for it, and the commands themselves, which need not be
+//! read from their entry again.
+//!
+//! An entry is known by its index and its term. In one term only one leader writes, so what is committed there is what this one
+//! has proposed there, to the byte; and with its office it forgets all of it.
 
 use std::collections::VecDeque;
 
+use holdfast_core::Command;
+
 use crate::effect::Ticket;
 
-/// The batches that this leader has proposed and not yet seen applied, oldest first.
+/// The commands of so many are kept. Where more is under way, a leader has to wait for others anyway: of the rest it keeps who
+/// waits.
+const COMMANDS_MAX: usize = 16_384;
+
+/// A command, and who waits for it: nobody, if the leader proposed it for itself.
+pub(crate) type Call = (Option<Ticket>, Command);
+
+/// Oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
     batches: VecDeque<PendingBatch>,
+    /// How many of them are kept.
+    commands: usize,
 }
 
 #[derive(Debug)]
 struct PendingBatch {
     index: u64,
     term: u64,
-    /// One per command; none for those that the leader proposed for itself.
-    tickets: Vec<Option<Ticket>>,
+    proposed: Proposed,
+}
+
+/// What is known of an entry.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Proposed {
+    Calls(Vec<Call>),
+    /// One per command. None at all if another leader proposed it.
+    Tickets(Vec<Option<Ticket>>),
+}
+
+impl Proposed {
+    fn commands(&self) -> usize {
+        match self {
+            Proposed::Calls(calls) => calls.len(),
+            Proposed::Tickets(_) => 0,
+        }
+    }
+
+    fn into_tickets(self) -> Vec<Option<Ticket>> {
+        match self {
+            Proposed::Calls(calls) => calls.into_iter().map(|(ticket, _)| ticket).collect(),
+            Proposed::Tickets(tickets) => tickets,
+        }
+    }
 }
 
 impl Pending {
-    pub(crate) fn push(&mut self, index: u64, term: u64, tickets: Vec<Option<Ticket>>) {
-        self.batches.push_back(PendingBatch { index, term, tickets });
+    pub(crate) fn push(&mut self, index: u64, term: u64, calls: Vec<Call>) {
+        let mut proposed = Proposed::Calls(calls);
+        if self.commands + proposed.commands() > COMMANDS_MAX {
+            proposed = Proposed::Tickets(proposed.into_tickets());
+        }
+        self.commands += proposed.commands();
+        self.batches.push_back(PendingBatch { index, term, proposed });
     }
 
-    /// The tickets of the entry that is being applied; empty if it was proposed by another leader.
-    pub(crate) fn take(&mut self, index: u64, term: u64) -> Vec<Option<Ticket>> {
+    /// Of the entry that is being applied.
+    pub(crate) fn take(&mut self, index: u64, term: u64) -> Proposed {
         #[cfg(feature = "planted")]
         if crate::planted::Bug::AnswersOfAnotherTerm.is_active() {
             self.batches.retain(|batch| batch.index >= index);
             let taken = self.batches.iter().position(|batch| batch.index == index);
             let taken = taken.and_then(|place| self.batches.remove(place));
-            return taken.map(|batch| batch.tickets).unwrap_or_default();
+            let tickets = taken.map(|batch| batch.proposed.into_tickets());
+            return Proposed::Tickets(tickets.unwrap_or_default());
         }
-        match self.batches.front() {
-            Some(front) if front.index == index && front.term == term => {
-                self.batches.pop_front().map(|batch| batch.tickets).unwrap_or_default()
-            }
-            _ => Vec::new(),
+        let is_it = |batch: &PendingBatch| (batch.index, batch.term) == (index, term);
+        if !self.batches.front().is_some_and(is_it) {
+            return Proposed::Tickets(Vec::new());
         }
+        let taken = self.batches.pop_front().map(|batch| batch.proposed);
+        let proposed = taken.unwrap_or(Proposed::Tickets(Vec::new()));
+        self.commands -= proposed.commands();
+        proposed
     }
 
     /// Leadership is gone: all who wait.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = Ticket> + '_ {
-        self.batches.drain(..).flat_map(|batch| batch.tickets).flatten()
+        self.commands = 0;
+        self.batches.drain(..).flat_map(|batch| batch.proposed.into_tickets()).flatten()
     }
 }
 
@@ -50,16 +97,38 @@ impl Pending {
 mod tests {
     use super::*;
 
+    fn calls(tickets: &[Option<Ticket>]) -> Vec<Call> {
+        tickets.iter().map(|ticket| (*ticket, Command::Tick)).collect()
+    }
+
+    const UNKNOWN: Proposed = Proposed::Tickets(Vec::new());
+
     #[test]
     fn an_entry_is_answered_to_those_who_proposed_it_in_its_term_and_once() {
         let mut pending = Pending::default();
-        pending.push(7, 3, vec![Some(Ticket(1)), None]);
-        pending.push(8, 3, vec![Some(Ticket(2))]);
-        assert_eq!(pending.take(7, 4), [], "another leader's entry in its place");
-        assert_eq!(pending.take(6, 3), [], "an entry of before");
-        assert_eq!(pending.take(7, 3), [Some(Ticket(1)), None]);
-        assert_eq!(pending.take(7, 3), []);
+        let both = [Some(Ticket(1)), None];
+        pending.push(7, 3, calls(&both));
+        pending.push(8, 3, calls(&[Some(Ticket(2))]));
+        assert_eq!(pending.take(7, 4), UNKNOWN, "another leader's entry in its place");
+        assert_eq!(pending.take(6, 3), UNKNOWN, "an entry of before");
+        assert_eq!(pending.take(7, 3), Proposed::Calls(calls(&both)));
+        assert_eq!(pending.take(7, 3), UNKNOWN);
         assert_eq!(pending.drain().collect::<Vec<_>>(), [Ticket(2)]);
-        assert_eq!(pending.take(8, 3), []);
+        assert_eq!(pending.take(8, 3), UNKNOWN);
+    }
+
+    #[test]
+    fn of_more_than_so_many_commands_it_is_kept_who_waits() {
+        let mut pending = Pending::default();
+        let most: Vec<_> = (0..COMMANDS_MAX as u64).map(|number| Some(Ticket(number))).collect();
+        let one = [Some(Ticket(7))];
+        pending.push(1, 3, calls(&most));
+        pending.push(2, 3, calls(&one));
+        assert_eq!(pending.take(1, 3), Proposed::Calls(calls(&most)));
+        assert_eq!(pending.take(2, 3), Proposed::Tickets(one.to_vec()));
+        pending.push(3, 3, calls(&most));
+        assert_eq!(pending.drain().count(), COMMANDS_MAX);
+        pending.push(1, 4, calls(&one));
+        assert_eq!(pending.take(1, 4), Proposed::Calls(calls(&one)), "there is room again");
     }
 }

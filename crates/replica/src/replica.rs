@@ -22,7 +22,7 @@ use crate::heard_time::HeardTime;
 use crate::id::{GroupId, NodeId};
 use crate::log_store::{Durable, LogStore};
 use crate::membership::{Membership, MembershipBytesError};
-use crate::pending::Pending;
+use crate::pending::{Call, Pending, Proposed};
 use crate::reads::Reads;
 use crate::snapshot_body::{self, SnapshotError};
 
@@ -41,7 +41,7 @@ pub struct Replica {
     /// What leaders say about the time, this one included.
     heard: HeardTime,
     /// Commands for the next proposal.
-    queued: Vec<(Option<Ticket>, Command)>,
+    queued: Vec<Call>,
     /// Since when all of them wait for company.
     alone_since: Option<Duration>,
     pending: Pending,
@@ -357,14 +357,13 @@ impl Replica {
             return Ok(());
         }
         // What was noted before these, such as a change of office, waits for the disk.
-        let noted = std::mem::take(&mut self.effects);
+        std::mem::swap(effects, &mut self.effects);
         while let Some(entry) = self.consensus.next_committed_commands() {
             self.apply(entry)?;
         }
-        effects.append(&mut self.effects);
         let served = self.reads.take_served(self.applied_index);
-        effects.extend(served.map(|ticket| Effect::Read { ticket }));
-        self.effects = noted;
+        self.effects.extend(served.map(|ticket| Effect::Read { ticket }));
+        std::mem::swap(effects, &mut self.effects);
         Ok(())
     }
 
@@ -392,7 +391,11 @@ impl Replica {
         self.effects.extend(served.map(|ticket| Effect::Read { ticket }));
         self.save_snapshot_if_due();
         self.write_snapshot();
-        effects.append(&mut self.effects);
+        if effects.is_empty() {
+            std::mem::swap(effects, &mut self.effects);
+        } else {
+            effects.append(&mut self.effects);
+        }
         Ok(())
     }
 
@@ -456,30 +459,39 @@ impl Replica {
                 return self.apply_change(index, configuration, &context);
             }
         };
-        let batch = Batch::decode(&data).map_err(|source| Fatal::UndecodableEntry {
-            group,
-            index,
-            source,
-        })?;
-        let mut tickets = self.pending.take(index, entry.term).into_iter();
+        let undecodable = |source| Fatal::UndecodableEntry { group, index, source };
+        match self.pending.take(index, entry.term) {
+            Proposed::Calls(calls) => {
+                debug_assert!(is_written(&data, &calls), "entry {index} is not what was proposed");
+                let at = Batch::stamp(&data).map_err(undecodable)?;
+                self.apply_calls(index, at, calls.into_iter());
+            }
+            Proposed::Tickets(tickets) => {
+                let Batch { at, commands } = Batch::decode(&data).map_err(undecodable)?;
+                let tickets = tickets.into_iter().chain(std::iter::repeat(None));
+                self.apply_calls(index, at, tickets.zip(commands));
+            }
+        }
+        Ok(())
+    }
+
+    fn apply_calls(&mut self, index: u64, at: LogicalTime, calls: impl Iterator<Item = Call>) {
+        let index = LogIndex(index);
         let mut events = Vec::new();
-        for command in batch.commands {
+        for (ticket, command) in calls {
             if command == Command::Tick {
                 self.tick_under_way = false;
             }
-            let outcome = self.table.apply(LogIndex(index), batch.at, command, &mut events);
+            let outcome = self.table.apply(index, at, command, &mut events);
             let at = self.table.now();
             // The answer goes first: whoever is queued learns it before being promoted.
-            if let Some(ticket) = tickets.next().flatten() {
+            if let Some(ticket) = ticket {
                 self.effects.push(Effect::Answer { ticket, at, outcome });
             }
-            self.effects.extend(events.drain(..).map(|event| Effect::Happened {
-                index: LogIndex(index),
-                at,
-                event,
-            }));
+            for event in events.drain(..) {
+                self.effects.push(Effect::Happened { index, at, event });
+            }
         }
-        Ok(())
     }
 
     /// If consensus has moved to a leader's snapshot, so does the table.
@@ -513,4 +525,10 @@ impl Replica {
             None => Err(Fatal::SnapshotLost { group: self.config.group, index: installed }),
         }
     }
+}
+
+/// Are these the commands of that entry?
+fn is_written(entry: &[u8], calls: &[Call]) -> bool {
+    let commands = calls.iter().map(|(_, command)| command);
+    Batch::decode(entry).is_ok_and(|batch| batch.commands.iter().eq(commands))
 }

@@ -6,7 +6,8 @@ use holdfast_core::LogIndex;
 use holdfast_core::{BatchWriter, Command, LogicalTime};
 
 use super::{COMMIT_UNTOLD_MAX, Replica};
-use crate::effect::{Effect, Ticket, Unavailable};
+use crate::effect::{Effect, Unavailable};
+use crate::pending::Call;
 
 /// So many commands go into one log entry, and no more once it has so many bytes: far fewer than the log, or a message
 /// to a peer, takes. The rest goes into more entries of the same turn.
@@ -33,22 +34,19 @@ impl Replica {
         if self.awaits_company() {
             return;
         }
-        let mut queued = std::mem::take(&mut self.queued).into_iter();
+        if self.queued.is_empty() {
+            return;
+        }
+        // The next turn brings about as many.
+        let room = Vec::with_capacity(self.queued.len());
+        let mut queued = std::mem::replace(&mut self.queued, room);
         let mut refused = None;
-        while queued.len() > 0 {
-            let room = queued.len().min(COMMANDS_PER_ENTRY_MAX);
-            let mut entry = BatchWriter::default();
-            let (mut tickets, mut commands) = (Vec::with_capacity(room), Vec::with_capacity(room));
-            for (ticket, command) in queued.by_ref().take(COMMANDS_PER_ENTRY_MAX) {
-                entry.push(&command);
-                tickets.push(ticket);
-                commands.push(command);
-                if entry.bytes() >= ENTRY_BYTES_TARGET {
-                    break;
-                }
-            }
+        while !queued.is_empty() {
+            let (entry, written) = write_entry(&queued);
+            let rest = queued.split_off(written);
+            let calls = std::mem::replace(&mut queued, rest);
             #[cfg(feature = "planted")]
-            let tickets = self.answer_too_early(at, &commands, tickets);
+            let calls = self.answer_too_early(at, calls);
             // Where one finds no room, what came after it must not: who is told that a command was applied relies on
             // those that were handed in before it.
             let proposed = match refused {
@@ -56,50 +54,35 @@ impl Replica {
                 Some(reason) => Err(reason),
             };
             match proposed {
-                Ok((index, term)) => self.pending.push(index, term, tickets),
+                Ok((index, term)) => self.pending.push(index, term, calls),
                 Err(reason) => {
                     refused = Some(reason);
-                    self.not_proposed(tickets, commands, reason);
+                    self.not_proposed(calls, reason);
                 }
             }
         }
     }
 
-    /// Answers with what the table would say now. Gives the tickets that are left.
+    /// Answers with what the table would say now.
     #[cfg(feature = "planted")]
-    fn answer_too_early(
-        &mut self,
-        at: LogicalTime,
-        commands: &[Command],
-        tickets: Vec<Option<Ticket>>,
-    ) -> Vec<Option<Ticket>> {
+    fn answer_too_early(&mut self, at: LogicalTime, mut calls: Vec<Call>) -> Vec<Call> {
         let mut table = self.table.clone();
-        let mut left = Vec::new();
-        for (ticket, command) in tickets.into_iter().zip(commands.iter().cloned()) {
+        for (ticket, command) in &mut calls {
             let is_early = crate::planted::Bug::AnswerBeforeCommit.is_active()
                 || (crate::planted::Bug::HeartbeatBeforeCommit.is_active()
                     && matches!(command, Command::Touch { .. }));
-            let outcome = table.apply(LogIndex(0), at, command, &mut Vec::new());
-            match ticket {
-                Some(ticket) if is_early => {
-                    self.effects.push(Effect::Answer { ticket, at, outcome });
-                    left.push(None);
-                }
-                ticket => left.push(ticket),
+            let outcome = table.apply(LogIndex(0), at, command.clone(), &mut Vec::new());
+            if let Some(ticket) = ticket.take_if(|_| is_early) {
+                self.effects.push(Effect::Answer { ticket, at, outcome });
             }
         }
-        left
+        calls
     }
 
     /// Callers are told; what the leader wants for itself, nobody would ask for again.
-    fn not_proposed(
-        &mut self,
-        tickets: Vec<Option<Ticket>>,
-        commands: Vec<Command>,
-        reason: Unavailable,
-    ) {
-        for (ticket, command) in tickets.into_iter().zip(commands) {
-            match (ticket, command) {
+    fn not_proposed(&mut self, calls: Vec<Call>, reason: Unavailable) {
+        for call in calls {
+            match call {
                 (Some(ticket), _) => self.effects.push(Effect::Failed { ticket, reason }),
                 (None, Command::Tick) => self.tick_under_way = false,
                 // One of many, whose caller has a ticket with the last of them, and asks again.
@@ -128,4 +111,18 @@ impl Replica {
             self.commit_untold_since = None;
         }
     }
+}
+
+/// Writes as many as one entry takes, and says how many that are.
+fn write_entry(queued: &[Call]) -> (BatchWriter, usize) {
+    let mut entry = BatchWriter::default();
+    let mut written = 0;
+    for (_, command) in queued.iter().take(COMMANDS_PER_ENTRY_MAX) {
+        entry.push(command);
+        written += 1;
+        if entry.bytes() >= ENTRY_BYTES_TARGET {
+            break;
+        }
+    }
+    (entry, written)
 }
