@@ -1,6 +1,7 @@
 //! Who waits for an answer: calls under way, and acquires that stand in a queue.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -84,10 +85,28 @@ pub(super) struct Callers {
     /// Calls since the turn began.
     taken_in: u64,
     last_ticket: u64,
-    under_way: HashMap<Ticket, Caller>,
+    under_way: HashMap<Ticket, Caller, BuildHasherDefault<TicketHasher>>,
     parked: HashMap<Wait, Parked>,
     /// Those under way that came on streams.
     looks: usize,
+}
+
+/// Tickets are numbers that are given here, one after the other: nobody can choose them so that many fall together.
+#[derive(Debug, Default)]
+struct TicketHasher(u64);
+
+impl Hasher for TicketHasher {
+    fn write_u64(&mut self, number: u64) {
+        self.0 = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64(self.0 ^ u64::from(*byte)));
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
 }
 
 /// What was asked, and when.
@@ -135,7 +154,7 @@ impl Callers {
             now: Duration::ZERO,
             taken_in: 0,
             last_ticket: 0,
-            under_way: HashMap::new(),
+            under_way: HashMap::default(),
             parked: HashMap::new(),
             looks: 0,
         }
@@ -256,6 +275,10 @@ impl Callers {
         outcome: &Outcome,
         streams: &mut Streams,
     ) {
+        // As on every node that does not lead.
+        if self.parked.is_empty() {
+            return;
+        }
         if let Some(Parked { reply, asked }) = self.parked.remove(&wait) {
             self.settled(asked, outcome, true);
             if let Some(traces) = &self.traces {

@@ -18,14 +18,17 @@ pub(crate) struct Streams {
     streams: HashMap<StreamKey, Stream>,
     /// The latest stream of each session: it takes the notices.
     latest: HashMap<SessionId, StreamId>,
-    /// Those that have something to be told this turn.
-    dirty: Vec<StreamKey>,
+    /// What there is to tell this turn.
+    gathered: Vec<(StreamKey, Vec<Delivery>)>,
 }
 
 #[derive(Debug)]
 struct Stream {
     outbox: mpsc::Sender<Vec<Delivery>>,
-    gathered: Vec<Delivery>,
+    /// Where it is gathered, if there is anything.
+    place: Option<usize>,
+    /// How much there was the last time.
+    told_last: usize,
     may_wait: MayWait,
 }
 
@@ -43,7 +46,7 @@ impl Streams {
     ) {
         let latest = self.latest.entry(key.session).or_insert(key.stream);
         *latest = key.stream.max(*latest);
-        self.streams.insert(key, Stream { outbox, gathered: Vec::new(), may_wait });
+        self.streams.insert(key, Stream { outbox, place: None, told_last: 0, may_wait });
     }
 
     /// Its session has this TTL.
@@ -66,11 +69,19 @@ impl Streams {
     }
 
     pub(crate) fn tell(&mut self, stream: StreamKey, delivery: Delivery) {
-        if let Some(state) = self.streams.get_mut(&stream) {
-            if state.gathered.is_empty() {
-                self.dirty.push(stream);
-            }
-            state.gathered.push(delivery);
+        // Answers to one frame come in a row.
+        if let Some((last, gathered)) = self.gathered.last_mut()
+            && *last == stream
+        {
+            return gathered.push(delivery);
+        }
+        let Some(state) = self.streams.get_mut(&stream) else { return };
+        let place = *state.place.get_or_insert_with(|| {
+            self.gathered.push((stream, Vec::with_capacity(state.told_last)));
+            self.gathered.len() - 1
+        });
+        if let Some((_, gathered)) = self.gathered.get_mut(place) {
+            gathered.push(delivery);
         }
     }
 
@@ -89,9 +100,10 @@ impl Streams {
 
     /// Sends what was gathered. A stream that does not read is cut off: dropping its outbox ends it.
     pub(crate) fn flush(&mut self) {
-        for stream in std::mem::take(&mut self.dirty) {
+        for (stream, mut gathered) in std::mem::take(&mut self.gathered) {
             let Some(state) = self.streams.get_mut(&stream) else { continue };
-            let mut gathered = std::mem::take(&mut state.gathered);
+            state.place = None;
+            state.told_last = gathered.len();
             while !gathered.is_empty() {
                 let rest = gathered.split_off(gathered.len().min(DELIVERIES_PER_LIST_MAX));
                 if let Err(error) = state.outbox.try_send(gathered) {
@@ -110,5 +122,46 @@ impl Streams {
         self.flush();
         self.streams.clear();
         self.latest.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_core::RequestId;
+
+    use super::*;
+
+    fn requests(outbox: &mut mpsc::Receiver<Vec<Delivery>>) -> Vec<u64> {
+        let told = outbox.try_recv().unwrap_or_default().into_iter();
+        let request = |delivery| match delivery {
+            Delivery::Queued { request, .. } => request.0,
+            other => unreachable!("{other:?}"),
+        };
+        told.map(request).collect()
+    }
+
+    #[test]
+    fn each_stream_is_told_its_own_in_order_and_in_one_list() {
+        let key = |session| StreamKey { session: SessionId(session), stream: StreamId(1) };
+        let mut streams = Streams::default();
+        let mut outboxes = [1, 2, 3].map(|session| {
+            let (outbox, told) = mpsc::channel(8);
+            streams.open(key(session), outbox);
+            told
+        });
+        for turn in [0, 10] {
+            for (session, request) in [(1, 1), (1, 2), (2, 3), (1, 4), (3, 5), (3, 6), (2, 7)] {
+                let request = RequestId(turn + request);
+                streams.tell(key(session), Delivery::Queued { request, position: 1 });
+                if request == RequestId(5) {
+                    streams.close(key(3));
+                }
+            }
+            streams.flush();
+            let told = outboxes.each_mut().map(requests);
+            let expected = [vec![1, 2, 4], vec![3, 7], vec![]];
+            let of_turn = |list: Vec<u64>| list.into_iter().map(|number| turn + number);
+            assert_eq!(told, expected.map(|list| of_turn(list).collect::<Vec<_>>()));
+        }
     }
 }

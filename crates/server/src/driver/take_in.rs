@@ -24,9 +24,9 @@ impl Driver {
                 self.call(group, command, ReplyTo::Call(reply));
             }
             Input::Frame { stream, group, operations } => {
-                for (request, command) in operations {
-                    self.call(group, command, ReplyTo::Stream { stream, request });
-                }
+                let reply = |request| ReplyTo::Stream { stream, request };
+                let calls = operations.into_iter();
+                self.calls(group, calls.map(|(request, command)| (command, reply(request))));
             }
             Input::Touches { group, sessions, reply } => self.touch(group, sessions, reply),
             Input::EventsPublished { group, command, reply } => {
@@ -145,19 +145,23 @@ impl Driver {
     }
 
     fn call(&mut self, group: GroupId, command: Command, reply: ReplyTo) {
-        if self.stop_by.is_some() {
-            return reply.answer(failed(Unavailable::ShuttingDown), &mut self.streams);
-        }
-        match self.replicas.get_mut(&group) {
+        self.calls(group, std::iter::once((command, reply)));
+    }
+
+    fn calls(&mut self, group: GroupId, calls: impl Iterator<Item = (Command, ReplyTo)>) {
+        let replica = self.replicas.get_mut(&group);
+        let reason = match replica {
+            _ if self.stop_by.is_some() => Unavailable::ShuttingDown,
+            None => Unavailable::NotLeader { leader: None },
             Some(replica) => {
-                let ticket = self.callers.call(group, &command, reply);
-                replica.handle_call(Some(ticket), command);
+                for (command, reply) in calls {
+                    let ticket = self.callers.call(group, &command, reply);
+                    replica.handle_call(Some(ticket), command);
+                }
+                return;
             }
-            None => {
-                let reason = Unavailable::NotLeader { leader: None };
-                reply.answer(failed(reason), &mut self.streams);
-            }
-        }
+        };
+        calls.for_each(|(_, reply)| reply.answer(failed(reason), &mut self.streams));
     }
 
     /// One ticket for all of them, with the last: when that is applied the others are.
