@@ -20,6 +20,9 @@ use crate::tier::Tier;
 const ANSWER_PATIENCE_MIN: Duration = Duration::from_millis(500);
 const ANSWER_PATIENCE_MAX: Duration = Duration::from_secs(3);
 
+/// Callers are let go so much too late at the most. However many there are, they are not looked through more often.
+const PATIENCE_STEP: Duration = Duration::from_millis(5);
+
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) id: SessionId,
@@ -224,7 +227,8 @@ impl Session {
         let requests = self.requests.iter_mut().filter_map(|request| request.let_go_if_over(now));
         let commands = self.converting.values_mut().flatten();
         let commands = commands.filter_map(|command| command.let_go_if_over(now));
-        self.patience_ends_from = requests.chain(commands).min();
+        let next = requests.chain(commands).min();
+        self.patience_ends_from = next.map(|next| next.max(now + PATIENCE_STEP));
     }
 
     /// After which [`Session::let_go_of_the_impatient`] may find somebody.

@@ -365,3 +365,18 @@ fn a_caller_whose_time_is_over_is_let_go_and_what_is_granted_to_it_is_released()
     bench.answer(id, granted());
     assert!(matches!(bench.inbox.try_recv(), Ok(Command::Release { reply: None, .. })));
 }
+
+#[test]
+fn callers_whose_times_are_over_shortly_after_each_other_are_looked_for_once_in_a_while() {
+    let mut bench = Bench::new();
+    let (_, mut first) = bench.acquire();
+    let (_, mut second) = bench.acquire();
+    let now = first.patience_until();
+    bench.session.let_go_of_the_impatient(now);
+    assert!(matches!(first.try_recv(), Err(TryRecvError::Closed)));
+    let left = bench.session.patience_left(now).unwrap();
+    assert!(left >= Duration::from_millis(5), "{left:?}");
+    assert!(now + left >= second.patience_until());
+    bench.session.let_go_of_the_impatient(now + left);
+    assert!(matches!(second.try_recv(), Err(TryRecvError::Closed)));
+}
