@@ -16,7 +16,7 @@ use crate::lease::LocalTime;
 use by_id::ById;
 
 /// If the oldest that wants its answer lags behind by more ids than this, it is kept in another place.
-const ROW_MAX: usize = 65_536;
+const ROW_MAX: u64 = 65_536;
 
 /// Ids in a queue that nothing is behind any more, beside as many as there is something behind.
 const DEAD_MAX: usize = 64;
@@ -71,15 +71,16 @@ impl<T> InFlight<T> {
             is_staged: true,
             is_waiting: false,
         };
-        self.requests.push(id, request);
-        self.to_send.push_back(id);
-        self.staged += 1;
-        while self.requests.row_len() > ROW_MAX
-            && let Some(oldest) = self.requests.first_in_row()
+        // Also ids that were only reserved would have places in the row.
+        while let Some(oldest) = self.requests.first_in_row()
+            && id - oldest >= ROW_MAX
         {
             self.requests.set_apart(oldest);
             self.late.insert(oldest);
         }
+        self.requests.push(id, request);
+        self.to_send.push_back(id);
+        self.staged += 1;
         id
     }
 
@@ -393,8 +394,20 @@ mod tests {
         requests.mark_waiting(waiting);
         assert_eq!(requests.settle(late), Some(("late", None)));
         assert_eq!(requests.acked_through(), requests.last_id);
-        assert!(requests.requests.row_len() <= ROW_MAX);
         assert!(requests.is_waiting(waiting));
+    }
+
+    #[test]
+    fn ids_that_were_only_reserved_take_no_room_however_many() {
+        let mut requests = InFlight::new();
+        let late = requests.stage("late");
+        for _ in 0..3 * ROW_MAX {
+            requests.reserve_id();
+        }
+        let id = requests.stage("a");
+        assert!(requests.requests.row_len() <= 1, "{}", requests.requests.row_len());
+        assert_eq!(requests.acked_through(), late - 1);
+        assert_eq!(requests.take_staged(10, |_| 1), [late, id]);
     }
 
     #[test]

@@ -184,7 +184,8 @@ macro_rules! setters_of_terms {
             self
         }
 
-        /// Called once with the place in the queue (1 is next) if there is something to wait for.
+        /// Called once with the place in the queue (1 is next) if there is something to wait for. It must not block: the
+        /// task calls it that serves the whole session.
         pub fn on_queued(mut self, told: impl FnOnce(u64) + Send + 'static) -> Self {
             self.on_queued = Some(Box::new(told));
             self

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use holdfast_proto::PublicSessionId;
 use holdfast_proto::v1::Mode;
@@ -47,15 +47,16 @@ impl TableGuard {
     ) -> impl Future<Output = Result<ReleaseOutcome, ReleaseError>> {
         self.released = true;
         let span = self.span("release");
-        // Nobody has to wait for what the session goes on trying.
-        let patience_until = match self.session.check_circuit() {
-            Ok(()) => self.session.patience_until(Duration::ZERO),
-            Err(_) => Instant::now(),
-        };
-        let (reply, answer) = reply_until(patience_until);
-        self.send_release(Some(reply));
+        let is_reachable = self.session.check_circuit().is_ok();
+        let (reply, answer) = reply_until(self.session.patience_until(Duration::ZERO));
+        self.send_release(is_reachable.then_some(reply));
         let outcome = async move {
-            match answer.answer().await {
+            // Nobody has to wait for what the session goes on trying.
+            let answered = match is_reachable {
+                true => answer.answer().await,
+                false => Err(Unanswered::OutOfPatience),
+            };
+            match answered {
                 Ok(result) => result.map_err(ReleaseError::Rejected),
                 // The end of the session freed the lock.
                 Err(Unanswered::Closed) => Ok(ReleaseOutcome::Expired),

@@ -3,6 +3,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+/// Places that an empty row keeps room for.
+const ROOM_KEPT: usize = 1_024;
+
 #[derive(Debug)]
 pub(super) struct ById<V> {
     /// The id of the first in the row.
@@ -55,6 +58,7 @@ impl<V> ById<V> {
     }
 
     /// With the places of those that are gone, but came after the first.
+    #[cfg(test)]
     pub(super) fn row_len(&self) -> usize {
         self.row.len()
     }
@@ -86,6 +90,9 @@ impl<V> ById<V> {
         while let Some(None) = self.row.front() {
             self.row.pop_front();
             self.first += 1;
+        }
+        if self.row.is_empty() {
+            self.row.shrink_to(ROOM_KEPT);
         }
         Some(value)
     }

@@ -225,7 +225,7 @@ impl Session {
             return;
         }
         let requests = self.requests.iter_mut().filter_map(|request| request.let_go_if_over(now));
-        let commands = self.converting.values_mut().flatten();
+        let commands = self.converting.values_mut().flatten().chain(&mut self.ready);
         let commands = commands.filter_map(|command| command.let_go_if_over(now));
         let next = requests.chain(commands).min();
         self.patience_ends_from = next.map(|next| next.max(now + PATIENCE_STEP));

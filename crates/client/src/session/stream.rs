@@ -21,6 +21,9 @@ const FRAMES_AHEAD_MAX: usize = 16;
 /// How long a stream that was left is kept, so that the node hears the farewell before the end.
 const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// A node that takes nothing for so long is given up, also by what was left behind for it.
+const WRITE_PATIENCE: Duration = Duration::from_secs(30);
+
 /// An open stream whose session is open on the other side too.
 #[derive(Debug)]
 pub(crate) struct Stream {
@@ -149,11 +152,17 @@ impl Outbound {
     }
 
     /// Says farewell and ends this side.
-    async fn end(mut self) {
-        self.room().await;
-        self.send(Frame::default());
-        if let Outbound::Plain(outbound) = self {
-            outbound.shut().await;
+    async fn end(self) {
+        match self {
+            Outbound::Plain(mut outbound) => {
+                // After what still waits: a node that stands still hears it when it goes on.
+                outbound.send(&Frame::default());
+                let _ = timeout(WRITE_PATIENCE, outbound.shut()).await;
+            }
+            // Fails if the call has ended already.
+            Outbound::Grpc(frames) => {
+                let _ = timeout(FAREWELL_TIMEOUT, frames.send(Frame::default())).await;
+            }
         }
     }
 }
@@ -169,8 +178,5 @@ impl Stream {
 /// Says farewell and ends this side. `rest` returns when the node has ended its own: to hang up
 /// earlier could overtake the farewell.
 pub(super) fn take_leave(outbound: Outbound, rest: impl Future<Output = ()> + Send + 'static) {
-    tokio::spawn(timeout(FAREWELL_TIMEOUT, async move {
-        outbound.end().await;
-        rest.await;
-    }));
+    tokio::spawn(async move { tokio::join!(outbound.end(), timeout(FAREWELL_TIMEOUT, rest)) });
 }

@@ -305,3 +305,23 @@ fn a_release_that_waits_for_a_conversion_does_not_keep_its_caller_longer_than_it
     assert!(matches!(answer.try_recv(), Err(TryRecvError::Closed)));
     drop(guard);
 }
+
+#[test]
+fn nor_does_one_that_was_ready_to_go_out_when_the_stream_broke() {
+    let mut bench = Bench::new();
+    let (id, mut answer) = bench.acquire();
+    bench.answer(id, granted());
+    let guard = only(&mut answer);
+    let (convert, _converted) = bench.convert(&guard, Mode::Shared);
+    let (reply, mut answer) = reply_until(Instant::now());
+    let hold = Arc::clone(bench.session.holds.values().next().unwrap());
+    let release = Command::Release { hold, reply: Some(reply) };
+    bench.session.note_awaited(release.awaited_until());
+    assert!(bench.session.unless_converting(release).is_none());
+    bench.answer(convert, granted());
+    bench.session.stream_broke();
+    assert_eq!(bench.session.ready.len(), 1);
+    bench.session.let_go_of_the_impatient(Instant::now());
+    assert!(matches!(answer.try_recv(), Err(TryRecvError::Closed)));
+    drop(guard);
+}
