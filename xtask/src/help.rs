@@ -17,7 +17,8 @@ Verbs:
                             chromium-driver and some font, such as fonts-dejavu-core.
   stories [--only NAME] [--list] [--release]
                             Play what goes wrong with locks on real clusters, and check how each
-                            story ends. docs/stories has a page for each.
+                            story ends. docs/stories has a page for each. On Debian, as root, that installs
+                            faketime by apt-get, as `chaos` does, for wall clocks that jump.
   test [-- <arguments>...]  Set up what the tests need and run those of the whole workspace. On
                             Debian, as root, that installs postgresql, redis-server, prometheus, chromium and
                             chromium-driver by apt-get.
