@@ -289,39 +289,37 @@ fn another_term_ends_what_the_efficiency_tier_held_and_asks_anew_for_what_it_wai
     assert_eq!(fast_guard.guarantee(), Some(holdfast_proto::Guarantee::BestEffort));
 }
 
-#[test]
-fn a_release_that_waits_for_a_conversion_does_not_keep_its_caller_longer_than_it_wants() {
-    let mut bench = Bench::new();
+/// A hold whose conversion is on the wire, and whose release waits for that; its caller waits no longer.
+fn release_behind_conversion(bench: &mut Bench) -> (Guard, u64, Awaited<ReleaseAnswer>) {
     let (id, mut answer) = bench.acquire();
     bench.answer(id, granted());
     let guard = only(&mut answer);
-    let (_, _converted) = bench.convert(&guard, Mode::Shared);
-    let (reply, mut answer) = reply_until(Instant::now());
+    let (convert, _) = bench.convert(&guard, Mode::Shared);
+    let (reply, answer) = reply_until(Instant::now());
     let hold = Arc::clone(bench.session.holds.values().next().unwrap());
     let release = Command::Release { hold, reply: Some(reply) };
     bench.session.note_awaited(release.awaited_until());
     assert!(bench.session.unless_converting(release).is_none());
+    (guard, convert, answer)
+}
+
+type ReleaseAnswer = Result<ReleaseOutcome, Rejection>;
+
+#[test]
+fn a_release_that_waits_for_a_conversion_does_not_keep_its_caller_longer_than_it_wants() {
+    let mut bench = Bench::new();
+    let (_guard, _, mut answer) = release_behind_conversion(&mut bench);
     bench.session.let_go_of_the_impatient(Instant::now());
     assert!(matches!(answer.try_recv(), Err(TryRecvError::Closed)));
-    drop(guard);
 }
 
 #[test]
 fn nor_does_one_that_was_ready_to_go_out_when_the_stream_broke() {
     let mut bench = Bench::new();
-    let (id, mut answer) = bench.acquire();
-    bench.answer(id, granted());
-    let guard = only(&mut answer);
-    let (convert, _converted) = bench.convert(&guard, Mode::Shared);
-    let (reply, mut answer) = reply_until(Instant::now());
-    let hold = Arc::clone(bench.session.holds.values().next().unwrap());
-    let release = Command::Release { hold, reply: Some(reply) };
-    bench.session.note_awaited(release.awaited_until());
-    assert!(bench.session.unless_converting(release).is_none());
+    let (_guard, convert, mut answer) = release_behind_conversion(&mut bench);
     bench.answer(convert, granted());
     bench.session.stream_broke();
     assert_eq!(bench.session.ready.len(), 1);
     bench.session.let_go_of_the_impatient(Instant::now());
     assert!(matches!(answer.try_recv(), Err(TryRecvError::Closed)));
-    drop(guard);
 }
