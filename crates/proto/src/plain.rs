@@ -105,16 +105,7 @@ impl Pieces {
 
 /// Appends a piece to what is to be written. False if the message is larger than a piece may be, and then nothing is.
 pub fn put(written: &mut Vec<u8>, kind: u8, message: &impl Message, bytes_max: usize) -> bool {
-    let bytes = message.encoded_len();
-    let Ok(length) = u32::try_from(bytes + 1) else { return false };
-    if bytes > bytes_max {
-        return false;
-    }
-    written.put_u32_le(length);
-    written.put_u8(kind);
-    // A vector grows.
-    message.encode_raw(written);
-    true
+    put_bytes(written, kind, &message.encode_to_vec(), bytes_max)
 }
 
 /// The same with a message that is in bytes already.
