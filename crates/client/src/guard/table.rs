@@ -69,8 +69,8 @@ impl TableGuard {
     }
 
     fn span(&self, operation: &str) -> tracing::Span {
-        let (lock, token) = (&self.hold.name, self.hold.token());
-        tracing::info_span!("hold", operation, lock, token)
+        // What is said of it is looked up only if somebody looks at spans.
+        tracing::info_span!("hold", operation, lock = &*self.hold.name, token = self.hold.token())
     }
 
     fn send_release(&self, reply: Option<ReleaseReply>) {
