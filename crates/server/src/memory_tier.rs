@@ -142,7 +142,7 @@ impl MemoryTier {
 
     /// What happens in this tier to the stream's session is told there.
     pub(crate) fn open_stream(&self, stream: StreamKey, outbox: mpsc::Sender<Vec<Delivery>>) {
-        self.state().streams.open(stream, outbox);
+        self.state().streams.open(stream, Box::new(outbox));
     }
 
     pub(crate) fn close_stream(&self, stream: StreamKey) {

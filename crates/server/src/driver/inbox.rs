@@ -16,9 +16,10 @@ use holdfast_replica::{
 };
 use holdfast_wal::{DurableSnapshot, FileDisk, Spare, WriteError};
 use mio::net::TcpStream as WireSocket;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
 use super::heartbeats::MayWait;
+use super::outbox::Outbox;
 
 /// The one group that runs while names are not yet spread over several.
 pub(crate) const FIRST_GROUP: GroupId = GroupId(1);
@@ -36,7 +37,7 @@ pub(crate) enum Input {
     /// A stream begins to serve a session. Its `Opening` command is the stream's first operation.
     StreamOpened {
         stream: StreamKey,
-        outbox: mpsc::Sender<Vec<Delivery>>,
+        outbox: Box<dyn Outbox>,
         /// Told once the session's TTL is known.
         may_wait: MayWait,
     },

@@ -9,6 +9,7 @@ use holdfast_core::{Limits, Span};
 use holdfast_replica::{DirectoryId, GroupId, Leadership, Member, NodeId, Replica, ReplicaConfig};
 use holdfast_wal::{DirectoryError, FileDisk, OpenError, Options, Wal};
 use thiserror::Error;
+use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
 
 use super::callers::Callers;
@@ -37,6 +38,8 @@ const SNAPSHOT_SLICE_ENTRIES: usize = 500;
 const SNAPSHOT_SLICE_PAUSE: Duration = Duration::from_millis(1);
 const KEEP_ENTRIES: u64 = 10_000;
 const KEEP_BYTES: u64 = 8 << 20;
+/// Streams whose answers a driver writes by itself though others could do it at the same time: to wake them takes as long.
+const SAID_AT_ONCE_MAX: usize = 8;
 /// All that run on this node.
 const GROUPS: [GroupId; 1] = [FIRST_GROUP];
 
@@ -132,7 +135,7 @@ impl Driver {
             links,
             wires: WiresIn::new(ROOM),
             callers: Callers::new(Arc::clone(&channels.metrics), channels.traces.clone()),
-            streams: Streams::default(),
+            streams: Streams::saying_at_once(said_at_once_max()),
             removed: membership.now().was_removed(membership.me),
             membership,
             introductions,
@@ -164,6 +167,14 @@ impl Driver {
         driver.introduce();
         driver.tell_owners();
         Ok(driver)
+    }
+}
+
+/// With a single worker for all clients, nothing is gained by leaving the answers to it.
+fn said_at_once_max() -> usize {
+    match Handle::try_current().map(|runtime| runtime.metrics().num_workers()) {
+        Ok(1) => usize::MAX,
+        _ => SAID_AT_ONCE_MAX,
     }
 }
 

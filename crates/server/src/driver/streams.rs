@@ -4,10 +4,11 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use holdfast_core::{SessionId, Span, StreamId};
-use tokio::sync::mpsc;
+use holdfast_proto::plain::FrameWriter;
 
 use super::heartbeats::MayWait;
 use super::inbox::{Delivery, StreamKey};
+use super::outbox::Outbox;
 
 /// So that a frame of them stays far below what a client takes, however long the names are.
 const DELIVERIES_PER_LIST_MAX: usize = 4_096;
@@ -20,11 +21,15 @@ pub(crate) struct Streams {
     latest: HashMap<SessionId, StreamId>,
     /// What there is to tell this turn.
     gathered: Vec<(StreamKey, Vec<Delivery>)>,
+    /// If there is something for more streams than that, their own tasks say it, side by side.
+    said_at_once_max: usize,
+    /// One for all streams.
+    frame: FrameWriter,
 }
 
 #[derive(Debug)]
 struct Stream {
-    outbox: mpsc::Sender<Vec<Delivery>>,
+    outbox: Box<dyn Outbox>,
     /// Where it is gathered, if there is anything.
     place: Option<usize>,
     /// How much there was the last time.
@@ -33,7 +38,12 @@ struct Stream {
 }
 
 impl Streams {
-    pub(crate) fn open(&mut self, key: StreamKey, outbox: mpsc::Sender<Vec<Delivery>>) {
+    /// By itself it leaves everything to the streams' tasks.
+    pub(super) fn saying_at_once(said_at_once_max: usize) -> Streams {
+        Streams { said_at_once_max, ..Streams::default() }
+    }
+
+    pub(crate) fn open(&mut self, key: StreamKey, outbox: Box<dyn Outbox>) {
         self.open_telling(key, outbox, MayWait::default());
     }
 
@@ -41,7 +51,7 @@ impl Streams {
     pub(super) fn open_telling(
         &mut self,
         key: StreamKey,
-        outbox: mpsc::Sender<Vec<Delivery>>,
+        outbox: Box<dyn Outbox>,
         may_wait: MayWait,
     ) {
         let latest = self.latest.entry(key.session).or_insert(key.stream);
@@ -100,14 +110,20 @@ impl Streams {
 
     /// Sends what was gathered. A stream that does not read is cut off: dropping its outbox ends it.
     pub(crate) fn flush(&mut self) {
+        let at_once = self.gathered.len() <= self.said_at_once_max;
         for (stream, mut gathered) in std::mem::take(&mut self.gathered) {
             let Some(state) = self.streams.get_mut(&stream) else { continue };
             state.place = None;
             state.told_last = gathered.len();
             while !gathered.is_empty() {
                 let rest = gathered.split_off(gathered.len().min(DELIVERIES_PER_LIST_MAX));
-                if let Err(error) = state.outbox.try_send(gathered) {
-                    tracing::warn!(%error, "a stream is cut off");
+                let told = if at_once {
+                    state.outbox.say(gathered, &mut self.frame)
+                } else {
+                    state.outbox.put(gathered)
+                };
+                if let Err(reason) = told {
+                    tracing::warn!(%reason, "a stream is cut off");
                     self.close(stream);
                     break;
                 }
@@ -128,6 +144,7 @@ impl Streams {
 #[cfg(test)]
 mod tests {
     use holdfast_core::RequestId;
+    use tokio::sync::mpsc;
 
     use super::*;
 
@@ -146,7 +163,7 @@ mod tests {
         let mut streams = Streams::default();
         let mut outboxes = [1, 2, 3].map(|session| {
             let (outbox, told) = mpsc::channel(8);
-            streams.open(key(session), outbox);
+            streams.open(key(session), Box::new(outbox));
             told
         });
         for turn in [0, 10] {

@@ -141,7 +141,7 @@ impl Bench {
     /// Her session, on a stream.
     fn open_stream(&mut self) -> mpsc::Receiver<Vec<Delivery>> {
         let (outbox, deliveries) = mpsc::channel(64);
-        let may_wait = MayWait::default();
+        let (outbox, may_wait) = (Box::new(outbox), MayWait::default());
         self.send(Input::StreamOpened { stream: STREAM, outbox, may_wait });
         self.commit(Command::OpenSession(OpenSession {
             session: ALICE,

@@ -1,7 +1,7 @@
 //! From an [`Outcome`] to the wire, the same for unary calls and for the stream.
 
 use holdfast_core::command::Mode;
-use holdfast_core::{CycleLink, EndReason, Grant, LogicalTime, Outcome, ReleaseAnswer};
+use holdfast_core::{CycleLink, EndReason, Grant, LogicalTime, Outcome, ReleaseAnswer, Span};
 use holdfast_proto::plain::BorrowedGrant;
 use holdfast_proto::v1::{self, answer};
 use holdfast_proto::{Fence, Guarantee};
@@ -51,10 +51,7 @@ fn of_outcome(at: LogicalTime, outcome: &Outcome, around: Surroundings<'_>) -> a
                 answer::Result::Open(response)
             }
         }
-        Outcome::Touched { ttl } => {
-            let ttl_ms = ttl.as_ms();
-            answer::Result::KeepAlive(v1::KeepAliveResponse { logical_time_ms, ttl_ms })
-        }
+        Outcome::Touched { ttl } => touched(at, *ttl),
         Outcome::SessionClosed => {
             answer::Result::Close(v1::CloseSessionResponse { logical_time_ms })
         }
@@ -172,6 +169,11 @@ pub(super) fn grant(grant: &Grant, guarantee: Guarantee) -> BorrowedGrant<'_> {
         mode: mode(grant.mode),
         acquire_request_id: grant.acquire.0,
     }
+}
+
+pub(super) fn touched(at: LogicalTime, ttl: Span) -> answer::Result {
+    let (logical_time_ms, ttl_ms) = (at.as_ms(), ttl.as_ms());
+    answer::Result::KeepAlive(v1::KeepAliveResponse { logical_time_ms, ttl_ms })
 }
 
 pub(super) fn released(at: LogicalTime, answer: ReleaseAnswer) -> v1::ReleaseResponse {

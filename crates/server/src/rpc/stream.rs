@@ -2,7 +2,8 @@
 //!
 //! The stream has two halves that know little of each other. Incoming frames are read by a task of
 //! the stream (`serving` at the leader, `proxy` elsewhere), which is also where its end is noticed.
-//! Outgoing frames ([`Outgoing`]) are pulled by the transport straight from the driver's deliveries.
+//! Outgoing frames ([`Outgoing`]) are pulled by the transport straight from the driver's deliveries; on a plain
+//! connection the driver writes most of them by itself (`speaker`).
 //!
 //! How a stream ends decides how long its session lives: see `body_end`.
 
@@ -14,9 +15,11 @@ mod incoming;
 mod looks;
 mod operation;
 mod outgoing;
+mod pen;
 mod plain;
 mod proxy;
 mod serving;
+mod speaker;
 
 use holdfast_proto::v1::{ClientFrame, Failure};
 use tonic::{Request, Response, Status, Streaming};
@@ -43,7 +46,7 @@ pub(super) fn serve(
     let place = rpc.admit(Kind::Session)?;
     let origin = Origin::of(request.metadata())?;
     let mut incoming = Incoming::new(request);
-    let (words, outgoing) = outgoing::pair(rpc.clone());
+    let (words, outgoing) = outgoing::pair(rpc.clone(), None);
     let rpc = rpc.clone();
     tokio::spawn(async move {
         let _place = place;

@@ -1,11 +1,12 @@
 //! A frame that is being made: a message for the call `Session`, bytes for a plain connection.
 
 use holdfast_core::{Outcome, RequestId};
+use holdfast_proto::Guarantee;
 use holdfast_proto::plain::FrameWriter;
-use holdfast_proto::v1::{Answer, Notice, ServerFrame, notice};
+use holdfast_proto::v1::{Answer, Notice, Queued, ServerFrame, notice};
 
 use super::super::encode::{self, Surroundings};
-use crate::driver;
+use crate::driver::{self, Delivery};
 
 pub(super) trait Frame {
     fn answer(&mut self, answer: Answer);
@@ -81,18 +82,54 @@ impl Frame for FrameWriter {
         answer: &driver::Answer,
         around: Surroundings<'_>,
     ) {
-        match &answer.result {
-            Ok(Outcome::Granted(grant)) => {
-                let grant = encode::grant(grant, around.guarantee);
-                self.granted(request.0, answer.at.as_ms(), &grant);
-            }
-            Ok(Outcome::Release(release)) => {
-                self.released(request.0, &encode::released(answer.at, *release));
-            }
-            _ => {
-                let result = Some(encode::result(answer, around));
-                FrameWriter::answer(self, &Answer { request_id: request.0, result });
-            }
+        if !answer_if_common(self, request, answer, around.guarantee) {
+            let result = Some(encode::result(answer, around));
+            FrameWriter::answer(self, &Answer { request_id: request.0, result });
         }
     }
+}
+
+/// What comes by the thousand, and changes nothing about the stream. False for anything else.
+pub(super) fn write_if_common(
+    frame: &mut FrameWriter,
+    delivery: &Delivery,
+    guarantee: Guarantee,
+) -> bool {
+    match delivery {
+        Delivery::Answer { request, answer } => {
+            answer_if_common(frame, *request, answer, guarantee)
+        }
+        Delivery::Queued { request, position } => {
+            frame.tell(queued(*request, *position));
+            true
+        }
+        _ => false,
+    }
+}
+
+fn answer_if_common(
+    frame: &mut FrameWriter,
+    request: RequestId,
+    answer: &driver::Answer,
+    guarantee: Guarantee,
+) -> bool {
+    match &answer.result {
+        Ok(Outcome::Granted(grant)) => {
+            let grant = encode::grant(grant, guarantee);
+            frame.granted(request.0, answer.at.as_ms(), &grant);
+        }
+        Ok(Outcome::Release(release)) => {
+            frame.released(request.0, &encode::released(answer.at, *release));
+        }
+        Ok(Outcome::Touched { ttl }) => {
+            let result = Some(encode::touched(answer.at, *ttl));
+            frame.answer(&Answer { request_id: request.0, result });
+        }
+        _ => return false,
+    }
+    true
+}
+
+pub(super) fn queued(request: RequestId, position: u64) -> notice::Kind {
+    notice::Kind::Queued(Queued { request_id: request.0, position })
 }

@@ -21,9 +21,11 @@ use super::super::Rpc;
 use super::super::encode::{self, Surroundings};
 use super::super::failure::{slow_reader, stopping, unavailable};
 use super::super::look::status_on_stream;
-use super::frame::Frame;
+use super::frame::{Frame, queued};
 use super::looks::Looks;
-use crate::driver::{Delivery, Unavailable};
+use super::pen::Pen;
+use super::speaker::{self, Lists};
+use crate::driver::{Delivery, Outbox, Unavailable};
 
 /// Frames of the stream's own that wait to be taken.
 const WORDS_MAX: usize = 64;
@@ -38,6 +40,8 @@ const ANSWERS_PER_FRAME_TARGET: usize = 4_096;
 pub(super) struct Words {
     words: mpsc::Sender<Word>,
     ended_here: Arc<AtomicBool>,
+    /// Of a plain connection.
+    pen: Option<Arc<Pen>>,
 }
 
 /// The end that the transport pulls from.
@@ -50,6 +54,8 @@ pub(crate) struct Outgoing {
     abandoned: bool,
     /// In the frame that is being made.
     looks_answered: usize,
+    /// Lists of the driver's that are in it, too.
+    lists_taken: usize,
     /// What is said after the last frame: nothing, or why the stream ends.
     last_word: Option<Result<(), Failure>>,
     ended_here: Arc<AtomicBool>,
@@ -65,7 +71,7 @@ enum Word {
 /// A stream whose session the driver knows.
 #[derive(Debug)]
 pub(super) struct Served {
-    pub(super) deliveries: mpsc::Receiver<Vec<Delivery>>,
+    pub(super) deliveries: Lists,
     /// From the efficiency tier.
     pub(super) from_memory: mpsc::Receiver<Vec<Delivery>>,
     pub(super) opening: RequestId,
@@ -75,16 +81,17 @@ pub(super) struct Served {
     pub(super) looks: Looks,
 }
 
-pub(super) fn pair(rpc: Rpc) -> (Words, Outgoing) {
+pub(super) fn pair(rpc: Rpc, pen: Option<Arc<Pen>>) -> (Words, Outgoing) {
     let (sender, receiver) = mpsc::channel(WORDS_MAX);
     let ended_here = Arc::new(AtomicBool::new(false));
-    let words = Words { words: sender, ended_here: Arc::clone(&ended_here) };
+    let words = Words { words: sender, ended_here: Arc::clone(&ended_here), pen };
     let outgoing = Outgoing {
         rpc,
         words: receiver,
         served: None,
         abandoned: false,
         looks_answered: 0,
+        lists_taken: 0,
         last_word: None,
         ended_here,
     };
@@ -99,6 +106,11 @@ impl Words {
     /// From here on the driver speaks.
     pub(super) async fn serve(&self, served: Served) -> Result<(), NobodyListens> {
         self.words.send(Word::Served(served)).await.map_err(|_| NobodyListens)
+    }
+
+    /// Where the driver speaks, and what then is left to say.
+    pub(super) fn outbox(&self) -> (Box<dyn Outbox>, Lists) {
+        speaker::outbox(self.pen.clone())
     }
 
     pub(super) async fn frame(&self, frame: ServerFrame) -> Result<(), NobodyListens> {
@@ -188,6 +200,14 @@ impl Outgoing {
         }
     }
 
+    /// The frame was written, and the driver may write again.
+    pub(super) fn is_written(&mut self) {
+        let lists = std::mem::take(&mut self.lists_taken);
+        if let Some(served) = &self.served {
+            served.deliveries.unsaid.is_said(lists);
+        }
+    }
+
     /// All that a tier has delivered.
     fn gather(
         &mut self,
@@ -199,7 +219,9 @@ impl Outgoing {
         let resumed = self.served.as_ref().is_some_and(|served| served.resumed);
         let term = self.rpc.driver.leadership().term;
         let around = Surroundings { membership: &membership, resumed, term, guarantee };
+        let is_of_driver = matches!(guarantee, Guarantee::Linearizable);
         loop {
+            self.lists_taken += usize::from(is_of_driver);
             frame.reserve(deliveries.len());
             for delivery in deliveries {
                 self.add(around, delivery, frame);
@@ -208,10 +230,8 @@ impl Outgoing {
                 return;
             }
             let more = self.served.as_mut().and_then(|served| {
-                let from = match guarantee {
-                    Guarantee::Linearizable => &mut served.deliveries,
-                    Guarantee::BestEffort => &mut served.from_memory,
-                };
+                let lists = &mut served.deliveries.lists;
+                let from = if is_of_driver { lists } else { &mut served.from_memory };
                 from.try_recv().ok()
             });
             match more {
@@ -249,7 +269,7 @@ impl Outgoing {
                 frame.answer(Answer { request_id: request.0, result: Some(result) });
             }
             Delivery::Queued { request, position } => {
-                frame.tell(notice::Kind::Queued(v1::Queued { request_id: request.0, position }));
+                frame.tell(queued(request, position));
             }
             Delivery::HoldEnded { name, token, acquire, reason } => {
                 frame.tell(notice::Kind::HoldEnded(v1::HoldEnded {
@@ -312,7 +332,7 @@ impl Outgoing {
     ) -> Poll<Option<(Guarantee, Vec<Delivery>)>> {
         match &mut self.served {
             Some(served) if !self.abandoned => {
-                let replicated = served.deliveries.poll_recv(cx);
+                let replicated = served.deliveries.lists.poll_recv(cx);
                 if let Poll::Ready(deliveries) = replicated {
                     return Poll::Ready(deliveries.map(|list| (Guarantee::Linearizable, list)));
                 }

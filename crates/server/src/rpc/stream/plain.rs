@@ -1,17 +1,20 @@
-//! A session's stream on a connection of its own, without HTTP/2: one task reads and writes it.
+//! A session's stream on a connection of its own, without HTTP/2. One task reads it; another writes what the driver does not
+//! write by itself.
 //!
 //! What is said on it, and what its end means, is as in the call `Session`; see [`holdfast_proto::plain`] for what
 //! is around the messages.
 
 use std::fmt;
 use std::future::poll_fn;
+use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_proto::plain::{self, FrameWriter, NotAPiece, Pieces};
 use holdfast_proto::v1::{Failure, Reason};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::net::TcpStream;
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::tcp::OwnedReadHalf;
+use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tonic::Status;
 
@@ -23,24 +26,24 @@ use super::super::serve::{REQUEST_BYTES_MAX, RESPONSE_BYTES_MAX};
 use super::body_end::Ending;
 use super::incoming::{Incoming, Next, Received};
 use super::outgoing::{self, Outgoing};
+use super::pen::Pen;
 use super::run;
 
-/// A client that takes nothing for so long is let go of, though its connection stands.
-const WRITE_PATIENCE: Duration = Duration::from_secs(30);
 const LAST_WORD_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Of a client that has greeted. Returns when the stream has ended.
 pub(in crate::rpc) async fn serve(rpc: Rpc, socket: TcpStream) {
-    let (reading, mut writing) = socket.into_split();
-    if !tell(&mut writing, &plain::GREETING).await {
+    let (reading, writing) = socket.into_split();
+    let pen = Pen::new(writing);
+    if pen.write(&plain::GREETING).await.is_err() {
         return;
     }
     let place = match rpc.admit(Kind::Session) {
         Ok(place) => place,
-        Err(failure) => return tell_end(&mut writing, failure).await,
+        Err(failure) => return write_end(&pen, failure).await,
     };
     let stopping = rpc.stopping.clone();
-    let conversation = converse(rpc, reading, writing);
+    let conversation = converse(rpc, reading, pen);
     tokio::select! {
         () = conversation => {}
         // It has had time for a last word.
@@ -49,17 +52,18 @@ pub(in crate::rpc) async fn serve(rpc: Rpc, socket: TcpStream) {
     drop(place);
 }
 
-async fn converse(rpc: Rpc, reading: OwnedReadHalf, writing: OwnedWriteHalf) {
-    let (words, outgoing) = outgoing::pair(rpc.clone());
+async fn converse(rpc: Rpc, reading: OwnedReadHalf, pen: Pen) {
+    let pen = Arc::new(pen);
+    let (words, outgoing) = outgoing::pair(rpc.clone(), Some(Arc::clone(&pen)));
+    // Whoever reads is not to look each time whether there is something to write.
+    let mut writing = JoinSet::new();
+    writing.spawn(write(pen, outgoing));
     let mut incoming = Incoming::Plain(PlainFrames::new(reading, words.echo()));
-    let origin = Origin::client();
-    let listening = async {
-        if let Err(failure) = run(&rpc, &origin, &mut incoming, &words).await {
-            words.end(failure).await;
-        }
-        drop(words);
-    };
-    tokio::join!(listening, write(writing, outgoing));
+    if let Err(failure) = run(&rpc, &Origin::client(), &mut incoming, &words).await {
+        words.end(failure).await;
+    }
+    drop(words);
+    writing.join_next().await;
     // To close a socket from which not all was read would take back what was said last.
     if let Incoming::Plain(frames) = &mut incoming {
         let _ = timeout(LAST_WORD_TIMEOUT, frames.read_to_end()).await;
@@ -67,40 +71,31 @@ async fn converse(rpc: Rpc, reading: OwnedReadHalf, writing: OwnedWriteHalf) {
 }
 
 /// Until there is nothing more to say, or nobody to say it to.
-async fn write(mut socket: OwnedWriteHalf, mut outgoing: Outgoing) {
+async fn write(pen: Arc<Pen>, mut outgoing: Outgoing) {
     let mut frame = FrameWriter::default();
     while let Some(next) = poll_fn(|cx| outgoing.poll_frame(cx, &mut frame)).await {
         if let Err(status) = next {
-            return tell_end(&mut socket, Failure::from_status(&status)).await;
+            return write_end(&pen, Failure::from_status(&status)).await;
         }
         let Some(piece) = frame.finish(RESPONSE_BYTES_MAX) else {
-            return tell_end(&mut socket, too_large()).await;
+            return write_end(&pen, too_large()).await;
         };
-        if !tell(&mut socket, piece).await {
-            return;
+        if pen.write(piece).await.is_err() {
+            return pen.end();
         }
+        outgoing.is_written();
         frame.clear();
     }
-    // The client may have gone already.
-    let _ = socket.shutdown().await;
+    pen.end();
 }
 
-async fn tell_end(socket: &mut OwnedWriteHalf, failure: Failure) {
+async fn write_end(pen: &Pen, failure: Failure) {
+    pen.keep_to_the_task();
     let mut written = Vec::new();
     plain::put(&mut written, plain::END, &failure, RESPONSE_BYTES_MAX);
-    tell(socket, &written).await;
-    let _ = socket.shutdown().await;
-}
-
-/// False if nobody listens.
-async fn tell(socket: &mut OwnedWriteHalf, mut bytes: &[u8]) -> bool {
-    while !bytes.is_empty() {
-        match timeout(WRITE_PATIENCE, socket.write(bytes)).await {
-            Ok(Ok(taken)) if taken > 0 => bytes = bytes.get(taken..).unwrap_or_default(),
-            _ => return false,
-        }
-    }
-    true
+    // If nobody reads any more, there is nobody to tell.
+    let _ = pen.write(&written).await;
+    pen.end();
 }
 
 fn too_large() -> Failure {
@@ -161,7 +156,6 @@ fn not_a_piece(error: NotAPiece) -> Failure {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use holdfast_proto::v1::{ClientFrame, KeepAliveRequest, Operation, operation};

@@ -22,8 +22,8 @@ use super::outgoing::{Served, Words};
 use crate::driver::{DriverHandle, FIRST_GROUP, Input, MayWait, ReplyTo, StreamKey};
 use crate::traces::parent_of;
 
-/// Lists of deliveries that wait for a slow reader. When it is full the driver lets the stream go.
-const OUTBOX_LISTS_MAX: usize = 1_024;
+/// As [`super::speaker`] has for the driver's lists.
+const MEMORY_LISTS_MAX: usize = 1_024;
 
 pub(super) async fn serve(
     rpc: &Rpc,
@@ -35,8 +35,8 @@ pub(super) async fn serve(
 ) -> Result<(), Failure> {
     let session = opening.session;
     let stream = StreamKey { session, stream: opening.stream };
-    let (outbox, deliveries) = mpsc::channel(OUTBOX_LISTS_MAX);
-    let (memory_outbox, from_memory) = mpsc::channel(OUTBOX_LISTS_MAX);
+    let (outbox, deliveries) = words.outbox();
+    let (memory_outbox, from_memory) = mpsc::channel(MEMORY_LISTS_MAX);
     let served = Served {
         deliveries,
         from_memory,

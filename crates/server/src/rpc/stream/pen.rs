@@ -1,0 +1,200 @@
+//! What writes a plain connection. The stream's task has it, and the driver, who takes it only while nobody writes and nothing
+//! waits to be written.
+
+use std::io;
+use std::net::Shutdown;
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::Duration;
+
+use socket2::SockRef;
+use tokio::net::tcp::OwnedWriteHalf;
+use tokio::time::timeout;
+
+/// A client that takes nothing for so long is let go of, though its connection stands.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+#[derive(Debug)]
+pub(super) struct Pen {
+    socket: OwnedWriteHalf,
+    page: Mutex<Page>,
+    patience: Duration,
+}
+
+#[derive(Debug, Default)]
+struct Page {
+    /// What the connection had no room for.
+    unwritten: Vec<u8>,
+    /// Only the task writes from now on.
+    is_last: bool,
+}
+
+/// What became of what was to be written at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AtOnce {
+    Written,
+    /// The task has to see to the rest.
+    InPart,
+    /// Nothing is written.
+    Not,
+}
+
+/// The connection has ended, or its client takes nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct NobodyReads;
+
+impl Pen {
+    pub(super) fn new(socket: OwnedWriteHalf) -> Pen {
+        Pen { socket, page: Mutex::default(), patience: PATIENCE }
+    }
+
+    /// For the stream's task: all of it, after what is not written yet.
+    pub(super) async fn write(&self, bytes: &[u8]) -> Result<(), NobodyReads> {
+        let mut is_written = self.put(&mut self.page(), bytes)?;
+        while !is_written {
+            let room = timeout(self.patience, self.socket.writable()).await;
+            room.map_err(|_| NobodyReads)?.map_err(|_| NobodyReads)?;
+            is_written = self.put(&mut self.page(), &[])?;
+        }
+        Ok(())
+    }
+
+    /// For the driver. Waits neither for room nor for the task.
+    pub(super) fn write_at_once(&self, bytes: &[u8]) -> AtOnce {
+        let mut page = match self.page.try_lock() {
+            Ok(page) => page,
+            Err(TryLockError::Poisoned(page)) => page.into_inner(),
+            Err(TryLockError::WouldBlock) => return AtOnce::Not,
+        };
+        if page.is_last || !page.unwritten.is_empty() {
+            return AtOnce::Not;
+        }
+        match self.socket.try_write(bytes) {
+            Ok(taken) if taken == bytes.len() => AtOnce::Written,
+            Ok(taken) if taken > 0 => {
+                page.unwritten.extend_from_slice(bytes.get(taken..).unwrap_or_default());
+                AtOnce::InPart
+            }
+            // If the connection has ended, the task finds out why.
+            _ => AtOnce::Not,
+        }
+    }
+
+    /// The driver writes nothing more.
+    pub(super) fn keep_to_the_task(&self) {
+        self.page().is_last = true;
+    }
+
+    /// Nothing comes after what was written.
+    pub(super) fn end(&self) {
+        self.keep_to_the_task();
+        // The client may have gone already.
+        let _ = SockRef::from(self.socket.as_ref()).shutdown(Shutdown::Write);
+    }
+
+    /// Tells whether all is written.
+    fn put(&self, page: &mut Page, mut bytes: &[u8]) -> Result<bool, NobodyReads> {
+        while !page.unwritten.is_empty() {
+            match self.take(&page.unwritten)? {
+                0 => break,
+                taken => drop(page.unwritten.drain(..taken)),
+            }
+        }
+        while page.unwritten.is_empty() && !bytes.is_empty() {
+            match self.take(bytes)? {
+                0 => break,
+                taken => bytes = bytes.get(taken..).unwrap_or_default(),
+            }
+        }
+        page.unwritten.extend_from_slice(bytes);
+        Ok(page.unwritten.is_empty())
+    }
+
+    /// How much the connection has taken.
+    fn take(&self, bytes: &[u8]) -> Result<usize, NobodyReads> {
+        match self.socket.try_write(bytes) {
+            Ok(0) => Err(NobodyReads),
+            Ok(taken) => Ok(taken),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
+            Err(_) => Err(NobodyReads),
+        }
+    }
+
+    fn page(&self) -> MutexGuard<'_, Page> {
+        self.page.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use tokio::io::AsyncReadExt;
+    use tokio::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    /// The other end reads when it likes.
+    pub(in super::super) async fn connected() -> (Pen, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let socket = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (reading, writing) = socket.into_split();
+        // It stays open.
+        std::mem::forget(reading);
+        // Whoever does not wait has to be told first that there is room.
+        writing.writable().await.unwrap();
+        (Pen::new(writing), listener.accept().await.unwrap().0)
+    }
+
+    /// Pieces of so many bytes, numbered, until one is not written as a whole. Gives how many were begun.
+    fn fill(pen: &Pen, bytes: usize) -> usize {
+        let mut begun = 0;
+        loop {
+            match pen.write_at_once(&piece(begun, bytes)) {
+                AtOnce::Written => begun += 1,
+                AtOnce::InPart => return begun + 1,
+                AtOnce::Not => return begun,
+            }
+        }
+    }
+
+    fn piece(number: usize, bytes: usize) -> Vec<u8> {
+        vec![number as u8; bytes]
+    }
+
+    #[tokio::test]
+    async fn what_there_is_no_room_for_comes_before_what_the_task_writes() {
+        const BYTES: usize = 100_003;
+        let (pen, mut other) = connected().await;
+        let begun = fill(&pen, BYTES);
+        assert_eq!(pen.write_at_once(b"too early"), AtOnce::Not);
+        let mut expected: Vec<u8> = (0..begun).flat_map(|number| piece(number, BYTES)).collect();
+        expected.extend_from_slice(b"the task's");
+        let reading = tokio::spawn(async move {
+            let mut read = Vec::new();
+            other.read_to_end(&mut read).await.unwrap();
+            read
+        });
+        pen.write(b"the task's").await.unwrap();
+        pen.end();
+        assert!(reading.await.unwrap() == expected, "all of it came, in order");
+    }
+
+    #[tokio::test]
+    async fn after_the_last_word_is_begun_only_the_task_writes() {
+        let (pen, mut other) = connected().await;
+        assert_eq!(pen.write_at_once(b"one "), AtOnce::Written);
+        pen.keep_to_the_task();
+        assert_eq!(pen.write_at_once(b"two "), AtOnce::Not);
+        pen.write(b"three").await.unwrap();
+        pen.end();
+        let mut read = String::new();
+        other.read_to_string(&mut read).await.unwrap();
+        assert_eq!(read, "one three");
+    }
+
+    #[tokio::test]
+    async fn a_client_that_takes_nothing_is_not_waited_for_without_end() {
+        let (pen, _other) = connected().await;
+        let pen = Pen { patience: Duration::from_millis(20), ..pen };
+        fill(&pen, 1_000_000);
+        assert_eq!(pen.write(&[0; 1_000_000]).await, Err(NobodyReads));
+    }
+}
