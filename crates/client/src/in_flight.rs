@@ -245,6 +245,11 @@ impl<T> InFlight<T> {
         self.staged > 0
     }
 
+    /// Whether there may be more than one, those apart that are known to wait.
+    pub(crate) fn are_several(&self) -> bool {
+        self.requests.row_len() > 1
+    }
+
     /// No answer is overdue before then.
     pub(crate) fn answers_due_from(&self) -> Option<Instant> {
         self.answers_due_from

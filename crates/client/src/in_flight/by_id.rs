@@ -58,7 +58,6 @@ impl<V> ById<V> {
     }
 
     /// With the places of those that are gone, but came after the first.
-    #[cfg(test)]
     pub(super) fn row_len(&self) -> usize {
         self.row.len()
     }

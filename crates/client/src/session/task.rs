@@ -64,6 +64,8 @@ pub(crate) struct Task {
     opened: Option<oneshot::Sender<Result<(), NotOpened>>>,
     /// When the first try began, as long as all that the nodes ever did was to refuse the connection.
     refused_since: Option<Instant>,
+    /// By the frame that has just come.
+    answered: usize,
     /// Since when the stream has no room for what is to be sent.
     held_up_since: Option<Instant>,
     /// Set once nobody needs the session any more.
@@ -106,6 +108,7 @@ impl Task {
             breaker: Breaker::new(),
             opened: Some(opened),
             refused_since: Some(Instant::now()),
+            answered: 0,
             held_up_since: None,
             closing_until: None,
         })
@@ -277,8 +280,15 @@ impl Task {
         let mut verdict = self.on_frame(first_frame);
         while verdict == Verdict::GoOn {
             // Whoever was just woken asks for the next thing at once. After its turn all of them go out in one
-            // frame, instead of one frame each.
-            tokio::task::yield_now().await;
+            // frame, instead of one frame each. For one alone it would only wake another of the runtime's threads.
+            let answered = std::mem::take(&mut self.answered);
+            if answered > 1 || self.session.requests.are_several() {
+                tokio::task::yield_now().await;
+                // The first who asks wakes this task, before the others had their turn.
+                if self.inbox.len() < answered {
+                    tokio::task::yield_now().await;
+                }
+            }
             self.accept_ready()?;
             while let Ok(command) = self.inbox.try_recv() {
                 self.accept(command)?;
@@ -374,6 +384,7 @@ impl Task {
     }
 
     fn on_frame(&mut self, frame: ServerFrame) -> Verdict {
+        self.answered = frame.answers.len();
         let verdict = self.session.on_frame(frame, &mut self.backoff);
         if let Some(told) = self.session.endpoints_told.take() {
             self.learn(&told);
