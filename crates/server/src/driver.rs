@@ -42,7 +42,7 @@ use holdfast_replica::{Effect, Fatal, GroupId, Leadership, NodeId, Replica, Turn
 use thiserror::Error;
 use tokio::sync::watch;
 
-pub(crate) use self::bell::ROOM;
+pub(crate) use self::bell::{ROOM, SocketNews};
 use self::callers::Callers;
 pub(crate) use self::callers::ReplyTo;
 pub(crate) use self::heartbeats::MayWait;

@@ -21,6 +21,14 @@ pub(crate) struct Bell {
     registry: Registry,
 }
 
+/// Something happened on a socket.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SocketNews {
+    pub(crate) token: Token,
+    /// Nothing comes from it any more beyond what there is to read.
+    pub(crate) has_ended: bool,
+}
+
 #[derive(Debug)]
 pub(super) struct Sleeper {
     bell: Arc<Bell>,
@@ -66,7 +74,7 @@ impl Sleeper {
         &mut self,
         patience: Duration,
         is_needed: impl FnOnce() -> bool,
-    ) -> impl Iterator<Item = Token> + '_ {
+    ) -> impl Iterator<Item = SocketNews> + '_ {
         self.bell.is_asleep.store(!patience.is_zero(), Ordering::SeqCst);
         fence(Ordering::SeqCst);
         let patience = if is_needed() { Duration::ZERO } else { patience };
@@ -77,7 +85,8 @@ impl Sleeper {
             thread::sleep(patience);
         }
         self.bell.is_asleep.store(false, Ordering::SeqCst);
-        self.events.iter().map(mio::event::Event::token).filter(|token| *token != BELL)
+        let news = self.events.iter().filter(|event| event.token() != BELL);
+        news.map(|event| SocketNews { token: event.token(), has_ended: event.is_read_closed() })
     }
 }
 

@@ -11,10 +11,10 @@ use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_cha
 use std::time::Duration;
 
 use holdfast_replica::Leadership;
-use mio::{Registry, Token};
+use mio::Registry;
 use tokio::sync::watch;
 
-use super::bell::{Bell, Sleeper, bell};
+use super::bell::{Bell, Sleeper, SocketNews, bell};
 use super::heartbeats::HeldBack;
 use super::inbox::Input;
 
@@ -62,7 +62,7 @@ pub(crate) struct Inbox {
     /// Nobody can put anything into it any more.
     is_closed: bool,
     /// Sockets on which something happened.
-    touched: Vec<Token>,
+    touched: Vec<SocketNews>,
 }
 
 pub(crate) fn inbox() -> io::Result<(InboxSender, Inbox)> {
@@ -156,7 +156,7 @@ impl Inbox {
     }
 
     /// The sockets on which something happened since this was last asked.
-    pub(super) fn touched(&mut self) -> impl Iterator<Item = Token> + '_ {
+    pub(super) fn touched(&mut self) -> impl Iterator<Item = SocketNews> + '_ {
         self.touched.drain(..)
     }
 

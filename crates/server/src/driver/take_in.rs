@@ -122,9 +122,9 @@ impl Driver {
     /// Which wires there is something to do on.
     pub(super) fn look_at_sockets(&mut self) {
         let mut has_room = false;
-        for token in self.inbox.touched() {
-            has_room |= token == ROOM;
-            self.wires.touch(token);
+        for news in self.inbox.touched() {
+            has_room |= news.token == ROOM;
+            self.wires.touch(news);
         }
         if has_room {
             self.links.look_after();

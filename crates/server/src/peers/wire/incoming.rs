@@ -9,6 +9,7 @@ use mio::net::TcpStream as WireSocket;
 use mio::{Interest, Registry, Token};
 
 use super::{HEADER_BYTES, MESSAGE_BYTES_MAX};
+use crate::driver::SocketNews;
 
 /// So that one peer with much to say does not keep the others, and the clients, waiting.
 const READS_PER_TURN_MAX: usize = 16;
@@ -31,6 +32,8 @@ struct WireIn<S> {
     token: Token,
     /// There may be more to read. The system tells of news, not of what is left.
     has_more: bool,
+    /// After what there is to read, nothing comes.
+    has_ended: bool,
     /// The beginning of a message whose end has not come.
     begun: Vec<u8>,
 }
@@ -58,16 +61,18 @@ impl WiresIn {
             tracing::warn!(%from, %error, "a peer's wire cannot be read");
             return end(&socket);
         }
-        let wire = WireIn { socket, number, token, has_more: true, begun: Vec::new() };
+        let (has_more, has_ended) = (true, false);
+        let wire = WireIn { socket, number, token, has_more, has_ended, begun: Vec::new() };
         if let Some(before) = self.wires.insert(from, wire) {
             end(&before.socket);
         }
     }
 
     /// There is something to read.
-    pub(crate) fn touch(&mut self, token: Token) {
-        for wire in self.wires.values_mut().filter(|wire| wire.token == token) {
+    pub(crate) fn touch(&mut self, news: SocketNews) {
+        for wire in self.wires.values_mut().filter(|wire| wire.token == news.token) {
             wire.has_more = true;
+            wire.has_ended |= news.has_ended;
         }
     }
 
@@ -110,7 +115,14 @@ impl<S: Read> WireIn<S> {
         for _ in 0..READS_PER_TURN_MAX {
             match self.socket.read(scratch) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(bytes) => self.pass_on(&scratch[..bytes], &mut take)?,
+                Ok(bytes) => {
+                    self.pass_on(&scratch[..bytes], &mut take)?;
+                    // That was all. Of what comes after it, and of an end after it, the system will tell.
+                    if bytes < scratch.len() && !self.has_ended {
+                        self.has_more = false;
+                        return Ok(());
+                    }
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     self.has_more = false;
                     return Ok(());
@@ -184,7 +196,8 @@ mod tests {
 
     fn wire_of(bytes: Vec<u8>, sizes: Vec<usize>) -> WireIn<Pieces> {
         let socket = Pieces { bytes, sizes };
-        WireIn { socket, number: 1, token: Token(1), has_more: true, begun: Vec::new() }
+        let (has_more, has_ended) = (true, false);
+        WireIn { socket, number: 1, token: Token(1), has_more, has_ended, begun: Vec::new() }
     }
 
     proptest! {
@@ -215,6 +228,34 @@ mod tests {
         }
     }
 
+    fn news(token: usize) -> SocketNews {
+        SocketNews { token: Token(token), has_ended: false }
+    }
+
+    #[test]
+    fn a_peer_that_says_something_and_leaves_is_heard_and_its_end_noticed() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut poll = Poll::new().unwrap();
+        let mut wires = WiresIn::new(Token(1));
+        let (socket, mut peer, _of_exchange) = connected(&listener);
+        wires.add(NodeId(2), 1, socket, poll.registry());
+        WireOut::new(&mut peer).send(&vec![(GroupId(7), b"farewell".to_vec())]).unwrap();
+        drop(peer);
+        let (mut events, mut heard) = (mio::Events::with_capacity(8), 0);
+        while wires.has_one_from(NodeId(2)) {
+            wires.read(|_, _, _| heard += 1);
+            if !wires.have_more() && wires.has_one_from(NodeId(2)) {
+                poll.poll(&mut events, Some(std::time::Duration::from_secs(10))).unwrap();
+                assert!(!events.is_empty(), "its end was not noticed");
+                for event in &events {
+                    let (token, has_ended) = (event.token(), event.is_read_closed());
+                    wires.touch(SocketNews { token, has_ended });
+                }
+            }
+        }
+        assert_eq!(heard, 1);
+    }
+
     /// A wire, the peer's end of it, and what else the node has of the same socket.
     fn connected(listener: &TcpListener) -> (WireSocket, TcpStream, TcpStream) {
         let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -233,7 +274,7 @@ mod tests {
         wires.add(NodeId(2), 1, socket, poll.registry());
         peer.write_all(&[0xff; 20]).unwrap();
         while wires.have_more() {
-            wires.touch(Token(2));
+            wires.touch(news(2));
             wires.read(|_, _, _| panic!("no message"));
         }
         // Zero if it reads the end; an error if the end came as a reset.
@@ -257,7 +298,7 @@ mod tests {
         WireOut::new(&mut peer_of_second).send(&vec![(GroupId(7), b"hear".to_vec())]).unwrap();
         let mut heard = Vec::new();
         while heard.is_empty() {
-            wires.touch(Token(3));
+            wires.touch(news(3));
             wires.read(|from, group, message| heard.push((from, group, message.to_vec())));
         }
         assert_eq!(heard, [(NodeId(2), GroupId(7), b"hear".to_vec())]);
