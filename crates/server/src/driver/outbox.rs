@@ -3,18 +3,16 @@
 use std::fmt;
 
 use holdfast_proto::plain::FrameWriter;
-use thiserror::Error;
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 
 use super::inbox::Delivery;
 
 /// Why a stream is told no more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CutOff {
-    #[error("its client does not read")]
     SlowReader,
-    #[error("its task has ended")]
+    /// Its task has ended.
     Gone,
 }
 

@@ -8,7 +8,7 @@ use holdfast_proto::plain::FrameWriter;
 
 use super::heartbeats::MayWait;
 use super::inbox::{Delivery, StreamKey};
-use super::outbox::Outbox;
+use super::outbox::{CutOff, Outbox};
 
 /// So that a frame of them stays far below what a client takes, however long the names are.
 const DELIVERIES_PER_LIST_MAX: usize = 4_096;
@@ -122,10 +122,15 @@ impl Streams {
                 } else {
                     state.outbox.put(gathered)
                 };
-                if let Err(reason) = told {
-                    tracing::warn!(%reason, "a stream is cut off");
-                    self.close(stream);
-                    break;
+                match told {
+                    Ok(()) => {}
+                    // It closes the stream in a moment, and only then is known whether the client is gone.
+                    Err(CutOff::Gone) => break,
+                    Err(CutOff::SlowReader) => {
+                        tracing::warn!("a stream is cut off: its client does not read");
+                        self.close(stream);
+                        break;
+                    }
                 }
                 gathered = rest;
             }

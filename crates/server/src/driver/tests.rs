@@ -232,6 +232,17 @@ fn a_client_that_goes_while_the_disk_is_full_is_missed_when_there_is_room() {
 }
 
 #[test]
+fn a_client_that_goes_while_it_is_being_answered_is_missed_too() {
+    let mut bench = Bench::new();
+    drop(bench.open_stream());
+    let operations = vec![(RequestId(7), touch())];
+    bench.send(Input::Frame { stream: STREAM, group: FIRST_GROUP, operations });
+    bench.commit(touch());
+    bench.send(Input::StreamClosed { stream: STREAM, client_gone: true });
+    bench.turn_until(|bench| bench.driver.replicas[&FIRST_GROUP].table().session_count() == 0);
+}
+
+#[test]
 fn a_client_that_went_before_the_others_were_sent_away_is_missed_too() {
     let mut bench = Bench::new();
     let _deliveries = bench.open_stream();
