@@ -312,6 +312,21 @@ mod tests {
     }
 
     #[test]
+    fn one_alone_is_not_several_whoever_waits_besides() {
+        let mut requests = InFlight::new();
+        let waiting = requests.stage("waits");
+        requests.mark_waiting(waiting);
+        let first = requests.stage("a");
+        assert!(!requests.are_several());
+        let second = requests.stage("b");
+        assert!(requests.are_several());
+        requests.settle(first);
+        assert!(!requests.are_several());
+        requests.settle(second);
+        assert!(!requests.are_several());
+    }
+
+    #[test]
     fn a_waiting_request_does_not_hold_the_acknowledgement_back() {
         let mut requests = InFlight::new();
         let waiting = requests.stage("waits for a day");

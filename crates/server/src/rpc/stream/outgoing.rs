@@ -110,7 +110,7 @@ impl Words {
 
     /// Where the driver speaks, and what then is left to say.
     pub(super) fn outbox(&self) -> (Box<dyn Outbox>, Lists) {
-        speaker::outbox(self.pen.clone())
+        speaker::outbox(self.pen.as_ref())
     }
 
     pub(super) async fn frame(&self, frame: ServerFrame) -> Result<(), NobodyListens> {

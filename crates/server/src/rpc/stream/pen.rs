@@ -6,6 +6,7 @@ use std::net::Shutdown;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
+use holdfast_proto::plain;
 use socket2::SockRef;
 use tokio::net::tcp::OwnedWriteHalf;
 use tokio::time::timeout;
@@ -106,7 +107,11 @@ impl Pen {
             }
         }
         page.unwritten.extend_from_slice(bytes);
-        Ok(page.unwritten.is_empty())
+        let is_written = page.unwritten.is_empty();
+        if is_written {
+            plain::reuse(&mut page.unwritten);
+        }
+        Ok(is_written)
     }
 
     /// How much the connection has taken.

@@ -3,8 +3,8 @@
 //!
 //! So the task sleeps through most answers. To wake it, and to let it look at all it listens to, costs more than to write them.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 
 use holdfast_proto::Guarantee;
 use holdfast_proto::plain::FrameWriter;
@@ -22,7 +22,8 @@ const LISTS_MAX: usize = 1_024;
 pub(super) struct Speaker {
     lists: mpsc::Sender<Vec<Delivery>>,
     unsaid: Unsaid,
-    pen: Arc<Pen>,
+    /// Of a stream whose task has ended the connection is closed, whether the driver has heard of it or not.
+    pen: Weak<Pen>,
 }
 
 /// How many lists have been given to the task and are not written yet.
@@ -43,11 +44,14 @@ pub(super) struct Lists {
 }
 
 /// Without a pen all is left to the task.
-pub(super) fn outbox(pen: Option<Arc<Pen>>) -> (Box<dyn Outbox>, Lists) {
+pub(super) fn outbox(pen: Option<&Arc<Pen>>) -> (Box<dyn Outbox>, Lists) {
     let (sender, lists) = mpsc::channel(LISTS_MAX);
     let unsaid = Unsaid::default();
     let outbox: Box<dyn Outbox> = match pen {
-        Some(pen) => Box::new(Speaker { lists: sender, unsaid: unsaid.clone(), pen }),
+        Some(pen) => {
+            let (unsaid, pen) = (unsaid.clone(), Arc::downgrade(pen));
+            Box::new(Speaker { lists: sender, unsaid, pen })
+        }
         None => Box::new(sender),
     };
     (outbox, Lists { lists, unsaid })
@@ -80,9 +84,9 @@ impl Speaker {
         if !told.iter().all(|delivery| write_if_common(frame, delivery, Guarantee::Linearizable)) {
             return AtOnce::Not;
         }
-        match frame.finish(RESPONSE_BYTES_MAX) {
-            Some(piece) => self.pen.write_at_once(piece),
-            None => AtOnce::Not,
+        match (frame.finish(RESPONSE_BYTES_MAX), self.pen.upgrade()) {
+            (Some(piece), Some(pen)) => pen.write_at_once(piece),
+            _ => AtOnce::Not,
         }
     }
 }
@@ -129,7 +133,7 @@ mod tests {
     async fn what_is_told_after_something_for_the_task_waits_until_that_is_said() {
         let (pen, other) = connected().await;
         let pen = Arc::new(pen);
-        let (mut outbox, mut task) = outbox(Some(Arc::clone(&pen)));
+        let (mut outbox, mut task) = outbox(Some(&pen));
         let mut frame = FrameWriter::default();
         let mut say = |told: Vec<Delivery>| {
             outbox.say(told, &mut frame).unwrap();
@@ -159,7 +163,7 @@ mod tests {
     async fn a_frame_that_is_written_in_part_wakes_the_task_for_the_rest() {
         let (pen, other) = connected().await;
         let pen = Arc::new(pen);
-        let (mut outbox, mut task) = outbox(Some(Arc::clone(&pen)));
+        let (mut outbox, mut task) = outbox(Some(&pen));
         let mut frame = FrameWriter::default();
         let mut said = 0;
         let rest = loop {
