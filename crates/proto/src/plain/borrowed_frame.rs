@@ -4,6 +4,7 @@
 //! kind of operation, a field that is not known here, a number of more than nine bytes) is left to the generated decoding, and so
 //! is everything that is wrong: it has the last word about what a frame is.
 
+use prost::encoding::{DecodeContext, decode_key, skip_field};
 use prost::{DecodeError, Message};
 
 use self::fields::{Fields, Value};
@@ -13,6 +14,9 @@ use crate::v1::{AcquireRequest, ClientFrame, Operation, ReleaseRequest};
 mod fields;
 #[cfg(test)]
 mod tests;
+
+/// Field of `ClientFrame`.
+const OPERATIONS: u32 = 2;
 
 /// Of a release of a lock with a short name.
 const OPERATION_BYTES_USUAL: usize = 32;
@@ -75,6 +79,19 @@ impl<'a> BorrowedFrame<'a> {
             Some(frame) => Ok(frame),
             None => ClientFrame::decode(bytes).map(BorrowedFrame::from),
         }
+    }
+
+    /// How many operations are in it, up to where it is no frame any more. Takes no memory, unlike what is made of them.
+    pub fn count_operations(mut bytes: &[u8]) -> usize {
+        let mut count = 0;
+        while !bytes.is_empty() {
+            let Ok((field, kind)) = decode_key(&mut bytes) else { break };
+            count += usize::from(field == OPERATIONS);
+            if skip_field(kind, field, &mut bytes, DecodeContext::default()).is_err() {
+                break;
+            }
+        }
+        count
     }
 
     fn read(bytes: &'a [u8]) -> Option<BorrowedFrame<'a>> {

@@ -20,6 +20,9 @@ fn is_same(read: &BorrowedOperation<'_>, message: &Operation) -> bool {
 /// Both read the same, or both refuse. Tells how many operations needed no message.
 fn compare(bytes: &[u8]) -> Result<usize, TestCaseError> {
     let (read, message) = (BorrowedFrame::decode(bytes), ClientFrame::decode(bytes));
+    if let Ok(message) = &message {
+        prop_assert_eq!(BorrowedFrame::count_operations(bytes), message.operations.len());
+    }
     let (read, message) = match (read, message) {
         (Ok(read), Ok(message)) => (read, message),
         (read, message) => {

@@ -16,6 +16,8 @@ use super::body_end::{BodyEnd, Ending};
 use super::plain::PlainFrames;
 
 const OPERATIONS_PER_FRAME_MAX: usize = 4_096;
+/// Of an operation with nothing in it.
+const OPERATION_BYTES_MIN: usize = 2;
 const FIRST_FRAME_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Once the answers have nowhere to go, the end of the frames follows at once.
@@ -46,7 +48,10 @@ impl Received {
     pub(super) fn into_message(self) -> Result<ClientFrame, Failure> {
         let frame = match self {
             Received::Message(frame) => frame,
-            Received::Bytes(bytes) => ClientFrame::decode(&bytes[..]).map_err(undecodable)?,
+            Received::Bytes(bytes) => {
+                check_bytes(&bytes)?;
+                ClientFrame::decode(&bytes[..]).map_err(undecodable)?
+            }
         };
         check_count(frame.operations.len())?;
         Ok(frame)
@@ -56,7 +61,10 @@ impl Received {
     pub(super) fn open(&mut self) -> Result<BorrowedFrame<'_>, Failure> {
         let frame = match self {
             Received::Message(frame) => std::mem::take(frame).into(),
-            Received::Bytes(bytes) => BorrowedFrame::decode(bytes).map_err(undecodable)?,
+            Received::Bytes(bytes) => {
+                check_bytes(bytes)?;
+                BorrowedFrame::decode(bytes).map_err(undecodable)?
+            }
         };
         check_count(frame.operations.len())?;
         Ok(frame)
@@ -117,6 +125,14 @@ impl Incoming {
     }
 }
 
+/// Before anything is made of them: of two bytes some hundred would be made.
+fn check_bytes(bytes: &[u8]) -> Result<(), Failure> {
+    match bytes.len() / OPERATION_BYTES_MIN > OPERATIONS_PER_FRAME_MAX {
+        true => check_count(BorrowedFrame::count_operations(bytes)),
+        false => Ok(()),
+    }
+}
+
 fn check_count(operations: usize) -> Result<(), Failure> {
     if operations > OPERATIONS_PER_FRAME_MAX {
         let words = format!(
@@ -159,6 +175,24 @@ mod tests {
         fn decode(&mut self, bytes: &mut DecodeBuf<'_>) -> Result<Option<ClientFrame>, Status> {
             Ok(ClientFrame::decode(bytes).ok())
         }
+    }
+
+    #[test]
+    fn too_many_operations_are_refused_before_they_are_made() {
+        let many = |operations: usize, after: &[u8]| {
+            let operations = vec![Operation::default(); operations];
+            let mut bytes = ClientFrame { operations, acked_through: 0 }.encode_to_vec();
+            bytes.extend_from_slice(after);
+            Received::Bytes(bytes.into())
+        };
+        let refusal = |words: &str| words.contains("4097 operations");
+        for after in [&b""[..], b"\xff\xff"] {
+            let mut frame = many(OPERATIONS_PER_FRAME_MAX + 1, after);
+            assert!(refusal(&frame.open().unwrap_err().message), "not: 'not a frame'");
+            assert!(refusal(&frame.into_message().unwrap_err().message));
+        }
+        let mut frame = many(OPERATIONS_PER_FRAME_MAX, b"");
+        assert_eq!(frame.open().unwrap().operations.len(), OPERATIONS_PER_FRAME_MAX);
     }
 
     /// What is left in a stream that has ended: these frames, each with so many operations.
