@@ -186,4 +186,36 @@ mod tests {
             assert_eq!(told, expected.map(|list| of_turn(list).collect::<Vec<_>>()));
         }
     }
+
+    /// Tells by which of the two ways it was told.
+    #[derive(Debug)]
+    struct Witness(std::sync::mpsc::Sender<&'static str>);
+
+    impl Outbox for Witness {
+        fn put(&mut self, _: Vec<Delivery>) -> Result<(), CutOff> {
+            self.0.send("put").map_err(|_| CutOff::Gone)
+        }
+
+        fn say(&mut self, _: Vec<Delivery>, _: &mut FrameWriter) -> Result<(), CutOff> {
+            self.0.send("said").map_err(|_| CutOff::Gone)
+        }
+    }
+
+    #[test]
+    fn answers_for_few_streams_are_said_at_once_and_those_for_many_are_left_to_their_tasks() {
+        let mut streams = Streams::saying_at_once(2);
+        let (seen, ways) = std::sync::mpsc::channel();
+        for session in 0..3 {
+            let key = StreamKey { session: SessionId(session), stream: StreamId(1) };
+            streams.open(key, Box::new(Witness(seen.clone())));
+        }
+        for (told, way) in [(2, "said"), (3, "put"), (1, "said")] {
+            for session in 0..told {
+                let queued = Delivery::Queued { request: RequestId(1), position: 1 };
+                streams.tell_session(SessionId(session), queued);
+            }
+            streams.flush();
+            assert_eq!(ways.try_iter().collect::<Vec<_>>(), vec![way; told as usize]);
+        }
+    }
 }

@@ -127,10 +127,10 @@ impl Incoming {
 
 /// Before anything is made of them: of two bytes some hundred would be made.
 fn check_bytes(bytes: &[u8]) -> Result<(), Failure> {
-    match bytes.len() / OPERATION_BYTES_MIN > OPERATIONS_PER_FRAME_MAX {
-        true => check_count(BorrowedFrame::count_operations(bytes)),
-        false => Ok(()),
+    if bytes.len() / OPERATION_BYTES_MIN > OPERATIONS_PER_FRAME_MAX {
+        check_count(BorrowedFrame::count_operations(bytes))?;
     }
+    Ok(())
 }
 
 fn check_count(operations: usize) -> Result<(), Failure> {

@@ -136,6 +136,9 @@ pub(super) mod tests {
 
     use super::*;
 
+    /// More than the buffers of a connection hold.
+    const MUCH: usize = 32 * 1024 * 1024;
+
     /// The other end reads when it likes.
     pub(in super::super) async fn connected() -> (Pen, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -148,29 +151,12 @@ pub(super) mod tests {
         (Pen::new(writing), listener.accept().await.unwrap().0)
     }
 
-    /// Pieces of so many bytes, numbered, until one is not written as a whole. Gives how many were begun.
-    fn fill(pen: &Pen, bytes: usize) -> usize {
-        let mut begun = 0;
-        loop {
-            match pen.write_at_once(&piece(begun, bytes)) {
-                AtOnce::Written => begun += 1,
-                AtOnce::InPart => return begun + 1,
-                AtOnce::Not => return begun,
-            }
-        }
-    }
-
-    fn piece(number: usize, bytes: usize) -> Vec<u8> {
-        vec![number as u8; bytes]
-    }
-
     #[tokio::test]
     async fn what_there_is_no_room_for_comes_before_what_the_task_writes() {
-        const BYTES: usize = 100_003;
         let (pen, mut other) = connected().await;
-        let begun = fill(&pen, BYTES);
+        let mut expected: Vec<u8> = (0..MUCH).map(|number| (number % 251) as u8).collect();
+        assert_eq!(pen.write_at_once(&expected), AtOnce::InPart);
         assert_eq!(pen.write_at_once(b"too early"), AtOnce::Not);
-        let mut expected: Vec<u8> = (0..begun).flat_map(|number| piece(number, BYTES)).collect();
         expected.extend_from_slice(b"the task's");
         let reading = tokio::spawn(async move {
             let mut read = Vec::new();
@@ -199,7 +185,7 @@ pub(super) mod tests {
     async fn a_client_that_takes_nothing_is_not_waited_for_without_end() {
         let (pen, _other) = connected().await;
         let pen = Pen { patience: Duration::from_millis(20), ..pen };
-        fill(&pen, 1_000_000);
-        assert_eq!(pen.write(&[0; 1_000_000]).await, Err(NobodyReads));
+        assert_eq!(pen.write_at_once(&vec![0; MUCH]), AtOnce::InPart);
+        assert_eq!(pen.write(b"more").await, Err(NobodyReads));
     }
 }

@@ -98,6 +98,7 @@ mod tests {
     use holdfast_proto::v1::ServerFrame;
     use prost::Message;
     use tokio::io::AsyncReadExt;
+    use tokio::net::TcpStream;
 
     use super::super::pen::tests::connected;
     use super::*;
@@ -116,8 +117,16 @@ mod tests {
         answer(request, Err(Unavailable::Overloaded))
     }
 
+    /// A connection, its other end, where its driver speaks, and what is left to its task.
+    async fn speaking() -> (Arc<Pen>, TcpStream, Box<dyn Outbox>, Lists) {
+        let (pen, other) = connected().await;
+        let pen = Arc::new(pen);
+        let (outbox, task) = outbox(Some(&pen));
+        (pen, other, outbox, task)
+    }
+
     /// The requests that were answered, frame by frame.
-    async fn answered(mut other: tokio::net::TcpStream) -> Vec<Vec<u64>> {
+    async fn answered(mut other: TcpStream) -> Vec<Vec<u64>> {
         let (mut pieces, mut seen) = (Pieces::new(RESPONSE_BYTES_MAX), Vec::new());
         while other.read_buf(pieces.room()).await.unwrap() > 0 {
             while let Some(piece) = pieces.next_piece().unwrap() {
@@ -131,9 +140,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_told_after_something_for_the_task_waits_until_that_is_said() {
-        let (pen, other) = connected().await;
-        let pen = Arc::new(pen);
-        let (mut outbox, mut task) = outbox(Some(&pen));
+        let (pen, other, mut outbox, mut task) = speaking().await;
         let mut frame = FrameWriter::default();
         let mut say = |told: Vec<Delivery>| {
             outbox.say(told, &mut frame).unwrap();
@@ -161,9 +168,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_frame_that_is_written_in_part_wakes_the_task_for_the_rest() {
-        let (pen, other) = connected().await;
-        let pen = Arc::new(pen);
-        let (mut outbox, mut task) = outbox(Some(&pen));
+        let (pen, other, mut outbox, mut task) = speaking().await;
         let mut frame = FrameWriter::default();
         let mut said = 0;
         let rest = loop {
