@@ -16,16 +16,20 @@
 //! A ping is answered by a frame that says nothing. A side that has no more to say ends its half of the connection.
 //!
 //! A node serves many clients, and makes few messages of what they say: it reads their frames as [`BorrowedFrame`] and writes its own
-//! with a [`FrameWriter`].
+//! with a [`FrameWriter`]. A client makes
+//! messages of all that it hears, but quickly: [`read_server_frame`].
 
 use prost::Message;
 use prost::bytes::{Buf, BufMut, Bytes, BytesMut};
 
 mod borrowed_frame;
+mod fields;
 mod frame_writer;
+mod server_frame;
 
 pub use borrowed_frame::{BorrowedAcquire, BorrowedFrame, BorrowedOperation, BorrowedRelease};
 pub use frame_writer::{BorrowedGrant, FrameWriter};
+pub use server_frame::read_server_frame;
 
 /// No HTTP begins so, which is how a port tells the two apart by the first byte.
 pub const GREETING: [u8; 4] = [0xf5, b'h', b's', b'1'];

@@ -236,21 +236,17 @@ impl Session {
         self.patience_ends_from.map(|from| from.saturating_duration_since(now))
     }
 
-    /// How long the task may sleep if nothing arrives.
-    pub(crate) fn sleep_max(&self, now: Instant, local_now: LocalTime) -> Duration {
-        let until = |due: Instant| due.saturating_duration_since(now);
+    /// When the task has to look at the clock again, if nothing arrives.
+    pub(crate) fn next_due(&self, now: Instant, local_now: LocalTime) -> Option<Instant> {
         let heartbeat = match self.heartbeat {
             Some(_) => None,
-            None => self.leases().map(|leases| leases.heartbeat_due().saturating_since(local_now)),
+            None => {
+                self.leases().map(|leases| now + leases.heartbeat_due().saturating_since(local_now))
+            }
         };
-        let answer = self.requests.answers_due_from().map(until);
-        let retry = self.retries_due.first().map(|(due, _)| until(*due));
-        let patience = self.patience_left(now);
-        [heartbeat, answer, retry, patience]
-            .into_iter()
-            .flatten()
-            .min()
-            .unwrap_or(ANSWER_PATIENCE_MAX)
+        let retry = self.retries_due.first().map(|(due, _)| *due);
+        let dues = [heartbeat, self.requests.answers_due_from(), retry, self.patience_ends_from];
+        dues.into_iter().flatten().min()
     }
 
     pub(crate) fn leases(&self) -> Option<MutexGuard<'_, Leases>> {

@@ -95,9 +95,9 @@ impl Inbound {
     }
 
     /// Of HTTP/2 the connection notices that by itself.
-    pub(crate) fn has_fallen_silent(&mut self) -> bool {
+    pub(crate) fn has_fallen_silent(&mut self, now: Instant) -> bool {
         match self {
-            Inbound::Plain(frames) => frames.has_fallen_silent(),
+            Inbound::Plain(frames) => frames.has_fallen_silent(now),
             Inbound::Grpc(_) => false,
         }
     }

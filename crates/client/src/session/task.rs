@@ -26,7 +26,7 @@ use crate::clock;
 use crate::connection::REFUSED_PATIENCE;
 use crate::endpoints::{Endpoints, KnownNodes};
 use crate::error::{ConnectError, LossReason, Rejection};
-use crate::lease::RenewalId;
+use crate::lease::{LocalTime, RenewalId};
 use crate::trouble::Contact;
 use alarm::Alarm;
 use leader::{Dialled, dial_later};
@@ -296,17 +296,15 @@ impl Task {
             if self.is_past_closing() {
                 return Err(Finished);
             }
-            self.session.stage_heartbeat_if_due(clock::now());
-            let now = Instant::now();
-            self.session.stage_due_retries(now);
-            self.session.let_go_of_the_impatient(now);
-            if stream.inbound.has_fallen_silent() {
-                verdict = broken("the node has fallen silent");
-                break;
+            let (now, local_now) = (Instant::now(), clock::now());
+            if alarm.has_gone_off(now) {
+                verdict = self.on_alarm(&mut stream, now, local_now);
+                if verdict != Verdict::GoOn {
+                    break;
+                }
             }
-            stream.outbound.ping_if_due(now);
-            self.flush(&mut stream.outbound);
-            alarm.set(now + self.sleep_max(now));
+            self.flush(&mut stream.outbound, now, local_now);
+            alarm.set(self.next_due(now, local_now));
             verdict = self.next_input(&mut stream, leader.as_mut(), &mut alarm).await?;
         }
         match verdict {
@@ -345,6 +343,15 @@ impl Task {
     ) -> Result<Verdict, Finished> {
         let may_get_room = stream.outbound.may_get_room();
         tokio::select! {
+            // What is rare comes first. Nothing is starved: the task takes all commands, and looks at the clock, before it
+            // comes here again.
+            biased;
+            // The connection has room for more.
+            () = stream.outbound.room(), if may_get_room => Ok(Verdict::GoOn),
+            dialled = leader, if self.closing_until.is_none() => {
+                self.dialled = Some(dialled);
+                Ok(Verdict::Approach)
+            }
             frame = stream.inbound.message() => Ok(match frame {
                 Ok(Some(frame)) => self.on_frame(frame),
                 Ok(None) => broken("the stream ended"),
@@ -357,20 +364,27 @@ impl Task {
                 }
                 Ok(Verdict::GoOn)
             }
-            dialled = leader, if self.closing_until.is_none() => {
-                self.dialled = Some(dialled);
-                Ok(Verdict::Approach)
-            }
-            // The connection has room for more.
-            () = stream.outbound.room(), if may_get_room => Ok(Verdict::GoOn),
-            () = alarm.goes_off() => Ok(self.check_patience()),
+            () = alarm.goes_off() => Ok(Verdict::GoOn),
         }
     }
 
+    /// What is to be done by the clock.
+    fn on_alarm(&mut self, stream: &mut Stream, now: Instant, local_now: LocalTime) -> Verdict {
+        self.session.stage_heartbeat_if_due(local_now);
+        self.session.stage_due_retries(now);
+        self.session.let_go_of_the_impatient(now);
+        if stream.inbound.has_fallen_silent(now) {
+            return broken("the node has fallen silent");
+        }
+        stream.outbound.ping_if_due(now);
+        self.check_patience(now)
+    }
+
     /// When there may be something to do though nothing comes.
-    fn sleep_max(&self, now: Instant) -> Duration {
-        let session = self.session.sleep_max(now, clock::now());
-        session.min(self.closing_sleep()).min(PAUSE_CHECK_INTERVAL)
+    fn next_due(&self, now: Instant, local_now: LocalTime) -> Instant {
+        let check = now + PAUSE_CHECK_INTERVAL;
+        let session = self.session.next_due(now, local_now);
+        [session, self.closing_until].into_iter().flatten().fold(check, Instant::min)
     }
 
     /// If the node only passes on what it is sent.
@@ -407,8 +421,7 @@ impl Task {
     /// A node that is silent about a request for too long is left, even if the connection stands: it
     /// may be cut off from its quorum. So is one that takes nothing more: a heartbeat that cannot be sent is
     /// as good as one without an answer.
-    fn check_patience(&mut self) -> Verdict {
-        let now = Instant::now();
+    fn check_patience(&mut self, now: Instant) -> Verdict {
         let patience = self.session.answer_patience;
         if self.session.requests.is_answer_overdue(now) {
             return broken("the node does not answer");
@@ -420,15 +433,14 @@ impl Task {
     }
 
     /// As much as the connection has room for. If it takes nothing any more, what is still to be read says why.
-    fn flush(&mut self, outbound: &mut Outbound) {
+    fn flush(&mut self, outbound: &mut Outbound, now: Instant, local_now: LocalTime) {
         let session = &mut self.session;
         while session.requests.has_staged() {
             if !outbound.has_room() {
-                self.held_up_since.get_or_insert_with(Instant::now);
+                self.held_up_since.get_or_insert(now);
                 return;
             }
             let ids = session.requests.take_staged(NAMES_PER_FRAME_MAX, Request::name_count);
-            let (now, local_now) = (Instant::now(), clock::now());
             let mut frame = Frame::new(session.requests.acked_through());
             for id in ids {
                 let Some(request) = session.requests.get_mut(id) else { continue };

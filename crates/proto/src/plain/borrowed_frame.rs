@@ -7,11 +7,10 @@
 use prost::encoding::{DecodeContext, decode_key, skip_field};
 use prost::{DecodeError, Message};
 
-use self::fields::{Fields, Value};
+use super::fields::{Fields, Value};
 use crate::v1::operation::Kind;
 use crate::v1::{AcquireRequest, ClientFrame, Operation, ReleaseRequest};
 
-mod fields;
 #[cfg(test)]
 mod tests;
 

@@ -37,7 +37,7 @@ impl PlainInbound {
                     // All that it says is that somebody is there.
                     plain::FRAME if piece.message.is_empty() => continue,
                     plain::FRAME => {
-                        return ServerFrame::decode(&*piece.message).map(Some).map_err(broken);
+                        return plain::read_server_frame(&piece.message).map(Some).map_err(broken);
                     }
                     plain::END => {
                         let failure = Failure::decode(piece.message).map_err(broken)?;
@@ -56,8 +56,8 @@ impl PlainInbound {
     }
 
     /// Whether nothing has come for too long, though the node was asked. To be called every now and then.
-    pub(in super::super) fn has_fallen_silent(&mut self) -> bool {
-        self.silence.is_too_long(Instant::now())
+    pub(in super::super) fn has_fallen_silent(&mut self, now: Instant) -> bool {
+        self.silence.is_too_long(now)
     }
 }
 

@@ -25,10 +25,18 @@ impl Alarm {
         }
     }
 
+    /// Whether its time has come, or was never set. It is to be set anew then.
+    pub(super) fn has_gone_off(&mut self, now: Instant) -> bool {
+        if self.is_set && now < self.sleep.deadline().into_std() {
+            return false;
+        }
+        self.is_set = false;
+        true
+    }
+
     /// Need not be waited for to the end.
     pub(super) async fn goes_off(&mut self) {
         self.sleep.as_mut().await;
-        self.is_set = false;
     }
 }
 
@@ -41,13 +49,18 @@ mod tests {
         let start = Instant::now();
         let after = |ms| start + Duration::from_millis(ms);
         let mut alarm = Alarm::new();
+        assert!(alarm.has_gone_off(start));
         for ms in [30, 10, 20] {
             alarm.set(after(ms));
         }
         assert_eq!(alarm.sleep.deadline().into_std(), after(10));
+        assert!(!alarm.has_gone_off(after(9)));
         alarm.goes_off().await;
+        assert!(alarm.has_gone_off(Instant::now()));
         alarm.set(after(40));
         assert_eq!(alarm.sleep.deadline().into_std(), after(40));
-        alarm.goes_off().await;
+        assert!(!alarm.has_gone_off(after(39)));
+        // Whoever never comes to waiting for it hears of it all the same.
+        assert!(alarm.has_gone_off(after(40)));
     }
 }
