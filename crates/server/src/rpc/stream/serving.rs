@@ -95,6 +95,8 @@ impl Serving<'_> {
         let mut unheard = pin!(self.words.unheard());
         loop {
             let next = tokio::select! {
+                // What has come is carried out also if nobody can be answered any more.
+                biased;
                 next = incoming.next() => next?,
                 () = &mut unheard => {
                     if self.words.ended_here() {
@@ -105,6 +107,7 @@ impl Serving<'_> {
                 () = &mut stopping_begins => return Err(stopping()),
             };
             match next {
+                _ if self.rpc.stopping.has_begun() => return Err(stopping()),
                 Next::Frame(mut received) => {
                     let frame = received.open()?;
                     // A farewell: whoever sent it leaves this stream, and the client lives.
@@ -115,7 +118,6 @@ impl Serving<'_> {
                     // A frame that could not be queued has been answered so, operation by operation.
                     let _ = self.pass_on(Vec::new(), frame.operations, acked_through).await;
                 }
-                Next::End(_) if self.rpc.stopping.has_begun() => return Err(stopping()),
                 Next::End(ending) => return Ok(ending.means_client_gone(forwarded)),
             }
         }
