@@ -82,16 +82,15 @@ pub(crate) async fn run(args: AcquireArgs, global: &Global) -> Result<ExitCode, 
     let calls = one_shot::calls(global)?.tier(args.terms.tier.to_tier());
     let session = SessionId::random()
         .map_err(|error| Problem::new(Code::Unavailable, format!("no randomness: {error}")))?;
-    let is_in_a_hurry = args.wait.is_zero();
     let opened = tokio::select! {
         opened = calls.open_session(session, args.ttl, None, owner()) => opened?,
-        problem = leaderless::noticed(is_in_a_hurry, global) => return Err(problem),
+        problem = leaderless::noticed(Some(args.wait), global) => return Err(problem),
     };
 
     let mut traced = Traced::begin(&args.name);
     let acquired = tokio::select! {
         acquired = acquire(&calls, session, &args, traced.traceparent()) => acquired,
-        problem = leaderless::noticed(is_in_a_hurry, global) => {
+        problem = leaderless::noticed(Some(args.wait), global) => {
             // Should it be granted after all, and this not be heard, the TTL ends it.
             let calls = calls.timeout(FAREWELL_PATIENCE);
             one_shot::close_session(&calls, session).await;

@@ -48,15 +48,15 @@ pub(crate) async fn run(verb: ClusterVerb, global: &Global) -> Result<ExitCode, 
     }
 }
 
-/// A session of its own. Whoever is in a hurry does not wait until there is a leader.
+/// A session of its own. Whoever wants to wait for the lock for a short time does not wait longer for a leader.
 pub(crate) async fn connect(
     builder: ClientBuilder,
-    is_in_a_hurry: bool,
+    wait: Option<Duration>,
     global: &Global,
 ) -> Result<Client, Problem> {
     let connected = tokio::select! {
         connected = builder.connect(&global.endpoints) => connected,
-        problem = leaderless::noticed(is_in_a_hurry, global) => return Err(problem),
+        problem = leaderless::noticed(wait, global) => return Err(problem),
     };
     match connected {
         Ok(client) => Ok(client),

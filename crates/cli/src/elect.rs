@@ -60,7 +60,7 @@ pub(crate) async fn run(args: ElectArgs, global: &Global) -> Result<ExitCode, Pr
     let without =
         async |problem: Problem, _: &mut Signals| supervise::not_held(&args.child, problem);
     let builder = Client::builder().ttl(args.ttl);
-    supervise::with_session(&args.child, builder, args.is_in_a_hurry(), global, work, without).await
+    supervise::with_session(&args.child, builder, args.wait, global, work, without).await
 }
 
 async fn lead(
@@ -81,7 +81,7 @@ async fn lead(
         // It was meant for the command, which will not begin.
         signal = signals.next() => return Ok(signals::exit_code(signal)),
         elected = election.campaign(args.value.clone()) => elected,
-        problem = leaderless::noticed(args.is_in_a_hurry(), global) => {
+        problem = leaderless::noticed(args.wait, global) => {
             return supervise::not_held(&args.child, problem);
         }
         never = queue_display::show(names, TierArg::Correctness, &calls, &story) => match never {},
@@ -102,12 +102,6 @@ async fn lead(
         Err(error) => error.into(),
     };
     supervise::not_held(&args.child, problem)
-}
-
-impl ElectArgs {
-    fn is_in_a_hurry(&self) -> bool {
-        self.wait == Some(Duration::ZERO)
-    }
 }
 
 fn why(reason: LossReason, args: &ElectArgs) -> String {

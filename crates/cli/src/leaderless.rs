@@ -1,6 +1,7 @@
-//! A cluster without a leader, noticed soon: for whoever wants to try once and not to wait (`--wait 0s`).
+//! A cluster without a leader, noticed in time: for whoever does not want to wait for long (`--wait 3s`).
 //!
-//! The client library gives a cluster some seconds to elect a leader. Somebody who tries once is told after one.
+//! The client library gives a cluster ten seconds to elect a leader, however short the wait for the lock is. Somebody who
+//! wants to wait less than that is told when this time is over; after a second at the earliest.
 
 use std::future::pending;
 use std::time::Duration;
@@ -11,32 +12,37 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::cli::Global;
+use crate::duration;
 use crate::exit::Problem;
 use crate::one_shot;
 
 /// An election after a crash takes half of it.
-const PATIENCE: Duration = Duration::from_secs(1);
-/// Also before the first look: mostly all is well, and the work is done by then.
-const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+const PATIENCE_MIN: Duration = Duration::from_secs(1);
+/// The client library's own.
+const PATIENCE_MAX: Duration = Duration::from_secs(10);
+/// In the time that there is. The first comes after a pause too: mostly all is well, and the work is done by then.
+const LOOKS: u32 = 10;
 const ANSWER_PATIENCE: Duration = Duration::from_millis(500);
 
-/// Returns when for a second all nodes that answer have said that nobody leads; never if `is_asked` is false.
-/// Nodes that say nothing, or cannot be reached, are left to the call that goes on beside this.
-pub(crate) async fn noticed(is_asked: bool, global: &Global) -> Problem {
-    let calls = match one_shot::calls(global) {
-        Ok(calls) if is_asked => calls,
-        _ => return pending().await,
+/// Returns when for so long all nodes that answer have said that nobody leads; never for whoever wants to wait at least as
+/// long as the client library does, or did not say (none). Nodes that say nothing, or cannot be reached, are left to the
+/// call that goes on beside this.
+pub(crate) async fn noticed(wait: Option<Duration>, global: &Global) -> Problem {
+    let patience = wait.map(|wait| wait.max(PATIENCE_MIN)).filter(|wait| *wait < PATIENCE_MAX);
+    let (Some(patience), Ok(calls)) = (patience, one_shot::calls(global)) else {
+        return pending().await;
     };
     let mut since: Option<Instant> = None;
     loop {
-        sleep(LOOK_INTERVAL).await;
+        sleep(patience / LOOKS).await;
         let Some(witness) = who_knows_no_leader(&calls, global).await else {
             since = None;
             continue;
         };
-        if since.get_or_insert_with(Instant::now).elapsed() >= PATIENCE {
+        if since.get_or_insert_with(Instant::now).elapsed() >= patience {
+            let patience = duration::as_written(patience);
             return Problem::from(&Unavailable {
-                message: format!("{witness} has known none for a second"),
+                message: format!("{witness} has known none for {patience}"),
                 cause: UnavailableCause::NoLeader,
                 may_have_happened: true,
             });

@@ -108,8 +108,7 @@ pub(crate) async fn run(args: LockArgs, global: &Global) -> Result<ExitCode, Pro
     if args.terms.tier == TierArg::Efficiency {
         builder = args.efficiency.on(builder);
     }
-    let is_in_a_hurry = args.wait.is_zero();
-    supervise::with_session(&args.child, builder, is_in_a_hurry, global, work, without).await
+    supervise::with_session(&args.child, builder, Some(args.wait), global, work, without).await
 }
 
 /// The command does not begin; or it runs without a lock, if that was asked for.
@@ -157,7 +156,7 @@ async fn wait_and_run(
         // It was meant for the command, which will not begin.
         signal = signals.next() => return Ok(signals::exit_code(signal)),
         acquired = acquire(client, args, traced.traceparent()) => acquired,
-        problem = leaderless::noticed(args.wait.is_zero() && !args.is_outside(), global) => {
+        problem = leaderless::noticed(Some(args.wait).filter(|_| !args.is_outside()), global) => {
             return not_held(problem, args, signals).await;
         }
         never = show_wait(args, &calls, &story) => match never {},

@@ -76,7 +76,7 @@ pub(crate) enum Parting {
 pub(crate) async fn with_session(
     args: &CommandArgs,
     builder: ClientBuilder,
-    is_in_a_hurry: bool,
+    wait: Option<Duration>,
     global: &Global,
     work: impl AsyncFnOnce(&Client, &mut Signals) -> (Result<ExitCode, Problem>, Parting),
     without: impl AsyncFnOnce(Problem, &mut Signals) -> Result<ExitCode, Problem>,
@@ -86,7 +86,7 @@ pub(crate) async fn with_session(
     let connected = tokio::select! {
         biased;
         signal = signals.next() => return Ok(signals::exit_code(signal)),
-        connected = cluster::connect(builder, is_in_a_hurry, global) => connected,
+        connected = cluster::connect(builder, wait, global) => connected,
     };
     let client = match connected {
         Ok(client) => client,
