@@ -151,6 +151,11 @@ impl Audit {
 
     /// Takes so many events as are written in one go; true if there are no more.
     fn take_events(&mut self) -> bool {
+        let oldest = self.events.oldest();
+        if self.position.is_none() && oldest.index > 0 {
+            self.file.lines().extend_from_slice(&line::beginning(oldest, unix_ms()));
+            self.position = Some(oldest);
+        }
         while self.file.lines().len() < WRITE_BYTES {
             let position = self.position();
             let Ok(events) = self.events.after(position, EVENTS_PER_LOOK) else {
@@ -281,6 +286,30 @@ mod tests {
         assert_eq!(lines(), 4 + 20);
         let text = std::fs::read_to_string(&file).unwrap();
         assert_eq!(text.matches("\"event\":\"leadership\"").count(), 4, "{text}");
+    }
+
+    #[test]
+    fn a_file_that_begins_later_than_the_log_says_so_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("audit.jsonl");
+        let settings = AuditSettings { file: file.clone(), bytes_max: 1 << 20, kept: 1 };
+        for through in [53, 55] {
+            let events = Arc::new(EventRing::new(KEPT));
+            let mut audit = audit(&settings, &events);
+            // As when a snapshot has stood for the first fifty.
+            events.restart_after(50);
+            catch_up(&mut audit);
+            happen(&events, 51..=through);
+            catch_up(&mut audit);
+            assert_eq!(audit.metrics.audit.lost.get(), 0, "nobody was too slow");
+        }
+        let text = std::fs::read_to_string(&file).unwrap();
+        let lines: Vec<Value> =
+            text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(lines.len(), 1 + 5, "{text}");
+        assert_eq!((&lines[0]["event"], &lines[0]["index"]), (&"gap".into(), &50.into()));
+        assert_eq!((&lines[0]["after_index"], &lines[0]["lost"]), (&0.into(), &0.into()));
+        assert_eq!(lines[1]["index"], Value::from(51));
     }
 
     #[test]
