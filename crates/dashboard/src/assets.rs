@@ -13,6 +13,8 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use sha2::{Digest, Sha256};
 
+use crate::asked::no_such_page;
+
 /// Only our own files, no script or style within a page, and nobody may frame it.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
     connect-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'; \
@@ -81,7 +83,7 @@ async fn file(Path(path): Path<String>, headers: HeaderMap) -> Response {
 /// A browser asks each time whether it has the present one: a node may have been upgraded.
 fn page(path: &str, headers: &HeaderMap) -> Response {
     let Some(at) = ASSETS.iter().position(|asset| asset.path == path) else {
-        return (StatusCode::NOT_FOUND, "there is no such page\n").into_response();
+        return no_such_page(&format!("/assets/{path}")).into_response();
     };
     let (asset, tag) = (&ASSETS[at], TAGS[at].as_str());
     let known = headers.get(IF_NONE_MATCH).and_then(|value| value.to_str().ok());

@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
 use holdfast_proto::v1::{EventPosition, Reason, WatchEvent, WatchFrame, WatchRequest};
@@ -15,6 +15,7 @@ use serde_json::json;
 use tokio::time::sleep;
 use tokio_stream::StreamExt;
 
+use crate::asked::Asked;
 use crate::failed::Failed;
 use crate::look::kinds;
 use crate::source::Source;
@@ -34,7 +35,7 @@ pub(crate) struct Ask {
 
 pub(crate) async fn serve<S: Source>(
     State(dashboard): State<Dashboard<S>>,
-    Query(ask): Query<Ask>,
+    Asked(ask): Asked<Ask>,
     headers: HeaderMap,
 ) -> Result<Response, Failed> {
     let kinds = kinds(&ask.kinds)?;

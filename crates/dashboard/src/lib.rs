@@ -14,6 +14,7 @@
 //! * What lasts (streams) is bounded in number and in memory; whoever does not read is cut off.
 
 mod act;
+mod asked;
 mod assets;
 mod events;
 mod failed;
@@ -86,6 +87,8 @@ pub fn dashboard<S: Source>(
         .route("/api/actions/{action}", post(act::serve))
         .with_state(dashboard)
         .merge(assets::routes())
+        .fallback(asked::no_page_at)
+        .method_not_allowed_fallback(asked::not_so)
         .layer(axum::middleware::map_response(assets::with_policy));
     (routes, live::keep_sampling(source, sender, streams))
 }

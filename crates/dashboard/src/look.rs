@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use axum::Json;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use holdfast_proto::v1::{
     EventKind, ListOrder, ListRequest, ListSessionsRequest, LockSummary, Mode, SessionInfo,
     WatchEvent,
@@ -12,6 +12,7 @@ use holdfast_proto::v1::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::asked::Asked;
 use crate::failed::Failed;
 use crate::source::{RecentEvents, Source};
 use crate::{Dashboard, shape};
@@ -41,7 +42,7 @@ pub(crate) struct LocksAsk {
 
 pub(crate) async fn locks<S: Source>(
     State(dashboard): State<Dashboard<S>>,
-    Query(ask): Query<LocksAsk>,
+    Asked(ask): Asked<LocksAsk>,
 ) -> Answer {
     let order = match ask.sort.as_str() {
         "" | "name" => ListOrder::Name,
@@ -76,7 +77,7 @@ pub(crate) struct LockAsk {
 
 pub(crate) async fn lock<S: Source>(
     State(dashboard): State<Dashboard<S>>,
-    Query(ask): Query<LockAsk>,
+    Asked(ask): Asked<LockAsk>,
 ) -> Answer {
     let why = dashboard.source.why(ask.name.clone()).await?;
     let wanted = RecentEvents { name: Some(ask.name), max: HISTORY_MAX, ..RecentEvents::default() };
@@ -97,7 +98,7 @@ pub(crate) struct RecentAsk {
 
 pub(crate) async fn recent<S: Source>(
     State(dashboard): State<Dashboard<S>>,
-    Query(ask): Query<RecentAsk>,
+    Asked(ask): Asked<RecentAsk>,
 ) -> Answer {
     let kinds = kinds(&ask.kinds)?;
     let wanted = RecentEvents { name: None, prefix: ask.prefix, kinds, max: RECENT_MAX };
@@ -129,7 +130,7 @@ pub(crate) struct SessionsAsk {
 /// Cluster-wide there are few of them compared with locks: they are looked through here.
 pub(crate) async fn sessions<S: Source>(
     State(dashboard): State<Dashboard<S>>,
-    Query(ask): Query<SessionsAsk>,
+    Asked(ask): Asked<SessionsAsk>,
 ) -> Answer {
     let first = match ask.page.as_str() {
         "" => 0,
@@ -193,7 +194,7 @@ pub(crate) struct ElectionsAsk {
 /// that they were led lately is known from the events.
 pub(crate) async fn elections<S: Source>(
     State(dashboard): State<Dashboard<S>>,
-    Query(ask): Query<ElectionsAsk>,
+    Asked(ask): Asked<ElectionsAsk>,
 ) -> Answer {
     let request = ListRequest {
         prefix: ask.prefix.clone(),

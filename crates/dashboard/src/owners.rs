@@ -6,11 +6,12 @@
 use std::collections::BTreeSet;
 
 use axum::Json;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use holdfast_proto::v1::ListSessionsRequest;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
+use crate::asked::Asked;
 use crate::failed::Failed;
 use crate::look::{SESSIONS_AT_A_TIME, SESSIONS_MAX};
 use crate::source::Source;
@@ -27,7 +28,7 @@ pub(crate) struct OwnersAsk {
 
 pub(crate) async fn serve<S: Source>(
     State(dashboard): State<Dashboard<S>>,
-    Query(ask): Query<OwnersAsk>,
+    Asked(ask): Asked<OwnersAsk>,
 ) -> Result<Json<Value>, Failed> {
     let ids = ask.sessions.split(',').filter(|id| !id.is_empty());
     let asked: BTreeSet<String> = ids.map(str::to_owned).collect();

@@ -98,7 +98,14 @@ async fn locks_are_searched_sorted_and_paged_at_any_node() {
     ] {
         let (code, answer) = get(&at, wrong);
         assert_eq!(code, 400, "{wrong}: {answer}");
+        assert_ne!(answer["error"]["words"], Value::Null, "{wrong}: {answer}");
     }
+    for nowhere in ["/api/colours", "/assets/app.css.map", "/favicon.png"] {
+        let (code, answer) = get(&at, nowhere);
+        assert_eq!((code, &answer["error"]["reason"]), (404, &"no_such_page".into()), "{answer}");
+    }
+    let (code, answer) = get(&at, "/api/actions/break");
+    assert_eq!((code, &answer["error"]["reason"]), (405, &"method_not_allowed".into()), "{answer}");
     drop(held);
 }
 
@@ -295,6 +302,8 @@ async fn pages_come_under_a_strict_policy_and_are_fetched_once() {
     assert_eq!(page.status, 200);
     let policy = page.header("content-security-policy").unwrap();
     assert!(policy.contains("script-src 'self';") && !policy.contains("unsafe"), "{policy}");
+    let missing = fetch("/no-such-page", &[]);
+    assert_eq!((missing.status, missing.header("content-security-policy")), (404, Some(policy)));
     let html = String::from_utf8(page.body.clone()).unwrap();
     assert!(!html.contains("<script>") && !html.contains("style="), "{html}");
     let script = fetch("/assets/app.js", &[]);
