@@ -1,5 +1,6 @@
-//! Prost's codec, with one difference: a message that cannot be decoded (cut short, a text that is
-//! not UTF-8) is its sender's mistake, and is answered `INVALID_ARGUMENT` instead of `INTERNAL`.
+//! Prost's codec, with two differences. A message that cannot be decoded (cut short, a text that is
+//! not UTF-8) is its sender's mistake, and is answered `INVALID_ARGUMENT` instead of `INTERNAL`. And so is
+//! one with very many fields: it would take a hundred times the memory that it took on its way.
 //!
 //! Caveat: client and server share the codec, so a client that cannot decode an *answer* sees the
 //! same code. It carries none of our metadata, therefore `Failure::from_status` takes it for what it
@@ -8,9 +9,16 @@
 use std::marker::PhantomData;
 
 use prost::Message;
+use prost::bytes::Buf;
 use tonic::Status;
 use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder};
 use tonic_prost::{ProstDecoder, ProstEncoder};
+
+use crate::count::count_fields;
+
+/// Of all messages, by far; those with a limit of their own have a lower one.
+const FIELDS_MAX: usize = 65_536;
+const FIELD_BYTES_MIN: usize = 2;
 
 /// Encodes `T`, decodes `U`.
 #[derive(Debug, Clone)]
@@ -54,6 +62,13 @@ impl<U: Message + Default> Decoder for WordedDecoder<U> {
     type Error = Status;
 
     fn decode(&mut self, buf: &mut DecodeBuf<'_>) -> Result<Option<U>, Status> {
+        // All of it is in one piece.
+        if buf.remaining() / FIELD_BYTES_MIN > FIELDS_MAX
+            && count_fields(buf.chunk(), |_| true) > FIELDS_MAX
+        {
+            let words = "the request cannot be decoded: it has more than 65536 fields";
+            return Err(Status::invalid_argument(words));
+        }
         self.prost.decode(buf).map_err(|error| {
             Status::invalid_argument(format!(
                 "the request cannot be decoded: {}",
@@ -94,6 +109,17 @@ mod tests {
         let request = StatusRequest { name: "wallet".into(), request_id: 0 };
         let received = receive(&request.encode_to_vec()).await.unwrap();
         assert_eq!(received, Some(request));
+    }
+
+    #[tokio::test]
+    async fn a_message_of_very_many_fields_is_refused_before_anything_is_made_of_it() {
+        // Each is a name, of which the last counts.
+        let name = [0x0a, 1, b'a'];
+        let received = receive(&name.repeat(FIELDS_MAX)).await.unwrap();
+        assert_eq!(received.map(|request| request.name), Some("a".into()));
+        let status = receive(&name.repeat(FIELDS_MAX + 1)).await.unwrap_err();
+        assert_eq!(status.code(), Code::InvalidArgument);
+        assert!(status.message().ends_with("more than 65536 fields"), "{status}");
     }
 
     #[tokio::test]

@@ -10,6 +10,7 @@
 //! - [`plain`]: a session's stream without HTTP/2.
 
 pub mod codec;
+mod count;
 pub mod failure;
 mod hex;
 pub mod plain;

@@ -4,10 +4,10 @@
 //! kind of operation, a field that is not known here, a number of more than nine bytes) is left to the generated decoding, and so
 //! is everything that is wrong: it has the last word about what a frame is.
 
-use prost::encoding::{DecodeContext, decode_key, skip_field};
 use prost::{DecodeError, Message};
 
 use super::fields::{Fields, Value};
+use crate::count::count_fields;
 use crate::v1::operation::Kind;
 use crate::v1::{AcquireRequest, ClientFrame, Operation, ReleaseRequest};
 
@@ -81,16 +81,8 @@ impl<'a> BorrowedFrame<'a> {
     }
 
     /// How many operations are in it, up to where it is no frame any more. Takes no memory, unlike what is made of them.
-    pub fn count_operations(mut bytes: &[u8]) -> usize {
-        let mut count = 0;
-        while !bytes.is_empty() {
-            let Ok((field, kind)) = decode_key(&mut bytes) else { break };
-            count += usize::from(field == OPERATIONS);
-            if skip_field(kind, field, &mut bytes, DecodeContext::default()).is_err() {
-                break;
-            }
-        }
-        count
+    pub fn count_operations(bytes: &[u8]) -> usize {
+        count_fields(bytes, |field| field == OPERATIONS)
     }
 
     fn read(bytes: &'a [u8]) -> Option<BorrowedFrame<'a>> {
