@@ -1,7 +1,7 @@
 //! A cluster without a leader, noticed in time: for whoever does not want to wait for long (`--wait 3s`).
 //!
-//! The client library gives a cluster ten seconds to elect a leader, however short the wait for the lock is. Somebody who
-//! wants to wait less than that is told when this time is over; after a second at the earliest.
+//! The client library gives a cluster five or ten seconds to elect a leader, however short the wait for the lock is. Somebody who
+//! wants to wait less than that is told soon after this time is over; after a second at the earliest.
 
 use std::future::pending;
 use std::time::Duration;
@@ -18,10 +18,12 @@ use crate::one_shot;
 
 /// An election after a crash takes half of it.
 const PATIENCE_MIN: Duration = Duration::from_secs(1);
-/// The client library's own.
+/// The longest of the client library's own.
 const PATIENCE_MAX: Duration = Duration::from_secs(10);
-/// In the time that there is. The first comes after a pause too: mostly all is well, and the work is done by then.
+/// In the time that there is, or fewer: each look is a call to each node. The first comes after a pause too: mostly all is
+/// well, and the work is done by then.
 const LOOKS: u32 = 10;
+const LOOK_INTERVAL_MIN: Duration = Duration::from_millis(500);
 const ANSWER_PATIENCE: Duration = Duration::from_millis(500);
 
 /// Returns when for so long all nodes that answer have said that nobody leads; never for whoever wants to wait at least as
@@ -32,9 +34,11 @@ pub(crate) async fn noticed(wait: Option<Duration>, global: &Global) -> Problem 
     let (Some(patience), Ok(calls)) = (patience, one_shot::calls(global)) else {
         return pending().await;
     };
+    // Whoever tries once does not stand in a queue, and makes few.
+    let least = if wait == Some(Duration::ZERO) { Duration::ZERO } else { LOOK_INTERVAL_MIN };
     let mut since: Option<Instant> = None;
     loop {
-        sleep(patience / LOOKS).await;
+        sleep((patience / LOOKS).max(least)).await;
         let Some(witness) = who_knows_no_leader(&calls, global).await else {
             since = None;
             continue;

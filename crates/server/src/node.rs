@@ -114,7 +114,7 @@ impl Node {
     }
 
     /// As [`Node::start`], with more pages on the HTTP port. None of them may be at a path of the node's own:
-    /// `/`, `/assets/…`, `/api/…`, `/healthz`, `/readyz`, `/metrics`.
+    /// `/`, `/assets/…`, `/api/…`, `/healthz`, `/readyz`, `/metrics`. What is at no path at all is the node's to answer.
     pub async fn start_with_pages(config: NodeConfig, pages: Router) -> Result<Node, StartError> {
         config.check()?;
         let actions = config.http.actions()?;
@@ -253,7 +253,7 @@ impl Node {
             };
             let (dashboard, sampling) = holdfast_dashboard::dashboard(source, actions);
             tasks.spawn(sampling);
-            let pages = dashboard.merge(pages);
+            let pages = dashboard.merge(pages.reset_fallback());
             let routes = http::routes(shown, pages);
             servers.spawn(http::serve(listener, routes, lost_on_http, stop.watch()));
         }

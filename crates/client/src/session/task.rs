@@ -364,7 +364,8 @@ impl Task {
                 }
                 Ok(Verdict::GoOn)
             }
-            () = alarm.goes_off() => Ok(Verdict::GoOn),
+            // It comes last, so nothing is left to be read that could be an answer.
+            () = alarm.goes_off() => Ok(self.check_patience()),
         }
     }
 
@@ -377,14 +378,15 @@ impl Task {
             return broken("the node has fallen silent");
         }
         stream.outbound.ping_if_due(now);
-        self.check_patience(now)
+        Verdict::GoOn
     }
 
     /// When there may be something to do though nothing comes.
     fn next_due(&self, now: Instant, local_now: LocalTime) -> Instant {
         let check = now + PAUSE_CHECK_INTERVAL;
         let session = self.session.next_due(now, local_now);
-        [session, self.closing_until].into_iter().flatten().fold(check, Instant::min)
+        let held_up = self.held_up_since.map(|since| since + self.session.answer_patience);
+        [session, held_up, self.closing_until].into_iter().flatten().fold(check, Instant::min)
     }
 
     /// If the node only passes on what it is sent.
@@ -421,7 +423,8 @@ impl Task {
     /// A node that is silent about a request for too long is left, even if the connection stands: it
     /// may be cut off from its quorum. So is one that takes nothing more: a heartbeat that cannot be sent is
     /// as good as one without an answer.
-    fn check_patience(&mut self, now: Instant) -> Verdict {
+    fn check_patience(&mut self) -> Verdict {
+        let now = Instant::now();
         let patience = self.session.answer_patience;
         if self.session.requests.is_answer_overdue(now) {
             return broken("the node does not answer");
@@ -434,6 +437,9 @@ impl Task {
 
     /// As much as the connection has room for. If it takes nothing any more, what is still to be read says why.
     fn flush(&mut self, outbound: &mut Outbound, now: Instant, local_now: LocalTime) {
+        if outbound.has_room() {
+            self.held_up_since = None;
+        }
         let session = &mut self.session;
         while session.requests.has_staged() {
             if !outbound.has_room() {
@@ -458,7 +464,6 @@ impl Task {
                 session.requests.mark_sent(id, local_now, answer_due);
             }
             outbound.send(frame);
-            self.held_up_since = None;
         }
     }
 

@@ -157,8 +157,9 @@ fn whole_lines(file: &mut File) -> io::Result<(u64, Option<Position>)> {
     let whole = tail.get(..end).unwrap_or_default();
     let last = whole.rsplit(|byte| *byte == b'\n').find_map(|line| {
         let line: Where = serde_json::from_slice(line).ok()?;
-        let is_event = !["leadership", "gap"].contains(&line.event.as_str());
-        is_event.then_some(Position { index: line.index, number: line.number })
+        // A gap bears the position of what follows it.
+        let is_past = !["leadership", "gap"].contains(&line.event.as_str());
+        is_past.then_some(Position { index: line.index, number: line.number })
     });
     Ok((start + end as u64, last))
 }

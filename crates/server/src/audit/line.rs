@@ -94,19 +94,15 @@ pub(crate) fn session(session: PublicSessionId, owner: Option<&Owner>) -> String
     String::from_utf8(bytes).unwrap_or_default()
 }
 
-/// The first line of a file that was begun later than the log.
+/// Of a file that was begun later than the log: nothing up to this position is in it.
 pub(crate) fn beginning(oldest: Position, unix_ms: u64) -> Vec<u8> {
-    let detail = "this file begins here: what happened before is not in it";
-    missing(detail, 0, oldest, unix_ms, 0)
+    let detail = "the file begins here; what happened before is not in it";
+    special("beginning", oldest, unix_ms, |pen| pen.text(b",\"detail\":", detail))
 }
 
 /// Events are missing here; those after the snapshot of the leader, if one stands for them, were never counted.
 pub(crate) fn gap(after_index: u64, next: Position, unix_ms: u64, lost: u64) -> Vec<u8> {
     let detail = "events are missing: the writer was too far behind, or a snapshot stands for them";
-    missing(detail, after_index, next, unix_ms, lost)
-}
-
-fn missing(detail: &str, after_index: u64, next: Position, unix_ms: u64, lost: u64) -> Vec<u8> {
     special("gap", next, unix_ms, |pen| {
         pen.text(b",\"detail\":", detail);
         pen.number(b",\"lost\":", lost);

@@ -51,6 +51,8 @@ pub(super) async fn serve(
     };
 
     let (ending, last_word) = tokio::select! {
+        // What has come is passed on also if nobody can be answered any more.
+        biased;
         ending = pump_up(incoming, &to_leader) => match ending {
             Ok(ending) => (ending, Ok(())),
             Err(failure) => (Ending::CutOff, Err(failure)),

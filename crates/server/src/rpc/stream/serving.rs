@@ -108,6 +108,7 @@ impl Serving<'_> {
             };
             match next {
                 _ if self.rpc.stopping.has_begun() => return Err(stopping()),
+                _ if self.words.ended_here() => return Ok(false),
                 Next::Frame(mut received) => {
                     let frame = received.open()?;
                     // A farewell: whoever sent it leaves this stream, and the client lives.
