@@ -6,8 +6,9 @@ mod support;
 
 use holdfast_proto::plain::{self, GREETING, Pieces};
 use holdfast_proto::v1::{
-    AcquireRequest, ClientFrame, Failure, LeaderMoved, ListRequest, Notice, OpenSessionRequest,
-    Operation, Reason, ServerFrame, acquire_response, answer, notice, operation,
+    AcquireRequest, ClientFrame, Failure, KeepAliveRequest, LeaderMoved, ListRequest, Notice,
+    OpenSessionRequest, Operation, Reason, ReleaseRequest, ServerFrame, acquire_response, answer,
+    notice, operation,
 };
 use prost::Message;
 use support::{Cluster, PATIENCE, eventually};
@@ -58,23 +59,31 @@ impl Plain {
     }
 
     async fn open(&mut self) {
+        self.open_with_linger(0).await;
+    }
+
+    async fn open_with_linger(&mut self, linger_ms: u64) {
         let session_id = holdfast_proto::SessionId::random().unwrap().to_secret_text();
         let open = OpenSessionRequest {
             session_id,
             request_id: 1,
             ttl_ms: 60_000,
-            linger_ms: Some(0),
+            linger_ms: Some(linger_ms),
             ..Default::default()
         };
         let answer = self.ask(operation::Kind::Open(open)).await;
         assert!(matches!(answer, answer::Result::Open(_)), "{answer:?}");
     }
 
-    async fn take(&mut self, name: &str) {
+    /// Returns the token.
+    async fn take(&mut self, name: &str) -> u64 {
         let acquire = AcquireRequest { request_id: 2, name: name.into(), ..Default::default() };
         let answer = self.ask(operation::Kind::Acquire(acquire)).await;
         let answer::Result::Acquire(answer) = answer else { panic!("{answer:?}") };
-        assert!(matches!(answer.outcome, Some(acquire_response::Outcome::Granted(_))));
+        match answer.outcome {
+            Some(acquire_response::Outcome::Granted(grant)) => grant.token,
+            outcome => panic!("not granted: {outcome:?}"),
+        }
     }
 
     async fn next(&mut self) -> Said {
@@ -131,6 +140,52 @@ async fn a_client_that_goes_frees_its_locks_long_before_its_ttl_ends() {
         locks.is_empty().then_some(())
     })
     .await;
+}
+
+/// More than a node that does not lead has passed on when it notices that nobody takes the answers any more, and less than
+/// a connection takes at once: a reset takes back what is still to be sent.
+const FRAMES: u64 = 2_500;
+const LONG_LINGER_MS: u64 = 60_000;
+
+#[tokio::test]
+async fn what_a_client_has_sent_before_it_went_is_carried_out() {
+    let cluster = Cluster::start(3).await;
+    for node in [cluster.leader(0).await, cluster.a_follower().await] {
+        let mut stream = Plain::greet(&cluster.address(node)).await;
+        stream.open_with_linger(LONG_LINGER_MS).await;
+        let token = stream.take("wallet").await;
+        let kind = operation::Kind::KeepAlive;
+        let heartbeats =
+            (3..FRAMES).map(|id| kind(KeepAliveRequest { request_id: id, ..Default::default() }));
+        let release = operation::Kind::Release(ReleaseRequest {
+            request_id: FRAMES,
+            name: "wallet".into(),
+            token,
+            ..Default::default()
+        });
+        let mut bytes = Vec::new();
+        for (kind, acked_through) in heartbeats.chain([release]).zip(2..) {
+            let operations = vec![Operation { kind: Some(kind) }];
+            let frame = ClientFrame { operations, acked_through };
+            assert!(plain::put(&mut bytes, plain::FRAME, &frame, BYTES_MAX));
+        }
+        let (mut reading, mut writing) = stream.socket.into_split();
+        let mut answers = vec![0; 64 << 10];
+        let read = async { while reading.read(&mut answers).await.unwrap() > 0 {} };
+        tokio::select! {
+            () = read => panic!("the node ended the stream"),
+            written = writing.write_all(&bytes) => written.unwrap(),
+        }
+        let socket = reading.reunite(writing).unwrap();
+        socket.set_zero_linger().unwrap();
+        drop(socket);
+        let mut client = cluster.client(node).await;
+        eventually("the lock is free", async || {
+            let locks = client.list(ListRequest::default()).await.unwrap().into_inner().locks;
+            locks.is_empty().then_some(())
+        })
+        .await;
+    }
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@
 //! When the client went away, the frames to the leader end. When this node leaves, or cannot tell, it
 //! says so first, by a frame without operations: then the session keeps its TTL.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use holdfast_proto::v1::{ClientFrame, Failure, ServerFrame};
@@ -17,7 +18,7 @@ use super::super::failure::{leader_did_not_answer, stopping};
 use super::super::forward::Leader;
 use super::super::origin::Origin;
 use super::body_end::Ending;
-use super::incoming::{Incoming, Next};
+use super::incoming::{FATE_TIMEOUT, Incoming, Next};
 use super::outgoing::Words;
 
 /// Frames on their way to the leader.
@@ -50,16 +51,26 @@ pub(super) async fn serve(
         }
     };
 
-    let (ending, last_word) = tokio::select! {
-        // What has come is passed on also if nobody can be answered any more.
-        biased;
-        ending = pump_up(incoming, &to_leader) => match ending {
-            Ok(ending) => (ending, Ok(())),
-            Err(failure) => (Ending::CutOff, Err(failure)),
-        },
-        end = pump_down(&mut from_leader, &leader, words) => return end,
-        () = words.unheard() => (incoming.fate().await, Ok(())),
-        () = rpc.stopping.begun() => (Ending::CutOff, Err(stopping())),
+    let (ending, last_word) = {
+        let mut up = pin!(pump_up(incoming, &to_leader));
+        let mut down = pin!(pump_down(&mut from_leader, &leader, words));
+        tokio::select! {
+            biased;
+            ending = &mut up => match ending {
+                Ok(ending) => (ending, Ok(())),
+                Err(failure) => (Ending::CutOff, Err(failure)),
+            },
+            end = &mut down => return end,
+            // What has come is passed on also if nobody can be answered any more, and its end tells how the client went.
+            () = words.unheard() => tokio::select! {
+                ending = timeout(FATE_TIMEOUT, up) => match ending {
+                    Ok(Ok(ending)) => (ending, Ok(())),
+                    Ok(Err(_)) | Err(_) => (Ending::CutOff, Ok(())),
+                },
+                end = down => return end,
+            },
+            () = rpc.stopping.begun() => (Ending::CutOff, Err(stopping())),
+        }
     };
     let client_gone = ending.means_client_gone(false) && !rpc.stopping.has_begun();
     // The leader gone as well is the only way in which this can fail.
@@ -99,10 +110,8 @@ async fn pump_down(
     loop {
         match from_leader.message().await {
             Ok(Some(frame)) => {
-                if words.frame(frame).await.is_err() {
-                    // The client is gone, and the end of its frames tells how.
-                    std::future::pending::<()>().await;
-                }
+                // If the client is gone, the end of its frames tells how. Until then the leader is not held up.
+                let _ = words.frame(frame).await;
             }
             Ok(None) => return Ok(()),
             Err(status) => return Err(leader.failure(&status)),
