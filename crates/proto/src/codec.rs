@@ -17,7 +17,7 @@ use tonic_prost::{ProstDecoder, ProstEncoder};
 use crate::count::count_fields;
 
 /// Of all messages, by far; those with a limit of their own have a lower one.
-const FIELDS_MAX: usize = 65_536;
+const FIELDS_MAX: usize = 262_144;
 const FIELD_BYTES_MIN: usize = 2;
 
 /// Encodes `T`, decodes `U`.
@@ -66,7 +66,7 @@ impl<U: Message + Default> Decoder for WordedDecoder<U> {
         if buf.remaining() / FIELD_BYTES_MIN > FIELDS_MAX
             && count_fields(buf.chunk(), |_| true) > FIELDS_MAX
         {
-            let words = "the request cannot be decoded: it has more than 65536 fields";
+            let words = "the request cannot be decoded: it has more than 262144 fields";
             return Err(Status::invalid_argument(words));
         }
         self.prost.decode(buf).map_err(|error| {
@@ -119,7 +119,7 @@ mod tests {
         assert_eq!(received.map(|request| request.name), Some("a".into()));
         let status = receive(&name.repeat(FIELDS_MAX + 1)).await.unwrap_err();
         assert_eq!(status.code(), Code::InvalidArgument);
-        assert!(status.message().ends_with("more than 65536 fields"), "{status}");
+        assert!(status.message().ends_with("more than 262144 fields"), "{status}");
     }
 
     #[tokio::test]
