@@ -88,8 +88,9 @@ impl Audit {
         let mut pace = Pace::new(LOOK_EVERY);
         loop {
             let is_last_round = stopping.has_begun();
+            let is_waiting = self.file.is_waiting();
             self.begin_file();
-            if !self.file.is_waiting() && leadership.has_changed().unwrap_or(false) {
+            if !is_waiting && leadership.has_changed().unwrap_or(false) {
                 let now = *leadership.borrow_and_update();
                 let line = line::leadership(now, self.position(), unix_ms());
                 self.file.lines().extend_from_slice(&line);

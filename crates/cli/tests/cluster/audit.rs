@@ -30,7 +30,7 @@ fn position(line: &Value) -> (u64, u64) {
 }
 
 fn is_event(line: &Value) -> bool {
-    line["event"] != "leadership" && line["event"] != "gap"
+    !["leadership", "gap", "beginning"].iter().any(|kind| line["event"] == *kind)
 }
 
 fn of_kind<'a>(lines: &'a [Value], kind: &str) -> Vec<&'a Value> {

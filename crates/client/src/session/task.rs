@@ -343,8 +343,8 @@ impl Task {
     ) -> Result<Verdict, Finished> {
         let may_get_room = stream.outbound.may_get_room();
         tokio::select! {
-            // What is rare comes first. Nothing is starved: the task takes all commands, and looks at the clock, before it
-            // comes here again.
+            // What is rare comes first. Before it comes here again the task takes all commands, and looks at the clock. Only
+            // patience has to wait until nothing can be read: a node that says something all the time is alive.
             biased;
             // The connection has room for more.
             () = stream.outbound.room(), if may_get_room => Ok(Verdict::GoOn),
@@ -364,7 +364,7 @@ impl Task {
                 }
                 Ok(Verdict::GoOn)
             }
-            // It comes last, so nothing is left to be read that could be an answer.
+            // It comes last: an answer that can be read is read first.
             () = alarm.goes_off() => Ok(self.check_patience()),
         }
     }
@@ -378,6 +378,8 @@ impl Task {
             return broken("the node has fallen silent");
         }
         stream.outbound.ping_if_due(now);
+        // Only so that it is known when the next answer is due: patience ends when nothing can be read.
+        self.session.requests.is_answer_overdue(now);
         Verdict::GoOn
     }
 

@@ -21,7 +21,7 @@ const OPERATION_BYTES_MIN: usize = 2;
 const FIRST_FRAME_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Once the answers have nowhere to go, the end of the frames follows at once.
-pub(super) const FATE_TIMEOUT: Duration = Duration::from_secs(1);
+const FATE_TIMEOUT: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(super) enum Incoming {

@@ -18,13 +18,16 @@ use super::super::failure::{leader_did_not_answer, stopping};
 use super::super::forward::Leader;
 use super::super::origin::Origin;
 use super::body_end::Ending;
-use super::incoming::{FATE_TIMEOUT, Incoming, Next};
+use super::incoming::{Incoming, Next};
 use super::outgoing::Words;
 
 /// Frames on their way to the leader.
 const FRAMES_MAX: usize = 16;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How long the leader has to take what a client that has gone had sent.
+const PASSING_ON_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How long the leader has to take note that the stream ended.
 const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
@@ -57,20 +60,26 @@ pub(super) async fn serve(
         tokio::select! {
             biased;
             ending = &mut up => match ending {
-                Ok(ending) => (ending, Ok(())),
-                Err(failure) => (Ending::CutOff, Err(failure)),
+                Ok(ending) => (Some(ending), Ok(())),
+                Err(failure) => (Some(Ending::CutOff), Err(failure)),
             },
             end = &mut down => return end,
             // What has come is passed on also if nobody can be answered any more, and its end tells how the client went.
             () = words.unheard() => tokio::select! {
-                ending = timeout(FATE_TIMEOUT, up) => match ending {
-                    Ok(Ok(ending)) => (ending, Ok(())),
-                    Ok(Err(_)) | Err(_) => (Ending::CutOff, Ok(())),
+                ending = timeout(PASSING_ON_TIMEOUT, up) => match ending {
+                    Ok(ending) => (Some(ending.unwrap_or(Ending::CutOff)), Ok(())),
+                    Err(_) => (None, Ok(())),
                 },
                 end = down => return end,
+                () = rpc.stopping.begun() => (Some(Ending::CutOff), Ok(())),
             },
-            () = rpc.stopping.begun() => (Ending::CutOff, Err(stopping())),
+            () = rpc.stopping.begun() => (Some(Ending::CutOff), Err(stopping())),
         }
+    };
+    // More has come than the leader takes in time: how the client went is told all the same.
+    let ending = match ending {
+        Some(ending) => ending,
+        None => incoming.fate().await,
     };
     let client_gone = ending.means_client_gone(false) && !rpc.stopping.has_begun();
     // The leader gone as well is the only way in which this can fail.
