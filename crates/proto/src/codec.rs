@@ -66,7 +66,8 @@ impl<U: Message + Default> Decoder for WordedDecoder<U> {
         if buf.remaining() / FIELD_BYTES_MIN > FIELDS_MAX
             && count_fields(buf.chunk(), |_| true) > FIELDS_MAX
         {
-            let words = "the request cannot be decoded: it has more than 262144 fields";
+            let words =
+                format!("the request cannot be decoded: it has more than {FIELDS_MAX} fields");
             return Err(Status::invalid_argument(words));
         }
         self.prost.decode(buf).map_err(|error| {

@@ -16,8 +16,7 @@
 //! A ping is answered by a frame that says nothing. A side that has no more to say ends its half of the connection.
 //!
 //! A node serves many clients, and makes few messages of what they say: it reads their frames as [`BorrowedFrame`] and writes its own
-//! with a [`FrameWriter`]. A client makes
-//! messages of all that it hears, but quickly: [`read_server_frame`].
+//! with a [`FrameWriter`]. A client makes messages of all that it hears, but quickly: [`read_server_frame`].
 
 use prost::Message;
 use prost::bytes::{Buf, BufMut, Bytes, BytesMut};

@@ -319,6 +319,24 @@ mod tests {
         assert_eq!(lines[1]["index"], Value::from(51));
     }
 
+    #[tokio::test]
+    async fn that_a_file_begins_late_stands_before_who_leads() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("audit.jsonl");
+        let settings = AuditSettings { file: file.clone(), bytes_max: 1 << 20, kept: 1 };
+        let events = Arc::new(EventRing::new(KEPT));
+        events.restart_after(50);
+        let leadership = watch::Sender::new(Leadership::default());
+        let stop = StopSwitch::new();
+        stop.throw();
+        led_by(&leadership, &settings, &events).keep_writing(stop.watch()).await;
+        let text = std::fs::read_to_string(&file).unwrap();
+        let lines: Vec<Value> =
+            text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let kinds: Vec<&Value> = lines.iter().map(|line| &line["event"]).collect();
+        assert_eq!(kinds, ["beginning", "leadership"], "though it stops in its first round");
+    }
+
     #[test]
     fn after_a_restart_what_is_in_the_file_is_not_written_again() {
         let dir = tempfile::tempdir().unwrap();

@@ -87,7 +87,7 @@ async fn it_grants_in_order_under_rising_best_effort_tokens_and_is_another_lock_
 async fn what_is_not_renewed_or_whose_session_ends_is_free_again_and_its_holder_is_told() {
     let cluster = Cluster::start(1).await;
     let (alice, bob) = (cluster.library().await, cluster.library().await);
-    // A new leader grants nothing until those that one before it may have granted are over: longer than this TTL would last.
+    // A new leader grants nothing for as long as one before it may think that it leads, which is as long as this TTL.
     fast(&alice, "first").acquire().await.unwrap().release().await.unwrap();
     let ttl = Duration::from_millis(400);
     let held = fast(&alice, "a").ttl(ttl).acquire().await.unwrap();

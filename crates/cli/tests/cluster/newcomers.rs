@@ -36,6 +36,7 @@ async fn who_wants_to_wait_briefly_is_not_kept_longer_when_nobody_leads() {
         (0, &["elect", "a", "--wait", "0s", "--", "true"]),
         (0, &["acquire", "a"]),
         (3, &["lock", "a", "--wait", "3s", "--", "true"]),
+        (3, &["elect", "a", "--wait", "3s", "--", "true"]),
         (3, &["acquire", "a", "--wait", "3s"]),
     ] {
         let began = Instant::now();
