@@ -17,6 +17,7 @@
 mod bell;
 mod callers;
 mod carry_out;
+mod ears;
 mod full_disk;
 mod heartbeats;
 mod inbox;
@@ -45,10 +46,12 @@ use tokio::sync::watch;
 pub(crate) use self::bell::{ROOM, SocketNews};
 use self::callers::Callers;
 pub(crate) use self::callers::ReplyTo;
+use self::ears::Ears;
+pub(crate) use self::ears::{AfterHearing, Ear, Heard};
 pub(crate) use self::heartbeats::MayWait;
 pub(crate) use self::inbox::{
-    Answer, Delivery, FIRST_GROUP, GroupView, Input, Query, ReadAnswer, ReadData, StreamKey,
-    Touched, Unavailable, WholeState,
+    Answer, Delivery, FIRST_GROUP, GroupView, Input, Query, ReadAnswer, ReadData,
+    SHOWN_ON_STREAM_MAX, StreamKey, Touched, Unavailable, WholeState,
 };
 use self::log::{Log, LogError};
 pub(crate) use self::log::{to_durable, to_wal_snapshot};
@@ -96,6 +99,7 @@ struct Driver {
     wires: WiresIn,
     callers: Callers,
     streams: Streams,
+    ears: Ears,
     membership: Arc<Membership>,
     introductions: Introductions,
     /// This node is no member any more.
@@ -176,7 +180,8 @@ impl Driver {
             self.handle(input);
         }
         let next_turn = self.replicas.values().filter_map(Replica::next_turn_within).min();
-        let patience = if self.wires.have_more() { Duration::ZERO } else { self.tick };
+        let has_more = self.wires.have_more() || self.ears.have_more();
+        let patience = if has_more { Duration::ZERO } else { self.tick };
         let patience = next_turn.unwrap_or(patience).min(patience);
         self.inbox.wait(patience);
         self.callers.set_time(self.started.elapsed());
@@ -187,7 +192,8 @@ impl Driver {
         self.read_wires();
         let inputs = self.inbox.take_turn();
         let now = self.started.elapsed();
-        if now >= self.heartbeats_due || inputs.iter().any(Input::is_of_clients) {
+        let clients_speak = self.ears.have_more() || inputs.iter().any(Input::is_of_clients);
+        if now >= self.heartbeats_due || clients_speak {
             self.heartbeats_due = now + self.tick;
             for heartbeat in self.inbox.take_held_back() {
                 self.handle(heartbeat);
@@ -196,6 +202,7 @@ impl Driver {
         for input in inputs {
             self.handle(input);
         }
+        self.hear_clients();
     }
 
     /// A node that is told to stop does so once it leads nothing, or cannot get rid of it in time.

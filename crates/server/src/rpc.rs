@@ -93,6 +93,8 @@ pub(crate) struct Rpc {
     /// For whoever makes a backup: each costs memory as large as the state.
     backups: Arc<Semaphore>,
     histories: Arc<Semaphore>,
+    /// For sessions that the driver hears itself.
+    ears: Arc<Semaphore>,
     rankings: survey::Rankings,
     /// None: nobody wants spans.
     traces: Option<Arc<Traces>>,
@@ -122,6 +124,7 @@ impl Rpc {
             stopping,
             places: Places::default(),
             histories,
+            ears: Arc::new(Semaphore::new(stream::lent_max())),
             backups,
             rankings,
             traces: None,

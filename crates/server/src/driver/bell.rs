@@ -12,7 +12,7 @@ use mio::{Events, Poll, Registry, Token, Waker};
 const BELL: Token = Token(0);
 /// A wire to some peer has room again, or has ended.
 pub(crate) const ROOM: Token = Token(1);
-const EVENTS_PER_LOOK_MAX: usize = 64;
+const EVENTS_PER_LOOK_MAX: usize = 1_024;
 
 #[derive(Debug)]
 pub(crate) struct Bell {

@@ -24,6 +24,8 @@ impl Driver {
         self.metrics.disk_full.set(1);
         let since = Instant::now();
         let mut resigned = false;
+        // Their tasks ask for them, and are told.
+        self.ears.leave_all(self.inbox.registry());
         loop {
             self.pulse.beat();
             self.refuse_for_want_of_space()?;
@@ -105,6 +107,7 @@ impl Driver {
                 self.wires.add(from, number, socket, self.inbox.registry());
             }
             Input::Shutdown => return Err(StopReason::Told),
+            Input::Listen { ear, socket, .. } => ear.give_back(socket),
             Input::StreamOpened { stream, outbox, may_wait } => {
                 self.streams.open_telling(stream, outbox, may_wait);
             }

@@ -18,6 +18,7 @@ use holdfast_wal::{DurableSnapshot, FileDisk, Spare, WriteError};
 use mio::net::TcpStream as WireSocket;
 use tokio::sync::oneshot;
 
+use super::ears::Ear;
 use super::heartbeats::MayWait;
 use super::outbox::Outbox;
 
@@ -26,6 +27,9 @@ pub(crate) const FIRST_GROUP: GroupId = GroupId(1);
 
 /// What an answer shows takes more time to put together than what a command does.
 const OPERATIONS_PER_LOOK: usize = 4;
+
+/// Holders, and waiters, that a look on a stream shows: one frame has the answers to many.
+pub(crate) const SHOWN_ON_STREAM_MAX: usize = 10;
 
 /// One thing for the driver to do.
 #[derive(Debug)]
@@ -41,12 +45,14 @@ pub(crate) enum Input {
         /// Told once the session's TTL is known.
         may_wait: MayWait,
     },
+    /// The driver is to read the stream's frames itself.
+    Listen { stream: StreamKey, ear: Box<dyn Ear>, socket: WireSocket },
     /// The operations of one client frame, each with the number under which it is answered.
     Frame { stream: StreamKey, group: GroupId, operations: Vec<(RequestId, Command)> },
     /// A stream ended. If it was the client who went away, its session begins to linger.
     StreamClosed { stream: StreamKey, client_gone: bool },
     /// The locks that one client frame asks about, each with the number under which it is answered.
-    Looks { stream: StreamKey, group: GroupId, looks: Vec<(RequestId, LockName)>, shown_max: usize },
+    Looks { stream: StreamKey, group: GroupId, looks: Vec<(RequestId, LockName)> },
     /// A linearizable read.
     Read { group: GroupId, query: Query, reply: oneshot::Sender<Result<ReadAnswer, Unavailable>> },
     /// So much is published; see `Command::EventsPublished`. Without an answer if some member could not read it.

@@ -13,6 +13,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
 
 use super::callers::Callers;
+use super::ears::Ears;
 use super::inbox::FIRST_GROUP;
 use super::log::{self, Log};
 use super::longest_queue::LongestQueue;
@@ -138,6 +139,7 @@ impl Driver {
             wires: WiresIn::new(ROOM),
             callers: Callers::new(Arc::clone(&channels.metrics), channels.traces.clone()),
             streams: Streams::saying_at_once(said_at_once_max()),
+            ears: Ears::default(),
             removed: membership.now().was_removed(membership.me),
             membership,
             introductions,

@@ -66,6 +66,10 @@ impl Streams {
         }
     }
 
+    pub(super) fn is_open(&self, key: StreamKey) -> bool {
+        self.streams.contains_key(&key)
+    }
+
     pub(super) fn len(&self) -> usize {
         self.streams.len()
     }

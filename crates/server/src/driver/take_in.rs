@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use holdfast_core::{Command, RequestId, SessionId};
+use holdfast_core::{Command, LockName, RequestId, SessionId};
 use holdfast_replica::{GroupId, HandOverRefusal, NodeId, Replica};
 use holdfast_wal::{DurableSnapshot, WriteError};
 use tokio::sync::oneshot;
@@ -11,7 +11,11 @@ use tokio::sync::oneshot;
 use super::Driver;
 use super::bell::ROOM;
 use super::callers::{ReadReply, ReplyTo, failed};
-use super::inbox::{GroupView, Input, Query, StreamKey, TouchesAnswer, Unavailable};
+use super::ears::Heard;
+use super::inbox::{
+    FIRST_GROUP, GroupView, Input, Query, SHOWN_ON_STREAM_MAX, StreamKey, TouchesAnswer,
+    Unavailable,
+};
 use super::log::LogError;
 
 /// How long a node that is to stop tries to hand leadership over.
@@ -37,14 +41,12 @@ impl Driver {
             Input::StreamOpened { stream, outbox, may_wait } => {
                 self.streams.open_telling(stream, outbox, may_wait);
             }
+            Input::Listen { stream, ear, socket } => {
+                self.ears.listen(stream, ear, socket, self.inbox.registry());
+            }
             Input::StreamClosed { stream, client_gone } => self.stream_closed(stream, client_gone),
             Input::Read { group, query, reply } => self.read(group, query, ReadReply::Call(reply)),
-            Input::Looks { stream, group, looks, shown_max } => {
-                for (request, name) in looks {
-                    let query = Query::Status { name: name.clone(), shown_max };
-                    self.read(group, query, ReadReply::Stream { stream, request, name });
-                }
-            }
+            Input::Looks { stream, group, looks } => self.look(stream, group, looks),
             Input::Inspect { with_digests, reply } => {
                 let views = self.replicas.iter().map(|(group, replica)| {
                     let digest = with_digests.then(|| self.digests.of(*group, replica)).flatten();
@@ -119,15 +121,36 @@ impl Driver {
         wires.read(|_, group, message| take_message(replicas, group, message));
     }
 
+    /// What those clients ask for whom the driver hears itself.
+    pub(super) fn hear_clients(&mut self) {
+        let Driver { ears, inbox, streams, .. } = self;
+        let mut all = Vec::new();
+        let is_open = |stream| streams.is_open(stream);
+        ears.hear(inbox.registry(), is_open, |stream, heard| all.push((stream, heard)));
+        let group = FIRST_GROUP;
+        for (stream, Heard { operations, looks }) in all {
+            self.handle(Input::Frame { stream, group, operations });
+            self.look(stream, group, looks);
+        }
+    }
+
     /// Which wires there is something to do on.
     pub(super) fn look_at_sockets(&mut self) {
         let mut has_room = false;
         for news in self.inbox.touched() {
             has_room |= news.token == ROOM;
             self.wires.touch(news);
+            self.ears.touch(news);
         }
         if has_room {
             self.links.look_after();
+        }
+    }
+
+    fn look(&mut self, stream: StreamKey, group: GroupId, looks: Vec<(RequestId, LockName)>) {
+        for (request, name) in looks {
+            let query = Query::Status { name: name.clone(), shown_max: SHOWN_ON_STREAM_MAX };
+            self.read(group, query, ReadReply::Stream { stream, request, name });
         }
     }
 
@@ -193,6 +216,7 @@ impl Driver {
     /// The session of a client that went away begins to linger, wherever it is known.
     pub(super) fn stream_closed(&mut self, key: StreamKey, client_gone: bool) {
         let was_open = self.streams.close(key);
+        self.ears.leave(key, self.inbox.registry());
         // A node that stops ends streams itself, and its clients live.
         if was_open && client_gone && self.stop_by.is_none() {
             let StreamKey { session, stream } = key;

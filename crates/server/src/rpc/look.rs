@@ -25,12 +25,10 @@ use super::page::{self, PageSize};
 use super::places::Kind;
 use super::route::Route;
 use super::unary::CALL_TIMEOUT;
-use crate::driver::{FIRST_GROUP, Query, ReadAnswer, ReadData, Unavailable};
+use crate::driver::{FIRST_GROUP, Query, ReadAnswer, ReadData, SHOWN_ON_STREAM_MAX, Unavailable};
 
 /// Holders, and waiters.
 pub(super) const SHOWN_MAX: usize = 100;
-/// On a stream one frame has the answers to many.
-pub(super) const SHOWN_ON_STREAM_MAX: usize = 10;
 
 /// A request of the client API that becomes one query.
 pub(super) trait Look: Clone + Send + Sync + 'static {

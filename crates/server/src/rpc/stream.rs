@@ -8,6 +8,7 @@
 //! How a stream ends decides how long its session lives: see `body_end`.
 
 mod body_end;
+mod ear;
 mod frame;
 #[cfg(test)]
 mod fuzz;
@@ -18,8 +19,11 @@ mod outgoing;
 mod pen;
 mod plain;
 mod proxy;
+mod reading;
 mod serving;
 mod speaker;
+mod unread;
+mod watched;
 
 use holdfast_proto::v1::{ClientFrame, Failure};
 use tonic::{Request, Response, Status, Streaming};
@@ -34,6 +38,7 @@ use super::places::Kind;
 use super::route::Route;
 
 pub(super) use self::body_end::WatchBody;
+pub(super) use self::ear::lent_max;
 pub(super) use self::outgoing::Outgoing;
 pub(super) use self::plain::serve as serve_plain;
 

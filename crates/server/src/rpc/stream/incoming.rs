@@ -6,14 +6,16 @@ use bytes::Bytes;
 use holdfast_proto::plain::BorrowedFrame;
 use holdfast_proto::v1::{ClientFrame, Failure, Reason};
 use prost::{DecodeError, Message};
-use tokio::net::tcp::OwnedReadHalf;
+use tokio::sync::oneshot;
 use tokio::time::timeout;
 use tonic::{Code, Request, Status, Streaming};
 
 use super::super::failure::refused;
 use super::super::serve::REQUEST_BYTES_MAX;
 use super::body_end::{BodyEnd, Ending};
+use super::ear::Lent;
 use super::plain::PlainFrames;
+use super::reading::Reading;
 
 const OPERATIONS_PER_FRAME_MAX: usize = 4_096;
 /// Of an operation with nothing in it.
@@ -25,8 +27,15 @@ const FATE_TIMEOUT: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(super) enum Incoming {
-    Call { frames: Streaming<ClientFrame>, body_end: BodyEnd },
-    Plain(PlainFrames<OwnedReadHalf>),
+    Call {
+        frames: Streaming<ClientFrame>,
+        body_end: BodyEnd,
+    },
+    Plain(PlainFrames<Reading>),
+    /// The driver reads it, until there is something for the stream's task.
+    Lent(oneshot::Receiver<Lent>),
+    /// The driver had it, and is gone.
+    Lost,
 }
 
 /// What came next.
@@ -93,7 +102,9 @@ impl Incoming {
 
     /// Fails if the client sent what no client should.
     pub(super) async fn next(&mut self) -> Result<Next, Failure> {
+        self.come_back().await;
         match self {
+            Incoming::Lent(_) | Incoming::Lost => Ok(Next::End(Ending::CutOff)),
             Incoming::Plain(frames) => frames.next().await,
             Incoming::Call { frames, body_end } => match frames.message().await {
                 Ok(Some(frame)) => Ok(Next::Frame(Received::Message(frame))),
@@ -103,6 +114,37 @@ impl Incoming {
                     None => Err(not_a_frame(&status)),
                 },
             },
+        }
+    }
+
+    /// Another reads it from now on, and gives it back. Only a plain connection can be lent.
+    pub(super) fn lend(&mut self, to: impl FnOnce(Lent, oneshot::Sender<Lent>)) {
+        let (back, returning) = oneshot::channel();
+        match std::mem::replace(self, Incoming::Lent(returning)) {
+            Incoming::Plain(frames) => to(Lent::from(frames), back),
+            other => *self = other,
+        }
+    }
+
+    /// If it is lent: what its reader is about to find is to be found here.
+    pub(super) async fn come_back_soon(&mut self) {
+        // Otherwise nobody knows what became of the client.
+        let _ = timeout(FATE_TIMEOUT, self.come_back()).await;
+    }
+
+    /// Waits for it, if it is lent.
+    async fn come_back(&mut self) {
+        if let Incoming::Lent(returning) = self {
+            let frames = returning.await.ok().and_then(|lent| lent.into_frames().ok());
+            *self = frames.map_or(Incoming::Lost, Incoming::Plain);
+        }
+    }
+
+    /// What comes is not looked at.
+    pub(super) async fn read_to_end(&mut self) {
+        self.come_back().await;
+        if let Incoming::Plain(frames) = self {
+            frames.read_to_end().await;
         }
     }
 

@@ -1,22 +1,24 @@
 //! What writes a plain connection. The stream's task has it, and the driver, who takes it only while nobody writes and nothing
 //! waits to be written.
 
-use std::io;
-use std::net::Shutdown;
+use std::io::{self, Write};
+use std::net::{Shutdown, TcpStream};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 use holdfast_proto::plain;
-use socket2::SockRef;
-use tokio::net::tcp::OwnedWriteHalf;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 use tokio::time::timeout;
+
+use super::watched::watch;
 
 /// A client that takes nothing for so long is let go of, though its connection stands.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
 pub(super) struct Pen {
-    socket: OwnedWriteHalf,
+    socket: AsyncFd<TcpStream>,
     page: Mutex<Page>,
     patience: Duration,
 }
@@ -44,8 +46,10 @@ pub(super) enum AtOnce {
 pub(super) struct NobodyReads;
 
 impl Pen {
-    pub(super) fn new(socket: OwnedWriteHalf) -> Pen {
-        Pen { socket, page: Mutex::default(), patience: PATIENCE }
+    /// For a socket that does not block.
+    pub(super) fn new(socket: TcpStream) -> io::Result<Pen> {
+        let socket = watch(socket, Interest::WRITABLE)?;
+        Ok(Pen { socket, page: Mutex::default(), patience: PATIENCE })
     }
 
     /// For the stream's task: all of it, after what is not written yet.
@@ -53,7 +57,7 @@ impl Pen {
         let mut is_written = self.put(&mut self.page(), bytes)?;
         while !is_written {
             let room = timeout(self.patience, self.socket.writable()).await;
-            room.map_err(|_| NobodyReads)?.map_err(|_| NobodyReads)?;
+            let _ = room.map_err(|_| NobodyReads)?.map_err(|_| NobodyReads)?;
             is_written = self.put(&mut self.page(), &[])?;
         }
         Ok(())
@@ -69,7 +73,7 @@ impl Pen {
         if page.is_last || !page.unwritten.is_empty() {
             return AtOnce::Not;
         }
-        match self.socket.try_write(bytes) {
+        match self.try_write(bytes) {
             Ok(taken) if taken == bytes.len() => AtOnce::Written,
             Ok(taken) if taken > 0 => {
                 page.unwritten.extend_from_slice(bytes.get(taken..).unwrap_or_default());
@@ -89,7 +93,7 @@ impl Pen {
     pub(super) fn end(&self) {
         self.keep_to_the_task();
         // The client may have gone already.
-        let _ = SockRef::from(self.socket.as_ref()).shutdown(Shutdown::Write);
+        let _ = self.socket.get_ref().shutdown(Shutdown::Write);
     }
 
     /// Tells whether all is written.
@@ -116,7 +120,7 @@ impl Pen {
 
     /// How much the connection has taken.
     fn take(&self, bytes: &[u8]) -> Result<usize, NobodyReads> {
-        match self.socket.try_write(bytes) {
+        match self.try_write(bytes) {
             Ok(0) => Err(NobodyReads),
             Ok(taken) => Ok(taken),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
@@ -124,8 +128,19 @@ impl Pen {
         }
     }
 
+    fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        self.socket.try_io(Interest::WRITABLE, |mut socket| socket.write(bytes))
+    }
+
     fn page(&self) -> MutexGuard<'_, Page> {
         self.page.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whoever reads the connection may keep it open for longer.
+impl Drop for Pen {
+    fn drop(&mut self) {
+        self.end();
     }
 }
 
@@ -143,12 +158,10 @@ pub(super) mod tests {
     pub(in super::super) async fn connected() -> (Pen, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let socket = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        let (reading, writing) = socket.into_split();
-        // It stays open.
-        std::mem::forget(reading);
+        let pen = Pen::new(socket.into_std().unwrap()).unwrap();
         // Whoever does not wait has to be told first that there is room.
-        writing.writable().await.unwrap();
-        (Pen::new(writing), listener.accept().await.unwrap().0)
+        let _ = pen.socket.writable().await.unwrap();
+        (pen, listener.accept().await.unwrap().0)
     }
 
     #[tokio::test]
@@ -183,8 +196,8 @@ pub(super) mod tests {
 
     #[tokio::test]
     async fn a_client_that_takes_nothing_is_not_waited_for_without_end() {
-        let (pen, _other) = connected().await;
-        let pen = Pen { patience: Duration::from_millis(20), ..pen };
+        let (mut pen, _other) = connected().await;
+        pen.patience = Duration::from_millis(20);
         assert_eq!(pen.write_at_once(&vec![0; MUCH]), AtOnce::InPart);
         assert_eq!(pen.write(b"more").await, Err(NobodyReads));
     }

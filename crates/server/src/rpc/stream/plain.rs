@@ -4,16 +4,15 @@
 //! What is said on it, and what its end means, is as in the call `Session`; see [`holdfast_proto::plain`] for what
 //! is around the messages.
 
-use std::fmt;
 use std::future::poll_fn;
+use std::io;
+use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_proto::plain::{self, FrameWriter, NotAPiece, Pieces};
+use holdfast_proto::plain::{self, FrameWriter, NotAPiece};
 use holdfast_proto::v1::{Failure, Reason};
 use tokio::io::{AsyncRead, AsyncReadExt};
-use tokio::net::TcpStream;
-use tokio::net::tcp::OwnedReadHalf;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tonic::Status;
@@ -22,19 +21,22 @@ use super::super::Rpc;
 use super::super::failure::refused;
 use super::super::origin::Origin;
 use super::super::places::Kind;
-use super::super::serve::{REQUEST_BYTES_MAX, RESPONSE_BYTES_MAX};
-use super::body_end::Ending;
+use super::super::serve::RESPONSE_BYTES_MAX;
 use super::incoming::{Incoming, Next, Received};
 use super::outgoing::{self, Outgoing};
 use super::pen::Pen;
+use super::reading::Reading;
 use super::run;
+use super::unread::{Found, Unread};
 
 const LAST_WORD_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Of a client that has greeted. Returns when the stream has ended.
-pub(in crate::rpc) async fn serve(rpc: Rpc, socket: TcpStream) {
-    let (reading, writing) = socket.into_split();
-    let pen = Pen::new(writing);
+pub(in crate::rpc) async fn serve(rpc: Rpc, socket: tokio::net::TcpStream) {
+    let (reading, pen) = match halves(socket) {
+        Ok(halves) => halves,
+        Err(error) => return tracing::warn!(%error, "a session's connection cannot be served"),
+    };
     if pen.write(&plain::GREETING).await.is_err() {
         return;
     }
@@ -52,22 +54,26 @@ pub(in crate::rpc) async fn serve(rpc: Rpc, socket: TcpStream) {
     drop(place);
 }
 
-async fn converse(rpc: Rpc, reading: OwnedReadHalf, pen: Pen) {
+fn halves(socket: tokio::net::TcpStream) -> io::Result<(Reading, Pen)> {
+    let socket = socket.into_std()?;
+    Ok((Reading::new(socket.try_clone()?)?, Pen::new(socket)?))
+}
+
+async fn converse(rpc: Rpc, reading: Reading, pen: Pen) {
     let pen = Arc::new(pen);
     let (words, outgoing) = outgoing::pair(rpc.clone(), Some(Arc::clone(&pen)));
     // Whoever reads is not to look each time whether there is something to write.
     let mut writing = JoinSet::new();
     writing.spawn(write(pen, outgoing));
-    let mut incoming = Incoming::Plain(PlainFrames::new(reading, words.echo()));
+    let unread = Unread::new(words.echo());
+    let mut incoming = Incoming::Plain(PlainFrames::new(reading, unread));
     if let Err(failure) = run(&rpc, &Origin::client(), &mut incoming, &words).await {
         words.end(failure).await;
     }
     drop(words);
     writing.join_next().await;
     // To close a socket from which not all was read would take back what was said last.
-    if let Incoming::Plain(frames) = &mut incoming {
-        let _ = timeout(LAST_WORD_TIMEOUT, frames.read_to_end()).await;
-    }
+    let _ = timeout(LAST_WORD_TIMEOUT, incoming.read_to_end()).await;
 }
 
 /// Until there is nothing more to say, or nobody to say it to.
@@ -104,25 +110,19 @@ fn too_large() -> Failure {
 }
 
 /// The frames of one client.
+#[derive(Debug)]
 pub(super) struct PlainFrames<R> {
     socket: R,
-    pieces: Pieces,
-    echo: Box<dyn Fn() + Send + Sync>,
-}
-
-impl<R> fmt::Debug for PlainFrames<R> {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("PlainFrames").field("pieces", &self.pieces).finish_non_exhaustive()
-    }
+    unread: Unread,
 }
 
 impl<R: AsyncRead + Unpin> PlainFrames<R> {
-    pub(super) fn new(socket: R, echo: impl Fn() + Send + Sync + 'static) -> PlainFrames<R> {
-        PlainFrames { socket, pieces: Pieces::new(REQUEST_BYTES_MAX), echo: Box::new(echo) }
+    pub(super) fn new(socket: R, unread: Unread) -> PlainFrames<R> {
+        PlainFrames { socket, unread }
     }
 
     /// What comes is not looked at.
-    async fn read_to_end(&mut self) {
+    pub(super) async fn read_to_end(&mut self) {
         let mut unread = [0; 1_024];
         while !matches!(self.socket.read(&mut unread).await, Ok(0) | Err(_)) {}
     }
@@ -130,23 +130,43 @@ impl<R: AsyncRead + Unpin> PlainFrames<R> {
     /// Nothing is lost if it is not waited for to the end.
     pub(super) async fn next(&mut self) -> Result<Next, Failure> {
         loop {
-            while let Some(piece) = self.pieces.next_piece().map_err(not_a_piece)? {
-                match piece.kind {
-                    plain::FRAME => return Ok(Next::Frame(Received::Bytes(piece.message))),
-                    plain::PING => (self.echo)(),
-                    kind => {
-                        let words = format!("a piece of kind {kind}, which no client sends");
-                        return Err(refused(Reason::InvalidFrame, words));
-                    }
-                }
+            if let Some(next) = self.next_read()? {
+                return Ok(next);
             }
-            match self.socket.read_buf(self.pieces.room()).await {
-                Ok(0) if self.pieces.is_empty() => return Ok(Next::End(Ending::Finished)),
-                Ok(0) => return Ok(Next::End(Ending::Disconnected)),
-                Ok(_) => {}
-                Err(error) => return Ok(Next::End(Ending::of_io(error.kind()))),
+            match self.socket.read_buf(self.unread.pieces.room()).await {
+                Ok(bytes) if bytes > 0 => {}
+                ended => return Ok(Next::End(self.unread.ending(ended))),
             }
         }
+    }
+
+    /// Of what has been read.
+    fn next_read(&mut self) -> Result<Option<Next>, Failure> {
+        loop {
+            let piece = match self.unread.found.take() {
+                Some(Found::Piece(piece)) => piece,
+                Some(Found::End(ending)) => return Ok(Some(Next::End(ending))),
+                None => match self.unread.pieces.next_piece().map_err(not_a_piece)? {
+                    Some(piece) => piece,
+                    None => return Ok(None),
+                },
+            };
+            match piece.kind {
+                plain::FRAME => return Ok(Some(Next::Frame(Received::Bytes(piece.message)))),
+                plain::PING => self.unread.echo(),
+                kind => {
+                    let words = format!("a piece of kind {kind}, which no client sends");
+                    return Err(refused(Reason::InvalidFrame, words));
+                }
+            }
+        }
+    }
+}
+
+impl PlainFrames<Reading> {
+    /// For whoever reads it from now on.
+    pub(super) fn into_parts(self) -> (TcpStream, Unread) {
+        (self.socket.into_socket(), self.unread)
     }
 }
 
@@ -161,6 +181,8 @@ mod tests {
     use holdfast_proto::v1::{ClientFrame, KeepAliveRequest, Operation, operation};
     use proptest::prelude::*;
 
+    use super::super::super::serve::REQUEST_BYTES_MAX;
+    use super::super::body_end::Ending;
     use super::*;
 
     fn frame(acked_through: u64) -> ClientFrame {
@@ -175,7 +197,7 @@ mod tests {
         let echo = move || {
             counted.fetch_add(1, Ordering::Relaxed);
         };
-        let mut frames = PlainFrames::new(bytes, echo);
+        let mut frames = PlainFrames::new(bytes, Unread::new(echo));
         let mut seen = Vec::new();
         let end = loop {
             match frames.next().await {

@@ -1,11 +1,14 @@
 //! A stream at the leader: frames go to the driver as they come, except what is for the efficiency tier.
 
+use std::future::ready;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_core::{Command, LockName, RequestId, SessionId};
 use holdfast_proto::plain::BorrowedOperation;
 use holdfast_proto::v1::{ClientFrame, Failure, Tier};
+use mio::net::TcpStream as WatchedSocket;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
@@ -13,8 +16,8 @@ use super::super::Rpc;
 use super::super::authorise::authorise;
 use super::super::decode::Scope;
 use super::super::failure::{overloaded, stopping};
-use super::super::look::SHOWN_ON_STREAM_MAX;
 use super::super::origin::Origin;
+use super::ear::{Ear, Lent, are_common};
 use super::incoming::{Incoming, Next};
 use super::looks::Looks;
 use super::operation::{self, Asked, Opening};
@@ -24,6 +27,9 @@ use crate::traces::parent_of;
 
 /// As [`super::speaker`] has for the driver's lists.
 const MEMORY_LISTS_MAX: usize = 1_024;
+
+/// Frames after which a session is taken to be busy with nothing but what the driver hears itself.
+const COMMON_BEFORE_LENT: u32 = 16;
 
 pub(super) async fn serve(
     rpc: &Rpc,
@@ -93,16 +99,20 @@ impl Serving<'_> {
 
         let mut stopping_begins = pin!(self.rpc.stopping.begun());
         let mut unheard = pin!(self.words.unheard());
+        let (mut is_unheard, mut common_in_a_row) = (false, 0);
         loop {
             let next = tokio::select! {
                 // What has come is carried out also if nobody can be answered any more.
                 biased;
                 next = incoming.next() => next?,
-                () = &mut unheard => {
+                () = ready(()), if is_unheard => Next::End(incoming.fate().await),
+                () = &mut unheard, if !is_unheard => {
                     if self.words.ended_here() {
                         return Ok(false);
                     }
-                    Next::End(incoming.fate().await)
+                    is_unheard = true;
+                    incoming.come_back_soon().await;
+                    continue;
                 }
                 () = &mut stopping_begins => return Err(stopping()),
             };
@@ -116,12 +126,36 @@ impl Serving<'_> {
                         return Ok(false);
                     }
                     let acked_through = RequestId(frame.acked_through);
+                    let is_common = are_common(&frame.operations);
                     // A frame that could not be queued has been answered so, operation by operation.
                     let _ = self.pass_on(Vec::new(), frame.operations, acked_through).await;
+                    common_in_a_row = if is_common { common_in_a_row + 1 } else { 0 };
+                    if common_in_a_row == COMMON_BEFORE_LENT {
+                        common_in_a_row = 0;
+                        self.lend_to_driver(incoming);
+                    }
                 }
                 Next::End(ending) => return Ok(ending.means_client_gone(forwarded)),
             }
         }
+    }
+
+    /// The driver hears a session that is busy without anybody in between. Spans begin here, so for those who want them nothing is lent.
+    fn lend_to_driver(&self, incoming: &mut Incoming) {
+        let place = Arc::clone(&self.rpc.ears).try_acquire_owned();
+        let (Ok(place), None) = (place, &self.rpc.traces) else { return };
+        incoming.lend(|Lent { socket, unread }, back| {
+            let (session, principal) = (self.session, self.origin.principal.clone());
+            let looks = self.looks.clone();
+            let ear = Box::new(Ear { unread, session, principal, looks, back, _place: place });
+            let socket = WatchedSocket::from_std(socket);
+            let listen = Input::Listen { stream: self.stream, ear, socket };
+            if let Err(input) = self.rpc.driver.offer(listen)
+                && let Input::Listen { ear, socket, .. } = *input
+            {
+                ear.give_back(socket);
+            }
+        });
     }
 
     /// Queues what is right and answers what is wrong. Fails if nothing could be queued.
@@ -186,8 +220,7 @@ impl Serving<'_> {
         if looks.is_empty() {
             return;
         }
-        let (stream, group, shown_max) = (self.stream, FIRST_GROUP, SHOWN_ON_STREAM_MAX);
-        let looks = Input::Looks { stream, group, looks, shown_max };
+        let looks = Input::Looks { stream: self.stream, group: FIRST_GROUP, looks };
         let Err(unasked) = self.rpc.driver.offer(looks) else { return };
         let failure = if self.rpc.driver.is_gone() { stopping() } else { overloaded() };
         if let Input::Looks { looks, .. } = *unasked {

@@ -1,0 +1,167 @@
+//! What the driver hears of a client by itself: pings, and frames of nothing but looks, and acquires and releases of the correctness
+//! tier, with nothing wrong about them. All else it leaves to the stream's task, as it lies.
+
+use std::io::{self, ErrorKind, Read};
+use std::net::TcpStream;
+
+use holdfast_core::{RequestId, SessionId};
+use holdfast_proto::plain::{self, BorrowedOperation, Piece};
+use holdfast_proto::v1::{Tier, operation};
+use mio::net::TcpStream as WatchedSocket;
+use tokio::runtime::Handle;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+
+use super::super::authorise::{Principal, authorise};
+use super::super::decode::Scope;
+use super::incoming::Received;
+use super::looks::Looks;
+use super::operation::{self as decoding, Asked};
+use super::plain::PlainFrames;
+use super::reading::Reading;
+use super::unread::{Found, Unread};
+use crate::driver::{self, AfterHearing, Heard};
+
+/// Sessions that a driver hears though others could do it at the same time: to wake them takes as long.
+const LENT_MAX: usize = 8;
+/// The same if there is only one other.
+const LENT_BESIDE_ONE_MAX: usize = 4_096;
+
+/// How many sessions may lend their connections, by how many threads there are for clients.
+pub(in crate::rpc) fn lent_max() -> usize {
+    match Handle::try_current().map(|runtime| runtime.metrics().num_workers()) {
+        Ok(1) => LENT_BESIDE_ONE_MAX,
+        _ => LENT_MAX,
+    }
+}
+
+/// A connection on its way to the driver, or back.
+#[derive(Debug)]
+pub(super) struct Lent {
+    pub(super) socket: TcpStream,
+    pub(super) unread: Unread,
+}
+
+impl From<PlainFrames<Reading>> for Lent {
+    fn from(frames: PlainFrames<Reading>) -> Lent {
+        let (socket, unread) = frames.into_parts();
+        Lent { socket, unread }
+    }
+}
+
+impl Lent {
+    /// For the stream's task.
+    pub(super) fn into_frames(self) -> io::Result<PlainFrames<Reading>> {
+        Ok(PlainFrames::new(Reading::new(self.socket)?, self.unread))
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Ear {
+    pub(super) unread: Unread,
+    pub(super) session: SessionId,
+    pub(super) principal: Principal,
+    pub(super) looks: Looks,
+    pub(super) back: oneshot::Sender<Lent>,
+    /// One of those that may be lent.
+    pub(super) _place: OwnedSemaphorePermit,
+}
+
+impl driver::Ear for Ear {
+    fn hear(
+        &mut self,
+        socket: &mut WatchedSocket,
+        scratch: &mut [u8],
+        heard: &mut Heard,
+    ) -> AfterHearing {
+        // What came before it was lent.
+        if !self.take_pieces(heard) {
+            return AfterHearing::GiveBack;
+        }
+        let read = match socket.read(scratch) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => 0,
+            Err(error) if error.kind() == ErrorKind::Interrupted => scratch.len(),
+            Ok(bytes) if bytes > 0 => {
+                self.unread.pieces.room().extend_from_slice(&scratch[..bytes]);
+                bytes
+            }
+            ended => {
+                self.unread.found = Some(Found::End(self.unread.ending(ended)));
+                return AfterHearing::GiveBack;
+            }
+        };
+        if self.take_pieces(heard) { AfterHearing::Read(read) } else { AfterHearing::GiveBack }
+    }
+
+    fn give_back(self: Box<Self>, socket: WatchedSocket) {
+        let Ear { unread, back, .. } = *self;
+        // A task that has ended wants nothing more.
+        let _ = back.send(Lent { socket: socket.into(), unread });
+    }
+}
+
+impl Ear {
+    /// False if there is something that the task has to see to.
+    fn take_pieces(&mut self, heard: &mut Heard) -> bool {
+        loop {
+            match self.unread.pieces.next_piece() {
+                Ok(None) => return true,
+                Ok(Some(piece)) if piece.kind == plain::PING => self.unread.echo(),
+                Ok(Some(piece)) if self.take(&piece, heard) => {}
+                Ok(Some(piece)) => {
+                    self.unread.found = Some(Found::Piece(piece));
+                    return false;
+                }
+                // The task finds the same.
+                Err(_) => return false,
+            }
+        }
+    }
+
+    /// All of a frame or nothing.
+    fn take(&self, piece: &Piece, heard: &mut Heard) -> bool {
+        let (operations, looks) = (heard.operations.len(), heard.looks.len());
+        let is_taken = piece.kind == plain::FRAME && self.take_frame(piece, heard).is_some();
+        if !is_taken {
+            heard.operations.truncate(operations);
+            self.looks.end(heard.looks.len() - looks);
+            heard.looks.truncate(looks);
+        }
+        is_taken
+    }
+
+    fn take_frame(&self, piece: &Piece, heard: &mut Heard) -> Option<()> {
+        let mut received = Received::Bytes(piece.message.clone());
+        let frame = received.open().ok()?;
+        if !are_common(&frame.operations) {
+            return None;
+        }
+        let acked_through = RequestId(frame.acked_through);
+        let scope = Scope::Stream { session: self.session, acked_through };
+        heard.operations.reserve(frame.operations.len());
+        for operation in frame.operations {
+            match decoding::decode(operation, scope) {
+                (request, Ok(Asked::Change(_, command))) => {
+                    authorise(&self.principal, &command).ok()?;
+                    heard.operations.push((request, command));
+                }
+                (request, Ok(Asked::Status(name))) if self.looks.begin() => {
+                    heard.looks.push((request, name));
+                }
+                _ => return None,
+            }
+        }
+        Some(())
+    }
+}
+
+/// Such as come by the thousand. An empty frame is a farewell.
+pub(super) fn are_common(operations: &[BorrowedOperation<'_>]) -> bool {
+    let is_common = |operation: &BorrowedOperation<'_>| match operation {
+        BorrowedOperation::Acquire(acquire) => acquire.tier != Tier::Efficiency as i32,
+        BorrowedOperation::Release(release) => release.tier != Tier::Efficiency as i32,
+        BorrowedOperation::Message(operation) => {
+            matches!(operation.kind, Some(operation::Kind::Status(_)))
+        }
+    };
+    !operations.is_empty() && operations.iter().all(is_common)
+}
