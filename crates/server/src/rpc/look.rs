@@ -26,6 +26,8 @@ use super::places::Kind;
 use super::route::Route;
 use super::unary::CALL_TIMEOUT;
 use crate::driver::{FIRST_GROUP, Query, ReadAnswer, ReadData, SHOWN_ON_STREAM_MAX, Unavailable};
+use crate::membership::Membership;
+use crate::memory_tier::MemoryTier;
 
 /// Holders, and waiters.
 pub(super) const SHOWN_MAX: usize = 100;
@@ -103,7 +105,7 @@ impl Look for StatusRequest {
     }
 
     fn complete(&self, response: &mut StatusResponse, rpc: &Rpc) -> Result<(), Failure> {
-        response.efficiency = in_efficiency_tier(rpc, &self.name, SHOWN_MAX);
+        response.efficiency = in_efficiency_tier(&rpc.memory, &self.name, SHOWN_MAX);
         Ok(())
     }
 
@@ -200,26 +202,30 @@ impl Look for ListSessionsRequest {
 
 /// The same for somebody who asked on a stream.
 pub(super) fn status_on_stream(
-    rpc: &Rpc,
+    membership: &Membership,
+    memory: &MemoryTier,
     name: &LockName,
-    answer: Result<Box<ReadAnswer>, Unavailable>,
+    answer: &Result<Box<ReadAnswer>, Unavailable>,
 ) -> Result<StatusResponse, Failure> {
-    let answer = answer.map_err(|reason| {
-        let failure = unavailable(reason, &rpc.membership);
+    let ReadAnswer { at, applied_index, data } = &**answer.as_ref().map_err(|reason| {
+        let failure = unavailable(*reason, membership);
         Failure { may_have_happened: false, ..failure }
     })?;
-    let ReadAnswer { at, applied_index, data } = *answer;
     let ReadData::Status(status) = data else { return Err(bug("the driver read something else")) };
-    let mut response = lock_status(name.as_str(), status, at, applied_index);
-    response.efficiency = in_efficiency_tier(rpc, name.as_str(), SHOWN_ON_STREAM_MAX);
+    let mut response = lock_status(name.as_str(), status.clone(), *at, *applied_index);
+    response.efficiency = in_efficiency_tier(memory, name.as_str(), SHOWN_ON_STREAM_MAX);
     // There can be 255 of them, of 512 bytes each.
     let in_memory = response.efficiency.iter_mut().flat_map(|memory| &mut memory.waiters);
     response.waiters.iter_mut().chain(in_memory).for_each(|waiter| waiter.also.clear());
     Ok(response)
 }
 
-fn in_efficiency_tier(rpc: &Rpc, name: &str, shown_max: usize) -> Option<EfficiencyStatus> {
-    let (now, status) = rpc.memory.status(name, shown_max)?;
+fn in_efficiency_tier(
+    memory: &MemoryTier,
+    name: &str,
+    shown_max: usize,
+) -> Option<EfficiencyStatus> {
+    let (now, status) = memory.status(name, shown_max)?;
     Some(EfficiencyStatus {
         holders: status.holders.into_iter().map(|info| in_memory(info, now)).collect(),
         waiters: status.waiters.into_iter().map(|info| waiter(info, now)).collect(),

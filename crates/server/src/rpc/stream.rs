@@ -23,6 +23,7 @@ mod reading;
 mod serving;
 mod speaker;
 mod unread;
+mod view;
 mod watched;
 
 use holdfast_proto::v1::{ClientFrame, Failure};

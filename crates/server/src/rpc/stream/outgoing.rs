@@ -20,11 +20,11 @@ use tonic::Status;
 use super::super::Rpc;
 use super::super::encode::{self, Surroundings};
 use super::super::failure::{slow_reader, stopping, unavailable};
-use super::super::look::status_on_stream;
 use super::frame::{Frame, queued};
 use super::looks::Looks;
 use super::pen::Pen;
 use super::speaker::{self, Lists};
+use super::view::View;
 use crate::driver::{Delivery, Outbox, Unavailable};
 
 /// Frames of the stream's own that wait to be taken.
@@ -48,6 +48,7 @@ pub(super) struct Words {
 #[derive(Debug)]
 pub(crate) struct Outgoing {
     rpc: Rpc,
+    view: View,
     words: mpsc::Receiver<Word>,
     served: Option<Served>,
     /// The driver, or the efficiency tier, let go of the stream without a word.
@@ -86,6 +87,7 @@ pub(super) fn pair(rpc: Rpc, pen: Option<Arc<Pen>>) -> (Words, Outgoing) {
     let ended_here = Arc::new(AtomicBool::new(false));
     let words = Words { words: sender, ended_here: Arc::clone(&ended_here), pen };
     let outgoing = Outgoing {
+        view: View::of(&rpc),
         rpc,
         words: receiver,
         served: None,
@@ -109,8 +111,9 @@ impl Words {
     }
 
     /// Where the driver speaks, and what then is left to say.
-    pub(super) fn outbox(&self) -> (Box<dyn Outbox>, Lists) {
-        speaker::outbox(self.pen.as_ref())
+    pub(super) fn outbox(&self, rpc: &Rpc, looks: &Looks) -> (Box<dyn Outbox>, Lists) {
+        let pen = self.pen.as_ref();
+        speaker::outbox(pen.map(|pen| (pen, View::of(rpc), looks)))
     }
 
     pub(super) async fn frame(&self, frame: ServerFrame) -> Result<(), NobodyListens> {
@@ -261,12 +264,8 @@ impl Outgoing {
                 }
             }
             Delivery::Status { request, name, answer } => {
-                let result = match status_on_stream(&self.rpc, &name, answer) {
-                    Ok(status) => answer::Result::Status(Box::new(status)),
-                    Err(failure) => answer::Result::Failure(failure),
-                };
                 self.looks_answered += 1;
-                frame.answer(Answer { request_id: request.0, result: Some(result) });
+                frame.answer(self.view.status(request, &name, &answer));
             }
             Delivery::Queued { request, position } => {
                 frame.tell(queued(request, position));

@@ -41,7 +41,8 @@ pub(super) async fn serve(
 ) -> Result<(), Failure> {
     let session = opening.session;
     let stream = StreamKey { session, stream: opening.stream };
-    let (outbox, deliveries) = words.outbox();
+    let looks = Looks::default();
+    let (outbox, deliveries) = words.outbox(rpc, &looks);
     let (memory_outbox, from_memory) = mpsc::channel(MEMORY_LISTS_MAX);
     let served = Served {
         deliveries,
@@ -49,9 +50,9 @@ pub(super) async fn serve(
         opening: opening.request,
         resumed: opening.resumed,
         open: false,
-        looks: Looks::default(),
+        looks: looks.clone(),
     };
-    let (may_wait, looks) = (MayWait::default(), served.looks.clone());
+    let may_wait = MayWait::default();
     rpc.ask(Input::StreamOpened { stream, outbox, may_wait: may_wait.clone() })?;
     rpc.memory.open_stream(stream, memory_outbox);
     let serving = Serving { rpc, origin, stream, session, words, may_wait, looks };

@@ -12,7 +12,9 @@ use tokio::sync::mpsc;
 
 use super::super::serve::RESPONSE_BYTES_MAX;
 use super::frame::write_if_common;
+use super::looks::Looks;
 use super::pen::{AtOnce, Pen};
+use super::view::View;
 use crate::driver::{CutOff, Delivery, Outbox};
 
 /// Lists of deliveries that wait for a slow reader. When it is full the driver lets the stream go.
@@ -24,6 +26,8 @@ pub(super) struct Speaker {
     unsaid: Unsaid,
     /// Of a stream whose task has ended the connection is closed, whether the driver has heard of it or not.
     pen: Weak<Pen>,
+    view: View,
+    looks: Looks,
 }
 
 /// How many lists have been given to the task and are not written yet.
@@ -43,14 +47,14 @@ pub(super) struct Lists {
     pub(super) unsaid: Unsaid,
 }
 
-/// Without a pen all is left to the task.
-pub(super) fn outbox(pen: Option<&Arc<Pen>>) -> (Box<dyn Outbox>, Lists) {
+/// Of a plain connection, with what its answers are made of. Otherwise all is left to the task.
+pub(super) fn outbox(plain: Option<(&Arc<Pen>, View, &Looks)>) -> (Box<dyn Outbox>, Lists) {
     let (sender, lists) = mpsc::channel(LISTS_MAX);
     let unsaid = Unsaid::default();
-    let outbox: Box<dyn Outbox> = match pen {
-        Some(pen) => {
-            let (unsaid, pen) = (unsaid.clone(), Arc::downgrade(pen));
-            Box::new(Speaker { lists: sender, unsaid, pen })
+    let outbox: Box<dyn Outbox> = match plain {
+        Some((pen, view, looks)) => {
+            let (unsaid, pen, looks) = (unsaid.clone(), Arc::downgrade(pen), looks.clone());
+            Box::new(Speaker { lists: sender, unsaid, pen, view, looks })
         }
         None => Box::new(sender),
     };
@@ -81,19 +85,32 @@ impl Speaker {
         if self.unsaid.0.load(Ordering::Acquire) > 0 {
             return AtOnce::Not;
         }
-        if !told.iter().all(|delivery| write_if_common(frame, delivery, Guarantee::Linearizable)) {
+        if !told.iter().all(|delivery| self.write_into(frame, delivery)) {
             return AtOnce::Not;
         }
-        match (frame.finish(RESPONSE_BYTES_MAX), self.pen.upgrade()) {
+        let written = match (frame.finish(RESPONSE_BYTES_MAX), self.pen.upgrade()) {
             (Some(piece), Some(pen)) => pen.write_at_once(piece),
             _ => AtOnce::Not,
+        };
+        if written != AtOnce::Not {
+            let is_look = |told: &&Delivery| matches!(told, Delivery::Status { .. });
+            self.looks.end(told.iter().filter(is_look).count());
         }
+        written
+    }
+
+    fn write_into(&self, frame: &mut FrameWriter, delivery: &Delivery) -> bool {
+        if let Delivery::Status { request, name, answer: answer @ Ok(_) } = delivery {
+            frame.answer(&self.view.status(*request, name, answer));
+            return true;
+        }
+        write_if_common(frame, delivery, Guarantee::Linearizable)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use holdfast_core::{LogicalTime, Outcome, ReleaseAnswer, RequestId};
+    use holdfast_core::{LockName, LockStatus, LogicalTime, Outcome, ReleaseAnswer, RequestId};
     use holdfast_proto::plain::{self, Pieces};
     use holdfast_proto::v1::ServerFrame;
     use prost::Message;
@@ -102,7 +119,7 @@ mod tests {
 
     use super::super::pen::tests::connected;
     use super::*;
-    use crate::driver::{Answer, Unavailable};
+    use crate::driver::{Answer, ReadAnswer, ReadData, Unavailable};
 
     fn answer(request: u64, result: Result<Outcome, Unavailable>) -> Delivery {
         let answer = Answer { at: LogicalTime::from_ms(5), result };
@@ -121,7 +138,7 @@ mod tests {
     async fn speaking() -> (Arc<Pen>, TcpStream, Box<dyn Outbox>, Lists) {
         let (pen, other) = connected().await;
         let pen = Arc::new(pen);
-        let (outbox, task) = outbox(Some(&pen));
+        let (outbox, task) = outbox(Some((&pen, View::of_nothing(), &Looks::default())));
         (pen, other, outbox, task)
     }
 
@@ -164,6 +181,31 @@ mod tests {
         say(vec![released(8)]);
         pen.end();
         assert_eq!(answered(other).await, [vec![1, 2], vec![8]]);
+    }
+
+    #[tokio::test]
+    async fn looks_are_answered_at_once_and_make_room_for_others() {
+        let (pen, other) = connected().await;
+        let (pen, looks) = (Arc::new(pen), Looks::default());
+        let (mut outbox, mut task) = outbox(Some((&pen, View::of_nothing(), &looks)));
+        let status = |request, answer| {
+            let name = LockName::new("wallet").unwrap();
+            Delivery::Status { request: RequestId(request), name, answer }
+        };
+        let seen = || {
+            let data = ReadData::Status(LockStatus::default());
+            Ok(Box::new(ReadAnswer { at: LogicalTime::from_ms(5), applied_index: 7, data }))
+        };
+        while looks.begin() {}
+        let mut frame = FrameWriter::default();
+        outbox.say(vec![status(1, seen()), released(2), status(3, seen())], &mut frame).unwrap();
+        assert_eq!([looks.begin(), looks.begin(), looks.begin()], [true, true, false]);
+        // What went wrong is the task's to tell, and its looks end with its frame.
+        outbox.say(vec![status(4, Err(Unavailable::Overloaded))], &mut frame).unwrap();
+        assert_eq!(task.lists.try_recv().unwrap().len(), 1);
+        assert!(!looks.begin());
+        pen.end();
+        assert_eq!(answered(other).await, [[1, 2, 3]]);
     }
 
     #[tokio::test]
