@@ -7,8 +7,8 @@ mod support;
 use holdfast_proto::plain::{self, GREETING, Pieces};
 use holdfast_proto::v1::{
     AcquireRequest, ClientFrame, Failure, KeepAliveRequest, LeaderMoved, ListRequest, Notice,
-    OpenSessionRequest, Operation, Reason, ReleaseRequest, ServerFrame, acquire_response, answer,
-    notice, operation,
+    OpenSessionRequest, Operation, Reason, ReleaseRequest, ServerFrame, StatusRequest,
+    acquire_response, answer, notice, operation,
 };
 use prost::Message;
 use support::{Cluster, PATIENCE, eventually};
@@ -21,6 +21,8 @@ const BYTES_MAX: usize = 16 << 20;
 struct Plain {
     socket: TcpStream,
     pieces: Pieces,
+    /// The highest number of a request so far, but for those that a test counts itself.
+    last_request: u64,
 }
 
 #[derive(Debug, PartialEq)]
@@ -37,7 +39,7 @@ impl Plain {
         let mut greeting = [0; GREETING.len()];
         timeout(PATIENCE, socket.read_exact(&mut greeting)).await.unwrap().unwrap();
         assert_eq!(greeting, GREETING);
-        Plain { socket, pieces: Pieces::new(BYTES_MAX) }
+        Plain { socket, pieces: Pieces::new(BYTES_MAX), last_request: 1_000_000 }
     }
 
     async fn send(&mut self, kind: u8, message: &impl Message) {
@@ -77,12 +79,29 @@ impl Plain {
 
     /// Returns the token.
     async fn take(&mut self, name: &str) -> u64 {
-        let acquire = AcquireRequest { request_id: 2, name: name.into(), ..Default::default() };
-        let answer = self.ask(operation::Kind::Acquire(acquire)).await;
+        self.take_as(2, name).await
+    }
+
+    async fn take_as(&mut self, request_id: u64, name: &str) -> u64 {
+        let answer = self.ask(acquire(request_id, name)).await;
         let answer::Result::Acquire(answer) = answer else { panic!("{answer:?}") };
         match answer.outcome {
             Some(acquire_response::Outcome::Granted(grant)) => grant.token,
             outcome => panic!("not granted: {outcome:?}"),
+        }
+    }
+
+    /// Until the driver hears it itself, and for a while after.
+    async fn be_busy(&mut self) {
+        const PAIRS: usize = 20;
+        for _ in 0..PAIRS {
+            self.last_request += 2;
+            let name = "own".to_owned();
+            let token = self.take_as(self.last_request - 1, &name).await;
+            let request_id = self.last_request;
+            let release = ReleaseRequest { request_id, name, token, ..Default::default() };
+            let answer = self.ask(operation::Kind::Release(release)).await;
+            assert!(matches!(answer, answer::Result::Release(_)), "{answer:?}");
         }
     }
 
@@ -115,6 +134,14 @@ impl Plain {
     }
 }
 
+fn acquire(request_id: u64, name: &str) -> operation::Kind {
+    operation::Kind::Acquire(AcquireRequest { request_id, name: name.into(), ..Default::default() })
+}
+
+fn heartbeat(request_id: u64) -> operation::Kind {
+    operation::Kind::KeepAlive(KeepAliveRequest { request_id, ..Default::default() })
+}
+
 #[tokio::test]
 async fn at_any_node_a_session_takes_a_lock_and_is_told_that_somebody_is_there() {
     let cluster = Cluster::start(3).await;
@@ -128,18 +155,44 @@ async fn at_any_node_a_session_takes_a_lock_and_is_told_that_somebody_is_there()
 }
 
 #[tokio::test]
-async fn a_client_that_goes_frees_its_locks_long_before_its_ttl_ends() {
+async fn whoever_is_busy_is_heard_whatever_it_says_in_between() {
     let cluster = Cluster::start(1).await;
     let mut stream = Plain::greet(&cluster.address(0)).await;
     stream.open().await;
-    stream.take("wallet").await;
-    drop(stream);
-    let mut client = cluster.client(0).await;
-    eventually("the lock is free", async || {
-        let locks = client.list(ListRequest::default()).await.unwrap().into_inner().locks;
-        locks.is_empty().then_some(())
-    })
-    .await;
+    for round in 0..3 {
+        stream.be_busy().await;
+        stream.send(plain::PING, &()).await;
+        assert_eq!(stream.next().await, Said::Frame(ServerFrame::default()));
+        let answer = stream.ask(heartbeat(100 + round)).await;
+        assert!(matches!(answer, answer::Result::KeepAlive(_)), "{answer:?}");
+        let look = StatusRequest { name: "wallet".into(), request_id: 200 + round };
+        let answer = stream.ask(operation::Kind::Status(look)).await;
+        assert!(matches!(answer, answer::Result::Status(_)), "{answer:?}");
+        let nameless = AcquireRequest { request_id: 300 + round, ..Default::default() };
+        let answer = stream.ask(operation::Kind::Acquire(nameless)).await;
+        let answer::Result::Failure(failure) = answer else { panic!("{answer:?}") };
+        assert_eq!(failure.reason(), Reason::InvalidName);
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_goes_frees_its_locks_long_before_its_ttl_ends() {
+    let cluster = Cluster::start(1).await;
+    for is_busy in [false, true] {
+        let mut stream = Plain::greet(&cluster.address(0)).await;
+        stream.open().await;
+        stream.take("wallet").await;
+        if is_busy {
+            stream.be_busy().await;
+        }
+        drop(stream);
+        let mut client = cluster.client(0).await;
+        eventually("the lock is free", async || {
+            let locks = client.list(ListRequest::default()).await.unwrap().into_inner().locks;
+            locks.is_empty().then_some(())
+        })
+        .await;
+    }
 }
 
 /// More than a node that does not lead has passed on when it notices that nobody takes the answers any more, and less than
@@ -150,13 +203,16 @@ const LONG_LINGER_MS: u64 = 60_000;
 #[tokio::test]
 async fn what_a_client_has_sent_before_it_went_is_carried_out() {
     let cluster = Cluster::start(3).await;
-    for node in [cluster.leader(0).await, cluster.a_follower().await] {
+    let (leader, follower) = (cluster.leader(0).await, cluster.a_follower().await);
+    // By the stream's task, by the driver, and by both.
+    let more = |id| acquire(id, &id.to_string());
+    let mixed = |id| if id % 100 < 80 { more(id) } else { heartbeat(id) };
+    let kinds: [&dyn Fn(u64) -> operation::Kind; 3] = [&heartbeat, &more, &mixed];
+    for (node, kind) in [leader, follower].iter().flat_map(|node| kinds.map(|kind| (*node, kind))) {
         let mut stream = Plain::greet(&cluster.address(node)).await;
         stream.open_with_linger(LONG_LINGER_MS).await;
         let token = stream.take("wallet").await;
-        let kind = operation::Kind::KeepAlive;
-        let heartbeats =
-            (3..FRAMES).map(|id| kind(KeepAliveRequest { request_id: id, ..Default::default() }));
+        let others = (3..FRAMES).map(kind);
         let release = operation::Kind::Release(ReleaseRequest {
             request_id: FRAMES,
             name: "wallet".into(),
@@ -164,7 +220,7 @@ async fn what_a_client_has_sent_before_it_went_is_carried_out() {
             ..Default::default()
         });
         let mut bytes = Vec::new();
-        for (kind, acked_through) in heartbeats.chain([release]).zip(2..) {
+        for (kind, acked_through) in others.chain([release]).zip(2..) {
             let operations = vec![Operation { kind: Some(kind) }];
             let frame = ClientFrame { operations, acked_through };
             assert!(plain::put(&mut bytes, plain::FRAME, &frame, BYTES_MAX));
@@ -181,8 +237,9 @@ async fn what_a_client_has_sent_before_it_went_is_carried_out() {
         drop(socket);
         let mut client = cluster.client(node).await;
         eventually("the lock is free", async || {
-            let locks = client.list(ListRequest::default()).await.unwrap().into_inner().locks;
-            locks.is_empty().then_some(())
+            let look = StatusRequest { name: "wallet".into(), ..Default::default() };
+            let status = client.status(look).await.unwrap().into_inner();
+            (status.holder_count == 0).then_some(())
         })
         .await;
     }
@@ -199,20 +256,32 @@ async fn what_no_client_says_ends_the_stream_in_words() {
     stream.open().await;
     stream.socket.write_all(&u32::MAX.to_le_bytes()).await.unwrap();
     assert_eq!(stream.reason_of_end().await, Reason::InvalidFrame);
+
+    let mut stream = Plain::greet(&cluster.address(0)).await;
+    stream.open().await;
+    stream.be_busy().await;
+    stream.socket.write_all(&u32::MAX.to_le_bytes()).await.unwrap();
+    assert_eq!(stream.reason_of_end().await, Reason::InvalidFrame);
 }
 
 #[tokio::test]
 async fn a_node_that_stops_says_so() {
-    let mut cluster = Cluster::start(1).await;
-    let mut stream = Plain::greet(&cluster.address(0)).await;
-    stream.open().await;
-    cluster.stop(0).await;
-    let moved = notice::Kind::LeaderMoved(LeaderMoved::default());
-    let moved = ServerFrame { notices: vec![Notice { kind: Some(moved) }], answers: Vec::new() };
-    // Whichever of its halves was first.
-    match stream.next().await {
-        Said::End(failure) => assert_eq!(failure.reason(), Reason::ShuttingDown),
-        Said::Frame(frame) => assert_eq!(frame, moved),
-        Said::Nothing => panic!("it went without a word"),
+    for is_busy in [false, true] {
+        let mut cluster = Cluster::start(1).await;
+        let mut stream = Plain::greet(&cluster.address(0)).await;
+        stream.open().await;
+        if is_busy {
+            stream.be_busy().await;
+        }
+        cluster.stop(0).await;
+        let moved = notice::Kind::LeaderMoved(LeaderMoved::default());
+        let moved =
+            ServerFrame { notices: vec![Notice { kind: Some(moved) }], answers: Vec::new() };
+        // Whichever of its halves was first.
+        match stream.next().await {
+            Said::End(failure) => assert_eq!(failure.reason(), Reason::ShuttingDown),
+            Said::Frame(frame) => assert_eq!(frame, moved),
+            Said::Nothing => panic!("it went without a word"),
+        }
     }
 }

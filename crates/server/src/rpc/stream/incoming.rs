@@ -23,7 +23,7 @@ const OPERATION_BYTES_MIN: usize = 2;
 const FIRST_FRAME_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Once the answers have nowhere to go, the end of the frames follows at once.
-const FATE_TIMEOUT: Duration = Duration::from_secs(1);
+pub(super) const FATE_TIMEOUT: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(super) enum Incoming {
@@ -124,12 +124,6 @@ impl Incoming {
             Incoming::Plain(frames) => to(Lent::from(frames), back),
             other => *self = other,
         }
-    }
-
-    /// If it is lent: what its reader is about to find is to be found here.
-    pub(super) async fn come_back_soon(&mut self) {
-        // Otherwise nobody knows what became of the client.
-        let _ = timeout(FATE_TIMEOUT, self.come_back()).await;
     }
 
     /// Waits for it, if it is lent.

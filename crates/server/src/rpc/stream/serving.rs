@@ -1,6 +1,5 @@
 //! A stream at the leader: frames go to the driver as they come, except what is for the efficiency tier.
 
-use std::future::ready;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +17,7 @@ use super::super::decode::Scope;
 use super::super::failure::{overloaded, stopping};
 use super::super::origin::Origin;
 use super::ear::{Ear, Lent, are_common};
-use super::incoming::{Incoming, Next};
+use super::incoming::{FATE_TIMEOUT, Incoming, Next};
 use super::looks::Looks;
 use super::operation::{self, Asked, Opening};
 use super::outgoing::{Served, Words};
@@ -99,22 +98,14 @@ impl Serving<'_> {
         self.pass_on(opening, rest, acked_through).await?;
 
         let mut stopping_begins = pin!(self.rpc.stopping.begun());
-        let mut unheard = pin!(self.words.unheard());
-        let (mut is_unheard, mut common_in_a_row) = (false, 0);
+        let mut unheard = pin!(self.unheard_for_long());
+        let mut common_in_a_row = 0;
         loop {
             let next = tokio::select! {
                 // What has come is carried out also if nobody can be answered any more.
                 biased;
                 next = incoming.next() => next?,
-                () = ready(()), if is_unheard => Next::End(incoming.fate().await),
-                () = &mut unheard, if !is_unheard => {
-                    if self.words.ended_here() {
-                        return Ok(false);
-                    }
-                    is_unheard = true;
-                    incoming.come_back_soon().await;
-                    continue;
-                }
+                () = &mut unheard => return Ok(false),
                 () = &mut stopping_begins => return Err(stopping()),
             };
             match next {
@@ -138,6 +129,15 @@ impl Serving<'_> {
                 }
                 Next::End(ending) => return Ok(ending.means_client_gone(forwarded)),
             }
+        }
+    }
+
+    /// Whoever reads no answers any more has mostly gone, and the end of its frames, which tells how, follows at once. If it was
+    /// this node that ended the stream, nothing that follows counts.
+    async fn unheard_for_long(&self) {
+        self.words.unheard().await;
+        if !self.words.ended_here() {
+            sleep(FATE_TIMEOUT).await;
         }
     }
 
