@@ -82,8 +82,7 @@ impl Pieces {
 
     /// None: more has to be read first.
     pub fn next_piece(&mut self) -> Result<Option<Piece>, NotAPiece> {
-        let Some(length) = self.read.first_chunk::<LENGTH_BYTES>() else { return Ok(None) };
-        let bytes = u32::from_le_bytes(*length) as usize;
+        let Some(bytes) = self.announced() else { return Ok(None) };
         let bytes_max = self.bytes_max + 1;
         if bytes > bytes_max {
             return Err(NotAPiece::TooLarge { bytes, bytes_max });
@@ -98,6 +97,11 @@ impl Pieces {
         let mut piece = self.read.split_to(bytes).freeze();
         let kind = piece.get_u8();
         Ok(Some(Piece { kind, message: piece }))
+    }
+
+    /// How long the next one says that it is, if its beginning has come.
+    pub fn announced(&self) -> Option<usize> {
+        self.read.first_chunk::<LENGTH_BYTES>().map(|length| u32::from_le_bytes(*length) as usize)
     }
 
     /// Nothing of a piece has come that is not whole.

@@ -11,16 +11,16 @@ use mio::net::TcpStream as Socket;
 use mio::{Interest, Registry, Token};
 
 use super::bell::SocketNews;
-use super::inbox::StreamKey;
+use super::inbox::{OPERATIONS_PER_LOOK, StreamKey};
 
 /// The peers' wires have lower ones.
 const FIRST_TOKEN: usize = 1 << (usize::BITS - 2);
 /// Read in one go from one client, if there is as much.
 const READ_BYTES: usize = 16 * 1024;
-/// While clients are heard nothing is written to the log: two milliseconds at most.
+/// While clients are heard nothing is written to the log: some milliseconds at most.
 const READS_PER_TURN_MAX: usize = 512;
 const BYTES_PER_TURN_MAX: usize = 256 * 1024;
-/// As many can come by the inbox.
+/// Half of what can come by the inbox. One client's frame more may be taken.
 const OPERATIONS_PER_TURN_MAX: usize = 2_048;
 
 /// What a client asks for, each under the number under which it is answered.
@@ -28,6 +28,21 @@ const OPERATIONS_PER_TURN_MAX: usize = 2_048;
 pub(crate) struct Heard {
     pub(crate) operations: Vec<(RequestId, Command)>,
     pub(crate) looks: Vec<(RequestId, LockName)>,
+    pub(crate) pings: usize,
+    /// Of all that was looked at, whether or not it was taken.
+    pub(crate) bytes: usize,
+}
+
+impl Heard {
+    /// How much there is to do, counted in operations.
+    fn weight(&self) -> usize {
+        self.operations.len() + self.looks.len() * OPERATIONS_PER_LOOK + self.pings
+    }
+
+    /// As much as one client may have in a turn, but for the rest of a frame.
+    pub(crate) fn is_much(&self) -> bool {
+        self.weight() >= OPERATIONS_PER_TURN_MAX / 4
+    }
 }
 
 /// Who makes operations of what a client sends. Waits for nobody.
@@ -41,8 +56,9 @@ pub(crate) trait Ear: fmt::Debug + Send {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AfterHearing {
-    /// So many bytes were read. If there was room for more, there was no more.
-    Read(usize),
+    /// All that there was has been heard.
+    Silence,
+    More,
     /// The task has to see to what comes next.
     GiveBack,
 }
@@ -142,17 +158,14 @@ impl Ears {
             let Listening { ear, socket, .. } = listening;
             let after = ear.hear(socket, &mut self.scratch, &mut heard);
             reads += 1;
-            operations += heard.operations.len() + heard.looks.len();
+            operations += heard.weight();
+            bytes += heard.bytes;
             take(listening.stream, heard);
+            listening.is_ready = after == AfterHearing::More || listening.has_ended;
             match after {
                 AfterHearing::GiveBack => self.give_back(token, registry),
-                AfterHearing::Read(count) => {
-                    bytes += count;
-                    listening.is_ready = count == READ_BYTES || listening.has_ended;
-                    if listening.is_ready {
-                        self.ready.push(token);
-                    }
-                }
+                _ if listening.is_ready => self.ready.push(token),
+                _ => {}
             }
         }
         // Those who were not heard come first.
@@ -215,9 +228,14 @@ mod tests {
                         heard.operations.push((RequestId((*byte).into()), Command::Tick));
                     }
                     let is_common = !scratch[..read].contains(&0);
-                    if is_common { AfterHearing::Read(read) } else { AfterHearing::GiveBack }
+                    heard.bytes += read;
+                    match read {
+                        _ if !is_common => AfterHearing::GiveBack,
+                        READ_BYTES => AfterHearing::More,
+                        _ => AfterHearing::Silence,
+                    }
                 }
-                Err(_) => AfterHearing::Read(0),
+                Err(_) => AfterHearing::Silence,
             }
         }
 

@@ -26,7 +26,7 @@ use super::outbox::Outbox;
 pub(crate) const FIRST_GROUP: GroupId = GroupId(1);
 
 /// What an answer shows takes more time to put together than what a command does.
-const OPERATIONS_PER_LOOK: usize = 4;
+pub(super) const OPERATIONS_PER_LOOK: usize = 4;
 
 /// Holders, and waiters, that a look on a stream shows: one frame has the answers to many.
 pub(crate) const SHOWN_ON_STREAM_MAX: usize = 10;

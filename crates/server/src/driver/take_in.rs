@@ -128,7 +128,7 @@ impl Driver {
         let is_open = |stream| streams.is_open(stream);
         ears.hear(inbox.registry(), is_open, |stream, heard| all.push((stream, heard)));
         let group = FIRST_GROUP;
-        for (stream, Heard { operations, looks }) in all {
+        for (stream, Heard { operations, looks, .. }) in all {
             self.handle(Input::Frame { stream, group, operations });
             self.look(stream, group, looks);
         }

@@ -1,7 +1,8 @@
 //! The session stream: many operations and answers on one connection, all of one session.
 //!
 //! The stream has two halves that know little of each other. Incoming frames are read by a task of
-//! the stream (`serving` at the leader, `proxy` elsewhere), which is also where its end is noticed.
+//! the stream (`serving` at the leader, `proxy` elsewhere), which is also where its end is noticed. A plain connection that is
+//! busy is lent to the driver, which reads what is common by itself (`ear`).
 //! Outgoing frames ([`Outgoing`]) are pulled by the transport straight from the driver's deliveries; on a plain
 //! connection the driver writes most of them by itself (`speaker`).
 //!

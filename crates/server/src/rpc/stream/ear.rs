@@ -26,6 +26,9 @@ const LENT_MAX: usize = 8;
 /// The same if there is only one other.
 const LENT_BESIDE_ONE_MAX: usize = 4_096;
 
+/// Of something longer than this more can be made than the driver has time for.
+const PIECE_BYTES_MAX: usize = 32 * 1024;
+
 /// How many sessions may lend their connections, by how many threads there are for clients.
 pub(in crate::rpc) fn lent_max() -> usize {
     match Handle::try_current().map(|runtime| runtime.metrics().num_workers()) {
@@ -73,23 +76,27 @@ impl driver::Ear for Ear {
         scratch: &mut [u8],
         heard: &mut Heard,
     ) -> AfterHearing {
-        // What came before it was lent.
-        if !self.take_pieces(heard) {
-            return AfterHearing::GiveBack;
+        // What came before: while the task read it, or more of it than fits into a turn.
+        match self.take_pieces(heard) {
+            AfterHearing::Silence => {}
+            after => return after,
         }
-        let read = match socket.read(scratch) {
-            Err(error) if error.kind() == ErrorKind::WouldBlock => 0,
-            Err(error) if error.kind() == ErrorKind::Interrupted => scratch.len(),
+        let has_more = match socket.read(scratch) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return AfterHearing::Silence,
+            Err(error) if error.kind() == ErrorKind::Interrupted => true,
             Ok(bytes) if bytes > 0 => {
                 self.unread.pieces.room().extend_from_slice(&scratch[..bytes]);
-                bytes
+                bytes == scratch.len()
             }
             ended => {
                 self.unread.found = Some(Found::End(self.unread.ending(ended)));
                 return AfterHearing::GiveBack;
             }
         };
-        if self.take_pieces(heard) { AfterHearing::Read(read) } else { AfterHearing::GiveBack }
+        match self.take_pieces(heard) {
+            AfterHearing::Silence if has_more => AfterHearing::More,
+            after => after,
+        }
     }
 
     fn give_back(self: Box<Self>, socket: WatchedSocket) {
@@ -100,26 +107,34 @@ impl driver::Ear for Ear {
 }
 
 impl Ear {
-    /// False if there is something that the task has to see to.
-    fn take_pieces(&mut self, heard: &mut Heard) -> bool {
-        loop {
+    /// Of what has been read.
+    fn take_pieces(&mut self, heard: &mut Heard) -> AfterHearing {
+        while !heard.is_much() {
+            if self.unread.pieces.announced().is_some_and(|bytes| bytes > PIECE_BYTES_MAX) {
+                return AfterHearing::GiveBack;
+            }
             match self.unread.pieces.next_piece() {
-                Ok(None) => return true,
-                Ok(Some(piece)) if piece.kind == plain::PING => self.unread.echo(),
+                Ok(None) => return AfterHearing::Silence,
+                Ok(Some(piece)) if piece.kind == plain::PING => {
+                    heard.pings += 1;
+                    self.unread.echo();
+                }
                 Ok(Some(piece)) if self.take(&piece, heard) => {}
                 Ok(Some(piece)) => {
                     self.unread.found = Some(Found::Piece(piece));
-                    return false;
+                    return AfterHearing::GiveBack;
                 }
                 // The task finds the same.
-                Err(_) => return false,
+                Err(_) => return AfterHearing::GiveBack,
             }
         }
+        AfterHearing::More
     }
 
     /// All of a frame or nothing.
     fn take(&self, piece: &Piece, heard: &mut Heard) -> bool {
         let (operations, looks) = (heard.operations.len(), heard.looks.len());
+        heard.bytes += piece.message.len();
         let is_taken = piece.kind == plain::FRAME && self.take_frame(piece, heard).is_some();
         if !is_taken {
             heard.operations.truncate(operations);
@@ -181,6 +196,7 @@ mod tests {
 
     use super::super::super::serve::REQUEST_BYTES_MAX;
     use super::super::incoming::Next;
+    use super::super::pen::Broken;
     use super::*;
     use crate::driver::Ear as _;
 
@@ -242,9 +258,10 @@ mod tests {
     fn ear() -> (Ear, oneshot::Receiver<Lent>, Arc<AtomicUsize>, Looks) {
         let (pings, looks) = (Arc::new(AtomicUsize::new(0)), Looks::default());
         let counted = Arc::clone(&pings);
-        let unread = Unread::new(move || {
+        let echo = move || {
             counted.fetch_add(1, Ordering::Relaxed);
-        });
+        };
+        let unread = Unread::new(echo, Broken::default());
         let place = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
         let (back, returning) = oneshot::channel();
         let ear = Ear {
@@ -355,6 +372,38 @@ mod tests {
             };
             assert!(refused, "{bytes:?}");
         }
+    }
+
+    #[test]
+    fn a_turn_takes_no_more_of_one_client_than_it_may_and_the_rest_in_the_next() {
+        const FRAMES: u64 = 2_000;
+        let Client { mut here, there: _there } = connected();
+        let (mut ear, _returning, _, _) = ear();
+        for number in 0..FRAMES {
+            ear.unread.pieces.room().extend_from_slice(&piece(0, number));
+        }
+        let mut turns = Vec::new();
+        loop {
+            let mut heard = Heard::default();
+            let after = ear.hear(&mut here, &mut [0; 64], &mut heard);
+            turns.push(heard.operations.len());
+            match after {
+                AfterHearing::More => assert!(heard.is_much()),
+                AfterHearing::Silence => break,
+                AfterHearing::GiveBack => unreachable!("all is common"),
+            }
+        }
+        assert_eq!(turns, [512, 512, 512, 464]);
+    }
+
+    #[test]
+    fn what_is_long_is_left_to_the_task_before_it_has_come() {
+        let Client { mut here, mut there } = connected();
+        let (mut ear, _returning, _, _) = ear();
+        let announced = u32::try_from(PIECE_BYTES_MAX).unwrap() + 1;
+        there.write_all(&announced.to_le_bytes()).unwrap();
+        while ear.hear(&mut here, &mut [0; 64], &mut Heard::default()) != AfterHearing::GiveBack {}
+        assert!(ear.unread.found.is_none() && ear.unread.pieces.announced().is_some());
     }
 
     #[test]

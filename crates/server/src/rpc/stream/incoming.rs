@@ -34,7 +34,7 @@ pub(super) enum Incoming {
     Plain(PlainFrames<Reading>),
     /// The driver reads it, until there is something for the stream's task.
     Lent(oneshot::Receiver<Lent>),
-    /// The driver had it, and is gone.
+    /// It will not come back: the driver that had it is gone, or the system has no room to watch it.
     Lost,
 }
 

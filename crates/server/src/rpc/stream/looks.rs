@@ -13,7 +13,7 @@ pub(super) struct Looks {
 }
 
 impl Looks {
-    /// False if there are too many. Only the stream's own task begins one.
+    /// False if there are too many. Only who reads the stream begins one.
     pub(super) fn begin(&self) -> bool {
         let has_room = self.under_way.load(Ordering::Relaxed) < UNDER_WAY_MAX;
         self.under_way.fetch_add(usize::from(has_room), Ordering::Relaxed);

@@ -3,7 +3,7 @@
 
 use std::io::{self, Write};
 use std::net::{Shutdown, TcpStream};
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::Duration;
 
 use holdfast_proto::plain;
@@ -21,6 +21,22 @@ pub(super) struct Pen {
     socket: AsyncFd<TcpStream>,
     page: Mutex<Page>,
     patience: Duration,
+    broken: Broken,
+}
+
+/// How the connection broke, if that was noticed in writing: the system tells it once, and whoever reads finds but an end.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Broken(Arc<OnceLock<io::ErrorKind>>);
+
+impl Broken {
+    #[cfg(test)]
+    pub(super) fn by(kind: io::ErrorKind) -> Broken {
+        Broken(Arc::new(kind.into()))
+    }
+
+    pub(super) fn kind(&self) -> Option<io::ErrorKind> {
+        self.0.get().copied()
+    }
 }
 
 #[derive(Debug, Default)]
@@ -49,7 +65,11 @@ impl Pen {
     /// For a socket that does not block.
     pub(super) fn new(socket: TcpStream) -> io::Result<Pen> {
         let socket = watch(socket, Interest::WRITABLE)?;
-        Ok(Pen { socket, page: Mutex::default(), patience: PATIENCE })
+        Ok(Pen { socket, page: Mutex::default(), patience: PATIENCE, broken: Broken::default() })
+    }
+
+    pub(super) fn broken(&self) -> Broken {
+        self.broken.clone()
     }
 
     /// For the stream's task: all of it, after what is not written yet.
@@ -129,7 +149,11 @@ impl Pen {
     }
 
     fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
-        self.socket.try_io(Interest::WRITABLE, |mut socket| socket.write(bytes))
+        let written = self.socket.try_io(Interest::WRITABLE, |mut socket| socket.write(bytes));
+        written.inspect_err(|error| match error.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => {}
+            kind => drop(self.broken.0.set(kind)),
+        })
     }
 
     fn page(&self) -> MutexGuard<'_, Page> {
@@ -192,6 +216,17 @@ pub(super) mod tests {
         let mut read = String::new();
         other.read_to_string(&mut read).await.unwrap();
         assert_eq!(read, "one three");
+    }
+
+    #[tokio::test]
+    async fn how_a_connection_broke_is_remembered_and_that_it_is_full_is_not_that() {
+        let (pen, other) = connected().await;
+        assert_eq!(pen.write_at_once(&vec![0; MUCH]), AtOnce::InPart);
+        assert_eq!(pen.broken().kind(), None);
+        // It closes with much unread, which resets the connection.
+        drop(other);
+        assert_eq!(pen.write(b"more").await, Err(NobodyReads));
+        assert_eq!(pen.broken().kind(), Some(io::ErrorKind::ConnectionReset));
     }
 
     #[tokio::test]

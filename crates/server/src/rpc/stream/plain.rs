@@ -1,5 +1,5 @@
-//! A session's stream on a connection of its own, without HTTP/2. One task reads it; another writes what the driver does not
-//! write by itself.
+//! A session's stream on a connection of its own, without HTTP/2. One task reads what the driver does not read by itself; another
+//! writes what the driver does not write.
 //!
 //! What is said on it, and what its end means, is as in the call `Session`; see [`holdfast_proto::plain`] for what
 //! is around the messages.
@@ -60,12 +60,12 @@ fn halves(socket: tokio::net::TcpStream) -> io::Result<(Reading, Pen)> {
 }
 
 async fn converse(rpc: Rpc, reading: Reading, pen: Pen) {
-    let pen = Arc::new(pen);
+    let (broken, pen) = (pen.broken(), Arc::new(pen));
     let (words, outgoing) = outgoing::pair(rpc.clone(), Some(Arc::clone(&pen)));
     // Whoever reads is not to look each time whether there is something to write.
     let mut writing = JoinSet::new();
     writing.spawn(write(pen, outgoing));
-    let unread = Unread::new(words.echo());
+    let unread = Unread::new(words.echo(), broken);
     let mut incoming = Incoming::Plain(PlainFrames::new(reading, unread));
     if let Err(failure) = run(&rpc, &Origin::client(), &mut incoming, &words).await {
         words.end(failure).await;
@@ -183,6 +183,7 @@ mod tests {
 
     use super::super::super::serve::REQUEST_BYTES_MAX;
     use super::super::body_end::Ending;
+    use super::super::pen::Broken;
     use super::*;
 
     fn frame(acked_through: u64) -> ClientFrame {
@@ -197,7 +198,7 @@ mod tests {
         let echo = move || {
             counted.fetch_add(1, Ordering::Relaxed);
         };
-        let mut frames = PlainFrames::new(bytes, Unread::new(echo));
+        let mut frames = PlainFrames::new(bytes, Unread::new(echo, Broken::default()));
         let mut seen = Vec::new();
         let end = loop {
             match frames.next().await {

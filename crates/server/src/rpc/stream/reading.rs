@@ -10,6 +10,9 @@ use tokio::io::{AsyncRead, Interest, ReadBuf};
 
 use super::watched::watch;
 
+/// However much there would be room for: it is filled with zeros first.
+const READ_BYTES_MAX: usize = 16 * 1024;
+
 #[derive(Debug)]
 pub(super) struct Reading(AsyncFd<TcpStream>);
 
@@ -33,7 +36,7 @@ impl AsyncRead for Reading {
     ) -> Poll<io::Result<()>> {
         loop {
             let mut ready = ready!(self.0.poll_read_ready(cx))?;
-            let room = into.initialize_unfilled();
+            let room = into.initialize_unfilled_to(into.remaining().min(READ_BYTES_MAX));
             match ready.try_io(|socket| socket.get_ref().read(room)) {
                 Ok(Ok(bytes)) => {
                     // That was all: of what comes after it the system will tell.

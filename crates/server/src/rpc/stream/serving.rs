@@ -127,6 +127,7 @@ impl Serving<'_> {
                         self.lend_to_driver(incoming);
                     }
                 }
+                Next::End(_) if self.rpc.driver.is_gone() => return Err(stopping()),
                 Next::End(ending) => return Ok(ending.means_client_gone(forwarded)),
             }
         }

@@ -20,6 +20,9 @@ use crate::driver::{CutOff, Delivery, Outbox};
 /// Lists of deliveries that wait for a slow reader. When it is full the driver lets the stream go.
 const LISTS_MAX: usize = 1_024;
 
+/// What a look shows can be long. To make more of it than this is for the task.
+const BYTES_WITH_LOOKS_MAX: usize = 64 * 1024;
+
 #[derive(Debug)]
 pub(super) struct Speaker {
     lists: mpsc::Sender<Vec<Delivery>>,
@@ -100,11 +103,15 @@ impl Speaker {
     }
 
     fn write_into(&self, frame: &mut FrameWriter, delivery: &Delivery) -> bool {
-        if let Delivery::Status { request, name, answer: answer @ Ok(_) } = delivery {
-            frame.answer(&self.view.status(*request, name, answer));
-            return true;
+        match delivery {
+            // The tier in memory may be busy for long.
+            Delivery::Status { .. } if self.view.is_of_both_tiers() => false,
+            Delivery::Status { request, name, answer: answer @ Ok(_) } => {
+                frame.answer(&self.view.status(*request, name, answer));
+                frame.bytes() <= BYTES_WITH_LOOKS_MAX
+            }
+            _ => write_if_common(frame, delivery, Guarantee::Linearizable),
         }
-        write_if_common(frame, delivery, Guarantee::Linearizable)
     }
 }
 

@@ -7,12 +7,14 @@ use holdfast_proto::plain::{Piece, Pieces};
 
 use super::super::serve::REQUEST_BYTES_MAX;
 use super::body_end::Ending;
+use super::pen::Broken;
 
 pub(super) struct Unread {
     /// What the driver found, and did not carry out. It comes first.
     pub(super) found: Option<Found>,
     pub(super) pieces: Pieces,
     echo: Box<dyn Fn() + Send + Sync>,
+    broken: Broken,
 }
 
 #[derive(Debug)]
@@ -22,9 +24,10 @@ pub(super) enum Found {
 }
 
 impl Unread {
-    /// `echo` says that somebody is here.
-    pub(super) fn new(echo: impl Fn() + Send + Sync + 'static) -> Unread {
-        Unread { found: None, pieces: Pieces::new(REQUEST_BYTES_MAX), echo: Box::new(echo) }
+    /// `echo` says that somebody is here; `broken`, what whoever writes has found.
+    pub(super) fn new(echo: impl Fn() + Send + Sync + 'static, broken: Broken) -> Unread {
+        let pieces = Pieces::new(REQUEST_BYTES_MAX);
+        Unread { found: None, pieces, echo: Box::new(echo), broken }
     }
 
     /// Answers a ping.
@@ -34,10 +37,11 @@ impl Unread {
 
     /// What it means that no more could be read.
     pub(super) fn ending(&self, read: io::Result<usize>) -> Ending {
-        match read {
-            Ok(_) if self.pieces.is_empty() => Ending::Finished,
-            Ok(_) => Ending::Disconnected,
-            Err(error) => Ending::of_io(error.kind()),
+        match (read, self.broken.kind()) {
+            (Ok(_), Some(kind)) => Ending::of_io(kind),
+            (Ok(_), None) if self.pieces.is_empty() => Ending::Finished,
+            (Ok(_), None) => Ending::Disconnected,
+            (Err(error), _) => Ending::of_io(error.kind()),
         }
     }
 }
@@ -50,5 +54,27 @@ impl fmt::Debug for Unread {
             .field("found", found)
             .field("pieces", pieces)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::ErrorKind;
+
+    use super::*;
+
+    #[test]
+    fn an_end_after_a_broken_write_is_what_the_write_said() {
+        let broken = |kind| Unread::new(|| {}, Broken::by(kind));
+        let cases = [
+            (Unread::new(|| {}, Broken::default()), Ending::Finished),
+            (broken(ErrorKind::ConnectionReset), Ending::Disconnected),
+            // Nobody knows whether such a client lives.
+            (broken(ErrorKind::TimedOut), Ending::CutOff),
+        ];
+        for (unread, ending) in cases {
+            assert_eq!(unread.ending(Ok(0)), ending);
+            assert_eq!(unread.ending(Err(ErrorKind::TimedOut.into())), Ending::CutOff);
+        }
     }
 }

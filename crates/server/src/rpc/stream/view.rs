@@ -30,6 +30,11 @@ impl View {
         View { membership, memory: Arc::new(MemoryTier::new()) }
     }
 
+    /// Some session uses the tier in memory.
+    pub(super) fn is_of_both_tiers(&self) -> bool {
+        self.memory.is_in_use()
+    }
+
     /// How the lock stands in both tiers.
     pub(super) fn status(
         &self,

@@ -1,5 +1,5 @@
-//! The two halves of a plain connection. Each has a descriptor of its own: the driver can then watch the one that is read, and the
-//! runtime, which wakes up for nothing else, the one that is written.
+//! The two halves of a plain connection. Each has a descriptor of its own, so that the driver can watch the one that is read while the
+//! runtime watches the other, and does not wake up for what comes.
 
 use std::io;
 use std::net::TcpStream;
