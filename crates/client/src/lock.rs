@@ -90,7 +90,8 @@ impl LockRequest {
     /// lock if it was granted in the meantime.
     pub async fn acquire(mut self) -> Result<Guard, AcquireError> {
         match (self.terms.tier, self.route.take()) {
-            (Tier::Efficiency, Some(route)) => route.acquire(self).await,
+            // By itself, so that whoever asks the cluster does not carry the room for it.
+            (Tier::Efficiency, Some(route)) => Box::pin(route.acquire(self)).await,
             _ => self.ask_cluster().await,
         }
     }
