@@ -1,5 +1,5 @@
-//! The driver sleeps on its inbox, on the wires from its peers and on the connections that were lent to it at once. Whoever puts something into the inbox
-//! rings the bell, which costs a system call only if the driver does sleep.
+//! The driver sleeps on its inbox, on the wires from its peers and on the connections that were lent to it at once. Whoever
+//! puts something into the inbox rings the bell, which costs a system call only if the driver does sleep.
 
 use std::io;
 use std::sync::Arc;

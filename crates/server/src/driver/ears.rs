@@ -14,7 +14,7 @@ use super::bell::SocketNews;
 use super::inbox::{OPERATIONS_PER_LOOK, StreamKey};
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 /// The peers' wires have lower ones.
 const FIRST_TOKEN: usize = 1 << (usize::BITS - 2);

@@ -1,5 +1,6 @@
 //! The driver of a lone node, turned by hand.
 
+use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,6 +17,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
+use super::ears::tests::EveryByte;
 use super::log::LogError;
 use super::{
     Answer, Channels, Delivery, Driver, DriverHandle, FIRST_GROUP, GroupView, Input, MayWait,
@@ -166,6 +168,18 @@ impl Bench {
             terms: Terms::default(),
         };
         (request, Command::Acquire(acquire))
+    }
+
+    /// Her connection: the client's end of it, and where it comes back. Each byte that she sends is a heartbeat.
+    fn lend(&self) -> (TcpStream, std::sync::mpsc::Receiver<WireSocket>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let here = listener.accept().unwrap().0;
+        here.set_nonblocking(true).unwrap();
+        let (back, returned) = std::sync::mpsc::channel();
+        let ear = Box::new(EveryByte { operation: touch(), back });
+        self.send(Input::Listen { stream: STREAM, ear, socket: WireSocket::from_std(here) });
+        (client, returned)
     }
 
     /// The disk is full for this long.
@@ -415,6 +429,46 @@ fn the_heartbeats_of_many_sessions_are_one_entry_and_one_answer() {
     let ttl = Some(Span::from_ms(600_000));
     assert_eq!(touched.ttls, [ttl, None, ttl]);
     assert_eq!(bench.inspect_index(), applied + 1);
+}
+
+#[test]
+fn what_a_lent_connection_says_is_carried_out_together_with_heartbeats_that_waited() {
+    let mut bench = Bench::new();
+    let mut deliveries = bench.open_stream();
+    bench.driver.heartbeats_due = bench.driver.started.elapsed() + Duration::from_secs(600);
+    let (mut client, returned) = bench.lend();
+    bench.turn();
+    bench.handle.offer_unhurried(heartbeat(1)).unwrap();
+    bench.turn();
+    assert!(answered(&mut deliveries).is_empty(), "nobody has asked for anything else");
+    let applied = bench.inspect_index();
+    client.write_all(&[2, 3]).unwrap();
+    bench.turn_until(|bench| bench.inspect_index() > applied);
+    assert_eq!(answered(&mut deliveries), [1, 2, 3]);
+    assert_eq!(bench.inspect_index(), applied + 1, "one entry for all of them");
+    bench.send(Input::StreamClosed { stream: STREAM, client_gone: false });
+    bench.turn();
+    assert!(returned.try_recv().is_ok(), "the task has it again");
+}
+
+#[test]
+fn while_the_disk_is_full_connections_are_with_their_tasks() {
+    let mut bench = Bench::new();
+    let mut deliveries = bench.open_stream();
+    let (_before, returned) = bench.lend();
+    bench.turn();
+    assert!(returned.try_recv().is_err());
+    let (_meanwhile, returned_at_once) = bench.lend();
+    bench.fill_disk_for(BRIEFLY);
+    assert!(returned.try_recv().is_ok() && returned_at_once.try_recv().is_ok());
+    let (mut after, _returned) = bench.lend();
+    bench.turn();
+    after.write_all(&[7]).unwrap();
+    let begun = Instant::now();
+    while answered(&mut deliveries).is_empty() {
+        assert!(begun.elapsed() < Duration::from_secs(10), "it is not heard");
+        bench.turn();
+    }
 }
 
 #[test]

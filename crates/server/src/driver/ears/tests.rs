@@ -8,9 +8,12 @@ use mio::{Events, Poll};
 
 use super::*;
 
-/// Makes an operation of each byte. One that is zero is for the task.
+/// Makes such an operation of each byte. One that is zero is for the task.
 #[derive(Debug)]
-struct EveryByte(mpsc::Sender<Socket>);
+pub(in crate::driver) struct EveryByte {
+    pub(in crate::driver) operation: Command,
+    pub(in crate::driver) back: mpsc::Sender<Socket>,
+}
 
 impl Ear for EveryByte {
     fn hear(&mut self, socket: &mut Socket, scratch: &mut [u8], heard: &mut Heard) -> AfterHearing {
@@ -18,7 +21,7 @@ impl Ear for EveryByte {
             Ok(0) => AfterHearing::GiveBack,
             Ok(read) => {
                 for byte in scratch.iter().take(read).take_while(|byte| **byte > 0) {
-                    heard.operations.push((RequestId((*byte).into()), Command::Tick));
+                    heard.operations.push((RequestId((*byte).into()), self.operation.clone()));
                 }
                 let is_common = !scratch[..read].contains(&0);
                 heard.bytes += read;
@@ -33,7 +36,7 @@ impl Ear for EveryByte {
     }
 
     fn give_back(self: Box<Self>, socket: Socket) {
-        let _ = self.0.send(socket);
+        let _ = self.back.send(socket);
     }
 }
 
@@ -68,7 +71,7 @@ impl Bench {
         let there = TcpStream::connect(self.listener.local_addr().unwrap()).unwrap();
         let here = self.listener.accept().unwrap().0;
         here.set_nonblocking(true).unwrap();
-        let ear = Box::new(EveryByte(self.back.clone()));
+        let ear = Box::new(EveryByte { operation: Command::Tick, back: self.back.clone() });
         let socket = Socket::from_std(here);
         self.ears.listen(key(stream), ear, socket, self.poll.registry());
         there
