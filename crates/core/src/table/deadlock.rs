@@ -106,14 +106,23 @@ impl LockTable {
         }
         let mut to_look_at: Vec<Actor> =
             own.iter().flat_map(|obstacle| obstacle.actors.keys().copied()).collect();
+        let mut comes_back = false;
         while let Some(next) = to_look_at.pop() {
+            comes_back |= next == actor;
             if next == actor || graph.obstacles.contains_key(&next) {
                 continue;
             }
             let mut obstacles = Vec::new();
-            let places = self.waits_of(next).flat_map(|(_, wait)| {
-                wait.places.as_slice().iter().map(move |place| wait.want(next.0, place))
-            });
+            let mut places = self
+                .waits_of(next)
+                .flat_map(|(_, wait)| {
+                    wait.places.as_slice().iter().map(move |place| wait.want(next.0, place))
+                })
+                .peekable();
+            // Who waits for nothing can go on, and need not be remembered.
+            if places.peek().is_none() {
+                continue;
+            }
             for want in places {
                 obstacles.extend(self.obstacles(next, want, &mut graph).into_iter().flatten());
                 if !graph.spend(1) {
@@ -125,6 +134,10 @@ impl LockTable {
             graph.obstacles.insert(next, obstacles);
         }
         *steps = graph.steps_left;
+        // Mostly nobody in the way waits for who asks, however far one looks.
+        if !comes_back {
+            return None;
+        }
         graph.obstacles.insert(actor, own);
         self.told(actor, &way_back(actor, &graph.obstacles)?)
     }
