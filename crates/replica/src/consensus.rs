@@ -409,6 +409,13 @@ impl Consensus {
         (id != raft::INVALID_ID).then_some(NodeId(id))
     }
 
+    /// Until a follower that hears nothing wants to lead; none for who leads or wants to.
+    pub(crate) fn ticks_to_election(&self) -> Option<usize> {
+        let raft = &self.raft.raft;
+        let left = raft.randomized_election_timeout().saturating_sub(raft.election_elapsed);
+        (raft.state == StateRole::Follower).then_some(left.max(1))
+    }
+
     pub(crate) fn term(&self) -> u64 {
         self.raft.raft.term
     }

@@ -435,6 +435,21 @@ impl Replica {
         [slice, commit, self.company_within()].into_iter().flatten().min()
     }
 
+    /// How long it may rest if nothing comes: a leader for a tick, and a follower until it would have to do something by
+    /// itself, if that is soon enough not to be taken for a stall. Its leader is heard of before, mostly.
+    pub fn rests_for(&self) -> Duration {
+        let ticks = match self.consensus.ticks_to_election() {
+            None => 1,
+            Some(ticks) => ticks.min(self.config.heartbeat_ticks + 1),
+        };
+        let ticks = u32::try_from(ticks).unwrap_or(u32::MAX);
+        self.config
+            .tick
+            .saturating_mul(ticks)
+            .min(self.config.stall_max() / 2)
+            .max(self.config.tick)
+    }
+
     fn begin_read_round(&mut self) {
         if !self.consensus.leads_surely() {
             // Asked earlier it would be dropped without a word.

@@ -174,14 +174,15 @@ impl Driver {
         }
     }
 
-    /// Waits for something to do, at most until the next tick, and takes in all there is.
+    /// Waits for something to do, at most for as long as all replicas may rest, and takes in all there is.
     fn take_input(&mut self) {
         for input in std::mem::take(&mut self.deferred) {
             self.handle(input);
         }
         let next_turn = self.replicas.values().filter_map(Replica::next_turn_within).min();
         let has_more = self.wires.have_more() || self.ears.have_more();
-        let patience = if has_more { Duration::ZERO } else { self.tick };
+        let rest = self.replicas.values().map(Replica::rests_for).min().unwrap_or(self.tick);
+        let patience = if has_more { Duration::ZERO } else { rest };
         let patience = next_turn.unwrap_or(patience).min(patience);
         self.inbox.wait(patience);
         self.callers.set_time(self.started.elapsed());

@@ -20,8 +20,10 @@ use crate::peers::PeerLinks;
 use crate::pulse::Pulse;
 use crate::stopping::Stopping;
 
-/// How soon a connection that came up or broke is noticed; a change of leader is noticed at once.
+/// How soon a connection that came up is noticed, and how soon one that broke, or a loop that stands still; a change of leader
+/// is noticed at once. A node that serves looks seldom: to wake up is what an idle one costs.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+const LOOK_WHILE_SERVING_EVERY: Duration = Duration::from_millis(500);
 
 /// All services together, in the words of `grpc.health.v1`, and each of them.
 const SERVICES: [&str; 6] = [
@@ -90,9 +92,10 @@ pub(crate) async fn keep_telling(
         if before.is_serving() != now.is_serving() {
             tell(&reporter, now.is_serving()).await;
         }
+        let pause = if now.is_serving() { LOOK_WHILE_SERVING_EVERY } else { LOOK_EVERY };
         tokio::select! {
             changed = leadership.changed() => if changed.is_err() { break },
-            () = sleep_until(Instant::now() + LOOK_EVERY) => {}
+            () = sleep_until(Instant::now() + pause) => {}
             () = stopping.begun() => break,
         }
     }

@@ -4,10 +4,12 @@
 //! a tick touches nothing that is not due.
 //!
 //! Those of sessions stand by themselves. They move with every heartbeat, and without what only holds and waits are known by,
-//! each takes half the room.
+//! each takes half the room. They are put behind all others, mostly, and who was heard of together is moved together: a
+//! [`DenseMap`] finds the next where it found the last.
 
 use alloc::collections::BTreeSet;
 
+use super::dense::{DenseMap, Key, Nature};
 use crate::id::{FenceToken, RequestId, SessionId};
 use crate::time::LogicalTime;
 
@@ -21,24 +23,35 @@ pub(crate) enum Due {
     Wait(SessionId, RequestId),
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Deadlines {
-    sessions: BTreeSet<(LogicalTime, SessionId)>,
+    sessions: DenseMap<(LogicalTime, SessionId), ()>,
     /// Of holds and waits.
     others: BTreeSet<(LogicalTime, Due)>,
+}
+
+/// They come in order, as do those that heartbeats take away.
+impl Key for (LogicalTime, SessionId) {
+    const NATURE: Nature = Nature::Rising;
+}
+
+impl PartialEq for Deadlines {
+    fn eq(&self, other: &Deadlines) -> bool {
+        self.sessions.keys().eq(other.sessions.keys()) && self.others == other.others
+    }
 }
 
 impl Deadlines {
     pub(crate) fn insert(&mut self, at: LogicalTime, due: Due) {
         match due {
-            Due::Session(id) => self.sessions.insert((at, id)),
+            Due::Session(id) => self.sessions.insert((at, id), ()).is_none(),
             due => self.others.insert((at, due)),
         };
     }
 
     pub(crate) fn remove(&mut self, at: LogicalTime, due: Due) {
         let was_there = match due {
-            Due::Session(id) => self.sessions.remove(&(at, id)),
+            Due::Session(id) => self.sessions.remove(&(at, id)).is_some(),
             due => self.others.remove(&(at, due)),
         };
         debug_assert!(was_there, "no deadline of {due:?} at {at}");
@@ -83,7 +96,7 @@ impl Deadlines {
     }
 
     fn in_order(&self) -> impl Iterator<Item = (LogicalTime, Due)> {
-        let sessions = self.sessions.iter().map(|(at, id)| (*at, Due::Session(*id)));
+        let sessions = self.sessions.keys().map(|(at, id)| (*at, Due::Session(*id)));
         let (mut sessions, mut others) = (sessions.peekable(), self.others.iter().peekable());
         core::iter::from_fn(move || {
             let other_is_first = match (sessions.peek(), others.peek()) {
