@@ -409,11 +409,16 @@ impl Consensus {
         (id != raft::INVALID_ID).then_some(NodeId(id))
     }
 
-    /// Until a follower that hears nothing wants to lead; none for who leads or wants to.
-    pub(crate) fn ticks_to_election(&self) -> Option<usize> {
+    /// For how long a follower has heard of nobody whom it would follow; none for who leads or wants to.
+    pub(crate) fn ticks_without_leader(&self) -> Option<usize> {
         let raft = &self.raft.raft;
-        let left = raft.randomized_election_timeout().saturating_sub(raft.election_elapsed);
-        (raft.state == StateRole::Follower).then_some(left.max(1))
+        (raft.state == StateRole::Follower).then_some(raft.election_elapsed)
+    }
+
+    /// Until a follower that hears nothing wants to lead.
+    pub(crate) fn ticks_to_election(&self) -> Option<usize> {
+        let timeout = self.raft.raft.randomized_election_timeout();
+        self.ticks_without_leader().map(|ticks| timeout.saturating_sub(ticks).max(1))
     }
 
     pub(crate) fn term(&self) -> u64 {

@@ -29,6 +29,9 @@ use crate::snapshot_body::{self, SnapshotError};
 /// Followers hear of what is committed with the next entries, and if none follow after this time.
 const COMMIT_UNTOLD_MAX: Duration = Duration::from_millis(1);
 
+/// No replica rests for longer, whatever its ticks are: others look whether its loop turns.
+const REST_MAX: Duration = Duration::from_millis(500);
+
 /// One group's share of the lock table on this node.
 #[derive(Debug)]
 pub struct Replica {
@@ -52,6 +55,8 @@ pub struct Replica {
     office: Option<Office>,
     /// The one before this replica's was short.
     follows_short_office: bool,
+    /// In the input of this turn: what makes a follower wait anew for an election timeout.
+    leader_just_heard: bool,
     /// Since when this leader has not told its followers all that is committed.
     commit_untold_since: Option<Duration>,
     /// A leader ends nothing before this time: after a stall its input is read first.
@@ -175,6 +180,7 @@ impl Replica {
             leadership: Leadership::default(),
             office: None,
             follows_short_office: false,
+            leader_just_heard: false,
             commit_untold_since: None,
             expire_not_before: LogicalTime::ZERO,
             tick_under_way: false,
@@ -224,6 +230,7 @@ impl Replica {
         }
         self.heard.hear(said, last_term);
         self.heard_of(from);
+        self.leader_just_heard |= self.consensus.ticks_without_leader() == Some(0);
         Ok(())
     }
 
@@ -256,7 +263,10 @@ impl Replica {
     pub fn handle_time(&mut self, now: Duration) {
         self.told_time = self.told_time.max(now);
         let elapsed = self.clock.advance(now);
-        for _ in 0..elapsed.ticks {
+        // What a follower has rested for lies before what it has just heard of its leader.
+        let is_just_heard = std::mem::take(&mut self.leader_just_heard);
+        let ticks = if is_just_heard { elapsed.ticks.min(1) } else { elapsed.ticks };
+        for _ in 0..ticks {
             self.consensus.tick();
         }
         self.reads.age(elapsed.ticks);
@@ -438,16 +448,11 @@ impl Replica {
     /// How long it may rest if nothing comes: a leader for a tick, and a follower until it would have to do something by
     /// itself, if that is soon enough not to be taken for a stall. Its leader is heard of before, mostly.
     pub fn rests_for(&self) -> Duration {
-        let ticks = match self.consensus.ticks_to_election() {
-            None => 1,
-            Some(ticks) => ticks.min(self.config.heartbeat_ticks + 1),
-        };
-        let ticks = u32::try_from(ticks).unwrap_or(u32::MAX);
-        self.config
-            .tick
-            .saturating_mul(ticks)
-            .min(self.config.stall_max() / 2)
-            .max(self.config.tick)
+        let tick = self.config.tick;
+        let ticks = self.consensus.ticks_to_election().unwrap_or(1);
+        let ticks = u32::try_from(ticks.min(self.config.heartbeat_ticks + 1)).unwrap_or(1);
+        let rest_max = REST_MAX.min(self.config.stall_max() / 2);
+        tick.saturating_mul(ticks).min(rest_max).max(tick)
     }
 
     fn begin_read_round(&mut self) {

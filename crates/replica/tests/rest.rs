@@ -9,42 +9,87 @@ use std::time::Duration;
 
 use cluster::Cluster;
 use holdfast_replica::{Durable, Effect, NodeId, Replica, ReplicaConfig};
+use protobuf::Message as _;
+use raft::eraftpb::{Message, MessageType};
 
 const TICK: Duration = Duration::from_millis(50);
 
-/// Looks at it after each of the times that it gives, from one that need not be that of a tick, until it wants to lead.
-/// Says when that is, and how often it was looked at.
-fn election(config: ReplicaConfig, begun: u64, rest: fn(&Replica) -> Duration) -> (Duration, u32) {
-    let mut replica = Replica::new(config, Durable::default()).unwrap();
-    let begun = Duration::from_millis(begun);
-    replica.handle_time(Duration::ZERO);
-    replica.handle_time(begun);
-    let (mut now, mut looks) = (begun, 0);
-    loop {
+/// A follower that is looked at after each of the times that it gives, and when it hears of its leader.
+struct Follower {
+    replica: Replica,
+    rest: fn(&Replica) -> Duration,
+    now: Duration,
+    looks: u32,
+}
+
+impl Follower {
+    /// Looked at first at a time that need not be that of a tick.
+    fn new(config: ReplicaConfig, begun: Duration, rest: fn(&Replica) -> Duration) -> Follower {
+        let mut replica = Replica::new(config, Durable::default()).unwrap();
+        replica.handle_time(Duration::ZERO);
+        replica.handle_time(begun);
+        Follower { replica, rest, now: begun, looks: 0 }
+    }
+
+    /// Says whether it wants to lead.
+    fn look(&mut self, now: Duration) -> bool {
+        self.now = now;
+        self.looks += 1;
+        self.replica.handle_time(now);
         let mut effects = Vec::new();
-        let sent = replica.begin_turn().map_or(Vec::new(), |turn| turn.messages);
-        replica.finish_turn(&mut effects).unwrap();
-        let asks = effects.iter().any(|effect| matches!(effect, Effect::Send(_)));
-        if asks || !sent.is_empty() {
-            return (now, looks);
+        let sent = self.replica.begin_turn().map_or(Vec::new(), |turn| turn.messages);
+        self.replica.finish_turn(&mut effects).unwrap();
+        let sent = sent.into_iter().map(|sent| sent.message);
+        let sent = sent.chain(effects.into_iter().filter_map(|effect| match effect {
+            Effect::Send(sent) => Some(sent.message),
+            _ => None,
+        }));
+        let mut kinds = sent.map(|sent| Message::parse_from_bytes(&sent).unwrap().get_msg_type());
+        kinds.any(|kind| kind == MessageType::MsgRequestPreVote)
+    }
+
+    fn hear_of_leader(&mut self, at: Duration) {
+        while self.now + (self.rest)(&self.replica) < at {
+            let next = self.now + (self.rest)(&self.replica);
+            assert!(!self.look(next), "it has a leader");
         }
-        assert!(looks < 100, "it is content without a leader");
-        now += rest(&replica);
-        looks += 1;
-        replica.handle_time(now);
+        let mut heartbeat = Message { from: 7, to: 1, term: 1, ..Message::default() };
+        heartbeat.set_msg_type(MessageType::MsgHeartbeat);
+        self.replica.handle_message(&heartbeat.write_to_bytes().unwrap()).unwrap();
+        assert!(!self.look(at), "it has a leader");
+    }
+
+    /// When it does if it hears nothing, and how often it has been looked at by then.
+    fn wants_to_lead(mut self) -> (Duration, u32) {
+        loop {
+            assert!(self.looks < 200, "it is content without a leader");
+            let next = self.now + (self.rest)(&self.replica);
+            if self.look(next) {
+                return (self.now, self.looks);
+            }
+        }
     }
 }
 
 #[test]
-fn a_follower_that_rests_wants_to_lead_as_soon_as_one_that_looks_at_every_tick() {
-    let cluster = Cluster::new(5);
-    for node in 1..=5 {
-        for begun in [0, 1, 20, 49] {
-            let config = || cluster.config(NodeId(node));
-            let (restless, often) = election(config(), begun, |_| TICK);
-            let (rested, seldom) = election(config(), begun, Replica::rests_for);
-            assert!(rested < restless + TICK, "{rested:?} and {restless:?}");
-            assert!(seldom * 3 < often * 2, "{seldom} of {often} looks");
+fn a_follower_that_rests_wants_to_lead_when_one_does_that_looks_at_every_tick() {
+    let cluster = Cluster::new(7);
+    for (election, begun) in (8..20).flat_map(|election| [0, 1, 20, 49].map(|ms| (election, ms))) {
+        for heartbeats in [0, 1, 2, 7] {
+            let wants_to_lead = |rest| {
+                let ticks = (election, election + 1);
+                let config = ReplicaConfig { election_ticks: ticks, ..cluster.config(NodeId(1)) };
+                let begun = Duration::from_millis(begun);
+                let mut follower = Follower::new(config, begun, rest);
+                for number in 1..=heartbeats {
+                    follower.hear_of_leader(begun + TICK * 2 * number);
+                }
+                follower.wants_to_lead()
+            };
+            let (restless, often) = wants_to_lead(|_| TICK);
+            let (rested, seldom) = wants_to_lead(Replica::rests_for);
+            assert!(rested.abs_diff(restless) <= TICK, "{rested:?} and {restless:?}");
+            assert!(seldom * 4 < often * 3, "{seldom} of {often} looks");
         }
     }
 }
@@ -63,6 +108,13 @@ fn a_leader_rests_for_a_tick_and_nobody_until_it_would_be_a_stall() {
         }
     }
     let nervous = ReplicaConfig { election_ticks: (5, 6), ..cluster.config(NodeId(1)) };
-    let replica = Replica::new(nervous, Durable::default()).unwrap();
-    assert_eq!(replica.rests_for(), TICK);
+    let slow = ReplicaConfig {
+        tick: Duration::from_millis(250),
+        heartbeat_ticks: 10,
+        election_ticks: (40, 41),
+        ..cluster.config(NodeId(1))
+    };
+    for (config, rest) in [(nervous, TICK), (slow, TICK * 10)] {
+        assert_eq!(Replica::new(config, Durable::default()).unwrap().rests_for(), rest);
+    }
 }

@@ -53,7 +53,7 @@ impl Bell {
         if self.is_asleep.swap(false, Ordering::SeqCst)
             && let Err(error) = self.waker.wake()
         {
-            tracing::warn!(%error, "the driver cannot be woken, and wakes at its next tick");
+            tracing::warn!(%error, "the driver cannot be woken, and wakes when it has rested");
         }
     }
 

@@ -2,7 +2,7 @@
 
 use holdfast_core::LockTable;
 
-/// Locks per look. A table of so many is known exactly; half a million take 25 s with ten looks a second.
+/// Locks per look. A table of so many is known exactly; half a million take 25 s with ten looks a second, as a leader has them.
 const LOCKS_PER_LOOK: usize = 2_000;
 
 #[derive(Debug, Default)]
