@@ -415,7 +415,15 @@ impl Node {
         ahead_us.min(stall_max.as_micros() as u64)
     }
 
-    /// When the loop turns at the latest, from now on.
+    /// When the loop turns at the latest, from now on: as long as the replica may rest, like the server's.
+    pub(crate) fn rest_us(&self) -> u64 {
+        let rest = self.replica().map_or(self.settings.tick, |replica| {
+            let rest = replica.rests_for();
+            replica.next_turn_within().map_or(rest, |within| within.min(rest))
+        });
+        self.clock.real_us_of(rest)
+    }
+
     pub(crate) fn tick_us(&self) -> u64 {
         self.clock.real_us_of(self.settings.tick)
     }

@@ -44,7 +44,7 @@ impl World {
         let next = if busy_until > self.now {
             busy_until
         } else {
-            RealTime(self.now.0 + self.nodes[node].tick_us())
+            RealTime(self.now.0 + self.nodes[node].rest_us())
         };
         self.wake(node, next);
     }
