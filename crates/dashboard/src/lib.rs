@@ -9,7 +9,8 @@
 //!   a page: it travels as JSON, and the pages show it as text. The content security policy allows no
 //!   script but the files of this crate.
 //! * The page asks for what it shows: every answer is bounded, however large the table is.
-//! * Looking is free for all who reach the port. Doing needs the secret of [`Actions`], and comes from this
+//! * Looking is free for all who reach the port, by a name that the node knows as its own: no site can look through
+//!   somebody's browser. Doing needs the secret of [`Actions`], and comes from this
 //!   very page: a request that a browser makes on behalf of another site is refused before anything else.
 //! * What lasts (streams) is bounded in number and in memory; whoever does not read is cut off.
 
@@ -20,6 +21,7 @@ mod events;
 mod failed;
 mod graph;
 mod guard;
+mod hosts;
 mod live;
 mod look;
 mod owners;
@@ -35,6 +37,7 @@ use axum::routing::{get, post};
 use tokio::sync::{Semaphore, watch};
 
 pub use guard::Actions;
+pub use hosts::Hosts;
 pub use source::{RecentEvents, Source, WatchFrames};
 
 use guard::Guard;
@@ -67,6 +70,7 @@ impl<S> Clone for Dashboard<S> {
 pub fn dashboard<S: Source>(
     source: Arc<S>,
     actions: Actions,
+    hosts: Hosts,
 ) -> (Router, impl Future<Output = ()> + Send + use<S>) {
     let (sender, pulse) = watch::channel(Arc::new(Pulse::default()));
     let streams = Arc::new(Semaphore::new(STREAMS_MAX));
@@ -89,6 +93,7 @@ pub fn dashboard<S: Source>(
         .merge(assets::routes())
         .fallback(asked::no_page_at)
         .method_not_allowed_fallback(asked::not_so)
+        .layer(axum::middleware::from_fn_with_state(Arc::new(hosts), hosts::known_only))
         .layer(axum::middleware::map_response(assets::with_policy));
     (routes, live::keep_sampling(source, sender, streams))
 }

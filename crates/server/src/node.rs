@@ -118,6 +118,7 @@ impl Node {
     pub async fn start_with_pages(config: NodeConfig, pages: Router) -> Result<Node, StartError> {
         config.check()?;
         let actions = config.http.actions()?;
+        let hosts = config.http.hosts(&config.nodes);
         // Before anything is written: a start that fails because a port is in use leaves nothing behind.
         let this_node = config.this_node()?;
         let client_listener = listen("client", &this_node.client).await?;
@@ -251,7 +252,7 @@ impl Node {
                 pulse: Arc::clone(&pulse),
                 readiness,
             };
-            let (dashboard, sampling) = holdfast_dashboard::dashboard(source, actions);
+            let (dashboard, sampling) = holdfast_dashboard::dashboard(source, actions, hosts);
             tasks.spawn(sampling);
             let pages = dashboard.merge(pages.reset_fallback());
             let routes = http::routes(shown, pages);

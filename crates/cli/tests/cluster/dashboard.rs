@@ -12,7 +12,7 @@ const SECRET: &str = "correct horse battery staple";
 const HOSTILE: &str = "<img src=x onerror=\"window.pwned=1\">'&amp;\u{202e}gnp.x";
 
 async fn cluster() -> Cluster {
-    let settings = format!("[http]\nactions_secret = \"{SECRET}\"\n");
+    let settings = format!("[http]\nactions_secret = \"{SECRET}\"\nhosts = [\"locks.example\"]\n");
     Cluster::start_with(ClusterOptions { nodes: 3, settings }).await
 }
 

@@ -37,11 +37,7 @@ impl Address {
         let bracketed = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
         let host_is_valid = match bracketed {
             Some(host) => host.parse::<std::net::Ipv6Addr>().is_ok(),
-            None => {
-                !host.is_empty()
-                    && host.len() <= 253
-                    && host.bytes().all(|c| c.is_ascii_alphanumeric() || b".-_".contains(&c))
-            }
+            None => is_host_name(host),
         };
         if !host_is_valid {
             return Err(wrong("the host is neither a name nor an IP address"));
@@ -72,10 +68,16 @@ impl Address {
         self.host().parse::<IpAddr>().is_ok_and(|ip| ip.is_unspecified())
     }
 
-    fn host(&self) -> &str {
+    /// Of an IPv6 address without the brackets.
+    pub(super) fn host(&self) -> &str {
         let host = self.text.rsplit_once(':').map_or("", |(host, _)| host);
         host.trim_start_matches('[').trim_end_matches(']')
     }
+}
+
+pub(super) fn is_host_name(host: &str) -> bool {
+    let is_allowed = |c: u8| c.is_ascii_alphanumeric() || b".-_".contains(&c);
+    !host.is_empty() && host.len() <= 253 && host.bytes().all(is_allowed)
 }
 
 impl fmt::Display for Address {

@@ -69,6 +69,11 @@ pub enum CheckError {
         "the secret for the dashboard's actions has fewer than 12 characters; choose a longer one"
     )]
     ShortSecret,
+    #[error(
+        "http.hosts has '{host}', which is no name that a browser asks by; write it without a scheme, a port or a \
+         path, such as locks.example.com, or \"*\" for any"
+    )]
+    HostName { host: String },
     #[error("there are not enough ports above {base_port} for all nodes; choose a lower one")]
     PortsRunOut { base_port: u16 },
 }
@@ -121,6 +126,7 @@ fn check_tuning(config: &NodeConfig) -> Result<(), CheckError> {
     if let Some(kafka) = &config.kafka {
         kafka.check()?;
     }
+    config.http.check()?;
     if config.heartbeat_ticks * 3 > config.election_ticks {
         return Err(CheckError::HeartbeatTooSlow {
             heartbeat: config.heartbeat_ticks,
@@ -226,6 +232,17 @@ mod tests {
     #[test]
     fn a_heartbeat_comes_several_times_before_an_election() {
         assert!(refusal(|config| config.heartbeat_ticks = 4).contains("election_ticks = 10"));
+    }
+
+    #[test]
+    fn a_name_for_browsers_is_a_name_and_nothing_else() {
+        for host in ["", "http://locks.example", "locks.example:7422", "locks.example/", "a b"] {
+            let words = refusal(|config| config.http.hosts = vec![host.to_owned()]);
+            assert!(words.contains(&format!("'{host}'")), "{words}");
+        }
+        let mut config = example();
+        config.http.hosts = ["locks.example", "locks", "*"].map(str::to_owned).to_vec();
+        assert_eq!(check(&config), Ok(()));
     }
 
     #[test]

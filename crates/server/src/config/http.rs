@@ -3,10 +3,11 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use holdfast_dashboard::Actions;
+use holdfast_dashboard::{Actions, Hosts};
 use serde::Deserialize;
 
-use super::{CheckError, ConfigError};
+use super::address::is_host_name;
+use super::{Address, CheckError, ConfigError, MemberConfig};
 
 const SECRET_CHARS_MIN: usize = 12;
 
@@ -19,6 +20,9 @@ pub struct HttpConfig {
     /// Its first line is the secret.
     #[serde(default)]
     pub actions_secret_file: Option<PathBuf>,
+    /// Names by which browsers reach the dashboard, besides those of the nodes. `*` is any.
+    #[serde(default)]
+    pub hosts: Vec<String>,
 }
 
 impl fmt::Debug for HttpConfig {
@@ -26,11 +30,27 @@ impl fmt::Debug for HttpConfig {
         f.debug_struct("HttpConfig")
             .field("actions_secret", &self.actions_secret.as_ref().map(|_| ".."))
             .field("actions_secret_file", &self.actions_secret_file)
+            .field("hosts", &self.hosts)
             .finish()
     }
 }
 
 impl HttpConfig {
+    pub(super) fn check(&self) -> Result<(), CheckError> {
+        match self.hosts.iter().find(|host| *host != "*" && !is_host_name(host)) {
+            Some(host) => Err(CheckError::HostName { host: host.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    /// By which the nodes know themselves and each other, and those that were given.
+    pub(crate) fn hosts(&self, nodes: &[MemberConfig]) -> Hosts {
+        let of_nodes = nodes.iter().flat_map(|node| {
+            [Some(&node.client), Some(&node.peer), node.http.as_ref()].into_iter().flatten()
+        });
+        Hosts::new(of_nodes.map(Address::host).chain(self.hosts.iter().map(String::as_str)))
+    }
+
     /// Reads the file, if there is one.
     pub(crate) fn actions(&self) -> Result<Actions, ConfigError> {
         let secret = match (&self.actions_secret, &self.actions_secret_file) {
@@ -65,7 +85,8 @@ mod tests {
     fn a_secret_is_the_first_line_of_a_file_and_not_too_short() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("secret");
-        let config = HttpConfig { actions_secret_file: Some(path.clone()), actions_secret: None };
+        let config =
+            HttpConfig { actions_secret_file: Some(path.clone()), ..HttpConfig::default() };
         let error = config.actions().unwrap_err().to_string();
         assert!(error.contains("secret"), "{error}");
         std::fs::write(&path, "correct horse\nbattery\n").unwrap();

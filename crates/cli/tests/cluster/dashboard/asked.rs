@@ -229,6 +229,35 @@ async fn only_our_own_page_with_the_secret_acts_and_it_is_recorded() {
     assert_eq!(post(&page, &body("x")).0, 429);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_site_whose_name_points_at_a_node_cannot_read_the_dashboard() {
+    let cluster = cluster().await;
+    let at = cluster.http_address(1);
+    let code = |path: &str, host: &str| {
+        let mut node = TcpStream::connect(&at).unwrap();
+        node.set_read_timeout(Some(PATIENCE)).unwrap();
+        write!(node, "GET {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        node.read_to_string(&mut answer).unwrap();
+        (answer[9..12].parse::<u16>().unwrap(), answer)
+    };
+    let port = at.rsplit_once(':').unwrap().1;
+    for path in ["/", "/api/locks", "/assets/app.js", "/nowhere"] {
+        for host in ["evil.example".to_owned(), format!("evil.example:{port}")] {
+            let (code, answer) = code(path, &host);
+            assert_eq!(code, 421, "{path}: {answer}");
+            assert!(answer.contains("hosts = [\\\"evil.example\\\"]"), "{answer}");
+        }
+        assert_eq!(code(path, "no name").0, 400);
+    }
+    for host in [&at, "localhost", "[::1]:80", "LOCKS.example:443"] {
+        assert_eq!(code("/api/locks", host).0, 200, "{host}");
+    }
+    // Probes and scrapers come by whatever name they were given.
+    assert_eq!(code("/healthz", "evil.example").0, 200);
+    assert_eq!(code("/metrics", "holdfast.monitoring.svc").0, 200);
+}
+
 /// A stream of server-sent events, opened and read as far as its first message.
 fn stream(at: &str, path: &str) -> (u16, TcpStream) {
     let mut stream = TcpStream::connect(at).unwrap();
