@@ -20,6 +20,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use holdfast_replica::{Configuration, Membership};
+use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
@@ -56,6 +58,9 @@ pub(crate) struct AuditSettings {
 pub(crate) struct Audit {
     events: Arc<EventRing>,
     driver: DriverHandle,
+    members: watch::Receiver<Arc<Membership>>,
+    /// Who votes and learns, as the last line says that tells it.
+    members_told: Option<Configuration>,
     metrics: Arc<Metrics>,
     file: AuditFile,
     /// What was written last; none in a new file.
@@ -73,11 +78,23 @@ impl Audit {
         settings: &AuditSettings,
         events: Arc<EventRing>,
         driver: DriverHandle,
+        members: watch::Receiver<Arc<Membership>>,
         metrics: Arc<Metrics>,
     ) -> Result<Audit, AuditFileError> {
         let (file, position) = AuditFile::open(settings)?;
-        let (expected, skipped_after, lines) = (None, None, Lines::new(&events));
-        Ok(Audit { events, driver, metrics, file, position, expected, skipped_after, lines })
+        let lines = Lines::new(&events);
+        Ok(Audit {
+            events,
+            driver,
+            members,
+            members_told: None,
+            metrics,
+            file,
+            position,
+            expected: None,
+            skipped_after: None,
+            lines,
+        })
     }
 
     /// Writes until the node stops, and then what is left. To be called once the ring has its beginning.
@@ -94,6 +111,9 @@ impl Audit {
                 let now = *leadership.borrow_and_update();
                 let line = line::leadership(now, self.position(), unix_ms());
                 self.file.lines().extend_from_slice(&line);
+            }
+            if !is_waiting {
+                self.tell_members();
             }
             news.borrow_and_update();
             let caught_up;
@@ -115,11 +135,25 @@ impl Audit {
                 pace.keep().await;
                 changed
             };
+            let mut members = self.members.clone();
             tokio::select! {
                 changed = more => if changed.is_err() { return },
                 Ok(()) = leadership.changed() => leadership.mark_changed(),
+                Ok(()) = members.changed() => {}
                 () = stopping.begun() => {}
             }
+        }
+    }
+
+    /// Addresses are learned besides; a line tells who votes and who learns.
+    fn tell_members(&mut self) {
+        let now = Arc::clone(&self.members.borrow_and_update());
+        let now = &now.configuration;
+        // A node that is to join knows of none yet.
+        if !now.voters.is_empty() && self.members_told.as_ref() != Some(now) {
+            let line = line::membership(now, self.position(), unix_ms());
+            self.file.lines().extend_from_slice(&line);
+            self.members_told = Some(now.clone());
         }
     }
 
@@ -202,154 +236,4 @@ impl Audit {
 }
 
 #[cfg(test)]
-mod tests {
-    use holdfast_core::{Event, LogIndex, LogicalTime, PublicSessionId, SessionId};
-    use holdfast_replica::{Leadership, NodeId};
-    use serde_json::Value;
-    use tokio::sync::watch;
-
-    use super::*;
-    use crate::driver::inbox;
-    use crate::stopping::StopSwitch;
-
-    const KEPT: u64 = 100;
-    const PATIENCE: Duration = Duration::from_secs(20);
-
-    fn happen(ring: &EventRing, indexes: impl IntoIterator<Item = u64>) {
-        let (session, public) = (SessionId(1), PublicSessionId(1));
-        let event = Event::SessionOpened { session, public, owner: Box::default() };
-        let at = LogicalTime::ZERO;
-        let events = indexes.into_iter().map(|index| (LogIndex(index), at, event.clone()));
-        ring.record(&mut events.collect(), 0, None);
-    }
-
-    fn audit(settings: &AuditSettings, events: &Arc<EventRing>) -> Audit {
-        led_by(&watch::Sender::new(Leadership::default()), settings, events)
-    }
-
-    fn led_by(
-        leadership: &watch::Sender<Leadership>,
-        settings: &AuditSettings,
-        events: &Arc<EventRing>,
-    ) -> Audit {
-        let driver = DriverHandle::new(inbox().unwrap().0, leadership.subscribe());
-        Audit::open(settings, Arc::clone(events), driver, Arc::new(Metrics::new())).unwrap()
-    }
-
-    fn catch_up(audit: &mut Audit) {
-        assert!(audit.write().unwrap());
-    }
-
-    #[test]
-    fn what_the_ring_forgot_is_missing_by_number_and_the_line_says_so() {
-        let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("audit.jsonl");
-        let settings = AuditSettings { file: file.clone(), bytes_max: 1 << 20, kept: 1 };
-        let events = Arc::new(EventRing::new(KEPT));
-        let mut audit = audit(&settings, &events);
-        happen(&events, 1..=50);
-        catch_up(&mut audit);
-        happen(&events, 51..=300);
-        catch_up(&mut audit);
-        let text = std::fs::read_to_string(&file).unwrap();
-        let lines: Vec<Value> =
-            text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-        assert_eq!(lines.len() as u64, 50 + 1 + KEPT);
-        let gap = &lines[50];
-        assert_eq!((&gap["event"], &gap["lost"]), (&Value::from("gap"), &Value::from(150)));
-        assert_eq!((&gap["after_index"], &gap["index"]), (&Value::from(50), &Value::from(201)));
-        assert_eq!(audit.metrics.audit.lost.get(), 1);
-        assert_eq!(audit.metrics.audit.lines.get(), 50 + KEPT);
-    }
-
-    #[tokio::test]
-    async fn a_change_of_leader_has_a_line_though_nothing_else_happens_and_the_rest_comes_at_the_end()
-     {
-        let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("audit.jsonl");
-        let settings = AuditSettings { file: file.clone(), bytes_max: 1 << 20, kept: 1 };
-        let events = Arc::new(EventRing::new(KEPT));
-        let leadership = watch::Sender::new(Leadership::default());
-        let stop = StopSwitch::new();
-        let audit = led_by(&leadership, &settings, &events);
-        let writing = tokio::spawn(audit.keep_writing(stop.watch()));
-        let lines = &|| std::fs::read_to_string(&file).unwrap_or_default().lines().count();
-        let written = |count: usize| {
-            let written = async move {
-                while lines() < count {
-                    tokio::task::yield_now().await;
-                }
-            };
-            tokio::time::timeout(PATIENCE, written)
-        };
-        for (term, leader) in [(1, 1), (2, 2), (3, 1)] {
-            written(term).await.unwrap();
-            let leader = Some(NodeId(leader));
-            leadership.send_replace(Leadership { leader, is_here: false, term: term as u64 });
-        }
-        written(4).await.unwrap();
-        happen(&events, 1..=20);
-        stop.throw();
-        writing.await.unwrap();
-        assert_eq!(lines(), 4 + 20);
-        let text = std::fs::read_to_string(&file).unwrap();
-        assert_eq!(text.matches("\"event\":\"leadership\"").count(), 4, "{text}");
-    }
-
-    #[test]
-    fn a_file_that_begins_later_than_the_log_says_so_once() {
-        let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("audit.jsonl");
-        let settings = AuditSettings { file: file.clone(), bytes_max: 1 << 20, kept: 1 };
-        for through in [50, 50, 53, 55] {
-            let events = Arc::new(EventRing::new(KEPT));
-            let mut audit = audit(&settings, &events);
-            // As when a snapshot has stood for the first fifty.
-            events.restart_after(50);
-            catch_up(&mut audit);
-            happen(&events, 51..=through);
-            catch_up(&mut audit);
-            assert_eq!(audit.metrics.audit.lost.get(), 0, "nobody was too slow");
-        }
-        let text = std::fs::read_to_string(&file).unwrap();
-        let lines: Vec<Value> =
-            text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-        assert_eq!(lines.len(), 1 + 5, "{text}");
-        assert_eq!((&lines[0]["event"], &lines[0]["index"]), (&"beginning".into(), &50.into()));
-        assert_eq!(lines[1]["index"], Value::from(51));
-    }
-
-    #[tokio::test]
-    async fn that_a_file_begins_late_stands_before_who_leads() {
-        let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("audit.jsonl");
-        let settings = AuditSettings { file: file.clone(), bytes_max: 1 << 20, kept: 1 };
-        let events = Arc::new(EventRing::new(KEPT));
-        events.restart_after(50);
-        let leadership = watch::Sender::new(Leadership::default());
-        let stop = StopSwitch::new();
-        stop.throw();
-        led_by(&leadership, &settings, &events).keep_writing(stop.watch()).await;
-        let text = std::fs::read_to_string(&file).unwrap();
-        let lines: Vec<Value> =
-            text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-        let kinds: Vec<&Value> = lines.iter().map(|line| &line["event"]).collect();
-        assert_eq!(kinds, ["beginning", "leadership"], "though it stops in its first round");
-    }
-
-    #[test]
-    fn after_a_restart_what_is_in_the_file_is_not_written_again() {
-        let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("audit.jsonl");
-        let settings = AuditSettings { file: file.clone(), bytes_max: 1 << 20, kept: 1 };
-        for through in [5, 8] {
-            let events = Arc::new(EventRing::new(KEPT));
-            let mut audit = audit(&settings, &events);
-            happen(&events, 1..=through);
-            catch_up(&mut audit);
-        }
-        let text = std::fs::read_to_string(&file).unwrap();
-        assert_eq!(text.lines().count(), 8, "{text}");
-        assert!(!text.contains("gap"), "{text}");
-    }
-}
+mod tests;

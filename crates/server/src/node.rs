@@ -166,7 +166,8 @@ impl Node {
                     kept: audit.files_kept,
                 };
                 let (events, metrics) = (Arc::clone(&events), Arc::clone(&metrics));
-                Some(Audit::open(&settings, events, driver.clone(), metrics)?)
+                let members = membership.watch();
+                Some(Audit::open(&settings, events, driver.clone(), members, metrics)?)
             }
             None => None,
         };

@@ -30,7 +30,7 @@ fn position(line: &Value) -> (u64, u64) {
 }
 
 fn is_event(line: &Value) -> bool {
-    !["leadership", "gap", "beginning"].iter().any(|kind| line["event"] == *kind)
+    !["leadership", "membership", "gap", "beginning"].iter().any(|kind| line["event"] == *kind)
 }
 
 fn of_kind<'a>(lines: &'a [Value], kind: &str) -> Vec<&'a Value> {
@@ -106,6 +106,7 @@ async fn every_event_is_in_the_file_of_every_node_once_though_files_are_rotated_
         let frozen = of_kind(&lines, "frozen");
         assert!(frozen[0]["detail"].as_str().unwrap().contains("a pause"), "{frozen:?}");
         assert!(!of_kind(&lines, "leadership").is_empty());
+        assert_eq!(of_kind(&lines, "membership")[0]["voters"], serde_json::json!([1, 2, 3]));
         let granted = of_kind(&lines, "granted")[0];
         for field in ["time", "unix_ms", "group", "logical_time_ms", "session", "token", "owner"] {
             assert!(!granted[field].is_null(), "{field} is missing in {granted}");

@@ -158,7 +158,7 @@ fn whole_lines(file: &mut File) -> io::Result<(u64, Option<Position>)> {
     let last = whole.rsplit(|byte| *byte == b'\n').find_map(|line| {
         let line: Where = serde_json::from_slice(line).ok()?;
         // A gap bears the position of what follows it.
-        let is_past = !["leadership", "gap"].contains(&line.event.as_str());
+        let is_past = !["leadership", "membership", "gap"].contains(&line.event.as_str());
         is_past.then_some(Position { index: line.index, number: line.number })
     });
     Ok((start + end as u64, last))

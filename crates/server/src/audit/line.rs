@@ -4,9 +4,11 @@
 //! buffer that goes to the file, without a value in between, and what many events in a row have in common (all
 //! of an entry of the log happened at one time) is made once.
 
+use std::collections::BTreeSet;
+
 use holdfast_core::command::Owner;
 use holdfast_core::{LogicalTime, PublicSessionId};
-use holdfast_replica::Leadership;
+use holdfast_replica::{Configuration, Leadership, NodeId};
 
 use super::pen::Pen;
 use super::utc::utc;
@@ -116,6 +118,23 @@ pub(crate) fn leadership(now: Leadership, position: Position, unix_ms: u64) -> V
         pen.number(b",\"leader\":", now.leader.map_or(0, |node| node.0));
         pen.number(b",\"term\":", now.term);
     })
+}
+
+pub(crate) fn membership(now: &Configuration, position: Position, unix_ms: u64) -> Vec<u8> {
+    special("membership", position, unix_ms, |pen| {
+        nodes_if_any(pen, b",\"voters\":[", &now.voters);
+        nodes_if_any(pen, b",\"outgoing\":[", &now.outgoing);
+        nodes_if_any(pen, b",\"learners\":[", &now.learners);
+    })
+}
+
+fn nodes_if_any<const N: usize>(pen: &mut Pen<'_>, label: &[u8; N], nodes: &BTreeSet<NodeId>) {
+    let mut nodes = nodes.iter();
+    if let Some(first) = nodes.next() {
+        pen.number(label, first.0);
+        nodes.for_each(|node| pen.number(b",", node.0));
+        pen.put(b"]");
+    }
 }
 
 fn special(
