@@ -17,12 +17,15 @@ use crate::name;
 use crate::obstacle;
 use crate::one_shot::{self, ACQUIRE_REQUEST_ID};
 use crate::output::{self, Show};
+use crate::signals::{self, Signals};
 use crate::terms::TermsArgs;
 use crate::tier::word_of_grant;
 use crate::traced::Traced;
 
-/// How long a cluster without a leader is asked to forget the session.
+/// How long a cluster is asked to forget a session that holds nothing: it may have no leader.
 const FAREWELL_PATIENCE: Duration = Duration::from_millis(300);
+/// The same, of one that may hold the lock or wait for it.
+const GIVING_BACK_PATIENCE: Duration = Duration::from_secs(3);
 
 /// Takes a lock and leaves it held, without heartbeats.
 ///
@@ -32,7 +35,7 @@ const FAREWELL_PATIENCE: Duration = Duration::from_millis(300);
 #[derive(Debug, Args)]
 #[command(
     after_help = "Exit codes: 0 held; 75 somebody else holds it, it is frozen, the wait is over, or to
-wait would be a deadlock.
+wait would be a deadlock; 128+N if signal N ended it. Whatever is not 0 has given back what it had.
 
 Examples:
   out=$(holdfast acquire deploy --ttl 5m) || exit; eval \"$out\"
@@ -78,10 +81,50 @@ impl Show for Held {
     }
 }
 
+/// Whoever is not told the session's secret does not hold the lock: nobody else could give it back.
 pub(crate) async fn run(args: AcquireArgs, global: &Global) -> Result<ExitCode, Problem> {
     let calls = one_shot::calls(global)?.tier(args.terms.tier.to_tier());
     let session = SessionId::random()
         .map_err(|error| Problem::new(Code::Unavailable, format!("no randomness: {error}")))?;
+    let mut signals = Signals::listen_for_the_end()?;
+    let taken = tokio::select! {
+        taken = take(&calls, session, &args, global) => taken,
+        signal = signals.next() => {
+            give_back(calls, session, &mut signals).await;
+            return Ok(signals::exit_code(signal));
+        }
+    };
+    match taken {
+        Ok(held) => {
+            let told = output::hand_over(global.output, &held);
+            if told.is_err() {
+                give_back(calls, session, &mut signals).await;
+            }
+            told
+        }
+        Err(problem) => {
+            // It holds nothing. Should it be granted after all, and this not be heard, the TTL ends it.
+            one_shot::close_session(&calls.timeout(FAREWELL_PATIENCE), session).await;
+            Err(problem)
+        }
+    }
+}
+
+/// With the session all that it holds and waits for goes. Who cannot wait for that sends another signal.
+async fn give_back(calls: Unary, session: SessionId, signals: &mut Signals) {
+    let calls = calls.timeout(GIVING_BACK_PATIENCE);
+    tokio::select! {
+        () = one_shot::close_session(&calls, session) => {}
+        _ = signals.next() => {}
+    }
+}
+
+async fn take(
+    calls: &Unary,
+    session: SessionId,
+    args: &AcquireArgs,
+    global: &Global,
+) -> Result<Held, Problem> {
     let opened = tokio::select! {
         opened = calls.open_session(session, args.ttl, None, owner()) => opened?,
         problem = leaderless::noticed(Some(args.wait), global) => return Err(problem),
@@ -89,33 +132,24 @@ pub(crate) async fn run(args: AcquireArgs, global: &Global) -> Result<ExitCode, 
 
     let mut traced = Traced::begin(&args.name);
     let acquired = tokio::select! {
-        acquired = acquire(&calls, session, &args, traced.traceparent()) => acquired,
-        problem = leaderless::noticed(Some(args.wait), global) => {
-            // Should it be granted after all, and this not be heard, the TTL ends it.
-            let calls = calls.timeout(FAREWELL_PATIENCE);
-            one_shot::close_session(&calls, session).await;
-            return Err(problem);
-        }
+        acquired = acquire(calls, session, args, traced.traceparent()) => acquired,
+        problem = leaderless::noticed(Some(args.wait), global) => return Err(problem),
     };
     traced.answered(&acquired);
     traced.finish().await;
     let grant = match acquired {
         Ok(Acquired::Granted(grant)) => grant,
-        other => {
-            one_shot::close_session(&calls, session).await;
-            return Err(why_not(other, &calls, &args).await);
-        }
+        other => return Err(why_not(other, calls, args).await),
     };
-    let held = Held {
-        name: args.name,
+    Ok(Held {
+        name: args.name.clone(),
         session: session.to_secret_text(),
         public_session: opened.public_id,
         token: grant.token,
         guarantee: word_of_grant(grant.guarantee()),
         fence: grant.fence,
         ttl_ms: opened.ttl_ms,
-    };
-    output::show(global.output, &held)
+    })
 }
 
 /// While it waits, this process is there to keep the session alive; afterwards nobody is.

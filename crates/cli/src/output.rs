@@ -15,24 +15,39 @@ pub(crate) trait Show: Serialize {
 
 /// Writes the data and says how to end.
 pub(crate) fn show(format: Format, data: &impl Show) -> Result<ExitCode, Problem> {
-    let text = match format {
-        Format::Table => data.to_table(),
+    data_to_stdout(&text(format, data)?).map(|()| ExitCode::SUCCESS)
+}
+
+/// As [`show`], of what must not get lost: it is a mistake if nobody is there to read it.
+pub(crate) fn hand_over(format: Format, data: &impl Show) -> Result<ExitCode, Problem> {
+    let text = text(format, data)?;
+    write_all(&text).map(|()| ExitCode::SUCCESS).map_err(cannot_write)
+}
+
+fn text(format: Format, data: &impl Show) -> Result<String, Problem> {
+    match format {
+        Format::Table => Ok(data.to_table()),
         Format::Json => serde_json::to_string_pretty(data)
             .map(|text| text + "\n")
-            .map_err(|error| Problem::new(Code::Unavailable, error.to_string()))?,
-    };
-    data_to_stdout(&text).map(|()| ExitCode::SUCCESS)
+            .map_err(|error| Problem::new(Code::Unavailable, error.to_string())),
+    }
 }
 
 /// A reader that has seen enough (`| head`) is no mistake.
 pub(crate) fn data_to_stdout(text: &str) -> Result<(), Problem> {
-    let mut stdout = io::stdout().lock();
-    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Problem::new(Code::Unavailable, format!("cannot write to stdout: {error}")))
-        }
+    match write_all(text) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(cannot_write(error)),
         _ => Ok(()),
     }
+}
+
+fn write_all(text: &str) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush())
+}
+
+fn cannot_write(error: io::Error) -> Problem {
+    Problem::new(Code::Unavailable, format!("cannot write to stdout: {error}"))
 }
 
 /// One of many lines, at once. False: whoever reads has gone, which is how an endless story usually ends.

@@ -22,6 +22,9 @@ const PASSED_ON: [Signal; 6] = [
     Signal::SIGUSR2,
 ];
 
+/// Those that would end a program which has nobody to pass them on to.
+const ENDING: [Signal; 4] = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT];
+
 #[derive(Debug)]
 pub(crate) struct Signals {
     heard: Vec<(Signal, unix::Signal)>,
@@ -30,9 +33,12 @@ pub(crate) struct Signals {
 impl Signals {
     /// From here on none of them ends this process by itself.
     pub(crate) fn listen() -> Result<Signals, Problem> {
-        Signals::listen_for(&PASSED_ON).map_err(|error| {
-            Problem::new(Code::Unavailable, format!("cannot listen for signals: {error}"))
-        })
+        Signals::listen_for(&PASSED_ON).map_err(cannot_listen)
+    }
+
+    /// As [`Signals::listen`], for a program without a command under it.
+    pub(crate) fn listen_for_the_end() -> Result<Signals, Problem> {
+        Signals::listen_for(&ENDING).map_err(cannot_listen)
     }
 
     pub(crate) fn listen_for(signals: &[Signal]) -> io::Result<Signals> {
@@ -55,6 +61,10 @@ impl Signals {
         })
         .await
     }
+}
+
+fn cannot_listen(error: io::Error) -> Problem {
+    Problem::new(Code::Unavailable, format!("cannot listen for signals: {error}"))
 }
 
 /// How a program ends that a signal has ended, as shells report it.

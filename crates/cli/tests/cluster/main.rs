@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 
 mod acquire_all;
+mod acquire_command;
 mod advise_ttl;
 mod audit;
 mod backup;
