@@ -40,7 +40,8 @@ pub(crate) struct DevArgs {
     #[arg(long, value_name = "D")]
     data_dir: Option<PathBuf>,
     /// The first node's client port; its peers use the next, HTTP the one after; the next node the port 10 higher.
-    #[arg(long, value_name = "PORT", default_value_t = 7420)]
+    #[arg(long, value_name = "PORT", default_value_t = 7420,
+          value_parser = clap::value_parser!(u16).range(1..))]
     port: u16,
     /// Lets people act from the dashboard who know the secret on the first line of this file.
     #[arg(long, value_name = "FILE", conflicts_with = "no_http")]

@@ -71,7 +71,7 @@ pub(crate) struct LockArgs {
     name: Option<String>,
     /// Several locks, all at one moment or none; lost as soon as one of them is.
     #[arg(long, value_name = "NAME,NAME", value_delimiter = ',', conflicts_with = "permits",
-          value_parser = name::parse)]
+          value_parser = name::parse_of_list)]
     all: Vec<String>,
     /// How long to wait for the lock; 0s tries once.
     #[arg(long, value_name = "D", default_value = "1h", allow_hyphen_values = true,

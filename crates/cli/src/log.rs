@@ -3,10 +3,13 @@
 use std::io;
 
 use holdfast_server::LogFormat;
+use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::reload::{self, Handle};
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, Registry, fmt};
+
+use crate::output;
 
 const VARIABLE: &str = "HOLDFAST_LOG";
 
@@ -20,10 +23,13 @@ pub(crate) fn to_stderr(default_filter: &str) {
     start(default_filter, LogFormat::Text);
 }
 
-/// The environment goes before the default.
+/// The environment goes before the default, if it makes sense.
 pub(crate) fn start(default_filter: &str, format: LogFormat) -> LogControl {
-    let filter =
-        EnvFilter::try_from_env(VARIABLE).unwrap_or_else(|_| EnvFilter::new(default_filter));
+    let asked = std::env::var(VARIABLE).unwrap_or_else(|_| default_filter.to_owned());
+    let filter = parse(&asked).unwrap_or_else(|wrong| {
+        output::say(&format!("{VARIABLE} is ignored: {wrong}"));
+        parse(default_filter).unwrap_or_default()
+    });
     let (filter, handle) = reload::Layer::new(filter);
     let lines = fmt::layer().with_writer(io::stderr).with_ansi(false);
     let lines = match format {
@@ -37,7 +43,38 @@ pub(crate) fn start(default_filter: &str, format: LogFormat) -> LogControl {
 impl LogControl {
     /// In words why not, if the filter makes no sense.
     pub(crate) fn set(&self, filter: &str) -> Result<(), String> {
-        let filter = EnvFilter::try_new(filter).map_err(|error| error.to_string())?;
+        let filter = parse(filter)?;
         self.filter.reload(filter).map_err(|error| error.to_string())
+    }
+}
+
+/// A word that is no level would be taken for a part of the program, and all others be silent: so parts come with their level.
+pub(crate) fn parse(filter: &str) -> Result<EnvFilter, String> {
+    let is_level = |word: &str| word.parse::<LevelFilter>().is_ok();
+    let words = filter.split(',').map(str::trim).filter(|word| !word.is_empty());
+    match words.clone().find(|word| !word.contains(['=', '[']) && !is_level(word)) {
+        Some(word) => Err(format!(
+            "'{word}' is no level: write off, error, warn, info, debug or trace, and for a part of the program both, \
+             such as info,holdfast_server::kafka=debug"
+        )),
+        None => EnvFilter::try_new(filter).map_err(|error| format!("'{filter}': {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filter_is_made_of_levels_and_of_parts_with_theirs() {
+        for right in
+            ["info", "WARN", "off", "info,holdfast_server::kafka=debug", "", "warn, h2=off"]
+        {
+            assert!(parse(right).is_ok(), "{right}");
+        }
+        for wrong in ["inof", "debug;", "info,tokio", "foo=bar=baz", "holdfast_server=inof"] {
+            let said = parse(wrong).unwrap_err();
+            assert!(said.contains('\''), "{said}");
+        }
     }
 }

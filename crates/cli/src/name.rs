@@ -2,6 +2,16 @@
 
 use holdfast_core::{LockName, NameError};
 
+/// One of a list. Who writes a space behind the comma means the name without it, and would lock another.
+pub(crate) fn parse_of_list(text: &str) -> Result<String, String> {
+    if text != text.trim() {
+        return Err(format!(
+            "'{text}' begins or ends with a space; write nothing but a comma between two names"
+        ));
+    }
+    parse(text).map_err(|error| error.to_string())
+}
+
 /// By the same rule as the nodes.
 pub(crate) fn parse(text: &str) -> Result<String, NameError> {
     LockName::new(text).map(|_| text.to_owned())

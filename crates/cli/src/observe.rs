@@ -49,7 +49,7 @@ pub(crate) async fn run(args: ObserveArgs, global: &Global) -> Result<ExitCode, 
         };
         told_something = true;
         let line = if as_json { in_json(&observed) } else { in_words(&observed) };
-        if !output::line_to_stdout(&line) || args.once {
+        if !output::line_to_stdout(&line)? || args.once {
             return Ok(ExitCode::SUCCESS);
         }
     }

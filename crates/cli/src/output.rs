@@ -51,9 +51,12 @@ fn cannot_write(error: io::Error) -> Problem {
 }
 
 /// One of many lines, at once. False: whoever reads has gone, which is how an endless story usually ends.
-pub(crate) fn line_to_stdout(line: &str) -> bool {
-    let mut stdout = io::stdout().lock();
-    writeln!(stdout, "{line}").and_then(|()| stdout.flush()).is_ok()
+pub(crate) fn line_to_stdout(line: &str) -> Result<bool, Problem> {
+    match write_all(&format!("{line}\n")) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(cannot_write(error)),
+    }
 }
 
 /// To a person, on stderr. If that is closed there is nobody to tell.

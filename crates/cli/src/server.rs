@@ -100,7 +100,10 @@ pub(crate) async fn run(args: ServerArgs) -> Result<ExitCode, Problem> {
         config.tracing = Some(TracingConfig { endpoint });
     }
     let format = args.log_format.map_or(config.log_format, LogFormat::from);
-    let log = log::start(config.log.as_deref().unwrap_or(DEFAULT_FILTER), format);
+    let filter = config.log.as_deref().unwrap_or(DEFAULT_FILTER);
+    log::parse(filter)
+        .map_err(|wrong| Problem::new(Code::Usage, format!("{}: log: {wrong}", path.display())))?;
+    let log = log::start(filter, format);
     let config_joins = config.join;
     // Before the start, which may take a while: a signal then must not cut it off half way.
     let mut stop = StopSignal::listen()?;

@@ -89,7 +89,7 @@ async fn in_lines(mut watch: Watch, mut owners: Owners, style: Style) -> Result<
             _ => continue,
         };
         told_something = true;
-        if !lines.is_empty() && !output::line_to_stdout(&lines.join("\n")) {
+        if !lines.is_empty() && !output::line_to_stdout(&lines.join("\n"))? {
             return Ok(ExitCode::SUCCESS);
         }
     }

@@ -106,8 +106,9 @@ pub(super) async fn bring_in(
         })
         .await?;
     let config = configuration(&answer.cluster, &new);
+    let where_it_is = if global.output == Format::Table { "below" } else { "of the output" };
     output::say(&format!(
-        "node {} is in the cluster; start it with the configuration below, which goes to its machine:\n  \
+        "node {} is in the cluster; start it with the configuration {where_it_is}, which goes to its machine:\n  \
          holdfast server --config node-{}.toml",
         new.id, new.id
     ));
@@ -115,11 +116,14 @@ pub(super) async fn bring_in(
         output::data_to_stdout(&config)?;
     }
     let role = if new.timeout.is_zero() {
-        "learner"
+        Ok("learner")
     } else {
-        wait_for_role(&calls, &new, stays_learner).await?
+        wait_for_role(&calls, &new, stays_learner).await
     };
-    output::show(global.output, &Added { id: new.id, role, replaces, config })
+    // Its configuration is needed also if it was not waited for to the end.
+    let added = Added { id: new.id, role: role.as_ref().unwrap_or(&"learner"), replaces, config };
+    let code = output::show(global.output, &added)?;
+    role.map(|_| code)
 }
 
 /// Until it votes; a node that is to stay a learner is waited for until it has the data.

@@ -233,3 +233,69 @@ async fn a_hold_that_ended_with_its_session_is_told_so_by_all() {
     let ended = "holdfast_holds_ended_total{reason=\"session_expired\"}";
     assert_eq!(metric(&page, ended), 1.0, "{page}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_looks_right_and_is_not_is_refused_before_anybody_is_asked() {
+    for (args, says) in [
+        (&["lock", "--all", "acct/1, acct/2", "--", "true"][..], "' acct/2' begins or ends with"),
+        (&["dev", "--port", "0"], "0 is not in 1..=65535"),
+    ] {
+        let (code, _, said) = alone(args).await;
+        assert_eq!(code, Some(64), "{said}");
+        assert!(said.contains(says), "{said}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_filter_of_the_log_that_means_nothing_is_told() {
+    let mut cluster = Cluster::start(1).await;
+    let mut ls = holdfast();
+    ls.args(["ls", "--endpoints", &cluster.endpoints()]).env("HOLDFAST_LOG", "inof");
+    let listed = output(ls).await;
+    assert!(listed.status.success(), "{listed:?}");
+    let said = text(&listed.stderr);
+    assert!(said.contains("HOLDFAST_LOG is ignored: 'inof' is no level"), "{said}");
+    cluster.terminate(1).await;
+    let config = std::fs::read_to_string(cluster.config_path(1)).unwrap();
+    cluster.configure(1, &format!("log = \"inof\"\n{config}"));
+    let mut server = holdfast();
+    server.args(["server", "--config", &cluster.config_path(1)]);
+    let refused = output(server).await;
+    assert_eq!(refused.status.code(), Some(64), "{refused:?}");
+    assert!(text(&refused.stderr).contains("'inof' is no level"), "{refused:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_written_down_is_told_by_those_who_go_on_telling_too() {
+    let scene = Scene::set().await;
+    for script in ["$HF watch a > /dev/full", "$HF observe a --once > /dev/full"] {
+        let held = scene.cluster.library().await.lock("a").acquire().await.unwrap();
+        let ended = output(scene.shell(script)).await;
+        assert_eq!(ended.status.code(), Some(69), "{script}: {ended:?}");
+        assert!(text(&ended.stderr).contains("cannot write to stdout"), "{ended:?}");
+        held.release().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn that_nothing_happened_of_late_does_not_mean_that_nothing_ever_did() {
+    let cluster = Cluster::start(1).await;
+    run(&cluster, &["lock", "a", "--", "true"]).await;
+    let said = words(&cluster, 0, &["history", "a", "--since", "1ms"]).await;
+    assert!(said.contains("nothing has happened to a within 1ms"), "{said}");
+    assert!(!said.contains("ever"), "{said}");
+    let said = words(&cluster, 0, &["history", "b"]).await;
+    assert!(said.contains("nobody has ever asked for it"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_configuration_of_a_node_that_is_not_waited_for_is_told_in_json_too() {
+    let cluster = Cluster::start(1).await;
+    let args = ["cluster", "add", "--id", "6", "--peer-address", "127.0.0.1:2"];
+    let more = ["--client-address", "127.0.0.1:3", "--timeout", "1ms", "--output", "json"];
+    let added = run(&cluster, &[&args[..], &more[..]].concat()).await;
+    assert_eq!(added.status.code(), Some(75), "{added:?}");
+    let told = crate::support::json(&added);
+    assert!(told["config"].as_str().unwrap().contains("127.0.0.1:2"), "{told}");
+    assert_eq!(told["role"], "learner");
+}
