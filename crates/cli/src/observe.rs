@@ -38,7 +38,11 @@ pub(crate) async fn run(args: ObserveArgs, global: &Global) -> Result<ExitCode, 
     let mut observer = one_shot::calls(global)?.observe(&args.name);
     let mut told_something = false;
     loop {
-        let observed = match observer.next().await {
+        let observed = tokio::select! {
+            observed = observer.next() => observed,
+            () = output::reader_gone() => return Ok(ExitCode::SUCCESS),
+        };
+        let observed = match observed {
             Ok(observed) => observed,
             // Who has observed for a while wants to go on when the cluster is back.
             Err(CallError::Unavailable(unavailable)) if told_something => {

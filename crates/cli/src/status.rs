@@ -312,7 +312,8 @@ impl Waiter {
 
 /// Metadata is whatever its holder wants: it must not break the table, nor the terminal.
 pub(crate) fn on_one_line(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+    let line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    output::visible(&line).into_owned()
 }
 
 pub(crate) async fn run(args: StatusArgs, global: &Global) -> Result<ExitCode, Problem> {

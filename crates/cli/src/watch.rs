@@ -71,7 +71,10 @@ pub(crate) async fn run(args: WatchArgs, global: &Global) -> Result<ExitCode, Pr
 async fn in_lines(mut watch: Watch, mut owners: Owners, style: Style) -> Result<ExitCode, Problem> {
     let mut told_something = false;
     loop {
-        let watched = next(&mut watch, told_something).await?;
+        let watched = tokio::select! {
+            watched = next(&mut watch, told_something) => watched?,
+            () = output::reader_gone() => return Ok(ExitCode::SUCCESS),
+        };
         if let (Style::Words, Some(watched)) = (style, &watched) {
             owners.learn(watched).await;
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::support::{Cluster, data};
+use crate::support::{Cluster, PATIENCE, data};
 
 const PAGE: &str = include_str!("../../../../docs/cli.md");
 const HEADING: &str = "## JSON";
@@ -45,8 +45,17 @@ async fn every_command_prints_the_keys_that_are_documented() {
     let other = data(&cluster, 0, &["acquire", "other"]).await;
     let other = other["public_session"].as_str().unwrap();
 
+    let (holder, next) = (cluster.library().await, cluster.library().await);
+    let handed_over = holder.lock("t").acquire().await.unwrap();
+    let (queued, when_queued) = tokio::sync::oneshot::channel();
+    let request = next.lock("t").wait(PATIENCE).on_queued(|_| queued.send(()).unwrap());
+    let waiting = tokio::spawn(request.acquire());
+    when_queued.await.unwrap();
+    let to = data(&cluster, 0, &["status", "t"]).await["waiters"][0]["session"].clone();
+    let to = to.as_str().unwrap();
+
     let mut printed = BTreeMap::from([("acquire", keys(&acquired))]);
-    let commands: [(&str, Vec<&str>); 20] = [
+    let commands: [(&str, Vec<&str>); 21] = [
         ("status", vec!["status", "a"]),
         ("why", vec!["why", "a"]),
         ("ls", vec!["ls"]),
@@ -56,6 +65,7 @@ async fn every_command_prints_the_keys_that_are_documented() {
         ("history", vec!["history", "a"]),
         ("who", vec!["who", "a", "--token", &token]),
         ("release", [&["release", "a"][..], &held].concat()),
+        ("transfer", [&["transfer", "t", "--to", to][..], &reason].concat()),
         ("break", [&["break", "other"][..], &reason].concat()),
         ("kill-session", [&["kill-session", other][..], &reason].concat()),
         ("freeze", [&["freeze", "z", "--for", "1m"][..], &reason].concat()),
@@ -76,5 +86,6 @@ async fn every_command_prints_the_keys_that_are_documented() {
         keys.sort();
         assert_eq!(printed.remove(command), Some(keys), "{command}");
     }
+    drop((handed_over, waiting.await.unwrap().unwrap()));
     assert!(printed.is_empty(), "not on the page: {:?}", printed.keys());
 }

@@ -299,3 +299,15 @@ async fn the_configuration_of_a_node_that_is_not_waited_for_is_told_in_json_too(
     assert!(told["config"].as_str().unwrap().contains("127.0.0.1:2"), "{told}");
     assert_eq!(told["role"], "learner");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_watches_for_somebody_that_has_gone_ends_though_nothing_happens() {
+    let scene = Scene::set().await;
+    let held = scene.cluster.library().await.lock("a").acquire().await.unwrap();
+    for script in ["$HF watch a | head -1", "$HF watch nothing | true", "$HF observe b | head -1"] {
+        let ended = tokio::time::timeout(PATIENCE, output(scene.shell(script)));
+        let ended = ended.await.unwrap_or_else(|_| panic!("{script} goes on"));
+        assert!(ended.status.success(), "{script}: {ended:?}");
+    }
+    held.release().await.unwrap();
+}
