@@ -35,7 +35,7 @@ const GIVING_BACK_PATIENCE: Duration = Duration::from_secs(3);
 #[derive(Debug, Args)]
 #[command(
     after_help = "Exit codes: 0 held; 75 somebody else holds it, it is frozen, the wait is over, or to
-wait would be a deadlock; 128+N if signal N ended it. Whatever is not 0 has given back what it had.
+wait would be a deadlock; 128+N if signal N ended it. If it is not 0 all was given back.
 
 Examples:
   out=$(holdfast acquire deploy --ttl 5m) || exit; eval \"$out\"
@@ -81,41 +81,58 @@ impl Show for Held {
     }
 }
 
+/// Why it is not to be held, and whether it may be all the same: then it has to be given back.
+struct NotTaken {
+    problem: Problem,
+    may_be_held: bool,
+}
+
+impl NotTaken {
+    fn surely(problem: impl Into<Problem>) -> NotTaken {
+        NotTaken { problem: problem.into(), may_be_held: false }
+    }
+}
+
 /// Whoever is not told the session's secret does not hold the lock: nobody else could give it back.
 pub(crate) async fn run(args: AcquireArgs, global: &Global) -> Result<ExitCode, Problem> {
     let calls = one_shot::calls(global)?.tier(args.terms.tier.to_tier());
     let session = SessionId::random()
         .map_err(|error| Problem::new(Code::Unavailable, format!("no randomness: {error}")))?;
+    // From here on they end nothing by themselves, not even a second one while it is given back.
     let mut signals = Signals::listen_for_the_end()?;
     let taken = tokio::select! {
         taken = take(&calls, session, &args, global) => taken,
         signal = signals.next() => {
-            give_back(calls, session, &mut signals).await;
+            give_back(calls, session, &args).await;
             return Ok(signals::exit_code(signal));
         }
     };
-    match taken {
-        Ok(held) => {
-            let told = output::hand_over(global.output, &held);
-            if told.is_err() {
-                give_back(calls, session, &mut signals).await;
-            }
-            told
-        }
-        Err(problem) => {
-            // It holds nothing. Should it be granted after all, and this not be heard, the TTL ends it.
-            one_shot::close_session(&calls.timeout(FAREWELL_PATIENCE), session).await;
-            Err(problem)
-        }
+    let (problem, may_be_held) = match taken {
+        Ok(held) => match output::hand_over(global.output, &held) {
+            Ok(code) => return Ok(code),
+            Err(problem) => (problem, true),
+        },
+        Err(NotTaken { problem, may_be_held }) => (problem, may_be_held),
+    };
+    if may_be_held {
+        give_back(calls, session, &args).await;
+    } else {
+        let _ = one_shot::close_session(&calls.timeout(FAREWELL_PATIENCE), session).await;
     }
+    Err(problem)
 }
 
-/// With the session all that it holds and waits for goes. Who cannot wait for that sends another signal.
-async fn give_back(calls: Unary, session: SessionId, signals: &mut Signals) {
+/// With the session goes all that it holds and waits for.
+async fn give_back(calls: Unary, session: SessionId, args: &AcquireArgs) {
     let calls = calls.timeout(GIVING_BACK_PATIENCE);
-    tokio::select! {
-        () = one_shot::close_session(&calls, session) => {}
-        _ = signals.next() => {}
+    if let Err(error) = one_shot::close_session(&calls, session).await
+        && error.is_retryable()
+    {
+        output::say(&format!(
+            "the cluster could not be told to give {} back; it may be held for another {}",
+            args.name,
+            duration::as_written(args.ttl)
+        ));
     }
 }
 
@@ -124,22 +141,32 @@ async fn take(
     session: SessionId,
     args: &AcquireArgs,
     global: &Global,
-) -> Result<Held, Problem> {
+) -> Result<Held, NotTaken> {
     let opened = tokio::select! {
-        opened = calls.open_session(session, args.ttl, None, owner()) => opened?,
-        problem = leaderless::noticed(Some(args.wait), global) => return Err(problem),
+        opened = calls.open_session(session, args.ttl, None, owner()) => {
+            opened.map_err(NotTaken::surely)?
+        }
+        problem = leaderless::noticed(Some(args.wait), global) => {
+            return Err(NotTaken::surely(problem));
+        }
     };
 
     let mut traced = Traced::begin(&args.name);
     let acquired = tokio::select! {
         acquired = acquire(calls, session, args, traced.traceparent()) => acquired,
-        problem = leaderless::noticed(Some(args.wait), global) => return Err(problem),
+        // Should it be granted after all, and the farewell not be heard, the TTL ends it.
+        problem = leaderless::noticed(Some(args.wait), global) => {
+            return Err(NotTaken::surely(problem));
+        }
     };
     traced.answered(&acquired);
     traced.finish().await;
     let grant = match acquired {
         Ok(Acquired::Granted(grant)) => grant,
-        other => return Err(why_not(other, calls, args).await),
+        other => {
+            let may_be_held = other.is_err();
+            return Err(NotTaken { problem: why_not(other, calls, args).await, may_be_held });
+        }
     };
     Ok(Held {
         name: args.name.clone(),

@@ -57,7 +57,8 @@ pub(crate) fn parse(filter: &str) -> Result<EnvFilter, String> {
             "'{word}' is no level: write off, error, warn, info, debug or trace, and for a part of the program both, \
              such as info,holdfast_server::kafka=debug"
         )),
-        None => EnvFilter::try_new(filter).map_err(|error| format!("'{filter}': {error}")),
+        None => EnvFilter::try_new(words.collect::<Vec<_>>().join(","))
+            .map_err(|error| format!("'{filter}': {error}")),
     }
 }
 
@@ -67,8 +68,17 @@ mod tests {
 
     #[test]
     fn a_filter_is_made_of_levels_and_of_parts_with_theirs() {
-        for right in ["info", "WARN", "off", "info,holdfast_server::kafka=debug", ""] {
-            assert!(parse(right).is_ok(), "{right}");
+        for right in [
+            "info",
+            "WARN",
+            "off",
+            "info,holdfast_server::kafka=debug",
+            "",
+            "debug ",
+            "warn, h2=off",
+        ] {
+            let parsed = parse(right).unwrap().to_string();
+            assert!(!parsed.contains(' ') && !parsed.contains("debug=trace"), "{right}: {parsed}");
         }
         for wrong in ["inof", "debug;", "info,tokio", "foo=bar=baz", "holdfast_server=inof"] {
             let said = parse(wrong).unwrap_err();

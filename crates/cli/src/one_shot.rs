@@ -4,7 +4,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use holdfast_client::SessionId;
-use holdfast_client::unary::{CallId, Unary};
+use holdfast_client::unary::{CallError, CallId, Unary};
 
 use crate::cli::Global;
 use crate::exit::Problem;
@@ -53,8 +53,8 @@ pub(crate) fn calls(global: &Global) -> Result<Unary, Problem> {
 }
 
 /// The session of a script goes with its lock. If this fails the TTL ends it.
-pub(crate) async fn close_session(calls: &Unary, session: SessionId) {
-    let _ = calls.close_session(session, next_request_id()).await;
+pub(crate) async fn close_session(calls: &Unary, session: SessionId) -> Result<(), CallError> {
+    calls.close_session(session, next_request_id()).await.map(drop)
 }
 
 #[cfg(test)]

@@ -114,7 +114,7 @@ fn is_hidden(c: char) -> bool {
 
 /// As one word for a shell, for commands that are told to people.
 pub(crate) fn quoted(word: &str) -> String {
-    let is_plain = |c: char| c.is_alphanumeric() || "-_./:=,@%+".contains(c);
+    let is_plain = |c: char| !is_hidden(c) && (c.is_alphanumeric() || "-_./:=,@%+".contains(c));
     if !word.is_empty() && word.chars().all(is_plain) {
         return word.to_owned();
     }
@@ -160,6 +160,7 @@ mod tests {
         assert_eq!(quoted("it's"), r"'it'\''s'");
         assert_eq!(quoted(""), "''");
         assert_eq!(quoted("it's\u{202e}x"), r"$'it\'s\U0000202ex'");
+        assert_eq!(quoted("a\u{3164}"), r"$'a\U00003164'", "though it is a letter");
     }
 
     #[test]

@@ -73,7 +73,7 @@ pub(crate) async fn run(args: ReleaseArgs, global: &Global) -> Result<ExitCode, 
             ("not_owner", Code::Denied.into())
         }
         (Ok(ReleaseOutcome::Released), _) => {
-            one_shot::close_session(&calls, session).await;
+            let _ = one_shot::close_session(&calls, session).await;
             ("released", ExitCode::SUCCESS)
         }
         (Ok(ReleaseOutcome::AlreadyReleased), _) => {

@@ -92,7 +92,10 @@ async fn in_lines(mut watch: Watch, mut owners: Owners, style: Style) -> Result<
             _ => continue,
         };
         told_something = true;
-        if !lines.is_empty() && !output::line_to_stdout(&lines.join("\n"))? {
+        let lines = lines.join("\n");
+        // Of JSON each character counts.
+        let lines = if style == Style::Words { output::visible(&lines) } else { lines.into() };
+        if !lines.is_empty() && !output::line_to_stdout(&lines)? {
             return Ok(ExitCode::SUCCESS);
         }
     }

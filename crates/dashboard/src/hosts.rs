@@ -17,7 +17,7 @@ use axum::response::{IntoResponse, Response};
 
 use crate::failed::Failed;
 
-/// The names of this machine and its nodes, and those that people have given it.
+/// The names of the nodes, as they are configured, and those that people have added.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hosts {
     names: BTreeSet<String>,

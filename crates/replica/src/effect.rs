@@ -71,8 +71,11 @@ pub enum Effect {
         ticket: Ticket,
         result: Result<(), ChangeRefusal>,
     },
-    /// Who the members are from here on; on every replica.
-    MembershipChanged(Membership),
+    /// Who the members are from this entry of the log on; on every replica.
+    MembershipChanged {
+        index: u64,
+        members: Membership,
+    },
     /// What was asked for by `handle_backup`: the state at logical time `at`.
     BackupMade {
         ticket: Ticket,

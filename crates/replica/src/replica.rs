@@ -534,8 +534,8 @@ impl Replica {
                 // What was being written of the old one is of no use.
                 self.give_up_snapshot();
                 self.membership = membership;
-                self.membership_changed();
                 self.applied_index = index;
+                self.membership_changed();
                 self.applied_term = self.consensus.log().term(index).unwrap_or_default();
                 self.snapshot_index = index;
                 self.snapshot_bytes = bytes;

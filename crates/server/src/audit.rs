@@ -20,7 +20,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_replica::{Configuration, Membership};
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
@@ -31,6 +30,7 @@ pub(crate) use self::lines::Lines;
 pub use self::utc::utc;
 use crate::driver::{DriverHandle, unix_ms};
 use crate::events::{EventRing, Pace, Position, Recorded};
+use crate::membership::Electorate;
 use crate::metrics::Metrics;
 use crate::stopping::Stopping;
 
@@ -58,9 +58,9 @@ pub(crate) struct AuditSettings {
 pub(crate) struct Audit {
     events: Arc<EventRing>,
     driver: DriverHandle,
-    members: watch::Receiver<Arc<Membership>>,
-    /// Who votes and learns, as the last line says that tells it.
-    members_told: Option<Configuration>,
+    electorate: watch::Receiver<Electorate>,
+    /// What was found in the file goes up to here. The log that is applied again brings back who voted before.
+    found_through: Option<u64>,
     metrics: Arc<Metrics>,
     file: AuditFile,
     /// What was written last; none in a new file.
@@ -78,16 +78,17 @@ impl Audit {
         settings: &AuditSettings,
         events: Arc<EventRing>,
         driver: DriverHandle,
-        members: watch::Receiver<Arc<Membership>>,
+        mut electorate: watch::Receiver<Electorate>,
         metrics: Arc<Metrics>,
     ) -> Result<Audit, AuditFileError> {
         let (file, position) = AuditFile::open(settings)?;
         let lines = Lines::new(&events);
+        electorate.mark_changed();
         Ok(Audit {
             events,
             driver,
-            members,
-            members_told: None,
+            electorate,
+            found_through: position.map(|position: Position| position.index),
             metrics,
             file,
             position,
@@ -113,7 +114,7 @@ impl Audit {
                 self.file.lines().extend_from_slice(&line);
             }
             if !is_waiting {
-                self.tell_members();
+                self.tell_electorate();
             }
             news.borrow_and_update();
             let caught_up;
@@ -135,25 +136,27 @@ impl Audit {
                 pace.keep().await;
                 changed
             };
-            let mut members = self.members.clone();
+            let mut electorate = self.electorate.clone();
             tokio::select! {
                 changed = more => if changed.is_err() { return },
                 Ok(()) = leadership.changed() => leadership.mark_changed(),
-                Ok(()) = members.changed() => {}
+                Ok(()) = electorate.changed() => {}
                 () = stopping.begun() => {}
             }
         }
     }
 
-    /// Addresses are learned besides; a line tells who votes and who learns.
-    fn tell_members(&mut self) {
-        let now = Arc::clone(&self.members.borrow_and_update());
-        let now = &now.configuration;
-        // A node that is to join knows of none yet.
-        if !now.voters.is_empty() && self.members_told.as_ref() != Some(now) {
-            let line = line::membership(now, self.position(), unix_ms());
+    /// Who votes and who learns, if that is news.
+    fn tell_electorate(&mut self) {
+        if !self.electorate.has_changed().unwrap_or(false) {
+            return;
+        }
+        let now = self.electorate.borrow_and_update().clone();
+        // A node that is to join knows of nobody yet.
+        let is_known = !now.configuration.voters.is_empty();
+        if is_known && self.found_through.is_none_or(|found| now.index > found) {
+            let line = line::membership(&now.configuration, self.position(), unix_ms());
             self.file.lines().extend_from_slice(&line);
-            self.members_told = Some(now.clone());
         }
     }
 

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use holdfast_replica::{Member, Membership as Replicated, NodeId};
+use holdfast_replica::{Configuration, Member, Membership as Replicated, NodeId};
 use tokio::sync::watch;
 
 use crate::config::{Address, NodeConfig};
@@ -23,6 +23,14 @@ pub(crate) struct Membership {
     /// Whether others are told of those.
     announces: bool,
     current: watch::Sender<Arc<Replicated>>,
+    electorate: watch::Sender<Electorate>,
+}
+
+/// Who votes and who learns, and the entry of the log that has made it so.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Electorate {
+    pub(crate) index: u64,
+    pub(crate) configuration: Configuration,
 }
 
 impl Membership {
@@ -51,7 +59,9 @@ impl Membership {
         let cluster = config.cluster.clone();
         let current = watch::Sender::new(Arc::default());
         let announces = config.announce_addresses;
-        let membership = Membership { cluster, me, listening, configured, announces, current };
+        let electorate = watch::Sender::default();
+        let membership =
+            Membership { cluster, me, listening, configured, announces, current, electorate };
         membership.publish(first);
         membership
     }
@@ -74,6 +84,21 @@ impl Membership {
             }
             changed
         });
+    }
+
+    /// What the log says of that, as of this entry. Much else can change about members.
+    pub(crate) fn elects(&self, index: u64, configuration: &Configuration) {
+        self.electorate.send_if_modified(|electorate| {
+            let changed = electorate.configuration != *configuration;
+            if changed {
+                *electorate = Electorate { index, configuration: configuration.clone() };
+            }
+            changed
+        });
+    }
+
+    pub(crate) fn watch_electorate(&self) -> watch::Receiver<Electorate> {
+        self.electorate.subscribe()
     }
 
     pub(crate) fn now(&self) -> Arc<Replicated> {

@@ -166,8 +166,8 @@ impl Node {
                     kept: audit.files_kept,
                 };
                 let (events, metrics) = (Arc::clone(&events), Arc::clone(&metrics));
-                let members = membership.watch();
-                Some(Audit::open(&settings, events, driver.clone(), members, metrics)?)
+                let electorate = membership.watch_electorate();
+                Some(Audit::open(&settings, events, driver.clone(), electorate, metrics)?)
             }
             None => None,
         };

@@ -63,7 +63,7 @@ pub(super) async fn round_trips(endpoints: &str, samples: u32) -> Result<Vec<Rou
         calls.keep_alive(session, one_shot::next_request_id()).await?;
         heartbeats.push(began.elapsed());
     }
-    one_shot::close_session(&calls, session).await;
+    let _ = one_shot::close_session(&calls, session).await;
     // If it cannot be closed, it ends by its TTL.
     let _ = client.close().await;
     Ok(vec![

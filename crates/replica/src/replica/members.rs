@@ -318,7 +318,8 @@ impl Replica {
     pub(super) fn membership_changed(&mut self) {
         self.care.is_written_down = false;
         self.care.heard_at.retain(|node, _| self.membership.is_member(*node));
-        self.effects.push(Effect::MembershipChanged(self.membership.clone()));
+        let (index, members) = (self.applied_index, self.membership.clone());
+        self.effects.push(Effect::MembershipChanged { index, members });
     }
 
     fn change_ended(&mut self, ticket: Ticket, result: Result<(), ChangeRefusal>) {

@@ -354,7 +354,7 @@ impl Cluster {
                 self.ended.insert(ticket, Ended::Read);
             }
             Effect::Happened { event, .. } => self.events.push((node, event)),
-            Effect::LeadershipChanged(_) | Effect::MembershipChanged(_) => {}
+            Effect::LeadershipChanged(_) | Effect::MembershipChanged { .. } => {}
             Effect::ChangeEnded { ticket, result } => {
                 self.ended.insert(ticket, Ended::Changed(result));
             }

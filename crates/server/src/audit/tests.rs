@@ -1,5 +1,5 @@
 use holdfast_core::{Event, LogIndex, LogicalTime, PublicSessionId, SessionId};
-use holdfast_replica::{Leadership, NodeId};
+use holdfast_replica::{Configuration, Leadership, NodeId};
 use serde_json::{Value, json};
 
 use super::*;
@@ -26,18 +26,18 @@ fn led_by(
     settings: &AuditSettings,
     events: &Arc<EventRing>,
 ) -> Audit {
-    of_members(&watch::Sender::default(), leadership, settings, events)
+    of_electorate(&watch::Sender::default(), leadership, settings, events)
 }
 
-fn of_members(
-    members: &watch::Sender<Arc<Membership>>,
+fn of_electorate(
+    electorate: &watch::Sender<Electorate>,
     leadership: &watch::Sender<Leadership>,
     settings: &AuditSettings,
     events: &Arc<EventRing>,
 ) -> Audit {
     let driver = DriverHandle::new(inbox().unwrap().0, leadership.subscribe());
     let (events, metrics) = (Arc::clone(events), Arc::new(Metrics::new()));
-    Audit::open(settings, events, driver, members.subscribe(), metrics).unwrap()
+    Audit::open(settings, events, driver, electorate.subscribe(), metrics).unwrap()
 }
 
 fn catch_up(audit: &mut Audit) {
@@ -98,53 +98,58 @@ async fn a_change_of_leader_has_a_line_though_nothing_else_happens_and_the_rest_
     assert_eq!(text.matches("\"event\":\"leadership\"").count(), 4, "{text}");
 }
 
-#[tokio::test]
-async fn who_votes_and_learns_has_a_line_when_it_changes_and_not_when_an_address_does() {
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("audit.jsonl");
-    let settings = AuditSettings { file: file.clone(), bytes_max: 1 << 20, kept: 1 };
+fn electorate(index: u64, voters: &[u64], learners: &[u64]) -> Electorate {
+    let nodes = |ids: &[u64]| ids.iter().copied().map(NodeId).collect();
+    let (voters, learners) = (nodes(voters), nodes(learners));
+    Electorate { index, configuration: Configuration { voters, learners, ..Default::default() } }
+}
+
+/// A node runs: those are told one after the other, and then something happens.
+async fn run_through(settings: &AuditSettings, first_term: u64, electorates: &[Electorate]) {
     let events = Arc::new(EventRing::new(KEPT));
-    let (leadership, stop) = (watch::Sender::new(Leadership::default()), StopSwitch::new());
-    let members = watch::Sender::<Arc<Membership>>::default();
-    let audit = of_members(&members, &leadership, &settings, &events);
+    let (now, stop) = (watch::Sender::<Electorate>::default(), StopSwitch::new());
+    let leadership = watch::Sender::new(Leadership::default());
+    let audit = of_electorate(&now, &leadership, settings, &events);
     let writing = tokio::spawn(audit.keep_writing(stop.watch()));
-    let told = || {
-        let text = std::fs::read_to_string(&file).unwrap_or_default();
-        let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-        lines.filter(|line| line["event"] == "membership").collect::<Vec<Value>>()
-    };
-    let change = |voters: &[u64], learners: &[u64], address: &str| {
-        let nodes = |ids: &[u64]| ids.iter().copied().map(NodeId).collect();
-        let mut now = Membership::default();
-        now.configuration.voters = nodes(voters);
-        now.configuration.learners = nodes(learners);
-        now.members.entry(NodeId(1)).or_default().peer_address = address.to_owned();
-        members.send_replace(Arc::new(now));
-    };
-    let lines = async |count: usize| {
-        let written = async {
-            while told().len() < count {
+    for (electorate, term) in electorates.iter().zip(first_term..) {
+        now.send_replace(electorate.clone());
+        // Once it has told this it has seen the other.
+        leadership.send_replace(Leadership { leader: None, is_here: false, term });
+        let line = format!("\"leader\":0,\"term\":{term}}}");
+        let is_told =
+            || std::fs::read_to_string(&settings.file).unwrap_or_default().contains(&line);
+        let told = async {
+            while !is_told() {
                 tokio::task::yield_now().await;
             }
         };
-        tokio::time::timeout(PATIENCE, written).await.unwrap();
-    };
-    change(&[1, 2, 3], &[], "");
-    lines(1).await;
-    change(&[1, 2, 3], &[], "host-1:7421");
-    change(&[1, 2, 3], &[4], "host-1:7421");
-    lines(2).await;
-    change(&[1, 2, 4], &[], "host-1:7421");
-    lines(3).await;
+        tokio::time::timeout(PATIENCE, told).await.unwrap();
+    }
+    happen(&events, 1..=6);
     stop.throw();
     writing.await.unwrap();
-    let told: Vec<[Value; 2]> =
-        told().iter_mut().map(|line| ["voters", "learners"].map(|key| line[key].take())).collect();
-    let [none, four] = [Value::Null, json!([4])];
-    assert_eq!(
-        told,
-        [[json!([1, 2, 3]), none.clone()], [json!([1, 2, 3]), four], [json!([1, 2, 4]), none]]
-    );
+}
+
+#[tokio::test]
+async fn who_votes_and_learns_has_a_line_when_it_changes_and_none_when_the_log_is_applied_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("audit.jsonl");
+    let settings = AuditSettings { file: file.clone(), bytes_max: 1 << 20, kept: 1 };
+    let (founded, learns) = (electorate(0, &[1, 2, 3], &[]), electorate(4, &[1, 2, 3], &[4]));
+    let (votes, leaves) = (electorate(5, &[1, 2, 3, 4], &[]), electorate(9, &[1, 2, 4], &[]));
+    run_through(&settings, 1, &[founded.clone(), learns.clone(), votes.clone()]).await;
+    run_through(&settings, 11, &[founded, learns, votes, leaves]).await;
+    let text = std::fs::read_to_string(&file).unwrap();
+    let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let told = lines.filter(|line| line["event"] == "membership");
+    let told: Vec<Value> = told.map(|line| json!([line["voters"], line["learners"]])).collect();
+    let expected = [
+        json!([[1, 2, 3], null]),
+        json!([[1, 2, 3], [4]]),
+        json!([[1, 2, 3, 4], null]),
+        json!([[1, 2, 4], null]),
+    ];
+    assert_eq!(told, expected, "{text}");
 }
 
 #[test]

@@ -56,7 +56,7 @@ impl Driver {
             }
             Effect::LeadershipChanged(leadership) => self.leadership_changed(group, leadership),
             Effect::ChangeEnded { ticket, result } => self.callers.change_ended(ticket, result),
-            Effect::MembershipChanged(members) => self.members_changed(members),
+            Effect::MembershipChanged { index, members } => self.members_changed(index, members),
             Effect::SaveSnapshot(file) => {
                 let bytes = file.data.len() as u64;
                 self.snapshot_times.saving = Some((Instant::now(), bytes));

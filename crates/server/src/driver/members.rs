@@ -90,12 +90,13 @@ impl Driver {
         }
     }
 
-    pub(super) fn members_changed(&mut self, members: Membership) {
+    pub(super) fn members_changed(&mut self, index: u64, members: Membership) {
         let me = self.membership.me;
         let roles = members.members.keys().map(|node| (node.0, members.role(*node)));
         tracing::info!(members = ?roles.collect::<Vec<_>>(), "membership");
         self.removed |= members.was_removed(me);
         let before = self.membership.client_addresses();
+        self.membership.elects(index, &members.configuration);
         self.membership.publish(members);
         if self.membership.client_addresses() != before {
             self.streams.tell_all(|| Delivery::MembersChanged);

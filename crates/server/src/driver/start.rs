@@ -121,6 +121,7 @@ impl Driver {
             replicas.insert(group, replica);
         }
         for replica in replicas.values() {
+            membership.elects(replica.applied_index(), &replica.membership().configuration);
             membership.publish(replica.membership().clone());
         }
         let mut introductions = Introductions::default();

@@ -377,7 +377,7 @@ impl Running {
                     number.map(|number| Output::ChangeEnded { number, answer: Some(result) }),
                 );
             }
-            Effect::MembershipChanged(members) => {
+            Effect::MembershipChanged { members, .. } => {
                 self.removed |= members.was_removed(self.id);
                 let index = LogIndex(self.replica.applied_index());
                 outputs.push(Output::Members { index, members: Box::new(members) });
