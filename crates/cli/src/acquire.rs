@@ -22,9 +22,9 @@ use crate::terms::TermsArgs;
 use crate::tier::word_of_grant;
 use crate::traced::Traced;
 
-/// How long a cluster is asked to forget a session that holds nothing: it may have no leader.
+/// How long a cluster is asked to forget a session that holds nothing, or that has no leader to ask.
 const FAREWELL_PATIENCE: Duration = Duration::from_millis(300);
-/// The same, of one that may hold the lock or wait for it.
+/// The same, where the session may hold the lock or wait for it.
 const GIVING_BACK_PATIENCE: Duration = Duration::from_secs(3);
 
 /// Takes a lock and leaves it held, without heartbeats.
@@ -35,7 +35,8 @@ const GIVING_BACK_PATIENCE: Duration = Duration::from_secs(3);
 #[derive(Debug, Args)]
 #[command(
     after_help = "Exit codes: 0 held; 75 somebody else holds it, it is frozen, the wait is over, or to
-wait would be a deadlock; 128+N if signal N ended it. If it is not 0 all was given back.
+wait would be a deadlock; 128+N if signal N ended it. If it is not 0 all was given back, unless
+a line says that the lock may be held.
 
 Examples:
   out=$(holdfast acquire deploy --ttl 5m) || exit; eval \"$out\"
@@ -81,15 +82,19 @@ impl Show for Held {
     }
 }
 
-/// Why it is not to be held, and whether it may be all the same: then it has to be given back.
+/// Why it is not to be held. If it may be all the same, it has to be given back within that time.
 struct NotTaken {
     problem: Problem,
-    may_be_held: bool,
+    give_back_within: Option<Duration>,
 }
 
 impl NotTaken {
     fn surely(problem: impl Into<Problem>) -> NotTaken {
-        NotTaken { problem: problem.into(), may_be_held: false }
+        NotTaken { problem: problem.into(), give_back_within: None }
+    }
+
+    fn perhaps(problem: Problem, give_back_within: Duration) -> NotTaken {
+        NotTaken { problem, give_back_within: Some(give_back_within) }
     }
 }
 
@@ -103,28 +108,29 @@ pub(crate) async fn run(args: AcquireArgs, global: &Global) -> Result<ExitCode, 
     let taken = tokio::select! {
         taken = take(&calls, session, &args, global) => taken,
         signal = signals.next() => {
-            give_back(calls, session, &args).await;
+            give_back(calls.timeout(GIVING_BACK_PATIENCE), session, &args).await;
             return Ok(signals::exit_code(signal));
         }
     };
-    let (problem, may_be_held) = match taken {
-        Ok(held) => match output::hand_over(global.output, &held) {
-            Ok(code) => return Ok(code),
-            Err(problem) => (problem, true),
-        },
-        Err(NotTaken { problem, may_be_held }) => (problem, may_be_held),
+    let told = taken.and_then(|held| {
+        let told = output::hand_over(global.output, &held);
+        told.map_err(|problem| NotTaken::perhaps(problem, GIVING_BACK_PATIENCE))
+    });
+    let NotTaken { problem, give_back_within } = match told {
+        Ok(code) => return Ok(code),
+        Err(not_taken) => not_taken,
     };
-    if may_be_held {
-        give_back(calls, session, &args).await;
-    } else {
-        let _ = one_shot::close_session(&calls.timeout(FAREWELL_PATIENCE), session).await;
+    match give_back_within {
+        Some(patience) => give_back(calls.timeout(patience), session, &args).await,
+        None => {
+            let _ = one_shot::close_session(&calls.timeout(FAREWELL_PATIENCE), session).await;
+        }
     }
     Err(problem)
 }
 
 /// With the session goes all that it holds and waits for.
 async fn give_back(calls: Unary, session: SessionId, args: &AcquireArgs) {
-    let calls = calls.timeout(GIVING_BACK_PATIENCE);
     if let Err(error) = one_shot::close_session(&calls, session).await
         && error.is_retryable()
     {
@@ -154,19 +160,19 @@ async fn take(
     let mut traced = Traced::begin(&args.name);
     let acquired = tokio::select! {
         acquired = acquire(calls, session, args, traced.traceparent()) => acquired,
-        // Should it be granted after all, and the farewell not be heard, the TTL ends it.
         problem = leaderless::noticed(Some(args.wait), global) => {
-            return Err(NotTaken::surely(problem));
+            return Err(NotTaken::perhaps(problem, FAREWELL_PATIENCE));
         }
     };
     traced.answered(&acquired);
     traced.finish().await;
     let grant = match acquired {
         Ok(Acquired::Granted(grant)) => grant,
-        other => {
-            let may_be_held = other.is_err();
-            return Err(NotTaken { problem: why_not(other, calls, args).await, may_be_held });
+        Err(error) => {
+            let problem = why_not(Err(error), calls, args).await;
+            return Err(NotTaken::perhaps(problem, GIVING_BACK_PATIENCE));
         }
+        refused => return Err(NotTaken::surely(why_not(refused, calls, args).await)),
     };
     Ok(Held {
         name: args.name.clone(),

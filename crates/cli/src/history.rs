@@ -188,13 +188,12 @@ fn nothing_known(history: &History, since: Option<Duration>) -> String {
     let within = within.unwrap_or_default();
     match kept {
         Some(kept) => format!("nothing is known to have happened to {name}{within}: {kept}"),
-        None if since.is_some() => format!(
-            "nothing has happened to {name}{within} in the correctness tier; the efficiency tier keeps no events"
-        ),
-        None => format!(
-            "nothing has happened to {name}, nobody has ever asked for it in the correctness tier; the efficiency \
-             tier keeps no events"
-        ),
+        None => {
+            let ever = if since.is_none() { ", nobody has ever asked for it" } else { "" };
+            format!(
+                "nothing has happened to {name}{within}{ever} in the correctness tier; the efficiency tier keeps no events"
+            )
+        }
     }
 }
 
