@@ -17,6 +17,16 @@ fn happen(ring: &EventRing, indexes: impl IntoIterator<Item = u64>) {
     ring.record(&mut events.collect(), 0, None);
 }
 
+/// Lets the others go on until it is so.
+async fn until(is_so: impl Fn() -> bool) {
+    let so = async {
+        while !is_so() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, so).await.unwrap();
+}
+
 fn audit(settings: &AuditSettings, events: &Arc<EventRing>) -> Audit {
     led_by(&watch::Sender::new(Leadership::default()), settings, events)
 }
@@ -75,21 +85,13 @@ async fn a_change_of_leader_has_a_line_though_nothing_else_happens_and_the_rest_
     let stop = StopSwitch::new();
     let audit = led_by(&leadership, &settings, &events);
     let writing = tokio::spawn(audit.keep_writing(stop.watch()));
-    let lines = &|| std::fs::read_to_string(&file).unwrap_or_default().lines().count();
-    let written = |count: usize| {
-        let written = async move {
-            while lines() < count {
-                tokio::task::yield_now().await;
-            }
-        };
-        tokio::time::timeout(PATIENCE, written)
-    };
+    let lines = || std::fs::read_to_string(&file).unwrap_or_default().lines().count();
     for (term, leader) in [(1, 1), (2, 2), (3, 1)] {
-        written(term).await.unwrap();
+        until(|| lines() >= term).await;
         let leader = Some(NodeId(leader));
         leadership.send_replace(Leadership { leader, is_here: false, term: term as u64 });
     }
-    written(4).await.unwrap();
+    until(|| lines() >= 4).await;
     happen(&events, 1..=20);
     stop.throw();
     writing.await.unwrap();
@@ -116,14 +118,7 @@ async fn run_through(settings: &AuditSettings, first_term: u64, electorates: &[E
         // Once it has told this it has seen the other.
         leadership.send_replace(Leadership { leader: None, is_here: false, term });
         let line = format!("\"leader\":0,\"term\":{term}}}");
-        let is_told =
-            || std::fs::read_to_string(&settings.file).unwrap_or_default().contains(&line);
-        let told = async {
-            while !is_told() {
-                tokio::task::yield_now().await;
-            }
-        };
-        tokio::time::timeout(PATIENCE, told).await.unwrap();
+        until(|| std::fs::read_to_string(&settings.file).unwrap_or_default().contains(&line)).await;
     }
     happen(&events, 1..=6);
     stop.throw();
