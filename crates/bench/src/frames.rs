@@ -36,8 +36,13 @@ pub struct Session<A = Streaming<ServerFrame>> {
 
 impl Session {
     pub async fn open(channel: Channel, ttl_ms: u64) -> Outcome<Session> {
+        let id = SessionId::random().map_err(|error| error.to_string())?;
+        Session::open_as(id, channel, ttl_ms).await
+    }
+
+    pub async fn open_as(id: SessionId, channel: Channel, ttl_ms: u64) -> Outcome<Session> {
         let (frames, outgoing) = mpsc::channel(4);
-        let id = SessionId::random().map_err(|error| error.to_string())?.to_secret_text();
+        let id = id.to_secret_text();
         let open = OpenSessionRequest {
             session_id: id.clone(),
             request_id: 1,

@@ -18,7 +18,9 @@ mod session_id;
 mod watch_frame;
 
 pub use holdfast_fence::{Fence, Guarantee, ParseFenceError, TOKEN_LIMIT, name_hash};
-pub use session_id::{ParsePublicSessionIdError, ParseSessionIdError, PublicSessionId, SessionId};
+pub use session_id::{
+    ParsePublicSessionIdError, ParseSessionIdError, PublicSessionId, SessionFamily, SessionId,
+};
 
 /// The client API, package `holdfast.v1`.
 #[allow(
