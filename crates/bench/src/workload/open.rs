@@ -100,8 +100,9 @@ impl<L: Locks> Pace<L> {
     }
 
     fn ask(&self, number: u64) {
-        let was_due =
-            self.began + Duration::from_secs_f64(number as f64 / self.acquires_per_second);
+        // The first is due after the time that lies between two.
+        let after = Duration::from_secs_f64((number + 1) as f64 / self.acquires_per_second);
+        let was_due = self.began + after;
         let place = number as usize % self.clients.len();
         let client = Arc::clone(&self.clients[place]);
         let (timed, state) = (self.timed.clone(), Arc::clone(&self.state));

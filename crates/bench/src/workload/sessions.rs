@@ -135,7 +135,9 @@ impl Sessions {
             }
             let due = (began.elapsed().as_secs_f64() * pairs_per_second) as u64;
             for number in asked..due {
-                let was_due = began + Duration::from_secs_f64(number as f64 / pairs_per_second);
+                // The first is due after the time that lies between two.
+                let after = Duration::from_secs_f64((number + 1) as f64 / pairs_per_second);
+                let was_due = began + after;
                 let session = &self.orders[number as usize % self.orders.len()];
                 let order = Order { was_due, timed: timed.clone() };
                 if session.send(order).await.is_err() {
