@@ -50,6 +50,7 @@ mod scan;
 mod segment;
 mod snapshot;
 mod store;
+mod stretches;
 mod wal;
 
 pub use disk::{

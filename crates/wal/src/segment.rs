@@ -8,15 +8,13 @@
 //! [`spare_wanted`]: crate::Wal::spare_wanted
 
 use std::collections::BTreeMap;
-use std::io;
 
 use crate::block::{BLOCK_BYTES, BlockNumber, Sequence};
 use crate::disk::{Disk, DiskFile};
 use crate::error::WriteError;
 use crate::name;
 use crate::store::{Store, Unfilled};
-
-const ZEROING_BYTES: usize = 1 << 20;
+use crate::stretches::{self, STRETCH_BYTES};
 
 /// What the log remembers of a segment.
 #[derive(Debug)]
@@ -68,8 +66,7 @@ pub struct Spare<D: Disk> {
 
 impl<D: Disk> Spare<D> {
     pub(crate) fn prepare(store: &Store<D>, blocks: u64) -> Result<Spare<D>, WriteError> {
-        let (name, _) =
-            store.write_temporary(|file| write_zeros(file, blocks).map_err(Unfilled::Unwritten))?;
+        let (name, _) = store.write_temporary(|file| write_zeros(file, blocks))?;
         let opened = store.disk.open_for_turns(&name);
         let file = opened.map_err(|error| store.poison.fatal("open", &name, &error))?;
         Ok(Spare { name, file, blocks })
@@ -87,16 +84,12 @@ impl<D: Disk> Spare<D> {
     }
 }
 
-fn write_zeros<F: DiskFile>(file: &F, blocks: u64) -> io::Result<()> {
-    let bytes = BlockNumber(blocks).offset();
-    let zeros = vec![0; ZEROING_BYTES.min(blocks as usize * BLOCK_BYTES)];
-    let mut offset = 0;
-    while offset < bytes {
-        let length = (bytes - offset).min(zeros.len() as u64);
-        file.write_at(offset, &zeros[..length as usize])?;
-        offset += length;
-    }
-    Ok(())
+fn write_zeros<F: DiskFile>(file: &F, blocks: u64) -> Result<(), Unfilled> {
+    let bytes = blocks as usize * BLOCK_BYTES;
+    let zeros = vec![0; STRETCH_BYTES.min(bytes)];
+    let rest = &zeros[..bytes % STRETCH_BYTES];
+    let whole = std::iter::repeat_n(zeros.as_slice(), bytes / STRETCH_BYTES);
+    stretches::write(file, 0, whole.chain((!rest.is_empty()).then_some(rest)))
 }
 
 /// Prepares a segment ahead of use, on whatever thread has time.

@@ -25,6 +25,7 @@ use crate::disk::{Disk, DiskFile, read_whole};
 use crate::error::{OpenError, WriteError};
 use crate::name;
 use crate::store::{Store, Unfilled};
+use crate::stretches::{self, STRETCH_BYTES};
 use crate::{Snapshot, SnapshotRef};
 
 const MAGIC: [u8; 8] = *b"HFSTSNAP";
@@ -32,7 +33,6 @@ const FORMAT_VERSION: u32 = 1;
 const HEADER_BYTES: usize = 52;
 const CHECKED_FROM: usize = 12;
 const VERSION_OFFSET: u64 = 12;
-const STRETCH_BYTES: usize = 2 << 20;
 
 /// Writes snapshots that the node takes of its own state, on whatever thread has time.
 #[derive(Clone, Debug)]
@@ -79,24 +79,10 @@ pub(crate) fn write<D: Disk>(
     let header = encode_header(group, snapshot, void_through);
     let (temporary, _file) = store.write_temporary(|file| {
         file.write_at(0, &header).map_err(Unfilled::Unwritten)?;
-        write_in_stretches(file, HEADER_BYTES as u64, snapshot.data)
+        stretches::write(file, HEADER_BYTES as u64, snapshot.data.chunks(STRETCH_BYTES))
     })?;
     store.publish(&temporary, &name::snapshot(group, snapshot.index))?;
     Ok(DurableSnapshot { group, index: snapshot.index, term: snapshot.term })
-}
-
-/// What the disk has to write at once others wait for who want to sync a few bytes beside it: the log is one of
-/// them. So each stretch is synced before the next is written.
-fn write_in_stretches<F: DiskFile>(file: &F, mut offset: u64, data: &[u8]) -> Result<(), Unfilled> {
-    let mut stretches = data.chunks(STRETCH_BYTES).peekable();
-    while let Some(stretch) = stretches.next() {
-        file.write_at(offset, stretch).map_err(Unfilled::Unwritten)?;
-        offset += stretch.len() as u64;
-        if stretches.peek().is_some() {
-            file.sync_data().map_err(Unfilled::Unsynced)?;
-        }
-    }
-    Ok(())
 }
 
 fn encode_header(group: u32, snapshot: SnapshotRef<'_>, void_through: Turn) -> Vec<u8> {
