@@ -39,7 +39,7 @@ pub(crate) struct AdviseTtlArgs {
     )]
     operation: Option<Duration>,
     /// How many of each request are timed, 10 to 10000.
-    #[arg(long, value_name = "N", default_value_t = 50,
+    #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 50,
           value_parser = clap::value_parser!(u32).range(10..=10_000))]
     samples: u32,
     /// The operation itself: it is run once, and timed. What it prints goes to stderr.

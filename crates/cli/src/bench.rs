@@ -43,10 +43,10 @@ pub(crate) struct BenchArgs {
     #[arg(value_enum, value_name = "WORKLOAD", default_values_t = [Workload::Uncontended])]
     workloads: Vec<Workload>,
     /// Clients that ask at the same time.
-    #[arg(long, value_name = "N", default_value_t = at_least(256))]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = at_least(256))]
     clients: NonZeroUsize,
     /// Sessions that the clients share, each with a connection of its own.
-    #[arg(long, value_name = "N", default_value_t = at_least(8))]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = at_least(8))]
     connections: NonZeroUsize,
     /// How long each repeat is measured.
     #[arg(long, value_name = "D", default_value = "5s", value_parser = duration::parse_above_zero)]
@@ -55,16 +55,16 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "D", default_value = "1s", value_parser = duration::parse)]
     warm_up: Duration,
     /// Each figure is the median of so many.
-    #[arg(long, value_name = "N", default_value_t = at_least(3))]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = at_least(3))]
     repeats: NonZeroUsize,
     /// Start a cluster of so many nodes on this machine, in a temporary directory.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=9))]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u64).range(1..=9))]
     nodes: Option<u64>,
     /// Which locks are taken.
     #[arg(long, value_enum, value_name = "TIER", default_value_t = TierArg::Correctness)]
     tier: TierArg,
     /// Threads of the load; by default as many as there are processor cores.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) threads: Option<NonZeroUsize>,
     /// The same as --output json.
     #[arg(long)]

@@ -36,7 +36,7 @@ pub(crate) struct BreakArgs {
     #[arg(value_parser = name::parse)]
     name: String,
     /// Only the hold under this token.
-    #[arg(long, value_name = "N", value_parser = one_shot::parse_token)]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = one_shot::parse_token)]
     token: Option<u64>,
     #[command(flatten)]
     reason: ReasonArgs,

@@ -34,7 +34,7 @@ const READY_PATIENCE: Duration = Duration::from_secs(10);
   holdfast dev --port 8420")]
 pub(crate) struct DevArgs {
     /// How many nodes; an odd number is best.
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = node_count)]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 3, value_parser = node_count)]
     nodes: usize,
     /// Where the nodes keep their data; without it they forget everything at the end.
     #[arg(long, value_name = "D")]

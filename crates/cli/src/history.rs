@@ -38,7 +38,7 @@ pub(crate) struct HistoryArgs {
     #[arg(value_parser = name::parse)]
     name: String,
     /// Only the latest so many events.
-    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
     limit: u32,
     /// Only what happened so long ago or less, for example 15m.
     #[arg(long, value_name = "D", value_parser = duration::parse_above_zero)]

@@ -95,6 +95,7 @@ pub(crate) struct LockArgs {
 
 pub(crate) async fn run(args: LockArgs, global: &Global) -> Result<ExitCode, Problem> {
     args.efficiency.check_for(args.terms.tier)?;
+    name::check_once_each(&args.all)?;
     let work = async |client: &Client, signals: &mut Signals| {
         let was_lost = Cell::new(false);
         let outcome = hold_and_run(client, &args, signals, global, &was_lost).await;

@@ -1,6 +1,11 @@
 //! Names of locks, looked at before anybody is asked: a mistake is told with 64, whether or not a cluster is there.
 
+use std::collections::BTreeSet;
+
 use holdfast_core::{LockName, NameError};
+
+use crate::exit::{Code, Problem};
+use crate::output;
 
 /// One of a list. Who writes a space behind the comma means the name without it, and would lock another.
 pub(crate) fn parse_of_list(text: &str) -> Result<String, String> {
@@ -10,6 +15,18 @@ pub(crate) fn parse_of_list(text: &str) -> Result<String, String> {
         ));
     }
     parse(text).map_err(|error| error.to_string())
+}
+
+/// To take a lock twice would wait for oneself.
+pub(crate) fn check_once_each(names: &[String]) -> Result<(), Problem> {
+    let mut seen = BTreeSet::new();
+    match names.iter().find(|name| !seen.insert(*name)) {
+        None => Ok(()),
+        Some(twice) => Err(Problem::new(
+            Code::Usage,
+            format!("--all names {} twice; name each lock once", output::quoted(twice)),
+        )),
+    }
 }
 
 /// By the same rule as the nodes.

@@ -34,7 +34,7 @@ pub(crate) struct RenewArgs {
     #[arg(long, value_name = "S")]
     session: SessionId,
     /// The token that `acquire` printed.
-    #[arg(long, value_name = "N", value_parser = one_shot::parse_token)]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = one_shot::parse_token)]
     token: u64,
     /// The tier that `acquire` was told.
     #[arg(long, value_enum, value_name = "TIER", default_value_t = TierArg::Correctness)]

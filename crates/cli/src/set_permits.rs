@@ -31,7 +31,7 @@ pub(crate) struct SetPermitsArgs {
     #[arg(value_parser = name::parse)]
     name: String,
     /// How many; 1 to 1,000,000.
-    #[arg(value_name = "N", required_unless_present = "forget", conflicts_with = "forget",
+    #[arg(value_name = "N", allow_negative_numbers = true, required_unless_present = "forget", conflicts_with = "forget",
           value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     permits: Option<u32>,
     /// Forget the number; possible while the semaphore is not in use.

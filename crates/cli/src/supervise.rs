@@ -38,7 +38,7 @@ pub(crate) struct CommandArgs {
           value_parser = duration::parse)]
     grace: Duration,
     /// Tell what happens on this file descriptor, one JSON object a line. The command does not inherit it.
-    #[arg(long, value_name = "N", value_parser = status_fd::parse)]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = status_fd::parse)]
     pub(crate) status_fd: Option<StatusFd>,
     /// The exit code in place of 75: if the lock is busy, or nobody was elected in time.
     #[arg(short = 'E', long, value_name = "CODE")]

@@ -18,7 +18,7 @@ pub(crate) struct TermsArgs {
     pub(crate) shared: bool,
     /// Hold one of N permits; everybody who uses the semaphore states the same N. 0 stands for the
     /// number that `holdfast set-permits` has set.
-    #[arg(long, value_name = "N", conflicts_with = "shared", help_heading = HEADING,
+    #[arg(long, value_name = "N", allow_negative_numbers = true, conflicts_with = "shared", help_heading = HEADING,
           value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     pub(crate) permits: Option<u32>,
     /// Which tier grants the lock.

@@ -34,7 +34,7 @@ pub(crate) struct TransferArgs {
     #[arg(long, value_name = "SESSION")]
     to: PublicSessionId,
     /// Only if it is held under this token.
-    #[arg(long, value_name = "N", value_parser = one_shot::parse_token)]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = one_shot::parse_token)]
     token: Option<u64>,
     #[command(flatten)]
     reason: ReasonArgs,

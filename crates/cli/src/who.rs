@@ -42,7 +42,7 @@ pub(crate) struct WhoArgs {
     #[arg(value_parser = name::parse)]
     name: String,
     /// The number of the token.
-    #[arg(long, value_name = "N", value_parser = one_shot::parse_token)]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = one_shot::parse_token)]
     token: u64,
 }
 

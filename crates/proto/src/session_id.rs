@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 
 use crate::hex;
 
-/// 16 random bytes, 32 lower-case hexadecimal digits on the wire. Never all zero.
+/// 16 random bytes, of which a [`SessionFamily`] shares four; 32 lower-case hexadecimal digits on the wire. Never all zero.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SessionId([u8; 16]);
 

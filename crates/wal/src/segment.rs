@@ -9,12 +9,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::block::{BLOCK_BYTES, BlockNumber, Sequence};
+use crate::block::{BlockNumber, Sequence};
 use crate::disk::{Disk, DiskFile};
 use crate::error::WriteError;
 use crate::name;
 use crate::store::{Store, Unfilled};
-use crate::stretches::{self, STRETCH_BYTES};
+use crate::stretches::{self, Haste, STRETCH_BYTES};
 
 /// What the log remembers of a segment.
 #[derive(Debug)]
@@ -65,8 +65,12 @@ pub struct Spare<D: Disk> {
 }
 
 impl<D: Disk> Spare<D> {
-    pub(crate) fn prepare(store: &Store<D>, blocks: u64) -> Result<Spare<D>, WriteError> {
-        let (name, _) = store.write_temporary(|file| write_zeros(file, blocks))?;
+    pub(crate) fn prepare(
+        store: &Store<D>,
+        blocks: u64,
+        haste: Haste,
+    ) -> Result<Spare<D>, WriteError> {
+        let (name, _) = store.write_temporary(|file| write_zeros(file, blocks, haste))?;
         let opened = store.disk.open_for_turns(&name);
         let file = opened.map_err(|error| store.poison.fatal("open", &name, &error))?;
         Ok(Spare { name, file, blocks })
@@ -84,12 +88,11 @@ impl<D: Disk> Spare<D> {
     }
 }
 
-fn write_zeros<F: DiskFile>(file: &F, blocks: u64) -> Result<(), Unfilled> {
-    let bytes = blocks as usize * BLOCK_BYTES;
-    let zeros = vec![0; STRETCH_BYTES.min(bytes)];
-    let rest = &zeros[..bytes % STRETCH_BYTES];
-    let whole = std::iter::repeat_n(zeros.as_slice(), bytes / STRETCH_BYTES);
-    stretches::write(file, 0, whole.chain((!rest.is_empty()).then_some(rest)))
+fn write_zeros<F: DiskFile>(file: &F, blocks: u64, haste: Haste) -> Result<(), Unfilled> {
+    let (bytes, stretch) = (BlockNumber(blocks).offset(), STRETCH_BYTES as u64);
+    let zeros = vec![0; stretch.min(bytes) as usize];
+    let lengths = (0..bytes).step_by(STRETCH_BYTES).map(|at| (bytes - at).min(stretch) as usize);
+    stretches::write(file, 0, lengths.map(|length| &zeros[..length]), haste)
 }
 
 /// Prepares a segment ahead of use, on whatever thread has time.
@@ -101,6 +104,6 @@ pub struct SegmentPreparer<D> {
 
 impl<D: Disk> SegmentPreparer<D> {
     pub fn prepare(&self) -> Result<Spare<D>, WriteError> {
-        Spare::prepare(&self.store, self.blocks)
+        Spare::prepare(&self.store, self.blocks, Haste::None)
     }
 }

@@ -25,7 +25,7 @@ use crate::disk::{Disk, DiskFile, read_whole};
 use crate::error::{OpenError, WriteError};
 use crate::name;
 use crate::store::{Store, Unfilled};
-use crate::stretches::{self, STRETCH_BYTES};
+use crate::stretches::{self, Haste, STRETCH_BYTES};
 use crate::{Snapshot, SnapshotRef};
 
 const MAGIC: [u8; 8] = *b"HFSTSNAP";
@@ -79,7 +79,8 @@ pub(crate) fn write<D: Disk>(
     let header = encode_header(group, snapshot, void_through);
     let (temporary, _file) = store.write_temporary(|file| {
         file.write_at(0, &header).map_err(Unfilled::Unwritten)?;
-        stretches::write(file, HEADER_BYTES as u64, snapshot.data.chunks(STRETCH_BYTES))
+        let data = snapshot.data.chunks(STRETCH_BYTES);
+        stretches::write(file, HEADER_BYTES as u64, data, Haste::None)
     })?;
     store.publish(&temporary, &name::snapshot(group, snapshot.index))?;
     Ok(DurableSnapshot { group, index: snapshot.index, term: snapshot.term })

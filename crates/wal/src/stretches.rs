@@ -1,25 +1,36 @@
 //! Large files beside which the log is written.
 //!
-//! What the disk has to write at once others wait for who want to sync a few bytes: the log is one of them, and so are those of
-//! other nodes on the same disk. So a large file is written a stretch at a time, and each is synced before the next.
+//! Whoever syncs a few bytes waits for all that the disk was given before: the log does, and so do those of other nodes on the
+//! same disk. So a large file is written a stretch at a time, and each is synced before the next.
 
 use crate::disk::DiskFile;
 use crate::store::Unfilled;
 
-/// What a disk writes in a fraction of a millisecond.
+/// What a fast disk writes within a millisecond.
 pub(crate) const STRETCH_BYTES: usize = 512 << 10;
+
+/// Who waits for a large file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Haste {
+    /// Nobody: others come first.
+    None,
+    /// The log itself, which writes nothing meanwhile.
+    Log,
+}
 
 /// None may be longer than [`STRETCH_BYTES`]. The last is left for who syncs the file.
 pub(crate) fn write<'a, F: DiskFile>(
     file: &F,
     mut offset: u64,
     stretches: impl Iterator<Item = &'a [u8]>,
+    haste: Haste,
 ) -> Result<(), Unfilled> {
     let mut stretches = stretches.peekable();
     while let Some(stretch) = stretches.next() {
+        debug_assert!(stretch.len() <= STRETCH_BYTES, "a stretch of {} bytes", stretch.len());
         file.write_at(offset, stretch).map_err(Unfilled::Unwritten)?;
         offset += stretch.len() as u64;
-        if stretches.peek().is_some() {
+        if haste == Haste::None && stretches.peek().is_some() {
             file.sync_data().map_err(Unfilled::Unsynced)?;
         }
     }
@@ -32,7 +43,7 @@ mod tests {
     use crate::disk::{Disk, Operation, SimDisk};
     use crate::{Options, Snapshot, Wal};
 
-    /// Of a file that is prepared, written or sent: no two writes without a sync between them.
+    /// No two writes without a sync between them.
     fn are_apart(operations: &[Operation]) -> bool {
         let of_content = |kind: &&Operation| matches!(kind, Operation::Write | Operation::SyncData);
         let of_content: Vec<_> = operations.iter().filter(of_content).collect();
@@ -67,6 +78,7 @@ mod tests {
         let data = vec![7; 2 * STRETCH_BYTES + 1];
         let snapshot = Snapshot { index: 1, term: 1, data };
         let operations = traced(&disk, || wal.install_snapshot(1, &snapshot).unwrap());
+        assert_eq!(operations[..2], [Operation::Create, Operation::Write], "its header");
         assert!(are_apart(&operations[2..]), "{operations:?}");
         let writes = operations.iter().filter(|kind| **kind == Operation::Write).count();
         assert_eq!(writes, 1 + 3);

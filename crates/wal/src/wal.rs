@@ -12,6 +12,7 @@ use crate::recover::{Inventory, Recovery, Tail};
 use crate::segment::{ActiveSegment, SegmentPreparer, SegmentSummary, Spare};
 use crate::snapshot::{self, DurableSnapshot, SnapshotWriter};
 use crate::store::Store;
+use crate::stretches::Haste;
 use crate::{GroupLog, HardState, LogEntryRef, SnapshotRef};
 
 /// The largest entry that the log takes.
@@ -379,7 +380,7 @@ impl<D: Disk> Wal<D> {
         let needed = block::blocks_for(start.len() + self.payload.len());
         let spare = match self.spare.take_if(|spare| spare.blocks >= needed) {
             Some(spare) => spare,
-            None => Spare::prepare(&self.store, self.segment_blocks.max(needed))?,
+            None => Spare::prepare(&self.store, self.segment_blocks.max(needed), Haste::Log)?,
         };
         let mut first = Vec::new();
         record::put(&mut first, 0, &Record::SegmentStart { blocks: spare.blocks });

@@ -8,7 +8,7 @@ mod keeper;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use holdfast_proto::SessionFamily;
+use holdfast_proto::{SessionFamily, SessionId};
 use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinSet};
 use tonic::transport::Endpoint;
@@ -88,7 +88,11 @@ impl Sessions {
             while number < sessions && opening.len() < OPENING {
                 let channel = channels[number % connections].clone();
                 let family = families[number % connections];
-                let id = family.random_member().map_err(|error| error.to_string())?;
+                let id = match heartbeats {
+                    Heartbeats::OfEach => SessionId::random(),
+                    Heartbeats::Together => family.random_member(),
+                };
+                let id = id.map_err(|error| error.to_string())?;
                 let ttl_ms = TTL.as_millis() as u64;
                 opening.spawn(async move {
                     Outcome::Ok((number, Session::open_as(id, channel, ttl_ms).await?))

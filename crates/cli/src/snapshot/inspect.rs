@@ -32,7 +32,7 @@ pub(crate) struct InspectArgs {
     #[arg(long, value_name = "PREFIX")]
     locks: Option<String>,
     /// So many locks at most, and so many of those for which permits were set.
-    #[arg(long, value_name = "N", default_value_t = 100)]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 100)]
     limit: usize,
 }
 

@@ -56,6 +56,11 @@ impl Show for Saved {
 
 pub(super) async fn run(args: SaveArgs, global: &Global) -> Result<ExitCode, Problem> {
     // Before anybody is asked for it.
+    if args.file.as_os_str() == "-" {
+        let words =
+            "a snapshot is saved to a file, not to the standard output; ./- is a file of that name";
+        return Err(Problem::new(Code::Usage, words));
+    }
     BackupWriter::check_target(&args.file, args.force)?;
     let calls = one_shot::calls(global)?;
     let begun_with = calls.cluster_status().await?;

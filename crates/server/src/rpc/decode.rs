@@ -80,6 +80,7 @@ fn parsed_id(text: &str) -> Result<holdfast_proto::SessionId, Failure> {
     })
 }
 
+/// In the order of the digits, so that ids that begin alike stand together in the table.
 fn secret(id: holdfast_proto::SessionId) -> SessionId {
     SessionId(u128::from_be_bytes(id.to_bytes()))
 }
@@ -252,6 +253,13 @@ mod tests {
     use super::*;
 
     const SESSION: &str = "000102030405060708090a0b0c0d0e0f";
+
+    #[test]
+    fn ids_stand_in_the_order_of_their_digits() {
+        let id = |digits: &str| secret_id(digits).unwrap();
+        assert_eq!(id(SESSION).0 >> 96, 0x0001_0203);
+        assert!(id("00ffffffffffffffffffffffffffffff") < id("01000000000000000000000000000000"));
+    }
 
     fn good_open() -> v1::OpenSessionRequest {
         v1::OpenSessionRequest { session_id: SESSION.into(), ..Default::default() }

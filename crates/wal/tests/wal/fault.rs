@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 
 use holdfast_wal::{
-    AppendError, FatalError, OpenError, Operation, SimDisk, SnapshotError, Wal, WriteError,
+    AppendError, FatalError, OpenError, Operation, Options, SimDisk, SnapshotError, Wal, WriteError,
 };
 
 use crate::common::{
@@ -87,6 +87,54 @@ fn a_full_disk_that_shows_at_a_sync_within_a_snapshot_is_fatal_too() {
     let large = vec![7; 5 << 20];
     let first = fatal(writer.write(1, &snapshot(1, 1, &large)).unwrap_err());
     assert_every_call_fails(&mut wal, &first);
+}
+
+/// Of four stretches, each synced before the next.
+fn log_with_large_segments(disk: &SimDisk) -> Wal<SimDisk> {
+    Wal::open(disk.clone(), Options { segment_bytes: 2 << 20 }).unwrap().0
+}
+
+#[test]
+fn a_failed_sync_within_a_segment_that_is_prepared_poisons_the_log() {
+    for (successes, error) in [(0, IO_ERROR), (2, IO_ERROR), (1, ErrorKind::StorageFull)] {
+        let disk = SimDisk::new();
+        let mut wal = log_with_large_segments(&disk);
+        disk.fail_after(Operation::SyncData, successes, error);
+        let first = fatal(wal.segment_preparer().prepare().unwrap_err());
+        assert_every_call_fails(&mut wal, &first);
+    }
+}
+
+#[test]
+fn a_segment_that_there_is_no_room_for_leaves_nothing_behind_and_can_be_tried_again() {
+    for successes in 0..4 {
+        let disk = SimDisk::new();
+        let mut wal = log_with_large_segments(&disk);
+        disk.fail_after(Operation::Write, successes, ErrorKind::StorageFull);
+        let refused = wal.segment_preparer().prepare().unwrap_err();
+        assert!(matches!(refused, WriteError::NoSpace { .. }), "{refused}");
+        assert!(names(&disk, "").is_empty());
+        wal.add_spare(wal.segment_preparer().prepare().unwrap());
+        append(&mut wal, 1, 1, 1, b"a");
+        wal.commit().unwrap();
+    }
+}
+
+#[test]
+fn a_crash_while_a_segment_is_prepared_leaves_a_log_that_opens() {
+    let disk = SimDisk::new();
+    let mut wal = log_with_large_segments(&disk);
+    append(&mut wal, 1, 1, 1, b"a");
+    wal.commit().unwrap();
+    disk.start_moments();
+    let spare = wal.segment_preparer().prepare().unwrap();
+    let moments = disk.take_moments();
+    assert!(moments.len() > 8, "before each write and each sync");
+    for moment in moments {
+        assert_eq!(indexes(&recovered(&moment.crashed(|_| true))[&1]), [1]);
+        assert_eq!(indexes(&recovered(&moment.crashed(|_| false))[&1]), [1]);
+    }
+    drop(spare);
 }
 
 #[test]

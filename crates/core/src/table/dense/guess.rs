@@ -1,6 +1,6 @@
 //! Where a key stands, guessed from its value.
 //!
-//! Ids of sessions are random, so those of one chunk are spread evenly, and where one of them stands can be told from how
+//! Ids of sessions are random, or begin alike and go on at random, so those of one chunk are mostly spread evenly, and where one of them stands can be told from how
 //! far it lies between the lowest and the highest: within a few entries. To look there reads two or three neighbouring
 //! lines of memory. Halving reads as many that lie apart, each after the one before; of 100,000 sessions no cache holds them.
 //!
