@@ -60,7 +60,7 @@ impl<K: Key + Clone, V> DenseMap<K, V> {
 
     /// If it stands right behind the one where one looked last, as sessions of one family do that are asked for in order. What
     /// rises is sought otherwise, and to compare texts costs more than it saves.
-    fn look_next<Q>(&self, key: &Q) -> Option<Spot>
+    pub(super) fn look_next<Q>(&self, key: &Q) -> Option<Spot>
     where
         K: Borrow<Q>,
         Q: Key + ?Sized,
