@@ -239,10 +239,7 @@ async fn what_looks_right_and_is_not_is_refused_before_anybody_is_asked() {
     for (args, says) in [
         (&["lock", "--all", "acct/1, acct/2", "--", "true"][..], "' acct/2' begins or ends with"),
         (&["lock", "--all", "a,b,a", "--", "true"], "--all names a twice"),
-        (
-            &["release", "a", "--session", "x", "--token", "-1"],
-            "a token is a whole number from 1 on",
-        ),
+        (&["who", "a", "--token", "-1"], "a token is a whole number from 1 on"),
         (&["lock", "a", "--permits", "-1", "--", "true"], "invalid value '-1' for '--permits <N>'"),
         (&["snapshot", "save", "-"], "./- is a file of that name"),
         (&["dev", "--port", "0"], "0 is not in 1..=65535"),
