@@ -14,7 +14,7 @@ use holdfast_core::command::{
 };
 use holdfast_core::{
     ActorId, Command, Limits, LockName, LockTable, LogIndex, LogicalTime, Outcome, PublicSessionId,
-    RequestId, SessionId, Span,
+    RequestId, RulesVersion, SessionId, Span,
 };
 use world::opening;
 
@@ -26,7 +26,7 @@ struct Stage {
 
 impl Stage {
     fn new(sessions: u128) -> Stage {
-        let table = LockTable::new(Limits::default());
+        let table = LockTable::with_rules(Limits::default(), RulesVersion::NEWEST);
         let mut stage = Stage { table, index: 0, next: 0 };
         for id in 1..=sessions {
             let (session, public) = (SessionId(id), PublicSessionId(id as u64));

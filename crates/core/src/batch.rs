@@ -4,11 +4,13 @@ use alloc::vec::Vec;
 
 use crate::codec::{DecodeError, Reader, Sink};
 use crate::command::Command;
+use crate::rules::RulesVersion;
 use crate::time::LogicalTime;
 
 /// The newest that is read. Version 1 is that of 0.1, which had only exclusive locks; version 3 can say how far
-/// events are published.
-const VERSION: u8 = 3;
+/// events are published; version 4 can adopt rules, and has the commands that need adopted rules.
+const VERSION: u8 = 4;
+const VERSION_OF_PUBLICATION: u8 = 3;
 /// What is written as long as nothing needs more, so that older nodes can read it.
 const VERSION_USUAL: u8 = 2;
 
@@ -39,9 +41,7 @@ impl Default for BatchWriter {
 
 impl BatchWriter {
     pub fn push(&mut self, command: &Command) {
-        if matches!(command, Command::EventsPublished { .. }) {
-            self.version = VERSION;
-        }
+        self.version = self.version.max(version_needed(command));
         self.count += 1;
         command.encode(&mut self.commands);
     }
@@ -59,6 +59,16 @@ impl BatchWriter {
         bytes.count(self.count);
         bytes.put(&self.commands);
         bytes
+    }
+}
+
+/// The oldest version that can say this.
+fn version_needed(command: &Command) -> u8 {
+    match command {
+        Command::AdoptRules { .. } => VERSION,
+        Command::EventsPublished { .. } => VERSION_OF_PUBLICATION,
+        command if command.rules_needed() > RulesVersion::ONE => VERSION,
+        _ => VERSION_USUAL,
     }
 }
 

@@ -21,6 +21,11 @@ pub enum DecodeError {
         found: u8,
         known: u8,
     },
+    /// Rules of the lock table that this version does not know.
+    UnknownRules {
+        found: u64,
+        known: u8,
+    },
     /// A kind that this version does not know.
     UnknownTag {
         what: &'static str,
@@ -52,6 +57,11 @@ impl fmt::Display for DecodeError {
                 f,
                 "the {what} has format version {found}, this build of Holdfast reads versions \
                  up to {known}; use a build that knows it"
+            ),
+            DecodeError::UnknownRules { found, known } => write!(
+                f,
+                "the cluster has adopted rules {found} of the lock table, this build of Holdfast knows \
+                 rules up to {known}; use a build that knows them"
             ),
             DecodeError::UnknownTag { what, tag } => write!(
                 f,

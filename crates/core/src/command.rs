@@ -6,6 +6,7 @@ use alloc::string::String;
 
 use crate::id::{ActorId, FenceToken, LogIndex, PublicSessionId, RequestId, SessionId, StreamId};
 use crate::name::LockName;
+use crate::rules::RulesVersion;
 use crate::time::{LogicalTime, Span};
 
 mod acquire;
@@ -99,6 +100,10 @@ pub enum Command {
         through: u64,
         index: LogIndex,
         term: u64,
+    },
+    /// From here on the table follows these rules, if it does not follow later ones already.
+    AdoptRules {
+        version: RulesVersion,
     },
 }
 

@@ -39,6 +39,7 @@ mod name;
 mod outcome;
 #[cfg(feature = "planted")]
 pub mod planted;
+mod rules;
 mod table;
 mod time;
 
@@ -50,6 +51,7 @@ pub use id::{ActorId, FenceToken, LogIndex, PublicSessionId, RequestId, SessionI
 pub use limits::{Limits, NAME_BYTES_MAX};
 pub use name::{LockName, NameError, Names};
 pub use outcome::{CycleLink, Grant, Intervened, Outcome, Rejection, ReleaseAnswer};
+pub use rules::RulesVersion;
 pub use table::query::{
     FreezeInfo, HolderInfo, LockStatus, LockSummary, SessionSummary, TokenStanding, WaiterInfo,
 };

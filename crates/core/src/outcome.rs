@@ -181,6 +181,8 @@ pub enum Rejection {
     InvalidWait,
     InvalidMetadata,
     InvalidOwner,
+    /// The command needs rules that the cluster has not adopted yet. It is never in the log: the leader says so.
+    RulesNotAdopted,
 }
 
 impl fmt::Display for Rejection {
@@ -261,6 +263,10 @@ impl fmt::Display for Rejection {
             Rejection::InvalidWait => "the wait must be at most 24 h",
             Rejection::InvalidMetadata => "the metadata must be at most 1,024 bytes",
             Rejection::InvalidOwner => "each text of the owner must be at most 256 bytes",
+            Rejection::RulesNotAdopted => {
+                "some node of the cluster runs an older build that does not know this request; \
+                 upgrade all nodes, then ask again"
+            }
         })
     }
 }

@@ -13,6 +13,7 @@ use crate::id::{LogIndex, PublicSessionId, SessionId};
 use crate::limits::Limits;
 use crate::name::LockName;
 use crate::outcome::{Outcome, Rejection};
+use crate::rules::RulesVersion;
 use crate::time::LogicalTime;
 
 mod admission;
@@ -71,6 +72,8 @@ pub struct LockTable {
     /// Numbers of permits that operators have set.
     pub(crate) permits: BTreeMap<LockName, u32>,
     pub(crate) freezes: Freezes,
+    /// What `apply` does depends on them.
+    pub(crate) rules: RulesVersion,
     /// None unless events are published.
     publication: Option<Publication>,
     // What follows can be computed from the above, and is not in the snapshot.
@@ -90,9 +93,16 @@ pub struct LockTable {
 }
 
 impl LockTable {
-    /// An empty table. All replicas must have the same limits.
+    /// An empty table, as every log begins: under [the first rules](RulesVersion::ONE). All replicas must have the
+    /// same limits.
     pub fn new(limits: Limits) -> LockTable {
+        LockTable::with_rules(limits, RulesVersion::ONE)
+    }
+
+    /// An empty table that has adopted these rules.
+    pub fn with_rules(limits: Limits, rules: RulesVersion) -> LockTable {
         LockTable {
+            rules,
             limits,
             now: LogicalTime::ZERO,
             applied_index: LogIndex(0),
@@ -171,6 +181,10 @@ impl LockTable {
             Command::EventsPublished { through, index, term } => {
                 self.events_published(through, index, term)
             }
+            Command::AdoptRules { version } => {
+                self.rules = self.rules.max(version);
+                Outcome::Done
+            }
         }
     }
 
@@ -182,6 +196,11 @@ impl LockTable {
             None => return false,
         }
         true
+    }
+
+    /// The rules that the table follows.
+    pub fn rules(&self) -> RulesVersion {
+        self.rules
     }
 
     /// The time of the last command.

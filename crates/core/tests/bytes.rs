@@ -5,7 +5,7 @@
 mod arbitrary;
 
 use holdfast_core::{
-    Batch, Command, DecodeError, FenceToken, Limits, LockTable, LogIndex, LogicalTime,
+    Batch, Command, DecodeError, FenceToken, Limits, LockTable, LogIndex, LogicalTime, RulesVersion,
 };
 use proptest::prelude::*;
 
@@ -19,8 +19,10 @@ fn batch() -> impl Strategy<Value = Batch> {
 
 /// A table with some history.
 fn table() -> impl Strategy<Value = LockTable> {
-    proptest::collection::vec((0_u64..300, arbitrary::command()), 0..60).prop_map(|commands| {
-        let mut table = LockTable::new(Limits::default());
+    let rules = prop_oneof![Just(RulesVersion::ONE), Just(RulesVersion::NEWEST)];
+    let commands = proptest::collection::vec((0_u64..300, arbitrary::command()), 0..60);
+    (rules, commands).prop_map(|(rules, commands)| {
+        let mut table = LockTable::with_rules(Limits::default(), rules);
         let mut now = 0;
         for (index, (pause_ms, command)) in commands.into_iter().enumerate() {
             now += pause_ms;
@@ -129,13 +131,65 @@ fn an_unknown_version_is_refused_with_words() {
     let mut snapshot = LockTable::new(Limits::default()).encode();
     snapshot[0] = 9;
     let refusal = decode(&snapshot).unwrap_err();
-    assert_eq!(refusal, DecodeError::UnknownVersion { what: "snapshot", found: 9, known: 3 });
+    assert_eq!(refusal, DecodeError::UnknownVersion { what: "snapshot", found: 9, known: 4 });
     assert!(refusal.to_string().contains("version 9"), "{refusal}");
 
     let mut entry = Batch { at: LogicalTime::ZERO, commands: vec![Command::Tick] }.encode();
     entry[0] = 9;
     assert!(matches!(Batch::stamp(&entry), Err(DecodeError::UnknownVersion { found: 9, .. })));
     assert!(matches!(Batch::decode(&entry), Err(DecodeError::UnknownVersion { found: 9, .. })));
+}
+
+/// A build must never guess what rules mean that it does not know: such an entry stops the node, with words.
+#[test]
+fn rules_that_this_build_does_not_know_are_refused_with_words() {
+    let adopt = Command::AdoptRules { version: RulesVersion::NEWEST };
+    let mut entry = Batch { at: LogicalTime::ZERO, commands: vec![adopt.clone()] }.encode();
+    assert_eq!(entry, [4, 0, 1, 18, 2]);
+    assert!(Batch::decode(&entry).is_ok());
+    for unknown in [0, 3, 99] {
+        entry[4] = unknown;
+        let refusal = Batch::decode(&entry).unwrap_err();
+        let found = u64::from(unknown);
+        assert_eq!(refusal, DecodeError::UnknownRules { found, known: 2 });
+        assert!(refusal.to_string().contains(&format!("rules {found}")), "{refusal}");
+    }
+    let of_version_3 = [3, 0, 1, 18, 2];
+    let refusal = Batch::decode(&of_version_3).unwrap_err();
+    assert_eq!(refusal, DecodeError::UnknownTag { what: "command", tag: 18 });
+
+    let mut table = LockTable::new(Limits::default());
+    table.apply(LogIndex(5), LogicalTime::ZERO, adopt, &mut Vec::new());
+    let mut snapshot = table.encode();
+    assert_eq!(snapshot[..2], [4, 2]);
+    snapshot.truncate(snapshot.len() - 8);
+    snapshot[1] = 3;
+    let refusal = decode(&with_digest(snapshot.clone())).unwrap_err();
+    assert_eq!(refusal, DecodeError::UnknownRules { found: 3, known: 2 });
+    snapshot[1] = 1;
+    let refusal = decode(&with_digest(snapshot)).unwrap_err();
+    assert!(matches!(refusal, DecodeError::Inconsistent(_)), "{refusal}");
+}
+
+/// A table of rules 1 is written as before, so that old followers can read it; adopted rules never go back.
+#[test]
+fn rules_are_adopted_once_and_only_then_written() {
+    let adopt = |version| Command::AdoptRules { version };
+    let mut table = LockTable::new(Limits::default());
+    assert_eq!((table.rules(), table.encode()[0]), (RulesVersion::ONE, 2));
+    let mut apply = |command| {
+        table.apply(LogIndex(5), LogicalTime::ZERO, command, &mut Vec::new());
+        (table.rules(), table.encode())
+    };
+    assert_eq!(apply(adopt(RulesVersion::ONE)).1[0], 2);
+    let (rules, bytes) = apply(adopt(RulesVersion::TWO));
+    assert_eq!((rules, bytes[0]), (RulesVersion::TWO, 4));
+    assert_eq!(decode(&bytes).unwrap().rules(), RulesVersion::TWO);
+    assert_eq!(apply(adopt(RulesVersion::ONE)).0, RulesVersion::TWO);
+    let published = Command::EventsPublished { through: 0, index: LogIndex(5), term: 7 };
+    let (_, bytes) = apply(published);
+    let read = decode(&bytes).unwrap();
+    assert_eq!((read.publication(), read.rules()), (table.publication(), RulesVersion::TWO));
 }
 
 /// What only version 3 can say is written as version 3; everything else stays readable to older builds.

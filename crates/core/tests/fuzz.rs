@@ -10,7 +10,7 @@ mod arbitrary;
 #[path = "../../../fuzz/support.rs"]
 mod support;
 
-use holdfast_core::{Batch, Command, Limits, LockTable, LogIndex, LogicalTime};
+use holdfast_core::{Batch, Command, Limits, LockTable, LogIndex, LogicalTime, RulesVersion};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
@@ -27,7 +27,7 @@ const SNAPSHOTS: Target =
     Target { manifest_dir: env!("CARGO_MANIFEST_DIR"), name: "snapshots", feed: read_snapshots };
 
 fn read_entries(input: &[Vec<u8>]) {
-    let mut table = LockTable::new(Limits::default());
+    let mut table = LockTable::with_rules(Limits::default(), RulesVersion::NEWEST);
     for (index, bytes) in (1..).zip(input) {
         let stamp = Batch::stamp(bytes);
         let Ok(batch) = Batch::decode(bytes) else { continue };
@@ -74,7 +74,7 @@ fn batch() -> impl Strategy<Value = Batch> {
 
 fn snapshot() -> impl Strategy<Value = Vec<u8>> {
     proptest::collection::vec(batch(), 0..8).prop_map(|batches| {
-        let mut table = LockTable::new(Limits::default());
+        let mut table = LockTable::with_rules(Limits::default(), RulesVersion::NEWEST);
         for (index, batch) in (1..).zip(batches) {
             for command in batch.commands {
                 table.apply(LogIndex(index), batch.at, command, &mut Vec::new());

@@ -8,7 +8,9 @@ use std::fs;
 use std::path::PathBuf;
 
 use holdfast_core::command::Policy;
-use holdfast_core::{Batch, Command, Limits, LockTable, LogIndex, LogicalTime, RequestId};
+use holdfast_core::{
+    Batch, Command, Limits, LockTable, LogIndex, LogicalTime, RequestId, RulesVersion,
+};
 
 fn version_1() -> impl Iterator<Item = (String, Vec<u8>)> {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/version-1");
@@ -90,8 +92,8 @@ fn a_snapshot_of_version_1_keeps_locks_queues_and_answers() {
 }
 
 /// A table with holders, a queue, permits, a freeze and a past; and the entry that made it, in the end.
-fn a_table_with_everything(publishes: bool) -> (Batch, LockTable) {
-    let mut world = world::World::new(Limits::default());
+fn a_table_with_everything(rules: RulesVersion, publishes: bool) -> (Batch, LockTable) {
+    let mut world = world::World::with_rules(Limits::default(), rules);
     if publishes {
         world.apply(published(0, 0));
     }
@@ -119,10 +121,11 @@ fn published(through: u64, index: u64) -> Command {
 /// `UPDATE_GOLDEN=1` writes the files; they change only if the format does, and then the version must.
 #[test]
 fn entries_and_snapshots_of_versions_2_and_3_are_what_they_were_and_are_read() {
+    let rules = RulesVersion::ONE;
     for (version, publishes) in [(2, false), (3, true)] {
         let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
             .join(format!("tests/fixtures/version-{version}"));
-        let (batch, table) = a_table_with_everything(publishes);
+        let (batch, table) = a_table_with_everything(rules, publishes);
         if std::env::var_os("UPDATE_GOLDEN").is_some() {
             fs::create_dir_all(&folder).unwrap();
             fs::write(folder.join("entry"), batch.encode()).unwrap();

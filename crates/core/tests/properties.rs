@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use holdfast_core::command::{Action, Mode};
 use holdfast_core::{
     Command, EndReason, Event, FenceToken, Limits, LockName, LockTable, LogIndex, LogicalTime,
-    Outcome, Rejection, RequestId, SessionId, Span,
+    Outcome, Rejection, RequestId, RulesVersion, SessionId, Span,
 };
 use proptest::prelude::*;
 
@@ -125,7 +125,7 @@ struct Sent {
 impl Judge {
     fn new(limits: Limits) -> Judge {
         Judge {
-            table: LockTable::new(limits.clone()),
+            table: LockTable::with_rules(limits.clone(), RulesVersion::NEWEST),
             limits,
             now: LogicalTime::ZERO,
             index: 0,

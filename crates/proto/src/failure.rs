@@ -75,7 +75,8 @@ impl Reason {
             | Reason::OtherPermits
             | Reason::NoPermitsSet
             | Reason::PermitsInUse
-            | Reason::NotFrozen => Code::FailedPrecondition,
+            | Reason::NotFrozen
+            | Reason::RulesNotAdopted => Code::FailedPrecondition,
             Reason::TooManySessions
             | Reason::TooManyHolds
             | Reason::TooManyWaits

@@ -41,6 +41,10 @@ pub enum Bug {
     RestoreKeepsTokens,
     /// A cluster that begins anew grants at once.
     RestoreOpensAtOnce,
+    /// A leader adopts new rules though some member cannot read that yet.
+    RulesBeforeAllReadThem,
+    /// A node of a new build follows the new rules at once, without an entry in the log.
+    RulesOfTheBuild,
 }
 
 const NONE: u8 = u8::MAX;

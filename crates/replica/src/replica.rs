@@ -4,6 +4,7 @@ mod company;
 mod members;
 mod office;
 mod proposals;
+mod rules;
 mod snapshots;
 
 use std::time::Duration;
@@ -14,6 +15,7 @@ use thiserror::Error;
 use self::members::Care;
 pub use self::members::HandOverRefusal;
 use self::office::Office;
+use self::rules::RulesAdoption;
 use crate::clock::Clock;
 use crate::config::ReplicaConfig;
 use crate::consensus::{Begun, Committed, Consensus, Content, MessageError};
@@ -40,6 +42,7 @@ pub struct Replica {
     table: LockTable,
     membership: Membership,
     care: Care,
+    rules_adoption: RulesAdoption,
     clock: Clock,
     /// What leaders say about the time, this one included.
     heard: HeardTime,
@@ -172,6 +175,7 @@ impl Replica {
             table,
             membership,
             care: Care::default(),
+            rules_adoption: RulesAdoption::default(),
             heard: HeardTime::default(),
             queued: Vec::new(),
             alone_since: None,
@@ -237,7 +241,9 @@ impl Replica {
     /// A command to commit. Its answer, or the reason why there is none, comes as an effect.
     pub fn handle_call(&mut self, ticket: Option<Ticket>, command: Command) {
         if self.consensus.is_leader() {
-            self.queued.push((ticket, command));
+            if self.may_enter_the_log(ticket, &command) {
+                self.queued.push((ticket, command));
+            }
         } else if let Some(ticket) = ticket {
             let reason = Unavailable::NotLeader { leader: self.consensus.leader() };
             self.effects.push(Effect::Failed { ticket, reason });
@@ -343,6 +349,7 @@ impl Replica {
             // Office may have been won and lost within the inputs of one turn.
             self.refuse_waiting();
         }
+        self.adopt_rules_if_all_read();
         self.propose_queued();
         self.look_after_membership();
         self.tell_commit_if_due();

@@ -21,6 +21,8 @@ pub(crate) enum Place {
 #[derive(Clone, Debug)]
 pub(crate) enum Message {
     Consensus {
+        /// Which format of log entries the sender reads.
+        log_version: u32,
         bytes: Vec<u8>,
         is_snapshot: bool,
     },

@@ -63,12 +63,33 @@ pub(crate) struct Node {
     /// A disk this slow: each sync takes between these, in microseconds.
     pub(crate) slow_disk_us: Option<(u64, u64)>,
     pub(crate) crash_point: Option<CrashPoint>,
+    /// The build that its processes run.
+    pub(crate) build: Build,
+}
+
+/// What a node has installed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Build {
+    /// One that reads no log entry that adopts rules, nor what comes with them.
+    Old,
+    New,
+}
+
+impl Build {
+    /// The newest format of log entries that it reads.
+    pub(crate) fn log_version(self) -> u32 {
+        match self {
+            Build::Old => 2,
+            Build::New => 3,
+        }
+    }
 }
 
 /// A process.
 #[derive(Debug)]
 struct Running {
     id: NodeId,
+    build: Build,
     replica: Replica,
     log: Log,
     callers: Callers,
@@ -85,8 +106,8 @@ struct Running {
     digested_at: u64,
     publishes: bool,
     told: publish::Told,
-    /// Whom it has heard of, a bit for each.
-    met: u64,
+    /// Whom it has heard of, and the newest format of log entries that they said to read.
+    met: BTreeMap<NodeId, u32>,
     /// This node is no member any more.
     removed: bool,
     /// The process ended in the middle of its work.
@@ -107,6 +128,8 @@ pub(crate) enum CrashPoint {
 pub(crate) enum Incoming {
     Consensus {
         from: NodeId,
+        /// Which format of log entries the sender reads; real nodes say it when they connect.
+        log_version: u32,
         bytes: Vec<u8>,
     },
     PeerUnreachable(NodeId),
@@ -222,6 +245,7 @@ impl Node {
             busy_until: RealTime(0),
             slow_disk_us: None,
             crash_point: None,
+            build: Build::New,
         }
     }
 
@@ -252,12 +276,14 @@ impl Node {
         let mut replica = Replica::new(config, durable)
             .map_err(|error| StartFailure::Replica(error.to_string()))?;
         replica.introduce(self.id, member(self.id), true);
+        replica.handle_log_version(self.id, self.build.log_version());
         let (index, at) = (LogIndex(replica.applied_index()), replica.table().now());
         outputs.push(Output::Restored { index, at });
         self.inbox.clear();
         self.starts += 1;
         self.running = Some(Box::new(Running {
             id: self.id,
+            build: self.build,
             replica,
             log,
             callers: Callers::default(),
@@ -270,7 +296,7 @@ impl Node {
             digested_at: 0,
             publishes: self.settings.publishes,
             told: publish::Told::default(),
-            met: 0,
+            met: BTreeMap::new(),
             removed: false,
             gone: false,
         }));

@@ -26,6 +26,8 @@ pub(crate) struct Plan {
     pub(crate) fault_length_us: u64,
     /// No client is paused alone: all fall silent, and nobody writes anything.
     pub(crate) falls_silent: bool,
+    /// All nodes begin with an old build, and are upgraded one by one.
+    pub(crate) is_upgraded: bool,
     /// A node whose clock is not within the trusted rate, and by how much it drifts.
     pub(crate) wild_clock: Option<(usize, i64)>,
 }
@@ -63,10 +65,12 @@ impl Plan {
             fault_pace_us: rng.between(10_000_000, 40_000_000),
             fault_length_us: rng.between(5_000_000, 30_000_000),
             falls_silent: false,
+            is_upgraded: false,
             wild_clock: rng.percent(10).then_some((wild_node, wild_ppm)),
         };
         // By what is drawn anyway, so that the other seeds are the runs that they were.
         plan.settings.publishes = (plan.settings.segment_bytes / 512).is_multiple_of(2);
+        plan.is_upgraded = plan.settings.grace.as_ms().is_multiple_of(3);
         plan.falls_silent = plan.fault_length_us.is_multiple_of(4);
         plan
     }

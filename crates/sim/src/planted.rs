@@ -387,6 +387,16 @@ pub const ALL: &[Mutant] = &[
         "core/table/anew.rs",
         Planted::Core(core::Bug::NewBeginningKeepsSessions),
     ),
+    mutant(
+        "rules-before-all-read-them",
+        "replica/replica/rules.rs",
+        Planted::Replica(replica::Bug::RulesBeforeAllReadThem),
+    ),
+    mutant(
+        "rules-of-the-build",
+        "replica/replica/rules.rs",
+        Planted::Replica(replica::Bug::RulesOfTheBuild),
+    ),
     mutant("no-sync", "wal/wal.rs", Planted::Wal(wal::Bug::NoSync)),
     mutant("hard-state-not-written", "wal/wal.rs", Planted::Wal(wal::Bug::HardStateNotWritten)),
     // Two candidates of one term, and a voter that restarts while the request of the second is under way.

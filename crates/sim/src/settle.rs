@@ -1,6 +1,8 @@
 //! The end of a run: all faults are healed, and then everything that the service promises to do in the
 //! end has to be done. Whatever waits, ends; the replicas agree; the cluster serves.
 
+use holdfast_core::RulesVersion;
+
 use crate::history::RealTime;
 use crate::node::Node;
 use crate::world::World;
@@ -16,6 +18,9 @@ impl World {
     pub(crate) fn settle(&mut self) {
         self.settling = true;
         self.trace.line(self.now, || "everything is healed".to_owned());
+        for node in 0..self.nodes.len() {
+            self.upgrade(node);
+        }
         self.heal();
         let healed = self.now;
         self.run_until(RealTime(healed.0 + SERVING_US));
@@ -81,6 +86,11 @@ impl World {
         }
     }
 
+    /// Every member can be asked what it reads.
+    fn all_members_live(&self) -> bool {
+        self.members().count() == self.operator.members.members.len()
+    }
+
     /// In what the replicas of members differ.
     fn disagreement(&self) -> Option<String> {
         let mut first = None;
@@ -90,6 +100,13 @@ impl World {
             };
             if *replica.membership() != self.operator.members {
                 return Some(format!("node {} has other members", node.id));
+            }
+            if replica.table().rules() < RulesVersion::NEWEST && self.all_members_live() {
+                return Some(format!(
+                    "node {} follows rules {} although every member reads newer ones",
+                    node.id,
+                    replica.table().rules()
+                ));
             }
             let here = (replica.applied_index(), replica.table().digest().0);
             let (there, expected) = *first.get_or_insert((node.id, here));

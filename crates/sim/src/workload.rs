@@ -28,8 +28,9 @@ pub enum CommandKind {
     KillSession,
     BeginTerm,
     Tick,
-    /// The last: see [`CommandKind::ALL`].
     EventsPublished,
+    /// The last: see [`CommandKind::ALL`].
+    AdoptRules,
 }
 
 /// Who sends it in the simulation.
@@ -44,7 +45,7 @@ pub enum Origin {
 
 impl CommandKind {
     /// Each at the place of its number, and so many as the last says: none can be left out.
-    pub const ALL: [CommandKind; CommandKind::EventsPublished as usize + 1] = [
+    pub const ALL: [CommandKind; CommandKind::AdoptRules as usize + 1] = [
         CommandKind::OpenSession,
         CommandKind::AttachStream,
         CommandKind::DetachStream,
@@ -67,6 +68,7 @@ impl CommandKind {
         CommandKind::BeginTerm,
         CommandKind::Tick,
         CommandKind::EventsPublished,
+        CommandKind::AdoptRules,
     ];
 
     pub fn of(command: &Command) -> CommandKind {
@@ -95,6 +97,7 @@ impl CommandKind {
             Command::BeginTerm { .. } => CommandKind::BeginTerm,
             Command::Tick => CommandKind::Tick,
             Command::EventsPublished { .. } => CommandKind::EventsPublished,
+            Command::AdoptRules { .. } => CommandKind::AdoptRules,
         }
     }
 
@@ -119,9 +122,10 @@ impl CommandKind {
             | CommandKind::SetPermits
             | CommandKind::KillSession => Origin::Operator,
             CommandKind::DetachStream => Origin::Stream,
-            CommandKind::BeginTerm | CommandKind::Tick | CommandKind::EventsPublished => {
-                Origin::Leader
-            }
+            CommandKind::BeginTerm
+            | CommandKind::Tick
+            | CommandKind::EventsPublished
+            | CommandKind::AdoptRules => Origin::Leader,
         }
     }
 
@@ -149,6 +153,7 @@ impl CommandKind {
             CommandKind::BeginTerm => "begin-term",
             CommandKind::Tick => "tick",
             CommandKind::EventsPublished => "published",
+            CommandKind::AdoptRules => "adopt-rules",
         }
     }
 }

@@ -18,7 +18,7 @@ use crate::history::RealTime;
 use crate::message::{Message, Place};
 use crate::names::Names;
 use crate::network::Network;
-use crate::node::{self, Incoming, Node};
+use crate::node::{self, Build, Incoming, Node};
 use crate::operator::Operator;
 use crate::plan::Plan;
 use crate::recorder::Recorder;
@@ -27,6 +27,9 @@ use crate::rng::Rng;
 use crate::run::Options;
 use crate::store::FencedStore;
 use crate::trace::Trace;
+
+/// When all nodes have the new build, in a run that upgrades them.
+const UPGRADED_BY_US: u64 = 10 * 60_000_000;
 
 #[derive(Debug)]
 pub(crate) struct World {
@@ -54,6 +57,7 @@ pub(crate) struct World {
     store: FencedStore,
     root: Rng,
     rng: Rng,
+    upgrade_rng: Rng,
     /// When each node's loop turns next, and when it last did.
     wakes: Vec<Option<RealTime>>,
     turned: Vec<RealTime>,
@@ -86,6 +90,8 @@ pub(crate) enum Due {
     Repeat(u64),
     Disaster,
     Grow,
+    /// This node gets the new build.
+    Upgrade(usize),
     /// The operator asks for a change, for the so-manieth time.
     Ask {
         change: u64,
@@ -140,6 +146,7 @@ impl World {
             settling: false,
             store: FencedStore::default(),
             rng: root.fork(4),
+            upgrade_rng: root.fork(5),
             root,
             node_outputs: Vec::new(),
             client_outputs: Vec::new(),
@@ -161,6 +168,13 @@ impl World {
     }
 
     fn begin(&mut self) {
+        if self.plan.is_upgraded {
+            for node in 0..self.nodes.len() {
+                self.nodes[node].build = Build::Old;
+                let at = RealTime(self.upgrade_rng.between(60_000_000, UPGRADED_BY_US));
+                self.agenda.plan(at, Due::Upgrade(node));
+            }
+        }
         for node in 0..self.nodes.len() {
             self.restart(node);
         }
@@ -243,6 +257,7 @@ impl World {
             Due::Repeat(number) => self.repeat(number),
             Due::Disaster => self.disaster(),
             Due::Grow => self.grow(),
+            Due::Upgrade(node) => self.upgrade(node),
             Due::Ask { change, attempt } => self.ask_for_change(change, attempt),
         }
     }

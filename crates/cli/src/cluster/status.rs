@@ -60,6 +60,8 @@ struct Group {
     locks: u64,
     sessions: u64,
     last_token: u64,
+    /// Of the rules that the lock table follows; null if an older node answers, which does not say.
+    rules_version: Option<u32>,
     /// Empty unless it was asked for.
     digest: String,
     replicas: Vec<Replica>,
@@ -141,6 +143,7 @@ impl Group {
             locks: group.locks,
             sessions: group.sessions,
             last_token: group.last_token,
+            rules_version: (group.rules_version != 0).then_some(group.rules_version),
             digest: group.digest.clone(),
             replicas: replicas.collect(),
         }
@@ -158,7 +161,8 @@ impl Show for Cluster {
         let headers = ["NODE", "CLIENTS", "PEERS", "REACHABLE", "ROLE", "TERM", "APPLIED", "LAG"];
         text += &table(&headers, &nodes);
         let groups: Vec<Vec<String>> = self.groups.iter().map(Group::to_row).collect();
-        let headers = ["GROUP", "LEADER", "TERM", "COMMITTED", "APPLIED", "LOCKS", "SESSIONS"];
+        let headers =
+            ["GROUP", "LEADER", "TERM", "COMMITTED", "APPLIED", "LOCKS", "SESSIONS", "RULES"];
         text + "\n" + &table(&headers, &groups)
     }
 }
@@ -239,6 +243,7 @@ impl Group {
             self.applied_index.to_string(),
             self.locks.to_string(),
             self.sessions.to_string(),
+            self.rules_version.map_or("-".to_owned(), |version| version.to_string()),
         ]
     }
 }

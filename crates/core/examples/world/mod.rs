@@ -5,7 +5,7 @@
 use holdfast_core::command::{Acquire, Call, HoldRef, Mode, OpenSession, Owner, Terms};
 use holdfast_core::{
     ActorId, Command, Event, FenceToken, Limits, LockName, LockTable, LogIndex, LogicalTime,
-    Outcome, PublicSessionId, RequestId, SessionId, Span,
+    Outcome, PublicSessionId, RequestId, RulesVersion, SessionId, Span,
 };
 
 pub(crate) struct World {
@@ -20,7 +20,7 @@ pub(crate) struct World {
 impl World {
     pub(crate) fn new(sessions: u64, commands_per_ms: u64) -> World {
         let mut world = World {
-            table: LockTable::new(Limits::default()),
+            table: LockTable::with_rules(Limits::default(), RulesVersion::NEWEST),
             events: Vec::new(),
             index: 0,
             commands_per_ms,

@@ -6,6 +6,7 @@ use super::{Acquire, AcquireAll, Action, Call, Command, Intervention, Mode, Open
 use crate::id::{RequestId, SessionId};
 use crate::limits::{Limits, NAME_BYTES_MAX};
 use crate::outcome::Rejection;
+use crate::rules::RulesVersion;
 use crate::time::Span;
 
 impl Command {
@@ -48,8 +49,15 @@ impl Command {
             | Command::CloseSession { .. }
             | Command::BeginTerm { .. }
             | Command::Tick
-            | Command::EventsPublished { .. } => Ok(()),
+            | Command::EventsPublished { .. }
+            | Command::AdoptRules { .. } => Ok(()),
         }
+    }
+
+    /// The rules that a log must have adopted before this command may enter it: older builds cannot read it.
+    /// Adopting them is what every member has to be able to read first.
+    pub fn rules_needed(&self) -> RulesVersion {
+        RulesVersion::ONE
     }
 
     /// Of a command that can stand in a queue, and is answered when its wait ends.
@@ -81,7 +89,8 @@ impl Command {
             Command::Intervene(_)
             | Command::BeginTerm { .. }
             | Command::Tick
-            | Command::EventsPublished { .. } => None,
+            | Command::EventsPublished { .. }
+            | Command::AdoptRules { .. } => None,
         }
     }
 }

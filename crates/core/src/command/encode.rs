@@ -10,6 +10,7 @@ use super::{
 };
 use crate::codec::{DecodeError, Reader, Sink};
 use crate::id::{ActorId, FenceToken, LogIndex, PublicSessionId, RequestId, SessionId, StreamId};
+use crate::rules::RulesVersion;
 use crate::time::{LogicalTime, Span};
 
 const OPEN_SESSION: u8 = 1;
@@ -29,6 +30,7 @@ const PROCLAIM: u8 = 14;
 const TRANSFER: u8 = 15;
 const INTERVENE: u8 = 16;
 const EVENTS_PUBLISHED: u8 = 17;
+const ADOPT_RULES: u8 = 18;
 
 impl Command {
     pub(crate) fn encode(&self, sink: &mut impl Sink) {
@@ -115,6 +117,10 @@ impl Command {
                 sink.varint(index.0);
                 sink.varint(*term);
             }
+            Command::AdoptRules { version } => {
+                sink.u8(ADOPT_RULES);
+                version.encode(sink);
+            }
         }
     }
 
@@ -174,6 +180,9 @@ impl Command {
                 index: LogIndex(reader.varint()?),
                 term: reader.varint()?,
             },
+            ADOPT_RULES if version >= 4 => {
+                Command::AdoptRules { version: RulesVersion::decode(reader)? }
+            }
             tag => return Err(DecodeError::UnknownTag { what: "command", tag }),
         })
     }

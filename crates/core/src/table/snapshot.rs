@@ -21,9 +21,11 @@ mod wait;
 mod write;
 
 /// The newest that is read. Version 1 is that of 0.1, which had only exclusive locks; version 3 also tells how
-/// far events are published.
-const VERSION: u8 = 3;
-/// What is written of a table whose events nobody publishes: older nodes can read it, and it has one form only.
+/// far events are published; version 4 tells which rules the table follows, and what only later rules know.
+const VERSION: u8 = 4;
+/// What is written of a table of the first rules whose events are published.
+const VERSION_OF_PUBLICATION: u8 = 3;
+/// What is written of a table of the first rules whose events are not published: older nodes can read it, and it has one form only.
 const VERSION_USUAL: u8 = 2;
 const DIGEST_BYTES: usize = 8;
 /// Before each entry of a list whose length is not known when it begins, and after the last.

@@ -6,7 +6,7 @@ use holdfast_core::command::{
 };
 use holdfast_core::{
     ActorId, Command, FenceToken, LockName, LogIndex, LogicalTime, PublicSessionId, RequestId,
-    SessionId, Span, StreamId,
+    RulesVersion, SessionId, Span, StreamId,
 };
 use proptest::prelude::*;
 
@@ -41,6 +41,8 @@ pub(crate) fn command() -> impl Strategy<Value = Command> {
         2 => (0_u64..40, 0_u64..400, 0_u64..4).prop_map(|(through, index, term)| {
             Command::EventsPublished { through, index: LogIndex(index), term }
         }),
+        1 => prop_oneof![Just(RulesVersion::ONE), Just(RulesVersion::TWO)]
+            .prop_map(|version| Command::AdoptRules { version }),
     ]
 }
 

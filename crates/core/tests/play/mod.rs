@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use holdfast_core::command::{Call, HoldRef, OpenSession, Owner};
 use holdfast_core::{
     ActorId, Command, Event, FenceToken, Limits, LockName, LockTable, LogIndex, LogicalTime,
-    Outcome, PublicSessionId, RequestId, SessionId, Span,
+    Outcome, PublicSessionId, RequestId, RulesVersion, SessionId, Span,
 };
 
 pub(crate) type Actor = (SessionId, ActorId);
@@ -33,7 +33,7 @@ pub(crate) struct Hold {
 impl Play {
     pub(crate) fn among(sessions: u64) -> Play {
         let mut play = Play {
-            table: LockTable::new(Limits::default()),
+            table: LockTable::with_rules(Limits::default(), RulesVersion::NEWEST),
             applied: 0,
             holds: BTreeMap::new(),
             waits: BTreeMap::new(),

@@ -7,7 +7,7 @@
 use holdfast_core::command::{Acquire, Call, HoldRef, Mode, OpenSession, Owner, Policy, Terms};
 use holdfast_core::{
     ActorId, Command, Event, FenceToken, Limits, LockName, LockTable, LogIndex, LogicalTime,
-    Outcome, PublicSessionId, RequestId, SessionId, Span, StreamId,
+    Outcome, PublicSessionId, RequestId, RulesVersion, SessionId, Span, StreamId,
 };
 
 pub(crate) struct World {
@@ -22,8 +22,12 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new(limits: Limits) -> World {
+        World::with_rules(limits, RulesVersion::NEWEST)
+    }
+
+    pub(crate) fn with_rules(limits: Limits, rules: RulesVersion) -> World {
         World {
-            table: LockTable::new(limits.clone()),
+            table: LockTable::with_rules(limits.clone(), rules),
             limits,
             now: LogicalTime::ZERO,
             events: Vec::new(),

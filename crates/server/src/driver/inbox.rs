@@ -7,8 +7,8 @@ use std::time::Instant;
 use holdfast_core::command::Owner;
 use holdfast_core::{
     Command, EndReason, FenceToken, FreezeInfo, LockName, LockStatus, LockSummary, LockWhy,
-    LogicalTime, Outcome, PublicSessionId, RequestId, SessionId, SessionSummary, Span, StreamId,
-    Survey, SurveyPart, TokenStanding,
+    LogicalTime, Outcome, PublicSessionId, RequestId, RulesVersion, SessionId, SessionSummary,
+    Span, StreamId, Survey, SurveyPart, TokenStanding,
 };
 use holdfast_replica::{
     ChangeRefusal, ClusterId, GroupId, HandOverRefusal, Member, MembershipChange, NodeId,
@@ -303,6 +303,7 @@ pub(crate) struct GroupView {
     pub(crate) waiters: usize,
     pub(crate) sessions: usize,
     pub(crate) last_token: u64,
+    pub(crate) rules: RulesVersion,
     pub(crate) digest: Option<String>,
     /// Filled by the leader: node and the index up to which its log is known to match.
     pub(crate) matched: Vec<(NodeId, u64)>,

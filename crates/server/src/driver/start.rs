@@ -115,7 +115,8 @@ impl Driver {
             let found = recovered.iter().position(|log| log.group == group.0);
             let durable = found.map(|at| log::to_durable(recovered.swap_remove(at)));
             let config = replica_config(config, group, channels.founders.clone());
-            let replica = Replica::new(config, durable.unwrap_or_default())?;
+            let mut replica = Replica::new(config, durable.unwrap_or_default())?;
+            replica.handle_log_version(membership.me, LOG_VERSION);
             // What the log holds beyond the snapshot is applied again, and recorded again.
             channels.events.restart_after(replica.applied_index());
             replicas.insert(group, replica);

@@ -75,6 +75,9 @@ impl Driver {
             }
             Input::PeerIntroduced { node, member, log_version } => {
                 self.introductions.met(node, member, log_version);
+                for replica in self.replicas.values_mut() {
+                    replica.handle_log_version(node, log_version);
+                }
                 self.introduce();
             }
             Input::RemovedBy(by) => {
@@ -313,6 +316,7 @@ fn view(group: GroupId, replica: &Replica, digest: Option<String>) -> GroupView 
         waiters: table.waiter_count(),
         sessions: table.session_count(),
         last_token: table.last_token(),
+        rules: table.rules(),
         digest,
         matched: progress.matched,
         last_index: progress.last_index,

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use holdfast_core::command::{OpenSession, Owner};
 use holdfast_core::{
     Command, Event, FenceToken, Limits, LockStatus, LockTable, LogIndex, LogicalTime, NewBeginning,
-    Outcome, PublicSessionId, ReleaseAnswer, RequestId, SessionId, Span, TokenStanding,
+    Outcome, PublicSessionId, ReleaseAnswer, RequestId, RulesVersion, SessionId, Span,
+    TokenStanding,
 };
 
 use crate::driver::{Answer, Delivery, ReplyTo, Streams, Unavailable};
@@ -47,7 +48,8 @@ impl Reign {
         let token_floor = first_token_of(term)?;
         first_token_of(term + 1)?;
         let limits = Limits { ttl_max: FOREVER, linger_max: FOREVER, ..Limits::default() };
-        let mut table = LockTable::new(limits);
+        // This table is not replicated: it follows the rules of its build.
+        let mut table = LockTable::with_rules(limits, RulesVersion::NEWEST);
         table.begin_anew(NewBeginning {
             token_floor,
             index: LogIndex(0),

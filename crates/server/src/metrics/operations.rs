@@ -91,7 +91,8 @@ impl Kind {
             Command::DetachStream { .. }
             | Command::BeginTerm { .. }
             | Command::Tick
-            | Command::EventsPublished { .. } => Kind::Internal,
+            | Command::EventsPublished { .. }
+            | Command::AdoptRules { .. } => Kind::Internal,
         }
     }
 }

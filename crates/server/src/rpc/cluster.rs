@@ -122,6 +122,7 @@ fn group(view: GroupView, metrics: &Metrics) -> GroupStatus {
         waiters: view.waiters as u64,
         sessions: view.sessions as u64,
         last_token: view.last_token,
+        rules_version: u32::from(view.rules.number()),
         digest: view.digest.clone().unwrap_or_default(),
         replicas: replicas.collect(),
         activity: Some(activity(metrics)),

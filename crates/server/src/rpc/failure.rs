@@ -68,10 +68,13 @@ pub(super) fn rejected(rejection: Rejection) -> Failure {
         Rejection::InvalidWait => Reason::InvalidWait,
         Rejection::InvalidMetadata => Reason::InvalidMetadata,
         Rejection::InvalidOwner => Reason::InvalidOwner,
+        Rejection::RulesNotAdopted => Reason::RulesNotAdopted,
     };
     // All other rejections are kept as the answer to their request id.
-    let retryable =
-        matches!(rejection, Rejection::TooManySessions | Rejection::TooManyUnacknowledged);
+    let retryable = matches!(
+        rejection,
+        Rejection::TooManySessions | Rejection::TooManyUnacknowledged | Rejection::RulesNotAdopted
+    );
     // The retry is refused now; what the first attempt did is another matter.
     let may_have_happened = matches!(rejection, Rejection::AnswerDiscarded | Rejection::GrantEnded);
     Failure { retryable, may_have_happened, ..refused(reason, rejection.to_string()) }

@@ -10,12 +10,12 @@
 
 use std::collections::VecDeque;
 
-use holdfast_core::{Command, Event, LogIndex};
+use holdfast_core::{Command, Event, LogIndex, RulesVersion};
 use holdfast_replica::{Effect, Fatal, NodeId, Replica, Ticket, Turn, Unavailable};
 
 use super::callers::Failed;
 use super::log::{HalfTurn, PersistError};
-use super::{CrashPoint, Incoming, Node, Output, Running, member};
+use super::{Build, CrashPoint, Incoming, Node, Output, Running, member};
 use crate::history::RealTime;
 use crate::message::{Answer, Body, Notice, Refusal, Request, Told, session_of};
 
@@ -148,7 +148,9 @@ impl Node {
     fn take_input(&mut self, running: &mut Running, outputs: &mut Vec<Output>) {
         while let Some(incoming) = self.inbox.pop_front() {
             match incoming {
-                Incoming::Consensus { from, bytes } => running.hear(from, &bytes, outputs),
+                Incoming::Consensus { from, log_version, bytes } => {
+                    running.hear(from, log_version, &bytes, outputs);
+                }
                 Incoming::PeerUnreachable(node) => running.replica.handle_peer_unreachable(node),
                 Incoming::PeerGone(node) => running.replica.handle_peer_gone(node),
                 Incoming::SnapshotSent { to, delivered } => {
@@ -259,11 +261,14 @@ impl Node {
 }
 
 impl Running {
-    fn hear(&mut self, from: NodeId, bytes: &[u8], outputs: &mut Vec<Output>) {
-        let bit = 1 << (from.0 % u64::from(u64::BITS));
-        if self.met & bit == 0 {
-            self.met |= bit;
+    fn hear(&mut self, from: NodeId, log_version: u32, bytes: &[u8], outputs: &mut Vec<Output>) {
+        let known = self.met.insert(from, log_version);
+        if known.is_none() {
             self.replica.introduce(from, member(from), true);
+        }
+        // An old build does not know that rules can be adopted.
+        if known != Some(log_version) && self.build == Build::New {
+            self.replica.handle_log_version(from, log_version);
         }
         match self.replica.handle_message(bytes) {
             Ok(()) => {}
@@ -305,6 +310,12 @@ impl Running {
         if let Err(fatal) = step(&mut self.replica, &mut effects) {
             outputs.push(Output::Broken { what: fatal.to_string() });
             outputs.push(Output::Stopped { why: fatal.to_string() });
+            return false;
+        }
+        if self.build == Build::Old && self.replica.table().rules() > RulesVersion::ONE {
+            let what = "an old build met rules that it does not know".to_owned();
+            outputs.push(Output::Broken { what: what.clone() });
+            outputs.push(Output::Stopped { why: what });
             return false;
         }
         let (index, now) = (self.replica.applied_index(), self.replica.table().now());

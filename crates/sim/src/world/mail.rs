@@ -30,7 +30,7 @@ impl World {
         }
         let passes = !self.network.is_cut(from, to);
         match (to, message) {
-            (Place::Node(node), Message::Consensus { bytes, is_snapshot }) => {
+            (Place::Node(node), Message::Consensus { log_version, bytes, is_snapshot }) => {
                 let Place::Node(sender) = from else { return };
                 let arrives = passes && self.nodes[node].is_up();
                 self.trace.number(self.now.0 ^ (node as u64) << 56);
@@ -40,7 +40,7 @@ impl World {
                 }
                 if arrives {
                     let from = self.nodes[sender].id;
-                    self.nodes[node].receive(Incoming::Consensus { from, bytes });
+                    self.nodes[node].receive(Incoming::Consensus { from, log_version, bytes });
                     self.wake(node, self.now);
                 } else if self.rng.percent(5) {
                     let unreachable = Incoming::PeerUnreachable(self.nodes[node].id);

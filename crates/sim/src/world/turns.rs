@@ -7,7 +7,7 @@ use holdfast_replica::{NodeId, Replica};
 use super::{Due, World, index_of};
 use crate::history::{Happening, RealTime};
 use crate::message::{Message, Place};
-use crate::node::{self, Incoming, StartFailure};
+use crate::node::{self, Build, Incoming, StartFailure};
 use crate::restore::Backup;
 
 /// A turn takes this long; what arrives meanwhile is taken in by the next one.
@@ -95,7 +95,8 @@ impl World {
             node::Output::Send(outgoing) => {
                 let (to, is_snapshot) = (place_of(outgoing.to), outgoing.is_snapshot);
                 let bytes = outgoing.message;
-                self.send(from, to, Message::Consensus { bytes, is_snapshot });
+                let log_version = self.nodes[node].build.log_version();
+                self.send(from, to, Message::Consensus { log_version, bytes, is_snapshot });
             }
             node::Output::Answer(answer) => {
                 let to = match answer.reply_to.via {
@@ -168,6 +169,20 @@ impl World {
     /// A process that stopped because of its disk may take the machine with it.
     fn power_off_or_not(&mut self, node: usize) {
         if self.rng.percent(50) { self.nodes[node].crash() } else { self.nodes[node].stop() }
+    }
+
+    /// The new build is installed on a node, and its process starts again.
+    pub(crate) fn upgrade(&mut self, node: usize) {
+        if self.nodes[node].build == Build::New {
+            return;
+        }
+        self.trace.line(self.now, || format!("node {} is upgraded", node + 1));
+        self.nodes[node].build = Build::New;
+        if self.nodes[node].is_up() {
+            self.nodes[node].stop();
+            let after_us = self.upgrade_rng.between(100_000, 3_000_000);
+            self.agenda.plan(RealTime(self.now.0 + after_us), Due::Restart(node));
+        }
     }
 
     /// Starts a node that is down, if it can start.

@@ -17,15 +17,23 @@ use super::{hold, session, wait};
 use crate::codec::{DecodeError, Reader};
 use crate::id::{LogIndex, RequestId, SessionId};
 use crate::name::LockName;
+use crate::rules::RulesVersion;
 use crate::time::LogicalTime;
 
 impl LockTable {
     pub(super) fn read(&mut self, reader: &mut Reader<'_>, version: u8) -> Result<(), DecodeError> {
+        if version >= 4 {
+            self.rules = RulesVersion::decode(reader)?;
+            if self.rules == RulesVersion::ONE {
+                // Such a table is written as an older version: each has one form only.
+                return Err(DecodeError::Inconsistent(String::from("it tells of the first rules")));
+            }
+        }
         self.read_head(reader)?;
         self.read_ended(reader)?;
         self.read_permits(reader)?;
         self.read_freezes(reader)?;
-        if version >= 3 {
+        if version == 3 || (version >= 4 && reader.bool("publication")?) {
             self.publication = Some(Publication::read(reader)?);
         }
         let mut waits = Vec::new();

@@ -7,10 +7,11 @@ use super::super::ended::End;
 use super::super::resource::Resource;
 use super::super::session::Session;
 use super::super::shelf::Written;
-use super::{END, NEXT, VERSION, VERSION_USUAL, hold, session, wait};
+use super::{END, NEXT, VERSION, VERSION_OF_PUBLICATION, VERSION_USUAL, hold, session, wait};
 use crate::codec::Sink;
 use crate::id::SessionId;
 use crate::name::LockName;
+use crate::rules::RulesVersion;
 use crate::time::LogicalTime;
 
 impl LockTable {
@@ -33,7 +34,15 @@ impl LockTable {
 
     /// What is small.
     pub(super) fn write_head(&self, sink: &mut impl Sink) {
-        sink.u8(if self.publication.is_some() { VERSION } else { VERSION_USUAL });
+        let version = match (self.rules, self.publication) {
+            (RulesVersion::ONE, None) => VERSION_USUAL,
+            (RulesVersion::ONE, Some(_)) => VERSION_OF_PUBLICATION,
+            _ => VERSION,
+        };
+        sink.u8(version);
+        if version == VERSION {
+            self.rules.encode(sink);
+        }
         sink.varint(self.now.as_ms());
         sink.varint(self.applied_index.0);
         sink.varint(self.last_token);
@@ -53,6 +62,9 @@ impl LockTable {
             sink.varint(freeze.until.as_ms());
             sink.bytes(freeze.by.as_bytes());
             sink.bytes(freeze.reason.as_bytes());
+        }
+        if version == VERSION {
+            sink.u8(u8::from(self.publication.is_some()));
         }
         if let Some(publication) = self.publication {
             publication.write(sink);

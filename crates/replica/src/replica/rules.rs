@@ -1,0 +1,85 @@
+//! How a leader adopts new rules of the lock table: by an entry in the log, once every member is known to read it.
+//!
+//! During an upgrade, node by node, old followers and a new leader must compute the same table. So what `apply` does
+//! depends on the rules that the log has adopted, and not on the build. A node tells its peers the newest format of log
+//! entries that it reads; the leader proposes [`Command::AdoptRules`] when no member is left that reads only older ones.
+
+use std::collections::BTreeMap;
+
+use holdfast_core::{Command, Outcome, Rejection, RulesVersion};
+
+use super::Replica;
+use crate::effect::{Effect, Ticket};
+use crate::id::NodeId;
+
+/// From this format of log entries on, a node reads the adoption of rules 2, and what these rules allow.
+const RULES_2_SINCE: u32 = 3;
+/// Nodes of which it is remembered; more than there can be members.
+const READERS_MAX: usize = 64;
+
+/// What this replica knows about the builds of the members.
+#[derive(Debug, Default)]
+pub(super) struct RulesAdoption {
+    /// The newest format of log entries that each node reads.
+    log_versions: BTreeMap<NodeId, u32>,
+    /// In this term the adoption was proposed, and is not proposed again.
+    proposed_in_term: Option<u64>,
+}
+
+impl Replica {
+    /// A node, which may be this one, told the newest format of log entries that its build reads.
+    pub fn handle_log_version(&mut self, node: NodeId, version: u32) {
+        let known = &mut self.rules_adoption.log_versions;
+        if known.contains_key(&node) || known.len() < READERS_MAX {
+            known.insert(node, version);
+        }
+        #[cfg(feature = "planted")]
+        if crate::planted::Bug::RulesOfTheBuild.is_active()
+            && node == self.config.node
+            && version >= RULES_2_SINCE
+        {
+            let adopt = Command::AdoptRules { version: RulesVersion::NEWEST };
+            let index = holdfast_core::LogIndex(self.applied_index);
+            self.table.apply(index, self.table.now(), adopt, &mut Vec::new());
+        }
+    }
+
+    /// A leader proposes the newest rules, if all members can read that.
+    pub(super) fn adopt_rules_if_all_read(&mut self) {
+        let version = RulesVersion::NEWEST;
+        let term = self.consensus.term();
+        if self.table.rules() >= version
+            || self.rules_adoption.proposed_in_term == Some(term)
+            || !self.consensus.leads_surely()
+            || !self.all_members_read(RULES_2_SINCE)
+        {
+            return;
+        }
+        self.rules_adoption.proposed_in_term = Some(term);
+        self.queued.push((None, Command::AdoptRules { version }));
+    }
+
+    fn all_members_read(&self, version: u32) -> bool {
+        let reads = |node| {
+            self.rules_adoption.log_versions.get(node).is_some_and(|reads| *reads >= version)
+        };
+        #[cfg(feature = "planted")]
+        if crate::planted::Bug::RulesBeforeAllReadThem.is_active() {
+            return reads(&self.config.node);
+        }
+        self.membership.members.keys().all(reads)
+    }
+
+    /// Whether the log has adopted what this command needs. If it has not, some member may be unable to read the
+    /// command, and its sender is told so.
+    pub(super) fn may_enter_the_log(&mut self, ticket: Option<Ticket>, command: &Command) -> bool {
+        if command.rules_needed() <= self.table.rules() {
+            return true;
+        }
+        if let Some(ticket) = ticket {
+            let outcome = Outcome::Rejected(Rejection::RulesNotAdopted);
+            self.effects.push(Effect::Answer { ticket, at: self.now(), outcome });
+        }
+        false
+    }
+}
