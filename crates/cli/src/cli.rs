@@ -9,7 +9,8 @@ use crate::{
     lock, ls, observe, recover, release, renew, server, status, watch,
 };
 use crate::{
-    break_lock, completions, freeze, kill_session, man, set_permits, thaw, top, transfer, who, why,
+    break_lock, completions, freeze, kill_session, man, reopen, set_permits, thaw, top, transfer,
+    who, why,
 };
 
 const EXIT_CODES: &str = "\
@@ -142,6 +143,7 @@ pub(crate) enum Verb {
     Transfer(transfer::TransferArgs),
     Freeze(freeze::FreezeArgs),
     Thaw(thaw::ThawArgs),
+    Reopen(reopen::ReopenArgs),
     /// Shows what is frozen: by whom, why, and for how long.
     #[command(after_help = "Examples:
   holdfast freezes

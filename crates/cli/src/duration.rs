@@ -184,7 +184,7 @@ mod tests {
     fn what_no_cluster_takes_is_told_with_what_it_takes() {
         assert!(parse_wait("24h").is_ok() && parse_wait("0s").is_ok());
         assert_eq!(parse_wait("999d").unwrap_err().to_string(), "must be at most 24h");
-        assert!(parse_lock_delay("25h").is_err() && parse_max_hold("31d").is_err());
+        assert!(parse_lock_delay("61m").is_err() && parse_max_hold("31d").is_err());
         assert_eq!(parse_freeze("31d").unwrap_err().to_string(), "must be at most 30d");
         assert!(parse_max_hold("0s").is_err() && parse_freeze("0s").is_err());
     }

@@ -218,6 +218,7 @@ fn code_of(rejection: &Rejection) -> Code {
         | Reason::NoSuchWaiter
         | Reason::NoSuchSession
         | Reason::NotFrozen
+        | Reason::NotClosed
         | Reason::RequestIdReused
         | Reason::SessionExists
         | Reason::AmbiguousHold

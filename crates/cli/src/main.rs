@@ -43,6 +43,7 @@ mod queue_display;
 mod recover;
 mod release;
 mod renew;
+mod reopen;
 mod running;
 mod server;
 mod sessions;
@@ -139,6 +140,7 @@ fn run(cli: Cli) -> Result<ExitCode, Problem> {
         Verb::Transfer(args) => on_one_thread(transfer::run(args, &global)),
         Verb::Freeze(args) => on_one_thread(freeze::run(args, &global)),
         Verb::Thaw(args) => on_one_thread(thaw::run(args, &global)),
+        Verb::Reopen(args) => on_one_thread(reopen::run(args, &global)),
         Verb::Freezes => on_one_thread(freezes::run(&global)),
         Verb::SetPermits(args) => on_one_thread(set_permits::run(args, &global)),
         Verb::KillSession(args) => on_one_thread(kill_session::run(args, &global)),

@@ -32,7 +32,7 @@ pub(crate) struct Obstacle {
 /// The one that has to go first comes first. None: the lock can be had now.
 pub(crate) fn of(status: &v1::StatusResponse) -> Vec<Obstacle> {
     let by_operator = status.frozen.as_ref().map(frozen);
-    let by_delay = status.closed_for_ms.map(closed);
+    let by_delay = status.closed_for_ms.map(|for_ms| closed(&status.name, for_ms));
     let by_people = held(status).or_else(|| reserved(status));
     [by_operator, by_delay, by_people].into_iter().flatten().collect()
 }
@@ -53,14 +53,18 @@ fn frozen(freeze: &v1::Frozen) -> Obstacle {
     }
 }
 
-fn closed(for_ms: u64) -> Obstacle {
+fn closed(name: &str, for_ms: u64) -> Obstacle {
     Obstacle {
         kind: "closed",
         words: format!(
             "is closed for another {} by the lock delay of a hold that was not released",
             in_words(for_ms)
         ),
-        next_step: "wait: it opens on its own".to_owned(),
+        next_step: format!(
+            "wait: it opens on its own; or make sure that nothing of the lost holder still runs, then \
+             `holdfast reopen {} --reason TEXT` opens it now",
+            quoted(name)
+        ),
     }
 }
 

@@ -206,7 +206,10 @@ impl Show for LockStatus {
             text += &format!("an operator has set {permits} permits\n");
         }
         if let Some(for_ms) = self.closed_for_ms {
-            text += &format!("closed by a lock delay for another {}\n", in_words(for_ms));
+            text += &format!(
+                "closed by a lock delay for another {}; `holdfast reopen` opens it now\n",
+                in_words(for_ms)
+            );
         }
         if let Some(freeze) = &self.frozen {
             text += &format!("{}\n", freeze.in_words());

@@ -32,7 +32,7 @@ pub(crate) struct TermsArgs {
     /// An older session that asks with --policy wound-wait may take the lock away.
     #[arg(long, help_heading = HEADING)]
     pub(crate) preemptible: bool,
-    /// If the lock ends without being released, it stays closed to everybody for so long.
+    /// If the lock ends without being released, it stays closed to everybody for so long; at most 1h.
     #[arg(long, value_name = "D", allow_hyphen_values = true, value_parser = duration::parse_lock_delay,
           help_heading = HEADING)]
     pub(crate) lock_delay: Option<Duration>,

@@ -257,4 +257,8 @@ pub enum Action {
     KillSession {
         session: PublicSessionId,
     },
+    /// Opens a resource that a lock delay keeps closed.
+    Reopen {
+        name: LockName,
+    },
 }

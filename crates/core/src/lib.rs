@@ -52,6 +52,7 @@ pub use limits::{Limits, NAME_BYTES_MAX};
 pub use name::{LockName, NameError, Names};
 pub use outcome::{CycleLink, Grant, Intervened, Outcome, Rejection, ReleaseAnswer};
 pub use rules::RulesVersion;
+pub use table::deadlock::SearchCost;
 pub use table::query::{
     FreezeInfo, HolderInfo, LockStatus, LockSummary, SessionSummary, TokenStanding, WaiterInfo,
 };

@@ -21,7 +21,8 @@ pub struct Limits {
     /// Resources whose number of permits an operator has set.
     pub stored_permits_max: usize,
     pub freezes_max: usize,
-    /// Actors that a search for a cycle of waits looks at. Past them the request is queued.
+    /// Waiters, holders and places that all searches for cycles of waits in one log entry look at (under the first
+    /// rules, those of one command). Past them requests are queued without a search.
     pub deadlock_walk_max: usize,
     /// Answers kept for a session until it says that it has them.
     pub unacknowledged_answers_max: usize,
@@ -39,6 +40,8 @@ pub struct Limits {
     pub wait_max: Span,
     pub max_hold_max: Span,
     pub linger_max: Span,
+    /// Longer than most jobs that a dead holder may have left running, and short enough that a mistake closes a name
+    /// for part of a day only. An operator can reopen it sooner.
     pub lock_delay_max: Span,
     pub freeze_max: Span,
     /// Deadlines that one tick works off. What is left is due at the next tick.
@@ -70,7 +73,7 @@ impl Default for Limits {
             wait_max: DAY,
             max_hold_max: Span::from_secs(30 * 24 * 60 * 60),
             linger_max: DAY,
-            lock_delay_max: DAY,
+            lock_delay_max: Span::from_secs(60 * 60),
             freeze_max: Span::from_secs(30 * 24 * 60 * 60),
             expiries_per_tick_max: 1_000,
         }

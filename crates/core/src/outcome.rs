@@ -109,6 +109,7 @@ pub enum Intervened {
     Thawed,
     PermitsSet,
     SessionKilled,
+    Reopened,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -167,6 +168,8 @@ pub enum Rejection {
     NoSuchSession,
     /// `Thaw` of a prefix that is not frozen.
     NotFrozen,
+    /// `Reopen` of a name that no lock delay keeps closed.
+    NotClosed,
     TooManyFreezes,
     TooManyReentries,
     TooManyNames,
@@ -240,6 +243,7 @@ impl fmt::Display for Rejection {
             }
             Rejection::NoSuchSession => "there is no such session",
             Rejection::NotFrozen => "this prefix is not frozen",
+            Rejection::NotClosed => "no lock delay keeps this lock closed",
             Rejection::TooManyFreezes => "as many prefixes are frozen as can be; thaw some",
             Rejection::TooManyReentries => "the hold was entered as often as one hold can be",
             Rejection::TooManyNames => "one acquire-all takes 1 to 256 locks",
@@ -248,7 +252,7 @@ impl fmt::Display for Rejection {
                 "this mode is not possible here: permits are neither converted nor re-entered"
             }
             Rejection::InvalidPermits => "a semaphore has 1 to 1,000,000 permits",
-            Rejection::InvalidLockDelay => "the lock delay must be at most 24 h",
+            Rejection::InvalidLockDelay => "the lock delay must be at most 1 h",
             Rejection::InvalidFreeze => {
                 "a freeze lasts 1 ms to 30 d, and its prefix has at most 512 bytes and no control \
                  characters"

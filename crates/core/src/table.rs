@@ -48,6 +48,7 @@ pub use publication::Publication;
 pub use snapshot::Digest;
 
 use deadlines::{Deadlines, Due};
+use deadlock::{SearchBudget, SearchCost};
 use ended::EndedSessions;
 use freeze::Freezes;
 use hold::Hold;
@@ -90,6 +91,8 @@ pub struct LockTable {
     pub(crate) freed: BTreeSet<LockName>,
     /// How much of what is due the present command may still end.
     endings_left: usize,
+    search_budget: SearchBudget,
+    search_cost: SearchCost,
 }
 
 impl LockTable {
@@ -121,6 +124,8 @@ impl LockTable {
             snapshot_bytes_last: 0,
             freed: BTreeSet::new(),
             endings_left: 0,
+            search_budget: SearchBudget::UNUSED,
+            search_cost: SearchCost::default(),
         }
     }
 
@@ -147,7 +152,7 @@ impl LockTable {
         let in_tick = command == Command::Tick;
         self.endings_left = self.limits.expiries_per_tick_max;
         let before = events.len();
-        let outcome = match command.check(&self.limits) {
+        let outcome = match command.check_under(&self.limits, self.rules) {
             Ok(()) => self.carry_out(command, events),
             Err(rejection) => Outcome::Rejected(rejection),
         };

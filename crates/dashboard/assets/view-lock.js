@@ -106,7 +106,7 @@ function whyList(status, why) {
     lines.push(h("li", { class: "deep" }, "An operator has frozen ", status.frozen.prefix ? shown(status.frozen.prefix, { class: "name" }) : "everything", ": “", shown(status.frozen.reason), "”, by ",
       shown(status.frozen.by), `. It ends in ${duration(status.frozen.remaining_ms)}, or when it is thawed.`));
   }
-  if (status.closed_for_ms !== null) lines.push(h("li", { class: "deep" }, `A lock delay keeps it closed for ${duration(status.closed_for_ms)}, so that the last holder can notice its loss.`));
+  if (status.closed_for_ms !== null) lines.push(h("li", { class: "deep" }, `A lock delay keeps it closed for ${duration(status.closed_for_ms)}, so that the last holder can notice its loss. "holdfast reopen ${status.name} --reason TEXT" opens it now.`));
   const first = status.holders[0];
   if (first) {
     lines.push(h("li", {}, who(first.owner, first.session), status.holder_count > 1 ? ` and ${number(status.holder_count - 1)} more hold it ` : " holds it ",

@@ -76,6 +76,7 @@ impl Reason {
             | Reason::NoPermitsSet
             | Reason::PermitsInUse
             | Reason::NotFrozen
+            | Reason::NotClosed
             | Reason::RulesNotAdopted => Code::FailedPrecondition,
             Reason::TooManySessions
             | Reason::TooManyHolds

@@ -15,6 +15,7 @@ use thiserror::Error;
 use self::members::Care;
 pub use self::members::HandOverRefusal;
 use self::office::Office;
+use self::proposals::QUEUED_COST_MAX;
 use self::rules::RulesAdoption;
 use crate::clock::Clock;
 use crate::config::ReplicaConfig;
@@ -48,6 +49,10 @@ pub struct Replica {
     heard: HeardTime,
     /// Commands for the next proposal.
     queued: Vec<Call>,
+    /// What it costs to apply them.
+    queued_cost: usize,
+    /// What it costs to apply that which was proposed since time was last told.
+    turn_cost: usize,
     /// Since when all of them wait for company.
     alone_since: Option<Duration>,
     pending: Pending,
@@ -178,6 +183,8 @@ impl Replica {
             rules_adoption: RulesAdoption::default(),
             heard: HeardTime::default(),
             queued: Vec::new(),
+            queued_cost: 0,
+            turn_cost: 0,
             alone_since: None,
             pending: Pending::default(),
             reads: Reads::default(),
@@ -241,7 +248,11 @@ impl Replica {
     /// A command to commit. Its answer, or the reason why there is none, comes as an effect.
     pub fn handle_call(&mut self, ticket: Option<Ticket>, command: Command) {
         if self.consensus.is_leader() {
-            if self.may_enter_the_log(ticket, &command) {
+            if let Some(ticket) = ticket.filter(|_| self.queued_cost >= QUEUED_COST_MAX) {
+                let reason = Unavailable::Overloaded;
+                self.effects.push(Effect::Failed { ticket, reason });
+            } else if self.may_enter_the_log(ticket, &command) {
+                self.queued_cost += command.cost();
                 self.queued.push((ticket, command));
             }
         } else if let Some(ticket) = ticket {
@@ -268,6 +279,7 @@ impl Replica {
     /// so that what they say counts before anything is found to be due.
     pub fn handle_time(&mut self, now: Duration) {
         self.told_time = self.told_time.max(now);
+        self.turn_cost = 0;
         let elapsed = self.clock.advance(now);
         // What a follower has rested for lies before what it has just heard of its leader.
         let is_just_heard = std::mem::take(&mut self.leader_just_heard);
@@ -449,7 +461,8 @@ impl Replica {
     pub fn next_turn_within(&self) -> Option<Duration> {
         let slice = self.is_writing_snapshot().then_some(self.config.snapshot_slice_pause);
         let commit = self.consensus.has_untold_commit().then_some(COMMIT_UNTOLD_MAX);
-        [slice, commit, self.company_within()].into_iter().flatten().min()
+        let proposal = self.has_more_to_propose().then_some(Duration::ZERO);
+        [slice, commit, proposal, self.company_within()].into_iter().flatten().min()
     }
 
     /// How long it may rest if nothing comes: a leader for a tick, and a follower until it would have to do something by

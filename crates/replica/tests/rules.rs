@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "it is a test")]
 
+#[allow(dead_code, reason = "each test uses its own part")]
 mod cluster;
 
 use std::time::Duration;

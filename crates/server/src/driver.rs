@@ -56,7 +56,7 @@ pub(crate) use self::inbox::{
 use self::log::{Log, LogError};
 pub(crate) use self::log::{to_durable, to_wal_snapshot};
 use self::longest_queue::LongestQueue;
-use self::measure::SnapshotTimes;
+use self::measure::{SkippedSearches, SnapshotTimes};
 use self::members::Introductions;
 pub(crate) use self::outbox::{CutOff, Outbox};
 pub(crate) use self::queue::{DriverHandle, Inbox, inbox};
@@ -116,6 +116,7 @@ struct Driver {
     traces: Option<Arc<Traces>>,
     levels_due: Duration,
     longest_queue: LongestQueue,
+    skipped_searches: SkippedSearches,
     /// Somebody wants to know who the sessions of a snapshot belong to.
     tells_owners: bool,
     snapshot_times: SnapshotTimes,

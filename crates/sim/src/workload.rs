@@ -26,6 +26,7 @@ pub enum CommandKind {
     Thaw,
     SetPermits,
     KillSession,
+    Reopen,
     BeginTerm,
     Tick,
     EventsPublished,
@@ -65,6 +66,7 @@ impl CommandKind {
         CommandKind::Thaw,
         CommandKind::SetPermits,
         CommandKind::KillSession,
+        CommandKind::Reopen,
         CommandKind::BeginTerm,
         CommandKind::Tick,
         CommandKind::EventsPublished,
@@ -93,6 +95,7 @@ impl CommandKind {
                 Action::Thaw { .. } => CommandKind::Thaw,
                 Action::SetPermits { .. } => CommandKind::SetPermits,
                 Action::KillSession { .. } => CommandKind::KillSession,
+                Action::Reopen { .. } => CommandKind::Reopen,
             },
             Command::BeginTerm { .. } => CommandKind::BeginTerm,
             Command::Tick => CommandKind::Tick,
@@ -120,7 +123,8 @@ impl CommandKind {
             | CommandKind::Freeze
             | CommandKind::Thaw
             | CommandKind::SetPermits
-            | CommandKind::KillSession => Origin::Operator,
+            | CommandKind::KillSession
+            | CommandKind::Reopen => Origin::Operator,
             CommandKind::DetachStream => Origin::Stream,
             CommandKind::BeginTerm
             | CommandKind::Tick
@@ -150,6 +154,7 @@ impl CommandKind {
             CommandKind::Thaw => "thaw",
             CommandKind::SetPermits => "set-permits",
             CommandKind::KillSession => "kill-session",
+            CommandKind::Reopen => "reopen",
             CommandKind::BeginTerm => "begin-term",
             CommandKind::Tick => "tick",
             CommandKind::EventsPublished => "published",

@@ -41,7 +41,7 @@ async fn modes_policies_permits_and_delays_that_cannot_be() {
     let counted = || AcquireRequest { reentrant: true, ..permits(3) };
     refused!(scene, stub.acquire, counted(), "invalid_mode");
     let delay = |ms| AcquireRequest { lock_delay_ms: Some(ms), ..acquire() };
-    refused!(scene, stub.acquire, delay(DAY_MS + 1), "invalid_lock_delay");
+    refused!(scene, stub.acquire, delay(60 * 60 * 1_000 + 1), "invalid_lock_delay");
     refused!(scene, stub.acquire, delay(u64::MAX), "invalid_lock_delay");
 
     let convert = || ConvertRequest {

@@ -20,7 +20,7 @@ const NOT_RUN: [&str; 6] = [
 ];
 
 /// What an example needs to be there, and what has to go afterwards. `X` is the rest of the line.
-const STAGES: [(&str, &str, &str); 13] = [
+const STAGES: [(&str, &str, &str); 14] = [
     (
         "$session",
         r#"eval "$(holdfast acquire deploy --ttl 5m)""#,
@@ -38,6 +38,11 @@ const STAGES: [(&str, &str, &str); 13] = [
         "holdfast break deploy --reason over",
     ),
     ("holdfast break", r#"eval "$(holdfast acquire X --ttl 5m)""#, ""),
+    (
+        "holdfast reopen db/migration",
+        "holdfast acquire db/migration --ttl 5m --lock-delay 10m > /dev/null; holdfast break db/migration --reason over",
+        "",
+    ),
     ("holdfast thaw billing/", "holdfast freeze billing/ --for 1m --reason test", ""),
     ("holdfast freeze billing/", "", "holdfast thaw billing/ --reason over"),
     ("holdfast freeze ''", "", "holdfast thaw '' --reason over"),

@@ -45,6 +45,9 @@ async fn every_command_prints_the_keys_that_are_documented() {
     let other = data(&cluster, 0, &["acquire", "other"]).await;
     let other = other["public_session"].as_str().unwrap();
 
+    data(&cluster, 0, &["acquire", "closed", "--lock-delay", "1m"]).await;
+    data(&cluster, 0, &["break", "closed", "--reason", "test"]).await;
+
     let (holder, next) = (cluster.library().await, cluster.library().await);
     let handed_over = holder.lock("t").acquire().await.unwrap();
     let (queued, when_queued) = tokio::sync::oneshot::channel();
@@ -55,7 +58,7 @@ async fn every_command_prints_the_keys_that_are_documented() {
     let to = to.as_str().unwrap();
 
     let mut printed = BTreeMap::from([("acquire", keys(&acquired))]);
-    let commands: [(&str, Vec<&str>); 21] = [
+    let commands: [(&str, Vec<&str>); 22] = [
         ("status", vec!["status", "a"]),
         ("why", vec!["why", "a"]),
         ("ls", vec!["ls"]),
@@ -68,6 +71,7 @@ async fn every_command_prints_the_keys_that_are_documented() {
         ("transfer", [&["transfer", "t", "--to", to][..], &reason].concat()),
         ("break", [&["break", "other"][..], &reason].concat()),
         ("kill-session", [&["kill-session", other][..], &reason].concat()),
+        ("reopen", [&["reopen", "closed"][..], &reason].concat()),
         ("freeze", [&["freeze", "z", "--for", "1m"][..], &reason].concat()),
         ("freezes", vec!["freezes"]),
         ("thaw", [&["thaw", "z"][..], &reason].concat()),

@@ -298,6 +298,24 @@ async fn a_lock_that_was_not_given_back_stays_closed_for_its_delay() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_operator_reopens_what_a_lock_delay_keeps_closed_and_why_names_the_remedy() {
+    let cluster = Cluster::start(3).await;
+    let client = cluster.library().await;
+    let delay = Duration::from_secs(3600);
+    let guard = client.lock("disk").lock_delay(delay).acquire().await.unwrap();
+    data(&cluster, 0, &["break", "disk", "--reason", "a test"]).await;
+    assert_eq!(tokio::time::timeout(LONG, guard.lost()).await.unwrap(), LossReason::Broken);
+    let why = data(&cluster, 0, &["why", "disk"]).await;
+    let remedy = why["obstacles"][0]["next_step"].as_str().unwrap();
+    assert!(remedy.contains("holdfast reopen disk --reason"), "{remedy}");
+    let reopened = data(&cluster, 0, &["reopen", "disk", "--reason", "the host is off"]).await;
+    assert_eq!(reopened["name"], "disk", "{reopened}");
+    client.lock("disk").acquire().await.expect("it is open");
+    let again = words(&cluster, 64, &["reopen", "disk", "--reason", "again"]).await;
+    assert!(again.contains("no lock delay"), "{again}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_holder_proclaims_and_hands_over_to_whom_it_chooses() {
     let cluster = Cluster::start(3).await;
     let (alice, bob, carol) =

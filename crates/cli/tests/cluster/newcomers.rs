@@ -162,7 +162,7 @@ async fn what_no_cluster_would_take_is_refused_without_one() {
         (&["lock", "a", "--wait", "999d", "--", "true"], "at most 24h"),
         (&["elect", "a", "--wait", "25h", "--", "true"], "at most 24h"),
         (&["acquire", "a", "--wait", "25h"], "at most 24h"),
-        (&["acquire", "a", "--lock-delay", "25h"], "at most 24h"),
+        (&["acquire", "a", "--lock-delay", "61m"], "at most 1h"),
         (&["lock", "a", "--max-hold", "31d", "--", "true"], "at most 30d"),
         (&["freeze", "a", "--for", "31d", "--reason", "x"], "at most 30d"),
         (&["who", "a", "--token", "abc"], "a token is a whole number from 1 on"),

@@ -73,6 +73,24 @@ async fn whoever_loses_a_lock_while_nobody_can_be_told_learns_it_once_there_is_a
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_reader_whose_hold_is_broken_while_no_notice_can_come_learns_it_with_the_next_stream() {
+    let cluster = Cluster::start(3).await;
+    let proxy = Proxy::to(cluster.client_address(1)).await;
+    let endpoints = format!("{},{}", proxy.address(), cluster.client_address(2));
+    let client = Client::builder().ttl(LONG).without_discovery().connect(&endpoints).await.unwrap();
+    let broken = client.lock("page").shared().acquire().await.unwrap();
+    let kept = client.lock("kept").shared().acquire().await.unwrap();
+    proxy.cut();
+    data(&cluster, 0, &["break", "page", "--reason", "a test"]).await;
+    assert!(broken.token().is_ok(), "it cannot know");
+    // What was on its way never arrives, and there is another way.
+    proxy.break_connections();
+    assert_eq!(timeout(LONG, broken.lost()).await.unwrap(), LossReason::Ended);
+    assert!(broken.token().is_err());
+    assert!(kept.token().is_ok());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn whoever_loses_a_lock_by_the_will_of_others_is_told_why() {
     let cluster = Cluster::start(3).await;
     let client = cluster.library().await;

@@ -103,7 +103,7 @@ impl Session {
                 Verdict::GoOn
             }
             Some(NoticeKind::HoldEnded(ended)) if ended.name.is_empty() => {
-                self.end_lost(ended.token);
+                self.end_lost(ended.token, ended.acquire_request_id);
                 Verdict::GoOn
             }
             Some(NoticeKind::HoldEnded(ended)) => {
@@ -343,12 +343,13 @@ impl Session {
         }
     }
 
-    /// What was lost while nobody listened. Readers have one token together, so it does not tell which of them is
-    /// meant.
-    fn end_lost(&mut self, token: u64) {
+    /// What was lost while no notice could come. Readers have one token together, so of a shared hold the acquire is
+    /// told as well; older nodes tell the token only (`acquire` is 0), which does not say which of them is meant.
+    fn end_lost(&mut self, token: u64, acquire: u64) {
         let is_meant = |hold: &&Arc<Hold>| {
+            let is_shared = hold.mode() == v1::Mode::Shared;
             hold.token() == token
-                && hold.mode() != v1::Mode::Shared
+                && (if is_shared { hold.key.acquire == acquire } else { acquire == 0 })
                 && hold.guarantee == Guarantee::Linearizable
         };
         for hold in self.holds.values().filter(is_meant).cloned().collect::<Vec<_>>() {

@@ -105,6 +105,14 @@ impl Unary {
             .map(drop)
     }
 
+    /// Ends a lock delay before its time.
+    pub async fn reopen(&self, why: &Why, name: &str) -> Result<(), CallError> {
+        let request = v1::ReopenRequest { intervention: why.to_wire(), name: name.to_owned() };
+        self.operate(request, |mut node, request| async move { node.reopen(request).await })
+            .await
+            .map(drop)
+    }
+
     async fn operate<R: Clone, T, F: Asked<T>>(
         &self,
         request: R,

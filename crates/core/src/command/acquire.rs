@@ -231,7 +231,7 @@ impl LockTable {
 
     /// Why it must not be queued.
     fn reason_not_to_wait(
-        &self,
+        &mut self,
         holder: Holder,
         members: &[Member],
         terms: &Terms,
@@ -266,8 +266,7 @@ impl LockTable {
             return Some(Reply::Died { since: self.since(holder.session, terms.since) });
         }
         let wants: Vec<Want<'_>> = members.iter().map(want).collect();
-        let mut steps = self.limits.deadlock_walk_max;
-        self.cycle_through(actor, &wants, wounds, &mut steps).map(Reply::Deadlock)
+        self.search_cycle(actor, &wants, wounds).map(Reply::Deadlock)
     }
 }
 

@@ -9,14 +9,26 @@ use crate::outcome::Rejection;
 use crate::rules::RulesVersion;
 use crate::time::Span;
 
+/// What tables of the first rules accept.
+const LOCK_DELAY_MAX_OF_RULES_1: Span = Span::from_secs(24 * 60 * 60);
+
 impl Command {
     /// Is the command well-formed and within the limits? Whoever takes commands in should ask before
     /// they enter the log; the table asks again.
     pub fn check(&self, limits: &Limits) -> Result<(), Rejection> {
+        self.check_under(limits, RulesVersion::NEWEST)
+    }
+
+    /// As a table that follows these rules asks it.
+    pub(crate) fn check_under(
+        &self,
+        limits: &Limits,
+        rules: RulesVersion,
+    ) -> Result<(), Rejection> {
         match self {
             Command::OpenSession(open) => check_open(open, limits),
-            Command::Acquire(acquire) => check_acquire(acquire, limits),
-            Command::AcquireAll(acquire) => check_acquire_all(acquire, limits),
+            Command::Acquire(acquire) => check_acquire(acquire, limits, rules),
+            Command::AcquireAll(acquire) => check_acquire_all(acquire, limits, rules),
             Command::Convert { call, to, wait, .. } => {
                 check_request(call.request)?;
                 check_wait(*wait, limits)?;
@@ -57,7 +69,21 @@ impl Command {
     /// The rules that a log must have adopted before this command may enter it: older builds cannot read it.
     /// Adopting them is what every member has to be able to read first.
     pub fn rules_needed(&self) -> RulesVersion {
-        RulesVersion::ONE
+        match self {
+            Command::Intervene(Intervention { action: Action::Reopen { .. }, .. }) => {
+                RulesVersion::TWO
+            }
+            _ => RulesVersion::ONE,
+        }
+    }
+
+    /// How much work it is to apply: how many names it touches. What a search for cycles may cost is bounded for the
+    /// whole log entry.
+    pub fn cost(&self) -> usize {
+        match self {
+            Command::AcquireAll(acquire) => acquire.members.len().max(1),
+            _ => 1,
+        }
     }
 
     /// Of a command that can stand in a queue, and is answered when its wait ends.
@@ -107,13 +133,17 @@ fn check_open(open: &OpenSession, limits: &Limits) -> Result<(), Rejection> {
     Ok(())
 }
 
-fn check_acquire(acquire: &Acquire, limits: &Limits) -> Result<(), Rejection> {
+fn check_acquire(acquire: &Acquire, limits: &Limits, rules: RulesVersion) -> Result<(), Rejection> {
     check_request(acquire.call.request)?;
     check_mode(acquire.mode, &acquire.terms, limits)?;
-    check_terms(&acquire.terms, limits)
+    check_terms(&acquire.terms, limits, rules)
 }
 
-fn check_acquire_all(acquire: &AcquireAll, limits: &Limits) -> Result<(), Rejection> {
+fn check_acquire_all(
+    acquire: &AcquireAll,
+    limits: &Limits,
+    rules: RulesVersion,
+) -> Result<(), Rejection> {
     check_request(acquire.call.request)?;
     if !(1..=limits.names_per_acquire_max).contains(&acquire.members.len()) {
         return Err(Rejection::TooManyNames);
@@ -129,7 +159,7 @@ fn check_acquire_all(acquire: &AcquireAll, limits: &Limits) -> Result<(), Reject
     if acquire.terms.reentrant {
         return Err(Rejection::InvalidMode);
     }
-    check_terms(&acquire.terms, limits)
+    check_terms(&acquire.terms, limits, rules)
 }
 
 fn check_mode(mode: Mode, terms: &Terms, limits: &Limits) -> Result<(), Rejection> {
@@ -140,7 +170,7 @@ fn check_mode(mode: Mode, terms: &Terms, limits: &Limits) -> Result<(), Rejectio
     }
 }
 
-fn check_terms(terms: &Terms, limits: &Limits) -> Result<(), Rejection> {
+fn check_terms(terms: &Terms, limits: &Limits, rules: RulesVersion) -> Result<(), Rejection> {
     check_wait(terms.wait, limits)?;
     if let Some(ttl) = terms.ttl {
         check_ttl(ttl, limits)?;
@@ -150,7 +180,11 @@ fn check_terms(terms: &Terms, limits: &Limits) -> Result<(), Rejection> {
     {
         return Err(Rejection::InvalidTtl);
     }
-    if terms.lock_delay.is_some_and(|delay| delay > limits.lock_delay_max) {
+    let lock_delay_max = match rules {
+        RulesVersion::ONE => LOCK_DELAY_MAX_OF_RULES_1,
+        _ => limits.lock_delay_max,
+    };
+    if terms.lock_delay.is_some_and(|delay| delay > lock_delay_max) {
         return Err(Rejection::InvalidLockDelay);
     }
     check_metadata(&terms.metadata, limits)

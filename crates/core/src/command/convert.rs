@@ -126,7 +126,7 @@ impl LockTable {
     /// Readers that wait for another lock as well wait for this writer now, whether it writes yet or stands
     /// before them; and it may wait for one of them by another request.
     fn end_other_waits_in_cycles(&mut self, holder: Holder, events: &mut Vec<Event>) {
-        let mut steps = self.limits.deadlock_walk_max;
+        let mut steps = self.search_steps();
         let actor = (holder.session, holder.actor);
         self.end_waits_in_cycles(actor, Some(holder.request), &mut steps, events);
     }
@@ -134,7 +134,7 @@ impl LockTable {
     /// Two that convert one resource wait for each other, whatever they wish; other cycles are looked
     /// for unless the request is to wait in any case.
     fn cycle_of_upgrade(
-        &self,
+        &mut self,
         holder: Holder,
         name: &LockName,
         converts: Converts,
@@ -160,8 +160,6 @@ impl LockTable {
         }
         let converts = Some((holder.session, converts.acquire));
         let want = Want { name, mode: Mode::Exclusive, ticket: None, converts };
-        let mut steps = self.limits.deadlock_walk_max;
-        let actor = (holder.session, holder.actor);
-        self.cycle_through(actor, &[want], &Wounds::new(), &mut steps)
+        self.search_cycle((holder.session, holder.actor), &[want], &Wounds::new())
     }
 }

@@ -172,7 +172,7 @@ impl Command {
                 hold: HoldRef::decode(reader, version)?,
                 to: PublicSessionId::decode(reader)?,
             },
-            INTERVENE => Command::Intervene(Intervention::decode(reader)?),
+            INTERVENE => Command::Intervene(Intervention::decode(reader, version)?),
             BEGIN_TERM => Command::BeginTerm { grace: Span::from_ms(reader.varint()?) },
             TICK => Command::Tick,
             EVENTS_PUBLISHED if version >= 3 => Command::EventsPublished {
@@ -451,10 +451,14 @@ impl Intervention {
                 sink.u8(6);
                 session.encode(sink);
             }
+            Action::Reopen { name } => {
+                sink.u8(7);
+                sink.bytes(name.as_bytes());
+            }
         }
     }
 
-    fn decode(reader: &mut Reader<'_>) -> Result<Intervention, DecodeError> {
+    fn decode(reader: &mut Reader<'_>, version: u8) -> Result<Intervention, DecodeError> {
         let by = Box::from(reader.text()?);
         let reason = Box::from(reader.text()?);
         let action = match reader.u8()? {
@@ -471,6 +475,7 @@ impl Intervention {
             4 => Action::Thaw { prefix: Box::from(reader.text()?) },
             5 => Action::SetPermits { name: reader.name()?, limit: optional_u32(reader)? },
             6 => Action::KillSession { session: PublicSessionId::decode(reader)? },
+            7 if version >= 4 => Action::Reopen { name: reader.name()? },
             tag => return Err(DecodeError::UnknownTag { what: "intervention", tag }),
         };
         Ok(Intervention { by, reason, action })

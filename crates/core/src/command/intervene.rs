@@ -40,6 +40,7 @@ impl LockTable {
             Action::Thaw { prefix } => self.thaw(&prefix, events),
             Action::SetPermits { name, limit } => self.set_permits(name, limit, events),
             Action::KillSession { session } => self.kill_session(session, events),
+            Action::Reopen { name } => self.reopen_by_hand(&name, events),
         };
         match done {
             Ok(done) => Outcome::Intervened(done),
@@ -151,12 +152,26 @@ impl LockTable {
             .take(WAITERS_LOOKED_AT_MAX)
             .map(|(_, waiter)| (waiter.session, waiter.actor))
             .collect();
-        let mut steps = self.limits.deadlock_walk_max;
+        let mut steps = self.search_steps();
         for waiter in waiters {
             self.end_waits_in_cycles(waiter, None, &mut steps, events);
         }
         self.freed.insert(name);
         Ok(Intervened::PermitsSet)
+    }
+
+    /// Ends a lock delay before its time. The lock goes to the next in line, unless it is frozen as well.
+    fn reopen_by_hand(
+        &mut self,
+        name: &LockName,
+        events: &mut Vec<Event>,
+    ) -> Result<Intervened, Rejection> {
+        let resource = self.resources.get(name).ok_or(Rejection::NotClosed)?;
+        if resource.closed_until().is_none() {
+            return Err(Rejection::NotClosed);
+        }
+        self.reopen(name, events);
+        Ok(Intervened::Reopened)
     }
 
     fn kill_session(

@@ -92,7 +92,7 @@ impl LockTable {
         }
         // Those before whom it stepped wait for it now; it may wait elsewhere for one of them.
         if let Some(actor) = actor {
-            let mut steps = self.limits.deadlock_walk_max;
+            let mut steps = self.search_steps();
             self.end_waits_in_cycles(actor, None, &mut steps, events);
         }
         Ok(token)

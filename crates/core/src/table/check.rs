@@ -86,7 +86,8 @@ impl LockTable {
         ensure!(session.opened_at <= self.now, "session {public} was opened in the future");
         ensure!(
             session.below_own_tokens <= self.last_token
-                && session.losses().iter().all(|token| token.0 <= self.last_token),
+                && session.losses().iter().all(|token| token.0 <= self.last_token)
+                && session.shared_losses().iter().all(|(token, _)| token.0 <= self.last_token),
             "session {public} knows a token that was not granted yet"
         );
         for (request, answer) in session.answers.iter() {

@@ -10,7 +10,8 @@
 //! of ten. The one who asks is about to stand elsewhere as well, so its place counts too; and if it converts, it
 //! is about to stand before everybody. Who holds nothing and waits for nothing else cannot be waited for.
 //!
-//! The search is bounded. Past the bound the request is queued; its deadline ends it.
+//! The search is bounded: all searches of one log entry together take so many steps (under the first rules, those of
+//! each command). Past the bound the request is queued without a search, and that is counted; its deadline ends it.
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -29,9 +30,11 @@ use super::queue::Ticket;
 use super::wait::{Place, Wait};
 use crate::command::{Mode, Policy};
 use crate::event::Event;
-use crate::id::{PublicSessionId, RequestId, SessionId};
+use crate::id::{LogIndex, PublicSessionId, RequestId, SessionId};
 use crate::name::LockName;
 use crate::outcome::CycleLink;
+use crate::rules::RulesVersion;
+use crate::time::LogicalTime;
 
 /// The longest cycle that is told in full.
 const LINKS_MAX: usize = 32;
@@ -60,22 +63,94 @@ struct Graph<'a> {
     converts: Option<&'a LockName>,
 }
 
+/// What the searches of this table have cost since it was made or read. It is no part of the state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SearchCost {
+    /// Waiters, holders and places that searches have looked at.
+    pub steps: u64,
+    /// Searches that were not made, or not finished, because the bound was reached.
+    pub skipped: u64,
+}
+
+/// Steps that the searches of a log entry may still take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SearchBudget {
+    /// Which entry it is: its index, and its time for a table that is driven without a log.
+    entry: (LogIndex, LogicalTime),
+    left: usize,
+}
+
+impl SearchBudget {
+    /// No search was made yet.
+    pub(crate) const UNUSED: SearchBudget =
+        SearchBudget { entry: (LogIndex(0), LogicalTime::ZERO), left: usize::MAX };
+}
+
+/// What a search has found.
+pub(crate) enum Found {
+    Cycle(Box<[CycleLink]>),
+    NoCycle,
+    /// The bound was reached before it was known.
+    OutOfSteps,
+}
+
 /// Holds that are about to be taken away.
 pub(crate) type Wounds = BTreeSet<(LockName, HoldKey)>;
 
 impl LockTable {
-    /// The cycle that would close if the actor waited for these; none if it would not, or if nobody
-    /// knows. `steps` is what the search may cost, and what is left of it.
-    pub(crate) fn cycle_through(
+    /// What all searches since then have cost.
+    pub fn search_cost(&self) -> SearchCost {
+        self.search_cost
+    }
+
+    /// What a search, or several that share it, may cost now.
+    pub(crate) fn search_steps(&self) -> usize {
+        let steps_max = self.limits.deadlock_walk_max;
+        let is_same_entry = self.search_budget.entry == (self.applied_index, self.now);
+        let is_shared = self.rules >= RulesVersion::TWO && is_same_entry;
+        if is_shared { self.search_budget.left.min(steps_max) } else { steps_max }
+    }
+
+    /// Of what a search might have cost, so much is left.
+    pub(crate) fn search_ended(&mut self, before: usize, left: usize, skipped: u64) {
+        self.search_budget = SearchBudget { entry: (self.applied_index, self.now), left };
+        self.search_cost.steps += before.saturating_sub(left) as u64;
+        self.search_cost.skipped += skipped;
+    }
+
+    /// The cycle that would close if the actor waited for these; none if it would not, or if it is not known because
+    /// the searches of this log entry have used up their steps.
+    pub(crate) fn search_cycle(
+        &mut self,
+        actor: Actor,
+        wants: &[Want<'_>],
+        ended: &Wounds,
+    ) -> Option<Box<[CycleLink]>> {
+        let before = self.search_steps();
+        let mut left = before;
+        let found = self.cycle_through(actor, wants, ended, &mut left);
+        let skipped = u64::from(matches!(found, Found::OutOfSteps));
+        self.search_ended(before, left, skipped);
+        match found {
+            Found::Cycle(cycle) => Some(cycle),
+            Found::NoCycle | Found::OutOfSteps => None,
+        }
+    }
+
+    /// `steps` is what the search may cost, and what is left of it.
+    fn cycle_through(
         &self,
         actor: Actor,
         wants: &[Want<'_>],
         ended: &Wounds,
         steps: &mut usize,
-    ) -> Option<Box<[CycleLink]>> {
-        let session = self.sessions.get(&actor.0)?;
+    ) -> Found {
+        let Some(session) = self.sessions.get(&actor.0) else { return Found::NoCycle };
         if session.hold_count() == 0 && session.waits.is_empty() {
-            return None;
+            return Found::NoCycle;
+        }
+        if *steps == 0 && self.rules >= RulesVersion::TWO {
+            return Found::OutOfSteps;
         }
         let converted = wants.iter().find(|want| want.converts.is_some());
         let mut graph = Graph {
@@ -99,7 +174,7 @@ impl LockTable {
                     own.extend(obstacles.into_iter().flatten());
                     if !graph.spend(1) {
                         *steps = 0;
-                        return None;
+                        return Found::OutOfSteps;
                     }
                 }
             }
@@ -127,7 +202,7 @@ impl LockTable {
                 obstacles.extend(self.obstacles(next, want, &mut graph).into_iter().flatten());
                 if !graph.spend(1) {
                     *steps = 0;
-                    return None;
+                    return Found::OutOfSteps;
                 }
             }
             to_look_at.extend(obstacles.iter().flat_map(|obstacle| obstacle.actors.keys()));
@@ -136,10 +211,13 @@ impl LockTable {
         *steps = graph.steps_left;
         // Mostly nobody in the way waits for who asks, however far one looks.
         if !comes_back {
-            return None;
+            return Found::NoCycle;
         }
         graph.obstacles.insert(actor, own);
-        self.told(actor, &way_back(actor, &graph.obstacles)?)
+        match way_back(actor, &graph.obstacles) {
+            Some(way) => Found::Cycle(self.told(actor, &way)),
+            None => Found::NoCycle,
+        }
     }
 
     /// Something has changed that may have closed a cycle through these waits: they are refused now, but for one
@@ -152,15 +230,25 @@ impl LockTable {
         events: &mut Vec<Event>,
     ) {
         let nothing_ended = Wounds::new();
+        let mut skipped = 0;
+        let before = *steps;
         let in_cycles: Vec<(RequestId, Box<[CycleLink]>)> = self
             .waits_of(actor)
             .filter(|(request, wait)| Some(*request) != but && wait.terms.policy != Policy::Wait)
             .filter_map(|(request, wait)| {
                 let wants: Vec<Want<'_>> =
                     wait.places.as_slice().iter().map(|place| wait.want(actor.0, place)).collect();
-                Some((request, self.cycle_through(actor, &wants, &nothing_ended, steps)?))
+                match self.cycle_through(actor, &wants, &nothing_ended, steps) {
+                    Found::Cycle(cycle) => Some((request, cycle)),
+                    Found::NoCycle => None,
+                    Found::OutOfSteps => {
+                        skipped += 1;
+                        None
+                    }
+                }
             })
             .collect();
+        self.search_ended(before, *steps, skipped);
         for (request, cycle) in in_cycles {
             self.end_wait(actor.0, request, Reply::Deadlock(cycle), events);
         }
@@ -208,14 +296,14 @@ impl LockTable {
         in_the_way.obstacles(want.name, self.permits_of(want.name, want.mode))
     }
 
-    fn told(&self, actor: Actor, way: &[(Actor, LockName)]) -> Option<Box<[CycleLink]>> {
+    fn told(&self, actor: Actor, way: &[(Actor, LockName)]) -> Box<[CycleLink]> {
         debug_assert!(way.first().is_some_and(|(first, _)| *first == actor));
         let links = way.iter().take(LINKS_MAX).map(|((id, actor), waits_for)| CycleLink {
             session: self.sessions.get(id).map_or(PublicSessionId(0), |session| session.public),
             actor: *actor,
             waits_for: waits_for.clone(),
         });
-        Some(links.collect())
+        links.collect()
     }
 }
 

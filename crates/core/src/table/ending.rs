@@ -7,10 +7,12 @@ use super::answers::Reply;
 use super::deadlines::Due;
 use super::ended::End;
 use super::hold::{Hold, HoldKey};
+use crate::command::Mode;
 use crate::event::{EndReason, Event};
 use crate::id::{FenceToken, RequestId, SessionId};
 use crate::name::LockName;
 use crate::outcome::{Outcome, Rejection};
+use crate::rules::RulesVersion;
 
 impl LockTable {
     /// Takes a hold off its resource and out of every index. If it was to be converted, that wait ends.
@@ -74,6 +76,9 @@ impl LockTable {
         let losses_max = self.limits.remembered_losses_max;
         if let Some(session) = self.sessions.get_mut(&key.0) {
             session.remember_loss(hold.token, losses_max);
+            if hold.mode == Mode::Shared && self.rules >= RulesVersion::TWO {
+                session.remember_shared_loss(hold.token, key.1, losses_max);
+            }
         }
         #[cfg(feature = "planted")]
         let forgets_delay = crate::planted::Bug::LockDelayForgottenOnExpiry.is_active()

@@ -11,7 +11,7 @@ use super::hold::Hold;
 use super::queue::Waiter;
 use super::resource::Resource;
 use crate::command::{Mode, Owner};
-use crate::id::{ActorId, FenceToken, PublicSessionId, SessionId};
+use crate::id::{ActorId, FenceToken, PublicSessionId, RequestId, SessionId};
 use crate::name::LockName;
 use crate::time::{LogicalTime, Span};
 
@@ -203,10 +203,13 @@ impl LockTable {
             .collect()
     }
 
-    /// The tokens of what was taken from the session and not given back, the latest of them.
-    pub fn losses(&self, id: SessionId) -> Vec<FenceToken> {
-        let session = self.sessions.get(&id);
-        session.map_or_else(Vec::new, |session| session.losses().iter().copied().collect())
+    /// The tokens of what was taken from the session and not given back, the latest of them; and for each shared hold
+    /// its token together with the acquire that it is known by.
+    pub fn losses(&self, id: SessionId) -> Vec<(FenceToken, Option<RequestId>)> {
+        let Some(session) = self.sessions.get(&id) else { return Vec::new() };
+        let losses = session.losses().iter().map(|token| (*token, None));
+        let shared = session.shared_losses().iter();
+        losses.chain(shared.map(|(token, acquire)| (*token, Some(*acquire)))).collect()
     }
 
     /// None if it is not open.

@@ -49,6 +49,8 @@ pub(crate) struct Rest {
     pub(crate) waits: Waits,
     pub(crate) answers: Answers,
     losses: BTreeSet<FenceToken>,
+    /// Which of the holds under a token of readers it lost: they have one token together. Empty under the first rules.
+    shared_losses: BTreeSet<(FenceToken, RequestId)>,
 }
 
 impl Deref for Session {
@@ -81,6 +83,7 @@ impl Session {
             waits: Waits::default(),
             answers: Answers::default(),
             losses: BTreeSet::new(),
+            shared_losses: BTreeSet::new(),
         };
         Session {
             ttl: open.ttl,
@@ -225,6 +228,23 @@ impl Rest {
         while self.losses.len() > losses_max {
             self.losses.pop_first();
         }
+    }
+
+    /// And of a shared hold also by which acquire it was known.
+    pub(crate) fn remember_shared_loss(
+        &mut self,
+        token: FenceToken,
+        acquire: RequestId,
+        losses_max: usize,
+    ) {
+        self.shared_losses.insert((token, acquire));
+        while self.shared_losses.len() > losses_max {
+            self.shared_losses.pop_first();
+        }
+    }
+
+    pub(crate) fn shared_losses(&self) -> &BTreeSet<(FenceToken, RequestId)> {
+        &self.shared_losses
     }
 
     pub(crate) fn lost(&self, token: FenceToken) -> bool {

@@ -117,6 +117,7 @@ fn intervention() -> impl Strategy<Value = Intervention> {
         (prefix(), 0_u64..3_000)
             .prop_map(|(prefix, ms)| Action::Freeze { prefix, ttl: Span::from_ms(ms) }),
         prefix().prop_map(|prefix| Action::Thaw { prefix }),
+        name().prop_map(|name| Action::Reopen { name }),
         (name(), proptest::option::of(0_u32..4))
             .prop_map(|(name, limit)| Action::SetPermits { name, limit }),
         session().prop_map(|session| Action::KillSession { session: public(session) }),

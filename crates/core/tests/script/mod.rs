@@ -171,6 +171,7 @@ fn operator_command(
         },
         "freeze" => Action::Freeze { prefix: prefix(), ttl: arguments.span("ttl").expect("ttl=T") },
         "thaw" => Action::Thaw { prefix: prefix() },
+        "reopen" => Action::Reopen { name: name() },
         "set-permits" => Action::SetPermits {
             name: name(),
             limit: arguments.number("limit").map(|limit| limit as u32),

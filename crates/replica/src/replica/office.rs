@@ -74,6 +74,7 @@ impl Replica {
             return;
         }
         let reason = Unavailable::NotLeader { leader: self.consensus.leader() };
+        self.queued_cost = 0;
         let unproposed = self.queued.drain(..).filter_map(|(ticket, _)| ticket);
         let unread = self.reads.drain();
         self.effects

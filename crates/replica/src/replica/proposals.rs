@@ -13,6 +13,12 @@ use crate::pending::Call;
 /// to a peer, takes. The rest goes into more entries of the same turn.
 const COMMANDS_PER_ENTRY_MAX: usize = 1_024;
 const ENTRY_BYTES_TARGET: usize = 1 << 20;
+/// So much [cost](Command::cost) goes into one log entry, and so much into all entries of one turn, rounded up to a whole
+/// command. What is left waits for the next turn: in between the leader hears its peers and tells them that it leads.
+const ENTRY_COST_TARGET: usize = 4_096;
+const TURN_COST_TARGET: usize = 8_192;
+/// Where so much cost waits for its turn, calls are refused as an overload.
+pub(super) const QUEUED_COST_MAX: usize = 32 * TURN_COST_TARGET;
 
 impl Replica {
     pub(super) fn propose_queued(&mut self) {
@@ -20,23 +26,24 @@ impl Replica {
             return;
         };
         #[cfg(feature = "planted")]
-        if crate::planted::Bug::ExpiryOutsideTheLog.is_active() && self.is_expiry_due(at) {
+        if crate::planted::Bug::ExpiryOutsideTheLog.is_active() && self.is_expiry_due(at, false) {
             let (index, mut events) = (LogIndex(self.applied_index), Vec::new());
             self.table.apply(index, at, Command::Tick, &mut events);
             let happened = events.into_iter().map(|event| Effect::Happened { index, at, event });
             self.effects.extend(happened);
         }
-        if self.is_expiry_due(at) {
+        let mut taken = self.count_within_turn_cost();
+        if self.is_expiry_due(at, taken < self.queued.len()) {
             // Last of the turn: whoever was heard of in it stays alive.
-            self.queued.push((None, Command::Tick));
+            self.queued.insert(taken, (None, Command::Tick));
             self.tick_under_way = true;
+            taken += 1;
         }
-        if self.awaits_company() {
+        if self.awaits_company() || taken == 0 {
             return;
         }
-        if self.queued.is_empty() {
-            return;
-        }
+        let later = self.queued.split_off(taken);
+        self.turn_cost += cost_of(&self.queued);
         // The next turn brings about as many.
         let room = Vec::with_capacity(self.queued.len());
         let mut queued = std::mem::replace(&mut self.queued, room);
@@ -61,6 +68,27 @@ impl Replica {
                 }
             }
         }
+        match refused {
+            None => self.queued.extend(later),
+            Some(reason) => self.not_proposed(later, reason),
+        }
+        self.queued_cost = cost_of(&self.queued);
+    }
+
+    /// How many of those that are queued this turn may still take.
+    fn count_within_turn_cost(&self) -> usize {
+        let mut cost = self.turn_cost;
+        let fits = |(_, command): &&Call| {
+            let fits = cost < TURN_COST_TARGET;
+            cost += command.cost();
+            fits
+        };
+        self.queued.iter().take_while(fits).count()
+    }
+
+    /// This turn has taken as much as one may, and there is more.
+    pub(super) fn has_more_to_propose(&self) -> bool {
+        self.turn_cost >= TURN_COST_TARGET && !self.queued.is_empty()
     }
 
     /// Answers with what the table would say now.
@@ -92,13 +120,14 @@ impl Replica {
         }
     }
 
-    /// Whether this leader may and should end something now. A stall postpones it, but nobody is kept
-    /// for longer than one grace by stalls that follow each other.
-    fn is_expiry_due(&self, at: LogicalTime) -> bool {
+    /// Whether this leader may and should end something now. A stall postpones it, and so do commands that this turn
+    /// leaves to the next (`has_more`), but for no longer than one grace.
+    fn is_expiry_due(&self, at: LogicalTime, has_more: bool) -> bool {
         let Some(deadline) = self.table.next_deadline().filter(|deadline| *deadline <= at) else {
             return false;
         };
-        let postponed = at < self.expire_not_before && at < deadline.after(self.config.grace);
+        let has_unheard = at < self.expire_not_before || has_more;
+        let postponed = has_unheard && at < deadline.after(self.config.grace);
         self.consensus.leads_surely() && !self.tick_under_way && !postponed
     }
 
@@ -113,14 +142,19 @@ impl Replica {
     }
 }
 
+fn cost_of(calls: &[Call]) -> usize {
+    calls.iter().map(|(_, command)| command.cost()).sum()
+}
+
 /// Writes as many as one entry takes, and says how many that are.
 fn write_entry(queued: &[Call]) -> (BatchWriter, usize) {
     let mut entry = BatchWriter::default();
-    let mut written = 0;
+    let (mut written, mut cost) = (0, 0);
     for (_, command) in queued.iter().take(COMMANDS_PER_ENTRY_MAX) {
         entry.push(command);
         written += 1;
-        if entry.bytes() >= ENTRY_BYTES_TARGET {
+        cost += command.cost();
+        if entry.bytes() >= ENTRY_BYTES_TARGET || cost >= ENTRY_COST_TARGET {
             break;
         }
     }

@@ -175,7 +175,7 @@ pub(crate) enum Delivery {
         reason: EndReason,
     },
     /// What the session has lost so far, though it may have been told already.
-    Losses(Vec<FenceToken>),
+    Losses(Vec<(FenceToken, Option<RequestId>)>),
     SessionEnded {
         reason: EndReason,
     },

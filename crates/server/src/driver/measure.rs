@@ -27,6 +27,11 @@ impl Driver {
         metrics.waiters.set(total(|replica| replica.table().waiter_count()));
         metrics.sessions.set(total(|replica| replica.table().session_count()));
         let Some(replica) = self.replicas.values().next() else { return };
+        metrics.rules_version.set(u64::from(replica.table().rules().number()));
+        let skipped = self.skipped_searches.count(replica.table().search_cost().skipped, now);
+        if self.leads {
+            metrics.deadlock_searches_skipped.add(skipped);
+        }
         metrics.longest_queue.set(self.longest_queue.look(replica.table()));
         let progress = replica.progress();
         let Leadership { leader, is_here, term } = progress.leadership;
@@ -89,6 +94,38 @@ pub(super) fn event(metrics: &Metrics, at: LogicalTime, event: &Event) {
         | Event::Proclaimed { .. }
         | Event::Reopened { .. }
         | Event::Thawed { .. } => {}
+    }
+}
+
+/// How often the log is told that searches for deadlocks were skipped.
+const SKIPPED_TOLD_EVERY: Duration = Duration::from_secs(60);
+
+/// What of the searches that the lock table skipped has been counted.
+#[derive(Debug, Default)]
+pub(super) struct SkippedSearches {
+    seen: u64,
+    untold: u64,
+    told_at: Option<Duration>,
+}
+
+impl SkippedSearches {
+    /// Gives how many are new. A table that was replaced by a snapshot counts from zero.
+    fn count(&mut self, skipped: u64, now: Duration) -> u64 {
+        let new = skipped.checked_sub(self.seen).unwrap_or(skipped);
+        self.seen = skipped;
+        self.untold += new;
+        let is_due = self.told_at.is_none_or(|told_at| now >= told_at + SKIPPED_TOLD_EVERY);
+        if self.untold > 0 && is_due {
+            let searches = self.untold;
+            tracing::warn!(
+                searches,
+                "requests were queued without a search for deadlocks, because the searches of their log entry \
+                 had reached their bound; if such a request is in a deadlock, its deadline ends it"
+            );
+            self.untold = 0;
+            self.told_at = Some(now);
+        }
+        new
     }
 }
 

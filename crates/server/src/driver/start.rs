@@ -17,7 +17,7 @@ use super::ears::Ears;
 use super::inbox::FIRST_GROUP;
 use super::log::{self, Log};
 use super::longest_queue::LongestQueue;
-use super::measure::SnapshotTimes;
+use super::measure::{SkippedSearches, SnapshotTimes};
 use super::members::Introductions;
 use super::queue::{Inbox, InboxSender};
 use super::streams::Streams;
@@ -155,6 +155,7 @@ impl Driver {
             traces: channels.traces,
             levels_due: Duration::ZERO,
             longest_queue: LongestQueue::default(),
+            skipped_searches: SkippedSearches::default(),
             tells_owners: config.audit.is_some() || config.kafka.is_some(),
             snapshot_times: SnapshotTimes::default(),
             happened: Vec::new(),

@@ -230,6 +230,11 @@ impl Shown {
             "Waits that were refused because they would have closed a cycle, counted by the leader",
             metrics.deadlocks_refused.get(),
         )?;
+        page.counter(
+            "holdfast_deadlock_searches_skipped",
+            "Requests queued without a search for deadlocks, because the searches of their log entry had reached their bound",
+            metrics.deadlock_searches_skipped.get(),
+        )?;
         page.counters(
             "holdfast_holds_ended",
             "Holds that ended, by why; counted by the leader",
@@ -256,7 +261,7 @@ impl Shown {
         )?;
         page.counter(
             "holdfast_interventions",
-            "What operators did: break, transfer, freeze, thaw, permits, kill; counted by the leader",
+            "What operators did: break, transfer, freeze, thaw, reopen, permits, kill; counted by the leader",
             metrics.interventions.get(),
         )?;
         page.gauge("holdfast_locks", "Names that are held or waited for", metrics.locks.get())?;
@@ -278,6 +283,11 @@ impl Shown {
             metrics.leader.get(),
         )?;
         page.gauge("holdfast_term", "The term of consensus", metrics.term.get())?;
+        page.gauge(
+            "holdfast_rules_version",
+            "The version of the rules that the lock table follows",
+            metrics.rules_version.get(),
+        )?;
         page.counter(
             "holdfast_elections_won",
             "How often this node became the leader",

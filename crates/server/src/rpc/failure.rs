@@ -54,6 +54,7 @@ pub(super) fn rejected(rejection: Rejection) -> Failure {
         Rejection::NoSuchWaiter => Reason::NoSuchWaiter,
         Rejection::NoSuchSession => Reason::NoSuchSession,
         Rejection::NotFrozen => Reason::NotFrozen,
+        Rejection::NotClosed => Reason::NotClosed,
         Rejection::TooManyFreezes => Reason::TooManyFreezes,
         Rejection::TooManyReentries => Reason::TooManyReentries,
         Rejection::TooManyNames => Reason::TooManyNames,

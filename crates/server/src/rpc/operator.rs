@@ -5,7 +5,8 @@ use holdfast_proto::v1::operator_service_server::OperatorService;
 use holdfast_proto::v1::{
     BreakRequest, BreakResponse, Failure, FreezeRequest, FreezeResponse, KillSessionRequest,
     KillSessionResponse, ListFreezesRequest, ListFreezesResponse, MoveLockRequest,
-    MoveLockResponse, SetPermitsRequest, SetPermitsResponse, ThawRequest, ThawResponse,
+    MoveLockResponse, ReopenRequest, ReopenResponse, SetPermitsRequest, SetPermitsResponse,
+    ThawRequest, ThawResponse,
 };
 use tokio::time::timeout;
 use tonic::{Request, Response, Status};
@@ -209,6 +210,28 @@ impl Step for KillSessionRequest {
     }
 }
 
+impl Step for ReopenRequest {
+    type Response = ReopenResponse;
+
+    fn decode(self) -> Result<Command, Failure> {
+        decode::reopen(self)
+    }
+
+    fn response(at: LogicalTime, done: Intervened) -> Option<ReopenResponse> {
+        match done {
+            Intervened::Reopened => Some(ReopenResponse { logical_time_ms: at.as_ms() }),
+            _ => None,
+        }
+    }
+
+    async fn forward(
+        request: Request<Self>,
+        mut leader: Leader,
+    ) -> Result<Response<ReopenResponse>, Status> {
+        leader.operator.reopen(request).await
+    }
+}
+
 #[tonic::async_trait]
 impl OperatorService for Rpc {
     async fn r#break(
@@ -247,6 +270,13 @@ impl OperatorService for Rpc {
         &self,
         request: Request<KillSessionRequest>,
     ) -> Result<Response<KillSessionResponse>, Status> {
+        serve(self, request).await
+    }
+
+    async fn reopen(
+        &self,
+        request: Request<ReopenRequest>,
+    ) -> Result<Response<ReopenResponse>, Status> {
         serve(self, request).await
     }
 

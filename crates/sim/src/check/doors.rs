@@ -29,6 +29,7 @@ pub fn check(history: &Evidence<'_>, promises: &Promises) -> Vec<Violation> {
     for entry in history.log() {
         let (index, now, at) = (entry.index.0, entry.logical, entry.first_applied);
         let mut thawed_by_hand = None;
+        let mut reopened_by_hand = None;
         for event in &entry.events {
             match event {
                 Event::Intervened(intervention) => match &intervention.action {
@@ -37,6 +38,7 @@ pub fn check(history: &Evidence<'_>, promises: &Promises) -> Vec<Violation> {
                         frozen.insert(prefix, closed);
                     }
                     Action::Thaw { prefix } => thawed_by_hand = Some(&**prefix),
+                    Action::Reopen { name } => reopened_by_hand = Some(name),
                     _ => {}
                 },
                 Event::Thawed { prefix } => {
@@ -72,7 +74,7 @@ pub fn check(history: &Evidence<'_>, promises: &Promises) -> Vec<Violation> {
                         findings.add(format!("{name} was reopened at index {index} unclosed"));
                         continue;
                     };
-                    if now < delay.until {
+                    if reopened_by_hand != Some(name) && now < delay.until {
                         findings.add(format!("{name} opened at {now}, before {}", delay.until));
                     }
                     late(name, &delay, at, &mut findings);

@@ -45,7 +45,8 @@ impl Client {
                 let ttl = Span::from_ms(rng.between(500, 15_000));
                 Action::Freeze { prefix: Names::any_prefix(rng).into(), ttl }
             }
-            60..75 => Action::Thaw { prefix: Names::any_prefix(rng).into() },
+            60..68 => Action::Reopen { name: self.names.any_mixed(rng) },
+            68..75 => Action::Thaw { prefix: Names::any_prefix(rng).into() },
             75..88 => {
                 let Some(name) = rng.pick(&self.names.semaphores).cloned() else {
                     return Choice::Nothing;

@@ -38,7 +38,7 @@ impl LockTable {
         }
         let mut waits = Vec::new();
         while reader.bool("list of sessions")? {
-            let id = self.read_session(reader)?;
+            let id = self.read_session(reader, version)?;
             let mut last = None;
             for _ in 0..reader.count()? {
                 let request = RequestId(reader.varint()?);
@@ -119,10 +119,11 @@ impl LockTable {
     pub(super) fn read_session(
         &mut self,
         reader: &mut Reader<'_>,
+        version: u8,
     ) -> Result<SessionId, DecodeError> {
         let id = SessionId::decode(reader)?;
         in_order(self.sessions.last_key().copied(), id, "sessions")?;
-        let session = session::read(reader)?;
+        let session = session::read(reader, version)?;
         self.deadlines.insert(session.deadline, Due::Session(id));
         self.public_ids.insert((session.public, id));
         self.sessions.push_last(id, session);

@@ -21,7 +21,7 @@ impl LockTable {
     pub(super) fn read_version_1(&mut self, reader: &mut Reader<'_>) -> Result<(), DecodeError> {
         self.read_head(reader)?;
         for _ in 0..reader.count()? {
-            self.read_session(reader)?;
+            self.read_session(reader, 1)?;
         }
         self.read_ended(reader)?;
         let mut last = None;

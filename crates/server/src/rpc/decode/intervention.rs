@@ -40,6 +40,11 @@ pub(in super::super) fn kill_session(request: v1::KillSessionRequest) -> Result<
     intervene(request.intervention, Action::KillSession { session })
 }
 
+pub(in super::super) fn reopen(request: v1::ReopenRequest) -> Result<Command, Failure> {
+    let name = lock_name(&request.name)?;
+    intervene(request.intervention, Action::Reopen { name })
+}
+
 fn intervene(words: Option<v1::Intervention>, action: Action) -> Result<Command, Failure> {
     let words = words.ok_or_else(|| rejected(Rejection::InvalidIntervention))?;
     let (by, reason) = (words.by.into(), words.reason.into());

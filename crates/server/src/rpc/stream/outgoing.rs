@@ -278,8 +278,10 @@ impl Outgoing {
                     reason: encode::end_reason(reason).into(),
                 }));
             }
-            Delivery::Losses(tokens) => tokens.into_iter().for_each(|token| {
-                let ended = v1::HoldEnded { token: token.0, ..Default::default() };
+            Delivery::Losses(losses) => losses.into_iter().for_each(|(token, acquire)| {
+                let acquire_request_id = acquire.map_or(0, |acquire| acquire.0);
+                let ended =
+                    v1::HoldEnded { token: token.0, acquire_request_id, ..Default::default() };
                 frame.tell(notice::Kind::HoldEnded(ended));
             }),
             Delivery::SessionEnded { reason } => {

@@ -35,7 +35,8 @@ pub(super) fn concerns(event: &Event, watched: &Scope) -> bool {
         Event::Intervened(intervention) => match &intervention.action {
             Action::Break { name, .. }
             | Action::Transfer { name, .. }
-            | Action::SetPermits { name, .. } => under(name),
+            | Action::SetPermits { name, .. }
+            | Action::Reopen { name } => under(name),
             Action::Freeze { prefix: other, .. } | Action::Thaw { prefix: other } => {
                 overlaps(other)
             }
@@ -152,9 +153,8 @@ impl Told<'_> {
                     Action::Thaw { prefix } => (EventKind::Intervened, ToldNames::One(prefix)),
                     Action::Break { name, .. }
                     | Action::Transfer { name, .. }
-                    | Action::SetPermits { name, .. } => {
-                        (EventKind::Intervened, ToldNames::One(name))
-                    }
+                    | Action::SetPermits { name, .. }
+                    | Action::Reopen { name } => (EventKind::Intervened, ToldNames::One(name)),
                     Action::KillSession { .. } => (EventKind::Intervened, ToldNames::None),
                 };
                 let detail = format!("{}: {}", verb(&intervention.action), intervention.reason);
@@ -292,6 +292,7 @@ fn verb(action: &Action) -> String {
         Action::SetPermits { limit: Some(limit), .. } => format!("set permits to {limit}"),
         Action::SetPermits { limit: None, .. } => "forget the permits".to_owned(),
         Action::KillSession { session } => format!("kill session {session}"),
+        Action::Reopen { .. } => "reopen".to_owned(),
     }
 }
 

@@ -37,7 +37,8 @@ impl<'a> Kinds<'a> {
                 | Input::Intervene(
                     Action::Break { name, .. }
                     | Action::Transfer { name, .. }
-                    | Action::SetPermits { name, .. },
+                    | Action::SetPermits { name, .. }
+                    | Action::Reopen { name },
                 ) => drop(kinds.mixed.insert(name)),
                 Input::Intervene(Action::Freeze { prefix, .. }) => {
                     kinds.prefixes.insert(prefix);

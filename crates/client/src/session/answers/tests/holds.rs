@@ -323,3 +323,26 @@ fn nor_does_one_that_was_ready_to_go_out_when_the_stream_broke() {
     bench.session.let_go_of_the_impatient(Instant::now());
     assert!(matches!(answer.try_recv(), Err(TryRecvError::Closed)));
 }
+
+/// What was lost while no notice could come is told by its token, and a shared hold by its acquire as well.
+#[test]
+fn of_shared_holds_under_one_token_only_the_one_that_is_told_is_lost() {
+    let mut bench = Bench::new();
+    let shared = || Grant { mode: Mode::Shared.into(), ..grant_of("a", 5) };
+    let (first, mut answer) = bench.acquire();
+    bench.answer(first, granted_as(shared()));
+    let lost = only(&mut answer);
+    let (second, mut answer) = bench.acquire();
+    bench.answer(second, granted_as(shared()));
+    let kept = only(&mut answer);
+    let told = |acquire_request_id| {
+        let ended = HoldEnded { token: 5, acquire_request_id, ..Default::default() };
+        Notice { kind: Some(NoticeKind::HoldEnded(ended)) }
+    };
+    // An older node does not say which one.
+    bench.session.on_notice(told(0));
+    assert!(lost.token().is_ok() && kept.token().is_ok());
+    bench.session.on_notice(told(first));
+    assert_eq!(lost.token(), Err(Lost { reason: LossReason::Ended }));
+    assert!(kept.token().is_ok());
+}
