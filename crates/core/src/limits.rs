@@ -26,6 +26,8 @@ pub struct Limits {
     pub deadlock_walk_max: usize,
     /// Answers kept for a session until it says that it has them.
     pub unacknowledged_answers_max: usize,
+    /// So many of a session's newest answers are kept at least, if it never says that it has them.
+    pub silent_answers_kept: usize,
     /// Ended holds that a session remembers, to tell `expired` from `already_released`.
     pub remembered_losses_max: usize,
     /// Ended sessions that are remembered, so that none is opened a second time.
@@ -63,6 +65,7 @@ impl Default for Limits {
             freezes_max: 64,
             deadlock_walk_max: 10_000,
             unacknowledged_answers_max: 8_192,
+            silent_answers_kept: 4_096,
             remembered_losses_max: 1_024,
             ended_sessions_max: 10_000,
             metadata_bytes_max: 1_024,

@@ -96,6 +96,21 @@ impl Command {
         }
     }
 
+    /// Who sends it and under which number, of a command whose answer is kept.
+    pub fn call_mut(&mut self) -> Option<&mut Call> {
+        match self {
+            Command::Acquire(acquire) => Some(&mut acquire.call),
+            Command::AcquireAll(acquire) => Some(&mut acquire.call),
+            Command::Convert { call, .. }
+            | Command::Cancel { call, .. }
+            | Command::Release { call, .. }
+            | Command::Renew { call, .. }
+            | Command::Proclaim { call, .. }
+            | Command::Transfer { call, .. } => Some(call),
+            _ => None,
+        }
+    }
+
     /// The session that sent it; none for the commands of the leader and of operators.
     pub fn session(&self) -> Option<SessionId> {
         match self {

@@ -143,6 +143,16 @@ impl Answers {
         self.kept.get(&request)
     }
 
+    /// The mark that leaves the newest `kept` answers, for a session that sends this request. None if the request is
+    /// not the newest of all: what is older than the answers may be anything.
+    pub(crate) fn mark_of_newest(&self, kept: usize, request: RequestId) -> Option<RequestId> {
+        if self.kept.last_key().is_some_and(|last| request <= *last) {
+            return None;
+        }
+        let last_dropped = self.kept.len().checked_sub(kept)?.checked_sub(1)?;
+        self.kept.keys().nth(last_dropped).copied()
+    }
+
     pub(crate) fn acked_through(&self) -> RequestId {
         self.acked_through
     }

@@ -7,7 +7,7 @@ use super::LockTable;
 use super::answers::{Question, Reply};
 use super::session::Session;
 use super::wait::Wait;
-use crate::command::Call;
+use crate::command::{Call, Command};
 use crate::event::Event;
 use crate::id::{RequestId, SessionId};
 use crate::name::{LockName, Names};
@@ -82,6 +82,26 @@ impl LockTable {
         match question {
             Question::Release { .. } | Question::Cancel { .. } => answers_max.saturating_mul(2),
             _ => answers_max,
+        }
+    }
+
+    /// Acknowledges the oldest answers of a session in the name of a caller that never does so itself, before its command
+    /// enters the log. Otherwise the session could send no more requests after a while.
+    ///
+    /// It is done only when the room is nearly used up, and only by a request whose id is above those of all kept answers.
+    /// So the ids of such a caller may have gaps, as timestamps have; but they have to rise. A caller that draws them at
+    /// random is refused when the room is used up: its retries could not be told from new requests.
+    pub fn acknowledge_for_silent_caller(&self, command: &mut Command) {
+        let Some(call) = command.call_mut() else { return };
+        let Some(session) = self.sessions.get(&call.session) else { return };
+        let answers_max = self.limits.unacknowledged_answers_max;
+        let nearly_full = answers_max - answers_max / 16;
+        if call.acked_through > RequestId(0) || session.answers.len() < nearly_full {
+            return;
+        }
+        let kept = self.limits.silent_answers_kept;
+        if let Some(mark) = session.answers.mark_of_newest(kept, call.request) {
+            call.acked_through = mark;
         }
     }
 

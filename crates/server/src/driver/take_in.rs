@@ -180,7 +180,10 @@ impl Driver {
             _ if self.stop_by.is_some() => Unavailable::ShuttingDown,
             None => Unavailable::NotLeader { leader: None },
             Some(replica) => {
-                for (command, reply) in calls {
+                for (mut command, reply) in calls {
+                    if matches!(reply, ReplyTo::Call(_)) {
+                        replica.table().acknowledge_for_silent_caller(&mut command);
+                    }
                     let ticket = self.callers.call(group, &command, reply);
                     replica.handle_call(Some(ticket), command);
                 }

@@ -130,11 +130,14 @@ impl Reign {
     pub(super) fn carry_out(
         &mut self,
         now: LogicalTime,
-        command: Command,
+        mut command: Command,
         reply: ReplyTo,
         streams: &mut Streams,
     ) {
         self.run_due(now, streams);
+        if matches!(reply, ReplyTo::Call(_)) {
+            self.table.acknowledge_for_silent_caller(&mut command);
+        }
         if self.is_release_of_an_earlier_term(&command) {
             let outcome = Outcome::Release(ReleaseAnswer::Expired);
             self.settled(Kind::Release, &outcome);
