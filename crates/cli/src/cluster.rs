@@ -1,6 +1,7 @@
 //! `holdfast cluster`: look after the cluster itself. One file per verb.
 
 mod add;
+mod limits;
 mod promote;
 mod remove;
 mod replace;
@@ -35,6 +36,7 @@ pub(crate) enum ClusterVerb {
     Replace(replace::ReplaceArgs),
     Promote(promote::PromoteArgs),
     Transfer(transfer::TransferArgs),
+    Limits(limits::LimitsArgs),
 }
 
 pub(crate) async fn run(verb: ClusterVerb, global: &Global) -> Result<ExitCode, Problem> {
@@ -45,6 +47,7 @@ pub(crate) async fn run(verb: ClusterVerb, global: &Global) -> Result<ExitCode, 
         ClusterVerb::Replace(args) => replace::run(args, global).await,
         ClusterVerb::Promote(args) => promote::run(args, global).await,
         ClusterVerb::Transfer(args) => transfer::run(args, global).await,
+        ClusterVerb::Limits(args) => limits::run(args, global).await,
     }
 }
 

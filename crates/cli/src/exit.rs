@@ -207,6 +207,7 @@ fn code_of(rejection: &Rejection) -> Code {
         | Reason::InvalidPermits
         | Reason::InvalidPolicy
         | Reason::InvalidTier
+        | Reason::InvalidLimits
         | Reason::InvalidLockDelay
         | Reason::InvalidFreeze
         | Reason::InvalidIntervention
@@ -234,6 +235,9 @@ fn code_of(rejection: &Rejection) -> Code {
         Reason::UnknownSession | Reason::NotHeld | Reason::GrantEnded => Code::LockLost,
         Reason::TooManySessions
         | Reason::TooManyHolds
+        | Reason::TooManyLocks
+        | Reason::TooManyBytes
+        | Reason::SessionTooLarge
         | Reason::TooManyWaits
         | Reason::QueueFull
         | Reason::Frozen

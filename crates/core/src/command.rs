@@ -9,6 +9,7 @@ use crate::name::LockName;
 use crate::rules::RulesVersion;
 use crate::time::{LogicalTime, Span};
 
+mod abandon;
 mod acquire;
 mod cancel;
 mod check;
@@ -62,6 +63,12 @@ pub enum Command {
     Cancel {
         call: Call,
         target: RequestId,
+    },
+    /// The caller hung up before it was answered, and does not come back for the answer: the acquire is undone, as if
+    /// it had never been sent.
+    Abandon {
+        session: SessionId,
+        request: RequestId,
     },
     Release {
         call: Call,
@@ -260,5 +267,10 @@ pub enum Action {
     /// Opens a resource that a lock delay keeps closed.
     Reopen {
         name: LockName,
+    },
+    /// What the whole table may hold; none leaves a limit as it is.
+    SetLimits {
+        bytes: Option<u64>,
+        locks: Option<u64>,
     },
 }

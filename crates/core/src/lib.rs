@@ -58,5 +58,5 @@ pub use table::query::{
 };
 pub use table::survey::{Part, Rank, Survey, SurveyPart};
 pub use table::why::{LockWhy, ReservedLock, WaitLink};
-pub use table::{Digest, EndedByNewBeginning, LockTable, NewBeginning, Publication};
+pub use table::{Digest, EndedByNewBeginning, LockTable, NewBeginning, Publication, TableLimits};
 pub use time::{LogicalTime, Span};

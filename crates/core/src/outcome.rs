@@ -110,6 +110,7 @@ pub enum Intervened {
     PermitsSet,
     SessionKilled,
     Reopened,
+    LimitsSet,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -184,6 +185,20 @@ pub enum Rejection {
     InvalidWait,
     InvalidMetadata,
     InvalidOwner,
+    /// The table has as many locks as it may have.
+    TooManyLocks {
+        limit: u64,
+    },
+    /// The table takes as many bytes as it may take.
+    TooManyBytes {
+        limit: u64,
+    },
+    /// The session takes as many bytes as one session may take.
+    SessionTooLarge {
+        limit: u64,
+    },
+    /// `SetLimits` with no limit, or with one that is not possible.
+    InvalidLimits,
     /// The command needs rules that the cluster has not adopted yet. It is never in the log: the leader says so.
     RulesNotAdopted,
 }
@@ -193,8 +208,39 @@ impl fmt::Display for Rejection {
         if let Rejection::OtherPermits { limit } = self {
             return write!(f, "the semaphore has {limit} permits; ask for that many");
         }
+        match self {
+            Rejection::TooManyLocks { limit } => {
+                return write!(
+                    f,
+                    "the cluster has as many locks as it may have, {limit}; release locks, let an operator break locks \
+                     or end sessions, or raise the limit by 'holdfast cluster limits --locks'"
+                );
+            }
+            Rejection::TooManyBytes { limit } => {
+                return write!(
+                    f,
+                    "the lock table is as large as it may be, {limit} bytes; release locks, let an operator break locks \
+                     or end sessions, or raise the limit by 'holdfast cluster limits --bytes'"
+                );
+            }
+            Rejection::SessionTooLarge { limit } => {
+                return write!(
+                    f,
+                    "the session takes as much of the lock table as one session may, {limit} bytes; release locks of \
+                     this session, use shorter names or less metadata, or raise the limit by \
+                     'holdfast cluster limits --bytes'"
+                );
+            }
+            _ => {}
+        }
         f.write_str(match self {
             Rejection::OtherPermits { .. } => "the semaphore has another number of permits",
+            Rejection::TooManyLocks { .. }
+            | Rejection::TooManyBytes { .. }
+            | Rejection::SessionTooLarge { .. } => "the lock table is full",
+            Rejection::InvalidLimits => {
+                "the limits are 64 KiB to 3 GiB, and 1 to 100,000,000 locks; give at least one of them"
+            }
             Rejection::UnknownSession => {
                 "the session is unknown: it was never opened, was closed, or has expired, and its \
                  locks are free; open a new one"
@@ -216,7 +262,8 @@ impl fmt::Display for Rejection {
                 "too many answers wait to be acknowledged; send acked_through"
             }
             Rejection::AnswerDiscarded => {
-                "the session has acknowledged the answer to this request id, and it is gone"
+                "the answer to this request id is gone: the session has acknowledged it, or has sent thousands of \
+                 requests since; use a new request id"
             }
             Rejection::RequestIdReused => {
                 "the request id was used for another request of this session; use a new one"

@@ -99,6 +99,8 @@ pub enum Bug {
     DelaysNotInSnapshot,
     /// A snapshot that is written in slices has an entry as it is when the walk comes to it.
     WalkMissesChange,
+    /// The bytes of a session that expires still count.
+    ExpiryKeepsBytes,
     /// A table that begins anew keeps its sessions.
     NewBeginningKeepsSessions,
 }

@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 
 use crate::command::{Call, Command, HoldRef};
 use crate::event::Event;
-use crate::id::{LogIndex, PublicSessionId, SessionId};
+use crate::id::{LogIndex, PublicSessionId, RequestId, SessionId};
 use crate::limits::Limits;
 use crate::name::LockName;
 use crate::outcome::{Outcome, Rejection};
@@ -36,6 +36,7 @@ pub(crate) mod queue;
 pub(crate) mod resource;
 pub(crate) mod session;
 mod shelf;
+pub(crate) mod size;
 mod snapshot;
 pub(crate) mod survey;
 pub(crate) mod wait;
@@ -45,6 +46,7 @@ pub(crate) mod why;
 
 pub use anew::{EndedByNewBeginning, NewBeginning};
 pub use publication::Publication;
+pub use size::TableLimits;
 pub use snapshot::Digest;
 
 use deadlines::{Deadlines, Due};
@@ -75,12 +77,15 @@ pub struct LockTable {
     pub(crate) freezes: Freezes,
     /// What `apply` does depends on them.
     pub(crate) rules: RulesVersion,
+    pub(crate) table_limits: TableLimits,
     /// None unless events are published.
     publication: Option<Publication>,
     // What follows can be computed from the above, and is not in the snapshot.
     pub(crate) deadlines: Deadlines,
     pub(crate) public_ids: BTreeSet<(PublicSessionId, SessionId)>,
     pub(crate) waiter_count: usize,
+    /// What all of it takes, in bytes, as all replicas estimate it.
+    pub(crate) size: u64,
     /// Resources that a lock delay keeps closed, by the end of it.
     pub(crate) closed: BTreeSet<(LogicalTime, LockName)>,
     /// A snapshot that is being written.
@@ -115,10 +120,12 @@ impl LockTable {
             resources: Shelf::default(),
             permits: BTreeMap::new(),
             freezes: Freezes::default(),
+            table_limits: TableLimits::default(),
             publication: None,
             deadlines: Deadlines::default(),
             public_ids: BTreeSet::new(),
             waiter_count: 0,
+            size: 0,
             closed: BTreeSet::new(),
             unfinished: None,
             snapshot_bytes_last: 0,
@@ -142,9 +149,9 @@ impl LockTable {
     ) -> Outcome {
         self.applied_index = self.applied_index.max(index);
         self.now = self.now.max(at);
-        // Whatever a session says shows that it lives, even if it is refused. That its stream broke
+        // Whatever a session says shows that it lives, even if it is refused. That its stream broke, or that it hung up,
         // is said about it, not by it.
-        if !matches!(command, Command::DetachStream { .. })
+        if !matches!(command, Command::DetachStream { .. } | Command::Abandon { .. })
             && let Some(session) = command.session()
         {
             self.touch(session);
@@ -174,6 +181,7 @@ impl LockTable {
                 self.convert(call, hold, to, wait, policy, events)
             }
             Command::Cancel { call, target } => self.cancel(call, target, events),
+            Command::Abandon { session, request } => self.abandon(session, request, events),
             Command::Release { call, hold } => self.release(call, hold, events),
             Command::Renew { call, hold, ttl } => self.renew(call, hold, ttl),
             Command::Proclaim { call, hold, metadata } => {
@@ -241,6 +249,12 @@ impl LockTable {
 
     pub fn has_session(&self, id: SessionId) -> bool {
         self.sessions.get(&id).is_some()
+    }
+
+    /// Is this request answered, as far as that can be told? One that waits is not.
+    pub fn has_answered(&self, session: SessionId, request: RequestId) -> bool {
+        let session = self.sessions.get(&session);
+        session.is_some_and(|it| it.knows(request) && !it.waits.contains(request))
     }
 
     /// How many acquires stand in queues, over all resources.

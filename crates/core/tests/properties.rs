@@ -9,7 +9,7 @@ mod arbitrary;
 
 use std::collections::BTreeMap;
 
-use holdfast_core::command::{Action, Mode};
+use holdfast_core::command::{Action, Call, Mode};
 use holdfast_core::{
     Command, EndReason, Event, FenceToken, Limits, LockName, LockTable, LogIndex, LogicalTime,
     Outcome, Rejection, RequestId, RulesVersion, SessionId, Span,
@@ -170,6 +170,16 @@ impl Judge {
                     (call.session, *target) = (waiter.session, waiter.request);
                 }
             }
+            Command::Abandon { session, request } => {
+                let holder = self.holders.values().flatten().last();
+                let waiter = self.queues.values().flatten().next();
+                let waiter = waiter.map(|waiter| (waiter.session, waiter.request));
+                let holder = holder.map(|holder| (holder.session, holder.request));
+                let meant = if self.next_request % 2 == 0 { waiter } else { holder };
+                if let Some(meant) = meant {
+                    (*session, *request) = meant;
+                }
+            }
             Command::Release { call, hold }
             | Command::Renew { call, hold, .. }
             | Command::Convert { call, hold, .. }
@@ -216,6 +226,11 @@ impl Judge {
         let outcome =
             self.table.apply(LogIndex(self.index), self.now, command.clone(), &mut events);
         self.note_touch(&command);
+        if let Command::Abandon { session, request } = command {
+            // From now on it is a new request.
+            let is_other = |call: Call| (call.session, call.request) != (session, request);
+            self.sent.retain(|sent| sent.command.wait().is_none_or(is_other));
+        }
         for event in &events {
             self.follow(event, &command);
         }
@@ -285,6 +300,9 @@ impl Judge {
         let Some(life) = command.session().and_then(|id| self.sessions.get_mut(&id)) else {
             return;
         };
+        if matches!(command, Command::Abandon { .. }) {
+            return;
+        }
         if matches!(command, Command::DetachStream { .. }) {
             // It may be without effect, which makes this account the more generous one; but one before
             // it may have had an effect, so the first since it was heard of counts.

@@ -15,11 +15,8 @@ struct World {
 
 impl World {
     fn new() -> World {
-        let limits = Limits {
-            unacknowledged_answers_max: 64,
-            silent_answers_kept: 32,
-            ..Limits::default()
-        };
+        let limits =
+            Limits { unacknowledged_answers_max: 64, silent_answers_kept: 32, ..Limits::default() };
         let mut world = World { table: LockTable::new(limits), index: 0 };
         let open = OpenSession {
             session: SESSION,

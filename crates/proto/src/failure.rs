@@ -44,6 +44,7 @@ impl Reason {
             | Reason::InvalidPermits
             | Reason::InvalidPolicy
             | Reason::InvalidTier
+            | Reason::InvalidLimits
             | Reason::InvalidLockDelay
             | Reason::TooManyNames
             | Reason::DuplicateName
@@ -86,6 +87,9 @@ impl Reason {
             | Reason::TooManyPermitsSet
             | Reason::TooManyFreezes
             | Reason::TooManyReentries
+            | Reason::TooManyLocks
+            | Reason::TooManyBytes
+            | Reason::SessionTooLarge
             | Reason::SlowReader
             | Reason::Overloaded => Code::ResourceExhausted,
             Reason::NotLeader | Reason::NoQuorum | Reason::ShuttingDown | Reason::OutOfSpace => {

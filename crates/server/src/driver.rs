@@ -14,6 +14,7 @@
 //! told, and the same turn is tried again until there is room. A disk that fails ends the loop, and
 //! with it the node.
 
+mod abandoned;
 mod bell;
 mod callers;
 mod carry_out;
@@ -43,6 +44,7 @@ use holdfast_replica::{Effect, Fatal, GroupId, Leadership, NodeId, Replica, Turn
 use thiserror::Error;
 use tokio::sync::watch;
 
+pub(crate) use self::abandoned::{CallRef, LiveCall};
 pub(crate) use self::bell::{ROOM, SocketNews};
 use self::callers::Callers;
 pub(crate) use self::callers::ReplyTo;

@@ -26,8 +26,8 @@ use std::time::{Duration, Instant};
 
 use holdfast_core::command::Owner;
 use holdfast_core::{
-    Command, FenceToken, LockName, LockStatus, LogicalTime, PublicSessionId, SessionId, Span,
-    TokenStanding,
+    Command, FenceToken, LockName, LockStatus, LogicalTime, PublicSessionId, RequestId, SessionId,
+    Span, TokenStanding,
 };
 use tokio::sync::{Notify, mpsc};
 use tokio::time::sleep;
@@ -168,6 +168,16 @@ impl MemoryTier {
         streams.flush();
         self.look_in_time(&mut state);
         Ok(())
+    }
+
+    /// The caller of a unary call hung up while its request waited.
+    pub(crate) fn abandon(&self, session: SessionId, request: RequestId) {
+        let now = self.now();
+        let mut state = self.state();
+        let State { streams, reign: Some(reign), .. } = &mut *state else { return };
+        reign.abandon(now, session, request, streams);
+        streams.flush();
+        self.look_in_time(&mut state);
     }
 
     /// How long it takes until this term's grants can begin.

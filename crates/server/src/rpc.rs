@@ -26,6 +26,7 @@ mod election;
 mod encode;
 mod failure;
 mod forward;
+mod hang_up;
 mod keep_alive_many;
 mod look;
 mod memory;

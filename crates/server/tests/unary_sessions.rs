@@ -4,15 +4,23 @@
 
 mod support;
 
+use std::time::Duration;
+
 use holdfast_proto::failure::REASON_KEY;
+use holdfast_proto::v1::election_service_client::ElectionServiceClient;
 use holdfast_proto::v1::{
-    AcquireRequest, Grant, ReleaseOutcome, ReleaseRequest, Tier, acquire_response,
+    AcquireAllRequest, AcquireRequest, CampaignRequest, ClusterStatusRequest, Grant, Member,
+    ReleaseOutcome, ReleaseRequest, StatusRequest, Tier, acquire_response,
 };
-use support::{Client, Cluster, acquire, open};
-use tonic::Status;
+use support::{Client, Cluster, PATIENCE, acquire, connect, eventually, open};
+use tokio::time::timeout;
+use tonic::transport::Endpoint;
+use tonic::{Request, Status};
 
 /// More than twice as many as the answers that a session may leave unacknowledged.
 const PAIRS: u64 = 10_000;
+/// Operations of the efficiency tier do not keep a session alive.
+const HOUR_MS: u64 = 3_600_000;
 
 fn reason(status: &Status) -> String {
     let reason = status.metadata().get(REASON_KEY);
@@ -62,7 +70,7 @@ async fn take_and_give_back_often(client: &Client, session: &str, tier: Tier) {
 async fn a_session_of_unary_calls_without_acknowledgements_goes_on_for_ever() {
     let cluster = Cluster::start(1).await;
     let mut client = cluster.client(0).await;
-    let session = open(&mut client, 60_000).await;
+    let session = open(&mut client, HOUR_MS).await;
     take_and_give_back(&mut client, &session, 1, Tier::Correctness).await;
     take_and_give_back_often(&client, &session, Tier::Correctness).await;
 
@@ -80,7 +88,208 @@ async fn a_session_of_unary_calls_without_acknowledgements_goes_on_for_ever() {
 async fn a_session_of_unary_calls_of_the_efficiency_tier_goes_on_for_ever() {
     let cluster = Cluster::start(1).await;
     let mut client = cluster.client(0).await;
-    let session = open(&mut client, 60_000).await;
+    let session = open(&mut client, HOUR_MS).await;
     take_and_give_back(&mut client, &session, 1, Tier::Efficiency).await;
     take_and_give_back_often(&client, &session, Tier::Efficiency).await;
+}
+
+fn release_request(session: &str, request_id: u64, grant: &Grant) -> ReleaseRequest {
+    ReleaseRequest {
+        session_id: session.to_owned(),
+        request_id,
+        name: grant.name.clone(),
+        token: grant.token,
+        ..Default::default()
+    }
+}
+
+async fn waiter_count(client: &mut Client, name: &str) -> u64 {
+    let request = StatusRequest { name: name.to_owned(), request_id: 0 };
+    client.status(request).await.unwrap().into_inner().waiter_count
+}
+
+async fn until_waiters_are(client: &mut Client, name: &str, count: u64) {
+    eventually(&format!("{count} wait for {name}"), async || {
+        (waiter_count(client, name).await == count).then_some(())
+    })
+    .await;
+}
+
+/// The rules under which abandoned calls are undone are adopted soon after the first election.
+async fn until_rules_are_adopted(client: &mut Client) {
+    eventually("the rules are adopted", async || {
+        let request = ClusterStatusRequest { own_view: true, ..Default::default() };
+        let status = client.cluster_status(request).await.unwrap().into_inner();
+        (status.groups[0].rules_version >= 2).then_some(())
+    })
+    .await;
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Verb {
+    Acquire,
+    AcquireAll,
+    Campaign,
+}
+
+/// Waits for the lock until the caller gives up, which is when this is dropped or its deadline passes.
+async fn wait_in_vain(
+    address: String,
+    session: String,
+    verb: Verb,
+    deadline: Option<Duration>,
+) -> Result<(), Status> {
+    let mut client = connect(&address).await;
+    let name = "wallet".to_owned();
+    let wait_ms = 60_000;
+    let answered = match verb {
+        Verb::Acquire => {
+            let mut request = Request::new(acquire(&session, 7, &name, wait_ms));
+            deadline.into_iter().for_each(|deadline| request.set_timeout(deadline));
+            client.acquire(request).await
+        }
+        Verb::AcquireAll => {
+            let member = |name: &str| Member { name: name.into(), ..Default::default() };
+            let mut request = Request::new(AcquireAllRequest {
+                session_id: session,
+                request_id: 7,
+                members: vec![member(&name), member("other")],
+                wait_ms,
+                ..Default::default()
+            });
+            deadline.into_iter().for_each(|deadline| request.set_timeout(deadline));
+            client.acquire_all(request).await
+        }
+        Verb::Campaign => {
+            let endpoint = Endpoint::from_shared(format!("http://{address}")).unwrap();
+            let mut election = ElectionServiceClient::new(endpoint.connect().await.unwrap());
+            let mut request = Request::new(CampaignRequest {
+                session_id: session,
+                request_id: 7,
+                name,
+                wait_ms,
+                ..Default::default()
+            });
+            deadline.into_iter().for_each(|deadline| request.set_timeout(deadline));
+            election.campaign(request).await
+        }
+    };
+    answered.map(drop)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_unary_call_that_is_given_up_leaves_no_waiter_and_no_hold() {
+    let cluster = Cluster::start(3).await;
+    let leader = cluster.leader(0).await;
+    let mut client = cluster.client(leader).await;
+    until_rules_are_adopted(&mut client).await;
+    let follower = cluster.a_follower().await;
+    let holder = open(&mut client, 60_000).await;
+    let grant = granted(&mut client, acquire(&holder, 1, "wallet", 0)).await.unwrap();
+
+    for node in [leader, follower] {
+        for verb in [Verb::Acquire, Verb::AcquireAll, Verb::Campaign] {
+            // The deadline passes.
+            let session = open(&mut client, 60_000).await;
+            let deadline = Some(Duration::from_millis(300));
+            let ended = wait_in_vain(cluster.address(node), session.clone(), verb, deadline).await;
+            assert!(ended.is_err(), "{verb:?} at node {node}");
+            until_waiters_are(&mut client, "wallet", 0).await;
+
+            // The caller hangs up.
+            let waiting =
+                tokio::spawn(wait_in_vain(cluster.address(node), session.clone(), verb, None));
+            until_waiters_are(&mut client, "wallet", 1).await;
+            waiting.abort();
+            until_waiters_are(&mut client, "wallet", 0).await;
+        }
+    }
+
+    // Nothing is left that could be granted.
+    client.release(release_request(&holder, 2, &grant)).await.unwrap();
+    let request = StatusRequest { name: "wallet".to_owned(), request_id: 0 };
+    let status = client.status(request).await.unwrap().into_inner();
+    assert_eq!((status.holder_count, status.waiter_count), (0, 0), "{status:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_unary_call_that_will_be_resumed_keeps_its_place() {
+    let cluster = Cluster::start(1).await;
+    let mut client = cluster.client(0).await;
+    until_rules_are_adopted(&mut client).await;
+    let (holder, session) = (open(&mut client, 60_000).await, open(&mut client, 60_000).await);
+    let grant = granted(&mut client, acquire(&holder, 1, "wallet", 0)).await.unwrap();
+
+    let resumed = AcquireRequest { resume_later: true, ..acquire(&session, 7, "wallet", 60_000) };
+    let mut request = Request::new(resumed.clone());
+    request.set_timeout(Duration::from_millis(200));
+    client.acquire(request).await.unwrap_err();
+    // Behind it in the queue, so that a place that was lost would show.
+    let mut other = client.clone();
+    let rival = open(&mut client, 60_000).await;
+    let behind =
+        tokio::spawn(
+            async move { granted(&mut other, acquire(&rival, 1, "wallet", 60_000)).await },
+        );
+    until_waiters_are(&mut client, "wallet", 2).await;
+
+    client.release(release_request(&holder, 2, &grant)).await.unwrap();
+    let first = granted(&mut client, resumed).await.unwrap();
+    assert!(!behind.is_finished());
+    client.release(release_request(&session, 8, &first)).await.unwrap();
+    assert!(behind.await.unwrap().unwrap().token > first.token);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_retry_of_a_call_that_was_given_up_is_carried_out() {
+    let cluster = Cluster::start(1).await;
+    let mut client = cluster.client(0).await;
+    until_rules_are_adopted(&mut client).await;
+    let (holder, session) = (open(&mut client, 60_000).await, open(&mut client, 60_000).await);
+    let mut grant = granted(&mut client, acquire(&holder, 1, "wallet", 0)).await.unwrap();
+
+    for round in 0..20_u64 {
+        // The old call ends at about the time at which the retry comes, on another connection.
+        let request = acquire(&session, 100 + round, "wallet", 60_000);
+        let (mut old, first) = (cluster.client(0).await, request.clone());
+        let old = tokio::spawn(async move { old.acquire(first).await });
+        until_waiters_are(&mut client, "wallet", 1).await;
+        let mut retry = cluster.client(0).await;
+        let retried = tokio::spawn(async move { granted(&mut retry, request).await });
+        old.abort();
+        if round % 2 == 0 {
+            until_waiters_are(&mut client, "wallet", 1).await;
+        }
+        let release = release_request(&holder, 2 * round + 2, &grant);
+        client.release(release).await.unwrap();
+        let held = timeout(PATIENCE, retried).await.expect("the retry waits").unwrap().unwrap();
+
+        // It is held, and stays so: the end of the old call does not undo what the retry was granted.
+        let request = StatusRequest { name: "wallet".to_owned(), request_id: 0 };
+        let status = client.status(request).await.unwrap().into_inner();
+        let tokens: Vec<u64> = status.holders.iter().map(|holder| holder.token).collect();
+        assert_eq!(tokens, [held.token], "round {round}");
+        client.release(release_request(&session, 200 + round, &held)).await.unwrap();
+        let again = acquire(&holder, 2 * round + 3, "wallet", 0);
+        grant = granted(&mut client, again).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_of_the_efficiency_tier_that_is_given_up_leaves_no_waiter() {
+    let cluster = Cluster::start(1).await;
+    let mut client = cluster.client(0).await;
+    let (holder, session) = (open(&mut client, 60_000).await, open(&mut client, 60_000).await);
+    let efficient =
+        |request: AcquireRequest| AcquireRequest { tier: Tier::Efficiency.into(), ..request };
+    granted(&mut client, efficient(acquire(&holder, 1, "wallet", 0))).await.unwrap();
+    let mut request = Request::new(efficient(acquire(&session, 7, "wallet", 60_000)));
+    request.set_timeout(Duration::from_millis(200));
+    client.acquire(request).await.unwrap_err();
+    eventually("nobody waits", async || {
+        let request = StatusRequest { name: "wallet".to_owned(), request_id: 0 };
+        let status = client.status(request).await.unwrap().into_inner();
+        status.efficiency.is_some_and(|tier| tier.waiter_count == 0).then_some(())
+    })
+    .await;
 }

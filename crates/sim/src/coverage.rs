@@ -3,7 +3,7 @@
 use holdfast_core::Batch;
 
 use crate::fault::{ActiveFault, FaultKind};
-use crate::workload::CommandKind;
+use crate::workload::{CommandKind, Origin};
 
 /// Counts, by fault and command.
 #[derive(Clone, Debug)]
@@ -64,6 +64,10 @@ impl Coverage {
         let pairs = FaultKind::ALL
             .into_iter()
             .flat_map(|fault| CommandKind::ALL.into_iter().map(move |command| (fault, command)));
-        pairs.filter(|(fault, command)| self.count(*fault, *command) == 0).collect()
+        let is_sent = |command: &CommandKind| command.origin() != Origin::UnaryCall;
+        pairs
+            .filter(|(_, command)| is_sent(command))
+            .filter(|(fault, command)| self.count(*fault, *command) == 0)
+            .collect()
     }
 }

@@ -388,6 +388,11 @@ pub const ALL: &[Mutant] = &[
         Planted::Core(core::Bug::NewBeginningKeepsSessions),
     ),
     mutant(
+        "expiry-keeps-bytes",
+        "core/table/ending.rs",
+        Planted::Core(core::Bug::ExpiryKeepsBytes),
+    ),
+    mutant(
         "rules-before-all-read-them",
         "replica/replica/rules.rs",
         Planted::Replica(replica::Bug::RulesBeforeAllReadThem),

@@ -14,6 +14,7 @@ pub enum CommandKind {
     CloseSession,
     Acquire,
     Cancel,
+    Abandon,
     Release,
     Renew,
     AcquireAll,
@@ -27,6 +28,7 @@ pub enum CommandKind {
     SetPermits,
     KillSession,
     Reopen,
+    SetLimits,
     BeginTerm,
     Tick,
     EventsPublished,
@@ -41,6 +43,8 @@ pub enum Origin {
     Operator,
     /// A node does, about a client whose stream broke.
     Stream,
+    /// A node does, about a caller that hung up. The clients of the simulation have streams, so none does.
+    UnaryCall,
     Leader,
 }
 
@@ -54,6 +58,7 @@ impl CommandKind {
         CommandKind::CloseSession,
         CommandKind::Acquire,
         CommandKind::Cancel,
+        CommandKind::Abandon,
         CommandKind::Release,
         CommandKind::Renew,
         CommandKind::AcquireAll,
@@ -67,6 +72,7 @@ impl CommandKind {
         CommandKind::SetPermits,
         CommandKind::KillSession,
         CommandKind::Reopen,
+        CommandKind::SetLimits,
         CommandKind::BeginTerm,
         CommandKind::Tick,
         CommandKind::EventsPublished,
@@ -82,6 +88,7 @@ impl CommandKind {
             Command::CloseSession { .. } => CommandKind::CloseSession,
             Command::Acquire(_) => CommandKind::Acquire,
             Command::Cancel { .. } => CommandKind::Cancel,
+            Command::Abandon { .. } => CommandKind::Abandon,
             Command::Release { .. } => CommandKind::Release,
             Command::Renew { .. } => CommandKind::Renew,
             Command::AcquireAll(_) => CommandKind::AcquireAll,
@@ -96,6 +103,7 @@ impl CommandKind {
                 Action::SetPermits { .. } => CommandKind::SetPermits,
                 Action::KillSession { .. } => CommandKind::KillSession,
                 Action::Reopen { .. } => CommandKind::Reopen,
+                Action::SetLimits { .. } => CommandKind::SetLimits,
             },
             Command::BeginTerm { .. } => CommandKind::BeginTerm,
             Command::Tick => CommandKind::Tick,
@@ -124,8 +132,10 @@ impl CommandKind {
             | CommandKind::Thaw
             | CommandKind::SetPermits
             | CommandKind::KillSession
-            | CommandKind::Reopen => Origin::Operator,
+            | CommandKind::Reopen
+            | CommandKind::SetLimits => Origin::Operator,
             CommandKind::DetachStream => Origin::Stream,
+            CommandKind::Abandon => Origin::UnaryCall,
             CommandKind::BeginTerm
             | CommandKind::Tick
             | CommandKind::EventsPublished
@@ -142,6 +152,7 @@ impl CommandKind {
             CommandKind::CloseSession => "close",
             CommandKind::Acquire => "acquire",
             CommandKind::Cancel => "cancel",
+            CommandKind::Abandon => "abandon",
             CommandKind::Release => "release",
             CommandKind::Renew => "renew",
             CommandKind::AcquireAll => "acquire-all",
@@ -155,6 +166,7 @@ impl CommandKind {
             CommandKind::SetPermits => "set-permits",
             CommandKind::KillSession => "kill-session",
             CommandKind::Reopen => "reopen",
+            CommandKind::SetLimits => "set-limits",
             CommandKind::BeginTerm => "begin-term",
             CommandKind::Tick => "tick",
             CommandKind::EventsPublished => "published",

@@ -77,6 +77,7 @@ async fn every_command_prints_the_keys_that_are_documented() {
         ("thaw", [&["thaw", "z"][..], &reason].concat()),
         ("set-permits", [&["set-permits", "gpu", "3"][..], &reason].concat()),
         ("top", vec!["top", "--interval", "100ms"]),
+        ("cluster limits", vec!["cluster", "limits"]),
         ("cluster status", vec!["cluster", "status"]),
         ("snapshot save", vec!["snapshot", "save", file]),
         ("snapshot inspect", vec!["snapshot", "inspect", file]),

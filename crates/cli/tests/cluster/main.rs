@@ -31,6 +31,7 @@ mod interventions;
 mod json_shapes;
 mod kafka;
 mod library_examples;
+mod limits;
 mod live;
 mod lock_command;
 mod looking;

@@ -96,6 +96,19 @@ impl Unary {
             .map(drop)
     }
 
+    /// How large the lock table may become; `None` leaves a limit as it is.
+    pub async fn set_limits(
+        &self,
+        why: &Why,
+        bytes: Option<u64>,
+        locks: Option<u64>,
+    ) -> Result<(), CallError> {
+        let request = v1::SetLimitsRequest { intervention: why.to_wire(), bytes, locks };
+        self.operate(request, |mut node, request| async move { node.set_limits(request).await })
+            .await
+            .map(drop)
+    }
+
     /// Ends a session with all its locks and all its places in queues.
     pub async fn kill_session(&self, why: &Why, public_session_id: &str) -> Result<(), CallError> {
         let public_session_id = public_session_id.to_owned();

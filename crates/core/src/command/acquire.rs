@@ -66,6 +66,11 @@ impl LockTable {
                 return self.refuse(&call, question, names(members), reply, events);
             }
         };
+        if let Err(rejection) =
+            self.room_for_acquire(call.session, &members, &terms.metadata, &question)
+        {
+            return Outcome::Rejected(rejection);
+        }
         let holder = Holder { session: call.session, request: call.request, actor };
         if terms.since.is_some() {
             terms.since = Some(self.since(call.session, terms.since));

@@ -51,7 +51,10 @@ impl LockTable {
             if crate::planted::Bug::EarlyCancelForgotten.is_active() {
                 return self.answer(&call, question, Reply::CancelDone);
             }
+            let before = session.answers.bytes();
             session.answers.keep(target, Question::AcquireToCome, Reply::Cancelled);
+            let after = session.answers.bytes();
+            LockTable::resize(&mut self.size, before, after);
             Reply::CancelDone
         };
         self.answer(&call, question, reply)

@@ -7,6 +7,7 @@ use crate::id::{RequestId, SessionId};
 use crate::limits::{Limits, NAME_BYTES_MAX};
 use crate::outcome::Rejection;
 use crate::rules::RulesVersion;
+use crate::table::TableLimits;
 use crate::time::Span;
 
 /// What tables of the first rules accept.
@@ -57,6 +58,7 @@ impl Command {
             }
             Command::AttachStream { .. }
             | Command::DetachStream { .. }
+            | Command::Abandon { .. }
             | Command::Touch { .. }
             | Command::CloseSession { .. }
             | Command::BeginTerm { .. }
@@ -70,9 +72,11 @@ impl Command {
     /// Adopting them is what every member has to be able to read first.
     pub fn rules_needed(&self) -> RulesVersion {
         match self {
-            Command::Intervene(Intervention { action: Action::Reopen { .. }, .. }) => {
-                RulesVersion::TWO
-            }
+            Command::Abandon { .. }
+            | Command::Intervene(Intervention {
+                action: Action::Reopen { .. } | Action::SetLimits { .. },
+                ..
+            }) => RulesVersion::TWO,
             _ => RulesVersion::ONE,
         }
     }
@@ -117,6 +121,7 @@ impl Command {
             Command::OpenSession(open) => Some(open.session),
             Command::AttachStream { session, .. }
             | Command::DetachStream { session, .. }
+            | Command::Abandon { session, .. }
             | Command::Touch { session, .. }
             | Command::CloseSession { session } => Some(*session),
             Command::Acquire(acquire) => Some(acquire.call.session),
@@ -217,6 +222,16 @@ fn check_intervention(intervention: &Intervention, limits: &Limits) -> Result<()
         Action::Freeze { prefix, ttl } => {
             let allowed = is_prefix(prefix) && *ttl > Span::ZERO && *ttl <= limits.freeze_max;
             if allowed { Ok(()) } else { Err(Rejection::InvalidFreeze) }
+        }
+        Action::SetLimits { bytes, locks } => {
+            let default = TableLimits::default();
+            let limits = TableLimits {
+                bytes: bytes.unwrap_or(default.bytes),
+                locks: locks.unwrap_or(default.locks),
+            };
+            let says_something = bytes.is_some() || locks.is_some();
+            let allowed = says_something && limits.are_possible();
+            if allowed { Ok(()) } else { Err(Rejection::InvalidLimits) }
         }
         Action::SetPermits { limit: Some(limit), .. }
             if *limit == 0 || *limit > limits.permits_max =>

@@ -31,6 +31,7 @@ const TRANSFER: u8 = 15;
 const INTERVENE: u8 = 16;
 const EVENTS_PUBLISHED: u8 = 17;
 const ADOPT_RULES: u8 = 18;
+const ABANDON: u8 = 19;
 
 impl Command {
     pub(crate) fn encode(&self, sink: &mut impl Sink) {
@@ -117,6 +118,11 @@ impl Command {
                 sink.varint(index.0);
                 sink.varint(*term);
             }
+            Command::Abandon { session, request } => {
+                sink.u8(ABANDON);
+                session.encode(sink);
+                sink.varint(request.0);
+            }
             Command::AdoptRules { version } => {
                 sink.u8(ADOPT_RULES);
                 version.encode(sink);
@@ -179,6 +185,10 @@ impl Command {
                 through: reader.varint()?,
                 index: LogIndex(reader.varint()?),
                 term: reader.varint()?,
+            },
+            ABANDON if version >= 4 => Command::Abandon {
+                session: SessionId::decode(reader)?,
+                request: RequestId(reader.varint()?),
             },
             ADOPT_RULES if version >= 4 => {
                 Command::AdoptRules { version: RulesVersion::decode(reader)? }
@@ -455,6 +465,11 @@ impl Intervention {
                 sink.u8(7);
                 sink.bytes(name.as_bytes());
             }
+            Action::SetLimits { bytes, locks } => {
+                sink.u8(8);
+                sink.optional(*bytes);
+                sink.optional(*locks);
+            }
         }
     }
 
@@ -476,6 +491,9 @@ impl Intervention {
             5 => Action::SetPermits { name: reader.name()?, limit: optional_u32(reader)? },
             6 => Action::KillSession { session: PublicSessionId::decode(reader)? },
             7 if version >= 4 => Action::Reopen { name: reader.name()? },
+            8 if version >= 4 => {
+                Action::SetLimits { bytes: reader.optional()?, locks: reader.optional()? }
+            }
             tag => return Err(DecodeError::UnknownTag { what: "intervention", tag }),
         };
         Ok(Intervention { by, reason, action })

@@ -14,9 +14,10 @@ use crate::event::{EndReason, Event};
 use crate::id::{FenceToken, PublicSessionId, SessionId};
 use crate::name::LockName;
 use crate::outcome::{Intervened, Outcome, Rejection};
-use crate::table::LockTable;
 use crate::table::freeze::Freeze;
 use crate::table::hold::{Actor, HoldKey};
+use crate::table::size;
+use crate::table::{LockTable, TableLimits};
 
 /// Waiters of a semaphore that are looked at for cycles when it gets fewer permits.
 const WAITERS_LOOKED_AT_MAX: usize = 1_000;
@@ -41,6 +42,7 @@ impl LockTable {
             Action::SetPermits { name, limit } => self.set_permits(name, limit, events),
             Action::KillSession { session } => self.kill_session(session, events),
             Action::Reopen { name } => self.reopen_by_hand(&name, events),
+            Action::SetLimits { bytes, locks } => self.set_limits(bytes, locks),
         };
         match done {
             Ok(done) => Outcome::Intervened(done),
@@ -90,7 +92,9 @@ impl LockTable {
         // Unlike a holder that hands over by itself, this one does not know: it has lost the lock.
         let losses_max = self.limits.remembered_losses_max;
         if let Some(session) = self.sessions.get_mut(&from.0) {
+            let before = session.size_bytes();
             session.remember_loss(lost, losses_max);
+            LockTable::resize(&mut self.size, before, session.size_bytes());
         }
         Ok(Intervened::Transferred { token })
     }
@@ -133,7 +137,9 @@ impl LockTable {
         match limit {
             None if in_use => return Err(Rejection::PermitsInUse),
             None => {
-                self.permits.remove(&name);
+                if self.permits.remove(&name).is_some() {
+                    self.size = self.size.saturating_sub(size::of_lock(&name));
+                }
             }
             Some(limit) => {
                 if !self.permits.contains_key(&name)
@@ -141,7 +147,9 @@ impl LockTable {
                 {
                     return Err(Rejection::TooManyPermitsSet);
                 }
-                self.permits.insert(name.clone(), limit);
+                if self.permits.insert(name.clone(), limit).is_none() {
+                    self.size += size::of_lock(&name);
+                }
             }
         }
         let waiters: Vec<Actor> = self
@@ -172,6 +180,20 @@ impl LockTable {
         }
         self.reopen(name, events);
         Ok(Intervened::Reopened)
+    }
+
+    /// What is there stays, even if it is more than the new limits allow.
+    fn set_limits(
+        &mut self,
+        bytes: Option<u64>,
+        locks: Option<u64>,
+    ) -> Result<Intervened, Rejection> {
+        let TableLimits { bytes: bytes_before, locks: locks_before } = self.table_limits;
+        self.table_limits = TableLimits {
+            bytes: bytes.unwrap_or(bytes_before),
+            locks: locks.unwrap_or(locks_before),
+        };
+        Ok(Intervened::LimitsSet)
     }
 
     fn kill_session(

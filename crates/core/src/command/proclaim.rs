@@ -25,7 +25,19 @@ impl LockTable {
             Ok(hold) => hold,
             Err(rejection) => return self.answer(&call, question, Reply::Rejected(rejection)),
         };
-        hold.proclaim(metadata.clone());
+        let before = hold.metadata().len() as u64;
+        let after = metadata.len() as u64;
+        let more = after.saturating_sub(before);
+        if let Err(rejection) = self.room_for_answer(call.session, &question, more) {
+            return Outcome::Rejected(rejection);
+        }
+        if let Ok(hold) = self.meant_by(&call, &meant) {
+            hold.proclaim(metadata.clone());
+        }
+        if let Some(session) = self.sessions.get_mut(&call.session) {
+            LockTable::resize(&mut session.held_bytes, before, after);
+            LockTable::resize(&mut self.size, before, after);
+        }
         let HoldRef { name, token, .. } = meant;
         events.push(Event::Proclaimed { name, session: call.session, token, metadata });
         self.answer(&call, question, Reply::Proclaimed)

@@ -33,7 +33,11 @@ impl LockTable {
         if self.sessions.len() >= self.limits.sessions_max {
             return Outcome::Rejected(Rejection::TooManySessions);
         }
+        if let Err(rejection) = self.room_for_session(&open.owner) {
+            return Outcome::Rejected(rejection);
+        }
         let session = Session::new(open, self.now, self.last_token);
+        self.size += session.size_bytes();
         let outcome = session.opened();
         self.deadlines.insert(session.deadline, Due::Session(id));
         self.public_ids.insert((session.public, id));
@@ -74,16 +78,16 @@ impl LockTable {
     }
 
     pub(crate) fn heartbeat(&mut self, id: SessionId, acked_through: RequestId) -> Outcome {
-        match self.session_mut(id) {
-            Ok(session) => {
-                // One call that keeps many alive acknowledges nothing, and leaves the rest of them alone.
-                if acked_through > RequestId(0) {
-                    session.answers.acknowledge(acked_through);
-                }
-                Outcome::Touched { ttl: session.ttl }
-            }
-            Err(rejection) => Outcome::Rejected(rejection),
+        let Some(session) = self.sessions.get_mut(&id) else {
+            return Outcome::Rejected(Rejection::UnknownSession);
+        };
+        // One call that keeps many alive acknowledges nothing, and leaves the rest of them alone.
+        if acked_through > RequestId(0) {
+            let before = session.answers.bytes();
+            session.answers.acknowledge(acked_through);
+            LockTable::resize(&mut self.size, before, session.answers.bytes());
         }
+        Outcome::Touched { ttl: session.ttl }
     }
 
     pub(crate) fn close_session(&mut self, id: SessionId, events: &mut Vec<Event>) -> Outcome {

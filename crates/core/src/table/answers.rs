@@ -7,6 +7,7 @@
 use alloc::boxed::Box;
 
 use super::dense::DenseMap;
+use super::size;
 use crate::codec::{Fnv1a, Sink};
 use crate::id::{FenceToken, PublicSessionId, RequestId};
 use crate::name::LockName;
@@ -96,6 +97,14 @@ pub(crate) struct Answers {
     kept: DenseMap<RequestId, Answer>,
     /// The session has its answers up to here.
     acked_through: RequestId,
+    /// What is kept takes so much of the table's size.
+    bytes: u64,
+}
+
+impl Answer {
+    fn size_bytes(&self) -> u64 {
+        size::of_answer(&self.question, &self.reply)
+    }
 }
 
 impl Question {
@@ -121,7 +130,7 @@ impl Question {
 
 impl Answers {
     pub(crate) fn restored(acked_through: RequestId) -> Answers {
-        Answers { kept: DenseMap::default(), acked_through }
+        Answers { kept: DenseMap::default(), acked_through, bytes: 0 }
     }
 
     /// Forgets what the session has. The mark never goes back.
@@ -130,12 +139,25 @@ impl Answers {
             return;
         }
         self.acked_through = through;
+        let forgotten = self.kept.iter().take_while(|(request, _)| **request <= through);
+        self.bytes -= forgotten.map(|(_, answer)| answer.size_bytes()).sum::<u64>();
         self.kept.remove_through(&through);
     }
 
     pub(crate) fn keep(&mut self, request: RequestId, question: Question, reply: Reply) {
         if request > self.acked_through {
-            self.kept.insert(request, Answer { question, reply });
+            let answer = Answer { question, reply };
+            self.bytes += answer.size_bytes();
+            if let Some(before) = self.kept.insert(request, answer) {
+                self.bytes -= before.size_bytes();
+            }
+        }
+    }
+
+    /// As if the request had never come.
+    pub(crate) fn forget(&mut self, request: RequestId) {
+        if let Some(answer) = self.kept.remove(&request) {
+            self.bytes -= answer.size_bytes();
         }
     }
 
@@ -159,6 +181,15 @@ impl Answers {
 
     pub(crate) fn len(&self) -> usize {
         self.kept.len()
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Are the bytes those of the answers?
+    pub(crate) fn are_counted(&self) -> bool {
+        self.kept.values().map(Answer::size_bytes).sum::<u64>() == self.bytes
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (RequestId, &Answer)> {

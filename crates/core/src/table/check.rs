@@ -37,6 +37,9 @@ impl LockTable {
         let (mut conversions, mut converted) = (0, 0);
         for (id, session) in self.sessions.iter() {
             self.check_session(session)?;
+            ensure!(session.answers.are_counted(), "{} miscounts its answers", session.public);
+            let held = self.count_held_bytes(*id, session);
+            ensure!(held == session.held_bytes, "{} miscounts what it holds", session.public);
             deadlines.insert(session.deadline, Due::Session(*id));
             hold_count += session.hold_count();
             conversions += session.conversions();
@@ -67,6 +70,9 @@ impl LockTable {
         ensure!(hold_count == holders, "a session holds what is not held by it");
         ensure!(place_count == waiters, "a session waits where it does not stand");
         ensure!(waiters == self.waiter_count, "{waiters} wait, counted {}", self.waiter_count);
+        let bytes = self.count_bytes();
+        ensure!(bytes == self.size, "the table takes {bytes} bytes, counted {}", self.size);
+        ensure!(self.table_limits.are_possible(), "the limits of the table are impossible");
         ensure!(deadlines == self.deadlines, "the index of deadlines is not exact");
         ensure!(closed == self.closed, "the index of closed locks is not exact");
         ensure!(self.freed.is_empty(), "something that was freed was not promoted");

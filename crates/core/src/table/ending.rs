@@ -7,6 +7,8 @@ use super::answers::Reply;
 use super::deadlines::Due;
 use super::ended::End;
 use super::hold::{Hold, HoldKey};
+use super::session::Session;
+use super::size;
 use crate::command::Mode;
 use crate::event::{EndReason, Event};
 use crate::id::{FenceToken, RequestId, SessionId};
@@ -33,6 +35,9 @@ impl LockTable {
         if let Some(session) = self.sessions.get_mut(&key.0) {
             session.remove_hold(key.1, name);
             session.forget_conversion(hold.converted_by());
+            let bytes = size::of_hold(name, hold.metadata());
+            session.held_bytes = session.held_bytes.saturating_sub(bytes);
+            self.size = self.size.saturating_sub(bytes);
         }
         self.forget_hold_deadline(&hold);
         if let Some((id, request)) = conversion
@@ -50,7 +55,16 @@ impl LockTable {
         if crate::planted::Bug::FreeNameKept.is_active() {
             return;
         }
-        self.resources.remove(name);
+        if self.resources.remove(name).is_some() {
+            self.size = self.size.saturating_sub(size::of_lock(name));
+        }
+    }
+
+    /// Counts the lock if it came to the others, of which there were so many.
+    pub(crate) fn count_new_lock(&mut self, locks_before: usize, name: &LockName) {
+        if self.resources.len() > locks_before {
+            self.size += size::of_lock(name);
+        }
     }
 
     fn forget_hold_deadline(&mut self, hold: &Hold) {
@@ -75,10 +89,12 @@ impl LockTable {
         let Some(hold) = self.take_hold(name, key, events) else { return };
         let losses_max = self.limits.remembered_losses_max;
         if let Some(session) = self.sessions.get_mut(&key.0) {
+            let before = session.size_bytes();
             session.remember_loss(hold.token, losses_max);
             if hold.mode == Mode::Shared && self.rules >= RulesVersion::TWO {
                 session.remember_shared_loss(hold.token, key.1, losses_max);
             }
+            LockTable::resize(&mut self.size, before, session.size_bytes());
         }
         #[cfg(feature = "planted")]
         let forgets_delay = crate::planted::Bug::LockDelayForgottenOnExpiry.is_active()
@@ -96,12 +112,14 @@ impl LockTable {
     fn close_after(&mut self, name: &LockName, hold: &Hold) {
         let Some(delay) = hold.lock_delay() else { return };
         let end = self.now.after(delay);
+        let locks = self.resources.len();
         let (before, until) = self.resources.change_or_add(name, |_, resource| {
             let before = resource.closed_until();
             let until = before.map_or(end, |before| before.max(end));
             resource.close_until(Some(until));
             (before, until)
         });
+        self.count_new_lock(locks, name);
         if let Some(before) = before {
             self.closed.remove(&(before, name.clone()));
         }
@@ -135,6 +153,7 @@ impl LockTable {
         events: &mut Vec<Event>,
     ) {
         let Some(session) = self.sessions.remove(&id) else { return };
+        self.give_back_bytes(&session, reason);
         #[cfg(feature = "planted")]
         let session = session.with_parts_left_behind();
         self.deadlines.remove(session.deadline, Due::Session(id));
@@ -160,6 +179,16 @@ impl LockTable {
             }
         }
         events.push(Event::SessionEnded { session: id, public: session.public, reason });
+    }
+
+    fn give_back_bytes(&mut self, session: &Session, reason: EndReason) {
+        #[cfg(feature = "planted")]
+        if crate::planted::Bug::ExpiryKeepsBytes.is_active() && reason != EndReason::Closed {
+            return;
+        }
+        #[cfg(not(feature = "planted"))]
+        let _ = reason;
+        self.size = self.size.saturating_sub(session.size_bytes());
     }
 
     /// Ends a hold by its holder's will.

@@ -20,16 +20,19 @@ impl LockTable {
     /// acknowledge past a long wait without losing its way back to it.
     pub(crate) fn recall(&mut self, call: &Call, question: &Question) -> Option<Outcome> {
         let answers_max = self.answers_max(question);
-        let session = match self.session_mut(call.session) {
-            Ok(session) => session,
-            Err(rejection) => return Some(Outcome::Rejected(rejection)),
+        let Some(session) = self.sessions.get_mut(&call.session) else {
+            return Some(Outcome::Rejected(Rejection::UnknownSession));
         };
+        let before = session.answers.bytes();
         session.answers.acknowledge(call.acked_through);
+        LockTable::resize(&mut self.size, before, session.answers.bytes());
         if session.knows(call.request) {
             return self.known_answer(call, question);
         }
-        let is_full = session.answers.len() >= answers_max;
-        is_full.then_some(Outcome::Rejected(Rejection::TooManyUnacknowledged))
+        if session.answers.len() >= answers_max {
+            return Some(Outcome::Rejected(Rejection::TooManyUnacknowledged));
+        }
+        self.room_for_answer(call.session, question, 0).err().map(Outcome::Rejected)
     }
 
     fn known_answer(&self, call: &Call, question: &Question) -> Option<Outcome> {
@@ -113,7 +116,9 @@ impl LockTable {
             return outcome;
         }
         if let Some(session) = self.sessions.get_mut(&call.session) {
+            let before = session.answers.bytes();
             session.answers.keep(call.request, question, reply);
+            LockTable::resize(&mut self.size, before, session.answers.bytes());
         }
         outcome
     }

@@ -14,6 +14,7 @@ use super::deadlines::Due;
 use super::hold::{Hold, HoldKey, Holder};
 use super::queue::{Counts, Ticket};
 use super::resource::Resource;
+use super::size;
 use super::wait::{Converts, Wait};
 use crate::command::{Mode, Terms};
 use crate::event::Event;
@@ -148,6 +149,7 @@ impl LockTable {
     ) {
         let Some(session) = self.sessions.get_mut(&id) else { return };
         let Some(wait) = session.waits.remove(request) else { return };
+        self.size = self.size.saturating_sub(size::of_wait(&wait));
         self.leave_queues(id, request, &wait);
         let names = wait.names();
         let outcome = match wait.converts {
@@ -196,7 +198,9 @@ impl LockTable {
             }
         }
         if let Some(session) = self.sessions.get_mut(&holder.session) {
+            let before = session.answers.bytes();
             session.answers.keep(holder.request, question, Reply::Granted);
+            LockTable::resize(&mut self.size, before, session.answers.bytes());
         }
         match only {
             Some(grant) => Outcome::Granted(grant),
@@ -227,15 +231,20 @@ impl LockTable {
         if let Some(deadline) = deadline {
             self.deadlines.insert(deadline, Due::Hold(id, request, token));
         }
+        let bytes = size::of_hold(name, hold.metadata());
+        let locks = self.resources.len();
         // The text that the table has already, not another copy of it.
         let name = self.resources.change_or_add(name, |name, resource| {
             resource.add_hold(hold);
             name.clone()
         });
+        self.count_new_lock(locks, &name);
         let mut session_deadline = self.now;
         if let Some(session) = self.sessions.get_mut(&id) {
             session_deadline = session.deadline;
             session.add_hold(request, name.clone());
+            session.held_bytes += bytes;
+            self.size += bytes;
             session.note_token(token);
         }
         events.push(Event::Granted {
@@ -282,7 +291,9 @@ impl LockTable {
         if let Some(session) = self.sessions.get_mut(&key.0) {
             session_deadline = session.deadline;
             let question = Question::Convert { name: name.clone(), token: before };
+            let before = session.answers.bytes();
             session.answers.keep(convert, question, Reply::Converted { acquire: key.1 });
+            LockTable::resize(&mut self.size, before, session.answers.bytes());
             session.note_conversion(convert, key.1, converted_before);
         }
         let mode = Mode::Exclusive;

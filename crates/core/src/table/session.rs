@@ -43,6 +43,8 @@ pub(crate) struct Rest {
     /// What it holds, by the acquire's request id.
     holds: DenseMap<RequestId, Names>,
     hold_count: usize,
+    /// The holds take so much of the table's size.
+    pub(crate) held_bytes: u64,
     /// The acquires of holds that have become exclusive, by the requests that did that.
     conversions: BTreeMap<RequestId, RequestId>,
     /// What it waits for, by the request id.
@@ -79,6 +81,7 @@ impl Session {
             below_own_tokens: last_token,
             holds: DenseMap::default(),
             hold_count: 0,
+            held_bytes: 0,
             conversions: BTreeMap::new(),
             waits: Waits::default(),
             answers: Answers::default(),

@@ -87,9 +87,13 @@ impl LockTable {
         }
         reader.end()?;
         table.snapshot_bytes_last = bytes.len();
+        table.recount();
         table.check().map_err(DecodeError::Inconsistent)?;
         #[cfg(feature = "planted")]
-        table.forget_parts();
+        {
+            table.forget_parts();
+            table.recount();
+        }
         Ok(table)
     }
 

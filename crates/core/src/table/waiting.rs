@@ -8,6 +8,7 @@ use super::answers::{Question, Reply};
 use super::deadlines::Due;
 use super::hold::{Actor, Holder};
 use super::queue::Waiter;
+use super::size;
 use super::wait::{Converts, Place, Places, Wait};
 use crate::command::{Mode, Terms};
 use crate::event::Event;
@@ -32,6 +33,7 @@ impl LockTable {
         let mut places = Vec::new();
         let mut position = 1;
         for (name, mode) in wanted {
+            let locks = self.resources.len();
             // The text that the table has already, not another copy of it.
             let (name, ticket) = self.resources.change_or_add(name, |name, resource| {
                 let queue = resource.queue_mut();
@@ -44,6 +46,7 @@ impl LockTable {
                 };
                 (name.clone(), ticket)
             });
+            self.count_new_lock(locks, &name);
             self.waiter_count += 1;
             events.push(Event::Queued { name: name.clone(), session, request, actor, mode });
             places.push(Place { name, ticket, mode });
@@ -70,6 +73,7 @@ impl LockTable {
             }
         }
         if let Some(session) = self.sessions.get_mut(&id) {
+            self.size += size::of_wait(&wait);
             session.waits.insert(request, wait);
         }
     }
@@ -91,7 +95,9 @@ impl LockTable {
             Reply::Rejected(rejection) => Outcome::Rejected(*rejection),
             _ => Outcome::Rejected(Rejection::NotHeld),
         };
+        let before = session.answers.bytes() + size::of_wait(&wait);
         session.answers.keep(request, wait.question.clone(), reply);
+        LockTable::resize(&mut self.size, before, session.answers.bytes());
         self.leave_queues(session_id, request, &wait);
         let names = wait.names();
         self.freed.extend(names.iter().cloned());

@@ -3,6 +3,7 @@
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 
+use super::size;
 use super::wait::Wait;
 use crate::id::{ActorId, RequestId};
 
@@ -13,12 +14,15 @@ pub(crate) struct Waits {
     by_actor: BTreeSet<(ActorId, RequestId)>,
     /// In how many places it stands by all of them.
     place_count: usize,
+    /// They take so much of the table's size.
+    bytes: u64,
 }
 
 impl Waits {
     pub(crate) fn insert(&mut self, request: RequestId, wait: Wait) {
         self.by_actor.insert((wait.actor, request));
         self.place_count += wait.places.as_slice().len();
+        self.bytes += size::of_wait(&wait);
         self.by_request.insert(request, Box::new(wait));
     }
 
@@ -26,6 +30,7 @@ impl Waits {
         let wait = self.by_request.remove(&request)?;
         self.by_actor.remove(&(wait.actor, request));
         self.place_count -= wait.places.as_slice().len();
+        self.bytes -= size::of_wait(&wait);
         Some(wait)
     }
 
@@ -56,6 +61,10 @@ impl Waits {
         self.place_count
     }
 
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.by_request.is_empty()
     }
@@ -64,6 +73,7 @@ impl Waits {
     pub(crate) fn are_indexed(&self) -> bool {
         let places = self.iter().map(|(_, wait)| wait.places.as_slice().len());
         places.sum::<usize>() == self.place_count
+            && self.iter().map(|(_, wait)| size::of_wait(wait)).sum::<u64>() == self.bytes
             && self.by_actor.len() == self.by_request.len()
             && self.iter().all(|(request, wait)| self.by_actor.contains(&(wait.actor, request)))
     }

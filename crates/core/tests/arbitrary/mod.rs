@@ -26,6 +26,8 @@ pub(crate) fn command() -> impl Strategy<Value = Command> {
         12 => acquire().prop_map(Command::Acquire),
         4 => acquire_all().prop_map(Command::AcquireAll),
         3 => (call(), request()).prop_map(|(call, target)| Command::Cancel { call, target }),
+        1 => (session(), request())
+            .prop_map(|(session, request)| Command::Abandon { session, request }),
         6 => (call(), hold()).prop_map(|(call, hold)| Command::Release { call, hold }),
         3 => (call(), hold(), ttl()).prop_map(|(call, hold, ttl)| Command::Renew { call, hold, ttl }),
         3 => (call(), hold(), mode(), wait(), policy()).prop_map(|(call, hold, to, wait, policy)| {
@@ -121,6 +123,9 @@ fn intervention() -> impl Strategy<Value = Intervention> {
         (name(), proptest::option::of(0_u32..4))
             .prop_map(|(name, limit)| Action::SetPermits { name, limit }),
         session().prop_map(|session| Action::KillSession { session: public(session) }),
+        // More than these histories take: what is refused at a limit is tested elsewhere.
+        (proptest::option::of(1_u64..100), proptest::option::of(1_000_u64..2_000))
+            .prop_map(|(mib, locks)| Action::SetLimits { bytes: mib.map(|mib| mib << 20), locks }),
     ];
     let reason = prop_oneof![5 => Just("it is stuck"), 1 => Just("")].prop_map(Box::from);
     (reason, action).prop_map(|(reason, action)| Intervention {

@@ -179,6 +179,9 @@ fn operator_command(
         "kill-session" => {
             Action::KillSession { session: PublicSessionId(world.session(words[0]).0 as u64) }
         }
+        "set-limits" => {
+            Action::SetLimits { bytes: arguments.number("bytes"), locks: arguments.number("locks") }
+        }
         other => panic!("unknown intervention {other}"),
     };
     let reason = arguments.text("reason").unwrap_or("").into();

@@ -64,6 +64,7 @@ pub(super) fn outcome_text(outcome: &Outcome) -> String {
             Intervened::Thawed => "thawed".to_owned(),
             Intervened::Reopened => "reopened".to_owned(),
             Intervened::PermitsSet => "permits set".to_owned(),
+            Intervened::LimitsSet => "limits set".to_owned(),
             Intervened::SessionKilled => "killed".to_owned(),
         },
         Outcome::CancelNothing => "too late: it had ended without a hold".to_owned(),
@@ -174,6 +175,7 @@ fn action_text(action: &Action) -> String {
         Action::Thaw { prefix } => format!("thaw {prefix}*"),
         Action::Reopen { name } => format!("reopen {name}"),
         Action::SetPermits { name, limit: Some(limit) } => format!("{name} gets {limit} permits"),
+        Action::SetLimits { bytes, locks } => format!("limits of {bytes:?} bytes, {locks:?} locks"),
         Action::SetPermits { name, limit: None } => format!("forget the permits of {name}"),
         Action::KillSession { session } => format!("kill session {}", session.0),
     }

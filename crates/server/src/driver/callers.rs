@@ -5,10 +5,12 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_core::{Command, LockName, LogicalTime, Outcome, RequestId, SessionId};
+use holdfast_core::command::Call;
+use holdfast_core::{Command, LockName, LogicalTime, Outcome, Rejection, RequestId, SessionId};
 use holdfast_replica::{ChangeRefusal, GroupId, Ticket};
 use tokio::sync::oneshot;
 
+use super::abandoned::{CallRef, LiveCall, RequestOwners};
 use super::inbox::{
     Answer, ChangeAnswer, Delivery, Query, ReadAnswer, StreamKey, TouchesAnswer, Unavailable,
 };
@@ -74,7 +76,7 @@ impl ReadReply {
 }
 
 /// A request that can wait, as the lock table names it.
-type Wait = (GroupId, SessionId, RequestId);
+pub(super) type Wait = (GroupId, SessionId, RequestId);
 
 #[derive(Debug)]
 pub(super) struct Callers {
@@ -87,6 +89,7 @@ pub(super) struct Callers {
     last_ticket: u64,
     under_way: HashMap<Ticket, Caller, BuildHasherDefault<TicketHasher>>,
     parked: HashMap<Wait, Parked>,
+    owners: RequestOwners,
     /// Those under way that came on streams.
     looks: usize,
 }
@@ -120,11 +123,12 @@ struct Asked {
 struct Parked {
     reply: ReplyTo,
     asked: Asked,
+    call: Option<CallRef>,
 }
 
 #[derive(Debug)]
 enum Caller {
-    Call { reply: ReplyTo, wait: Option<Wait>, asked: Asked },
+    Call { reply: ReplyTo, wait: Option<Wait>, asked: Asked, call: Option<CallRef> },
     Read { query: Query, reply: ReadReply },
     Change(oneshot::Sender<ChangeAnswer>),
     Touches(Touches),
@@ -156,12 +160,18 @@ impl Callers {
             last_ticket: 0,
             under_way: HashMap::default(),
             parked: HashMap::new(),
+            owners: RequestOwners::default(),
             looks: 0,
         }
     }
 
     pub(super) fn set_time(&mut self, now: Duration) {
         self.now = now;
+    }
+
+    /// The caller of a unary call has hung up. Tells whether its request is to be undone.
+    pub(super) fn abandoned(&mut self, wait: Wait, call: &LiveCall) -> bool {
+        self.owners.abandoned(wait, call)
     }
 
     /// All input of a turn is taken in.
@@ -172,6 +182,16 @@ impl Callers {
     }
 
     fn settled(&self, asked: Asked, outcome: &Outcome, stood_in_queue: bool) {
+        if matches!(
+            outcome,
+            Outcome::Rejected(
+                Rejection::TooManyLocks { .. }
+                    | Rejection::TooManyBytes { .. }
+                    | Rejection::SessionTooLarge { .. }
+            )
+        ) {
+            self.metrics.full_refusals.add(1);
+        }
         let Some(settled) = Settled::of(outcome) else { return };
         self.metrics.operations.add(asked.kind, settled);
         if settled == Settled::Granted {
@@ -184,14 +204,25 @@ impl Callers {
         }
     }
 
-    pub(super) fn call(&mut self, group: GroupId, command: &Command, reply: ReplyTo) -> Ticket {
+    /// `has_answer` tells whether the table has answered a request already.
+    pub(super) fn call(
+        &mut self,
+        group: GroupId,
+        command: &Command,
+        reply: ReplyTo,
+        call: Option<CallRef>,
+        has_answer: impl Fn(Call) -> bool,
+    ) -> Ticket {
         let wait = command.wait().map(|call| (group, call.session, call.request));
+        if let (Some(request), Some(wait)) = (command.wait(), wait) {
+            self.owners.copy_came(wait, call.as_ref(), call.is_some() && has_answer(request));
+        }
         let asked = Asked { kind: Kind::of(command), at: self.now };
         self.taken_in += 1;
         if let (Some(traces), Some((_, session, request))) = (&self.traces, wait) {
             traces.proposed((session, request));
         }
-        self.ticket(Caller::Call { reply, wait, asked })
+        self.ticket(Caller::Call { reply, wait, asked, call })
     }
 
     /// Calls have places of their own; those who look on streams have this.
@@ -239,8 +270,8 @@ impl Callers {
         outcome: Outcome,
         streams: &mut Streams,
     ) -> Answered {
-        let (reply, wait, asked) = match self.under_way.remove(&ticket) {
-            Some(Caller::Call { reply, wait, asked }) => (reply, wait, asked),
+        let (reply, wait, asked, call) = match self.under_way.remove(&ticket) {
+            Some(Caller::Call { reply, wait, asked, call }) => (reply, wait, asked, call),
             Some(Caller::Touches(touches)) => return Answered::LastOf(touches),
             _ => return Answered::On(None),
         };
@@ -259,10 +290,15 @@ impl Callers {
                 }
                 self.metrics.queue_position.record(position);
                 if self.parked.get(&wait).is_none_or(|parked| reply.supersedes(&parked.reply)) {
-                    self.parked.insert(wait, Parked { reply, asked });
+                    self.parked.insert(wait, Parked { reply, asked, call });
                 }
             }
-            (outcome, _) => reply.answer(Answer { at, result: Ok(outcome) }, streams),
+            (outcome, wait) => {
+                if let Some(wait) = wait {
+                    self.owners.answered(wait, call.as_ref());
+                }
+                reply.answer(Answer { at, result: Ok(outcome) }, streams);
+            }
         }
         Answered::On(stream)
     }
@@ -279,7 +315,11 @@ impl Callers {
         if self.parked.is_empty() {
             return;
         }
-        if let Some(Parked { reply, asked }) = self.parked.remove(&wait) {
+        if let Some(Parked { reply, asked, call }) = self.parked.remove(&wait) {
+            // A wait that was undone has no answer, and a retry may be behind it.
+            if *outcome != Outcome::Cancelled {
+                self.owners.answered(wait, call.as_ref());
+            }
             self.settled(asked, outcome, true);
             if let Some(traces) = &self.traces {
                 traces.answered((wait.1, wait.2), outcome);
@@ -290,7 +330,7 @@ impl Callers {
 
     pub(super) fn fail(&mut self, ticket: Ticket, reason: Unavailable, streams: &mut Streams) {
         match self.under_way.remove(&ticket) {
-            Some(Caller::Call { reply, asked, wait }) => {
+            Some(Caller::Call { reply, asked, wait, .. }) => {
                 if let (Some(traces), Some((_, session, request))) = (&self.traces, wait) {
                     traces.failed((session, request), "unavailable");
                 }
@@ -337,7 +377,8 @@ impl Callers {
         reason: Unavailable,
         streams: &mut Streams,
     ) {
-        for (_, Parked { reply, asked }) in self.parked.extract_if(|wait, _| wait.0 == group) {
+        self.owners.forget_group(group);
+        for (_, Parked { reply, asked, .. }) in self.parked.extract_if(|wait, _| wait.0 == group) {
             self.metrics.operations.add(asked.kind, Settled::Unavailable);
             reply.answer(failed(reason), streams);
         }

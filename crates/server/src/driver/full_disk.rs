@@ -120,7 +120,8 @@ impl Driver {
             Input::SnapshotSent { .. }
             | Input::PeerIntroduced { .. }
             | Input::RemovedBy(_)
-            | Input::PeerUnreachable(_) => self.deferred.push(input),
+            | Input::PeerUnreachable(_)
+            | Input::Abandoned { .. } => self.deferred.push(input),
         }
         Ok(())
     }

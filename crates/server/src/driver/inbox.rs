@@ -8,7 +8,7 @@ use holdfast_core::command::Owner;
 use holdfast_core::{
     Command, EndReason, FenceToken, FreezeInfo, LockName, LockStatus, LockSummary, LockWhy,
     LogicalTime, Outcome, PublicSessionId, RequestId, RulesVersion, SessionId, SessionSummary,
-    Span, StreamId, Survey, SurveyPart, TokenStanding,
+    Span, StreamId, Survey, SurveyPart, TableLimits, TokenStanding,
 };
 use holdfast_replica::{
     ChangeRefusal, ClusterId, GroupId, HandOverRefusal, Member, MembershipChange, NodeId,
@@ -18,6 +18,7 @@ use holdfast_wal::{DurableSnapshot, FileDisk, Spare, WriteError};
 use mio::net::TcpStream as WireSocket;
 use tokio::sync::oneshot;
 
+use super::abandoned::{CallRef, LiveCall};
 use super::ears::Ear;
 use super::heartbeats::MayWait;
 use super::outbox::Outbox;
@@ -35,7 +36,15 @@ pub(crate) const SHOWN_ON_STREAM_MAX: usize = 10;
 #[derive(Debug)]
 pub(crate) enum Input {
     /// One command, answered once.
-    Call { group: GroupId, command: Command, reply: oneshot::Sender<Answer> },
+    Call {
+        group: GroupId,
+        command: Command,
+        reply: oneshot::Sender<Answer>,
+        /// None if it is not undone when its caller hangs up.
+        call: Option<CallRef>,
+    },
+    /// The caller hung up before it had its answer.
+    Abandoned { group: GroupId, session: SessionId, request: RequestId, call: LiveCall },
     /// Heartbeats of many sessions, at least one, answered at once.
     Touches { group: GroupId, sessions: Vec<SessionId>, reply: oneshot::Sender<TouchesAnswer> },
     /// A stream begins to serve a session. Its `Opening` command is the stream's first operation.
@@ -304,6 +313,8 @@ pub(crate) struct GroupView {
     pub(crate) sessions: usize,
     pub(crate) last_token: u64,
     pub(crate) rules: RulesVersion,
+    pub(crate) table_bytes: u64,
+    pub(crate) table_limits: TableLimits,
     pub(crate) digest: Option<String>,
     /// Filled by the leader: node and the index up to which its log is known to match.
     pub(crate) matched: Vec<(NodeId, u64)>,

@@ -26,12 +26,17 @@ impl Driver {
         metrics.locks.set(total(|replica| replica.table().lock_count()));
         metrics.waiters.set(total(|replica| replica.table().waiter_count()));
         metrics.sessions.set(total(|replica| replica.table().session_count()));
+        let bytes = self.replicas.values().map(|replica| replica.table().size_bytes()).sum();
+        metrics.table_bytes.set(bytes);
         let Some(replica) = self.replicas.values().next() else { return };
         metrics.rules_version.set(u64::from(replica.table().rules().number()));
         let skipped = self.skipped_searches.count(replica.table().search_cost().skipped, now);
         if self.leads {
             metrics.deadlock_searches_skipped.add(skipped);
         }
+        let limits = replica.table().table_limits();
+        metrics.table_bytes_limit.set(limits.bytes);
+        metrics.locks_limit.set(limits.locks);
         metrics.longest_queue.set(self.longest_queue.look(replica.table()));
         let progress = replica.progress();
         let Leadership { leader, is_here, term } = progress.leadership;

@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use holdfast_core::command::Call;
 use holdfast_core::{Command, LockName, RequestId, SessionId};
 use holdfast_replica::{GroupId, HandOverRefusal, NodeId, Replica};
 use holdfast_wal::{DurableSnapshot, WriteError};
 use tokio::sync::oneshot;
 
 use super::Driver;
+use super::abandoned::CallRef;
 use super::bell::ROOM;
 use super::callers::{ReadReply, ReplyTo, failed};
 use super::ears::Heard;
@@ -24,13 +26,20 @@ const HAND_OVER_MAX: Duration = Duration::from_secs(2);
 impl Driver {
     pub(super) fn handle(&mut self, input: Input) {
         match input {
-            Input::Call { group, command, reply } => {
-                self.call(group, command, ReplyTo::Call(reply));
+            Input::Call { group, command, reply, call } => {
+                self.calls(group, std::iter::once((command, ReplyTo::Call(reply), call)));
+            }
+            Input::Abandoned { group, session, request, call } => {
+                if self.callers.abandoned((group, session, request), &call)
+                    && let Some(replica) = self.replicas.get_mut(&group)
+                {
+                    replica.handle_call(None, Command::Abandon { session, request });
+                }
             }
             Input::Frame { stream, group, operations } => {
                 let reply = |request| ReplyTo::Stream { stream, request };
                 let calls = operations.into_iter();
-                self.calls(group, calls.map(|(request, command)| (command, reply(request))));
+                self.calls(group, calls.map(|(request, command)| (command, reply(request), None)));
             }
             Input::Touches { group, sessions, reply } => self.touch(group, sessions, reply),
             Input::EventsPublished { group, command, reply } => {
@@ -171,26 +180,32 @@ impl Driver {
     }
 
     fn call(&mut self, group: GroupId, command: Command, reply: ReplyTo) {
-        self.calls(group, std::iter::once((command, reply)));
+        self.calls(group, std::iter::once((command, reply, None)));
     }
 
-    fn calls(&mut self, group: GroupId, calls: impl Iterator<Item = (Command, ReplyTo)>) {
+    fn calls(
+        &mut self,
+        group: GroupId,
+        calls: impl Iterator<Item = (Command, ReplyTo, Option<CallRef>)>,
+    ) {
         let replica = self.replicas.get_mut(&group);
         let reason = match replica {
             _ if self.stop_by.is_some() => Unavailable::ShuttingDown,
             None => Unavailable::NotLeader { leader: None },
             Some(replica) => {
-                for (mut command, reply) in calls {
+                for (mut command, reply, call) in calls {
                     if matches!(reply, ReplyTo::Call(_)) {
                         replica.table().acknowledge_for_silent_caller(&mut command);
                     }
-                    let ticket = self.callers.call(group, &command, reply);
+                    let has_answer =
+                        |wait: Call| replica.table().has_answered(wait.session, wait.request);
+                    let ticket = self.callers.call(group, &command, reply, call, has_answer);
                     replica.handle_call(Some(ticket), command);
                 }
                 return;
             }
         };
-        calls.for_each(|(_, reply)| reply.answer(failed(reason), &mut self.streams));
+        calls.for_each(|(_, reply, _)| reply.answer(failed(reason), &mut self.streams));
     }
 
     /// One ticket for all of them, with the last: when that is applied the others are.
@@ -320,6 +335,8 @@ fn view(group: GroupId, replica: &Replica, digest: Option<String>) -> GroupView 
         sessions: table.session_count(),
         last_token: table.last_token(),
         rules: table.rules(),
+        table_bytes: table.size_bytes(),
+        table_limits: table.table_limits(),
         digest,
         matched: progress.matched,
         last_index: progress.last_index,

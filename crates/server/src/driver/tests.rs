@@ -124,7 +124,7 @@ impl Bench {
 
     fn call(&self, command: Command) -> oneshot::Receiver<Answer> {
         let (reply, answer) = oneshot::channel();
-        self.send(Input::Call { group: FIRST_GROUP, command, reply });
+        self.send(Input::Call { group: FIRST_GROUP, command, reply, call: None });
         answer
     }
 

@@ -161,6 +161,22 @@ impl Reign {
         self.tell_those_concerned(now, streams);
     }
 
+    /// Ends a wait whose caller has hung up. A retry that came meanwhile has its own caller, and waits on.
+    pub(super) fn abandon(
+        &mut self,
+        now: LogicalTime,
+        session: SessionId,
+        request: RequestId,
+        streams: &mut Streams,
+    ) {
+        let parked = self.parked.get(&(session, request)).map(|parked| &parked.reply);
+        if matches!(parked, Some(ReplyTo::Call(caller)) if caller.is_closed()) {
+            let abandon = Command::Abandon { session, request };
+            let _ = self.table.apply(LogIndex(0), now, abandon, &mut self.events);
+            self.tell_those_concerned(now, streams);
+        }
+    }
+
     /// Ends what is due.
     pub(super) fn run_due(&mut self, now: LogicalTime, streams: &mut Streams) {
         if self.next_deadline().is_some_and(|next| next <= now) {

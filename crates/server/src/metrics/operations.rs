@@ -89,6 +89,7 @@ impl Kind {
             Command::Transfer { .. } => Kind::Transfer,
             Command::Intervene(_) => Kind::Intervene,
             Command::DetachStream { .. }
+            | Command::Abandon { .. }
             | Command::BeginTerm { .. }
             | Command::Tick
             | Command::EventsPublished { .. }

@@ -265,6 +265,26 @@ impl Shown {
             metrics.interventions.get(),
         )?;
         page.gauge("holdfast_locks", "Names that are held or waited for", metrics.locks.get())?;
+        page.gauge(
+            "holdfast_locks_limit",
+            "Names that may be held or waited for; an operator can change it",
+            metrics.locks_limit.get(),
+        )?;
+        page.gauge(
+            "holdfast_table_bytes",
+            "Size of the lock table, as all nodes estimate it",
+            metrics.table_bytes.get(),
+        )?;
+        page.gauge(
+            "holdfast_table_bytes_limit",
+            "How large the lock table may become; an operator can change it",
+            metrics.table_bytes_limit.get(),
+        )?;
+        page.counter(
+            "holdfast_full_table_refusals_total",
+            "Requests that were refused because the lock table, or the session's part of it, is full",
+            metrics.full_refusals.get(),
+        )?;
         page.gauge("holdfast_waiters", "Places in all queues", metrics.waiters.get())?;
         page.gauge(
             "holdfast_longest_queue",

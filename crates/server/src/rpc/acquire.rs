@@ -1,7 +1,7 @@
 //! `Acquire`: answered when the lock is granted, refused, timed out or cancelled.
 //!
-//! A caller that hangs up leaves its place in the queue: it may come back with the same request id,
-//! as it would after a change of leader. Whoever does not want the lock any more sends `Cancel`.
+//! If the caller hangs up, the acquire is undone (`hang_up`), unless the request says that the caller comes back with the same
+//! request id.
 
 use std::time::Duration;
 
@@ -30,6 +30,10 @@ impl Verb for AcquireRequest {
 
     fn traceparent(&self) -> &str {
         &self.traceparent
+    }
+
+    fn is_resumed_later(&self) -> bool {
+        self.resume_later
     }
 
     fn response(result: answer::Result) -> Option<AcquireResponse> {

@@ -29,6 +29,10 @@ impl Verb for AcquireAllRequest {
         &self.traceparent
     }
 
+    fn is_resumed_later(&self) -> bool {
+        self.resume_later
+    }
+
     fn response(result: answer::Result) -> Option<AcquireResponse> {
         match result {
             answer::Result::Acquire(response) => Some(response),

@@ -19,7 +19,7 @@ mod intervention;
 pub(super) use choice::tier;
 use choice::{mode, policy};
 pub(super) use intervention::{
-    break_holds, freeze, kill_session, move_lock, reopen, set_permits, thaw,
+    break_holds, freeze, kill_session, move_lock, reopen, set_limits, set_permits, thaw,
 };
 
 const DEFAULT_TTL: Span = Span::from_secs(30);

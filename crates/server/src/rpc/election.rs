@@ -31,6 +31,10 @@ impl Verb for CampaignRequest {
         acquire(self.clone()).patience()
     }
 
+    fn is_resumed_later(&self) -> bool {
+        self.resume_later
+    }
+
     fn response(result: answer::Result) -> Option<AcquireResponse> {
         AcquireRequest::response(result)
     }

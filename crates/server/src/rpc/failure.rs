@@ -69,9 +69,14 @@ pub(super) fn rejected(rejection: Rejection) -> Failure {
         Rejection::InvalidWait => Reason::InvalidWait,
         Rejection::InvalidMetadata => Reason::InvalidMetadata,
         Rejection::InvalidOwner => Reason::InvalidOwner,
+        Rejection::TooManyLocks { .. } => Reason::TooManyLocks,
+        Rejection::TooManyBytes { .. } => Reason::TooManyBytes,
+        Rejection::SessionTooLarge { .. } => Reason::SessionTooLarge,
+        Rejection::InvalidLimits => Reason::InvalidLimits,
         Rejection::RulesNotAdopted => Reason::RulesNotAdopted,
     };
-    // All other rejections are kept as the answer to their request id.
+    // All other rejections are kept as the answer to their request id, except those of a full table: they are over when
+    // somebody makes room, which takes longer than a client should repeat itself.
     let retryable = matches!(
         rejection,
         Rejection::TooManySessions | Rejection::TooManyUnacknowledged | Rejection::RulesNotAdopted

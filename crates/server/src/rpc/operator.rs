@@ -5,8 +5,8 @@ use holdfast_proto::v1::operator_service_server::OperatorService;
 use holdfast_proto::v1::{
     BreakRequest, BreakResponse, Failure, FreezeRequest, FreezeResponse, KillSessionRequest,
     KillSessionResponse, ListFreezesRequest, ListFreezesResponse, MoveLockRequest,
-    MoveLockResponse, ReopenRequest, ReopenResponse, SetPermitsRequest, SetPermitsResponse,
-    ThawRequest, ThawResponse,
+    MoveLockResponse, ReopenRequest, ReopenResponse, SetLimitsRequest, SetLimitsResponse,
+    SetPermitsRequest, SetPermitsResponse, ThawRequest, ThawResponse,
 };
 use tokio::time::timeout;
 use tonic::{Request, Response, Status};
@@ -232,8 +232,37 @@ impl Step for ReopenRequest {
     }
 }
 
+impl Step for SetLimitsRequest {
+    type Response = SetLimitsResponse;
+
+    fn decode(self) -> Result<Command, Failure> {
+        decode::set_limits(self)
+    }
+
+    fn response(at: LogicalTime, done: Intervened) -> Option<SetLimitsResponse> {
+        match done {
+            Intervened::LimitsSet => Some(SetLimitsResponse { logical_time_ms: at.as_ms() }),
+            _ => None,
+        }
+    }
+
+    async fn forward(
+        request: Request<Self>,
+        mut leader: Leader,
+    ) -> Result<Response<SetLimitsResponse>, Status> {
+        leader.operator.set_limits(request).await
+    }
+}
+
 #[tonic::async_trait]
 impl OperatorService for Rpc {
+    async fn set_limits(
+        &self,
+        request: Request<SetLimitsRequest>,
+    ) -> Result<Response<SetLimitsResponse>, Status> {
+        serve(self, request).await
+    }
+
     async fn r#break(
         &self,
         request: Request<BreakRequest>,

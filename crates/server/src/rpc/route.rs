@@ -11,7 +11,7 @@ use super::Rpc;
 use super::failure::{dropped_by_driver, no_leader, overloaded, stopping, unavailable};
 use super::forward::Leader;
 use super::origin::Origin;
-use crate::driver::{Answer, FIRST_GROUP, Input, Query, ReadAnswer, Unavailable};
+use crate::driver::{Answer, CallRef, FIRST_GROUP, Input, Query, ReadAnswer, Unavailable};
 
 /// An election is over well within this time if a majority is up.
 const LEADER_WAIT: Duration = Duration::from_secs(1);
@@ -52,8 +52,17 @@ impl Rpc {
 
     /// Has the driver carry the command out. This node should lead.
     pub(super) async fn call(&self, command: Command) -> Result<Answer, Failure> {
+        self.abandonable_call(command, None).await
+    }
+
+    /// As [`Rpc::call`], of a command that is undone if its caller hangs up.
+    pub(super) async fn abandonable_call(
+        &self,
+        command: Command,
+        call: Option<CallRef>,
+    ) -> Result<Answer, Failure> {
         let (reply, answer) = oneshot::channel();
-        self.ask(Input::Call { group: FIRST_GROUP, command, reply })?;
+        self.ask(Input::Call { group: FIRST_GROUP, command, reply, call })?;
         answer.await.map_err(|_| dropped_by_driver())
     }
 

@@ -15,6 +15,7 @@ use super::decode;
 use super::encode::{self, Surroundings};
 use super::failure::{bug, took_too_long};
 use super::forward::Leader;
+use super::hang_up::HangUpGuard;
 use super::origin::Origin;
 use super::places::Kind;
 use super::route::Route;
@@ -36,6 +37,11 @@ pub(super) trait Verb: Clone + Send + Sync + 'static {
     /// Of which span it is part; empty: none.
     fn traceparent(&self) -> &str {
         ""
+    }
+
+    /// The caller may hang up and come back with the same request id.
+    fn is_resumed_later(&self) -> bool {
+        false
     }
 
     /// Past it the caller is told that the outcome is not known.
@@ -62,8 +68,12 @@ pub(super) async fn serve<V: Verb>(
     let tier = decode::tier(request.tier())?;
     let command = request.clone().decode()?;
     authorise(&origin.principal, &command)?;
+    let may_be_undone = command.wait().filter(|_| !request.is_resumed_later());
+    let mut guard = HangUpGuard::new(rpc, may_be_undone);
     let carried_out =
-        timeout(request.patience(), carry_out(rpc, &origin, request, tier, command)).await;
+        timeout(request.patience(), carry_out(rpc, &origin, request, tier, command, &mut guard))
+            .await;
+    guard.answered();
     let response = carried_out.unwrap_or_else(|_| Err(took_too_long()))?;
     Ok(Response::new(response))
 }
@@ -74,17 +84,19 @@ async fn carry_out<V: Verb>(
     request: V,
     tier: v1::Tier,
     command: Command,
+    guard: &mut HangUpGuard,
 ) -> Result<V::Response, Failure> {
     match rpc.route(origin).await? {
         Route::Here => {
+            let call = guard.arm(tier);
             let (answer, guarantee) = match tier {
                 v1::Tier::Efficiency => (rpc.call_in_memory(command).await?, Guarantee::BestEffort),
                 v1::Tier::Unspecified | v1::Tier::Correctness => {
                     let answer = match &rpc.traces {
-                        None => rpc.call(command).await,
+                        None => rpc.abandonable_call(command, call).await,
                         Some(traces) => {
                             let traced = traces.received_call(&command, request.traceparent());
-                            let answer = rpc.call(command).await;
+                            let answer = rpc.abandonable_call(command, call).await;
                             if let (Err(failure), Some(acquire)) = (&answer, traced) {
                                 traces.failed(acquire, &failure.message);
                             }

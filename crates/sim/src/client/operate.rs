@@ -47,7 +47,13 @@ impl Client {
             }
             60..68 => Action::Reopen { name: self.names.any_mixed(rng) },
             68..75 => Action::Thaw { prefix: Names::any_prefix(rng).into() },
-            75..88 => {
+            75..78 => {
+                // More than the locks of a simulation take, so that nothing is refused.
+                let bytes = Some(rng.between(64, 1_024) << 20);
+                let locks = rng.percent(50).then(|| rng.between(100_000, 1_000_000));
+                Action::SetLimits { bytes, locks }
+            }
+            78..88 => {
                 let Some(name) = rng.pick(&self.names.semaphores).cloned() else {
                     return Choice::Nothing;
                 };

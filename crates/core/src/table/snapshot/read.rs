@@ -12,6 +12,7 @@ use super::super::hold::Hold;
 use super::super::publication::Publication;
 use super::super::queue::Waiter;
 use super::super::resource::Resource;
+use super::super::size::TableLimits;
 use super::super::wait::Wait;
 use super::{hold, session, wait};
 use crate::codec::{DecodeError, Reader};
@@ -33,6 +34,9 @@ impl LockTable {
         self.read_ended(reader)?;
         self.read_permits(reader)?;
         self.read_freezes(reader)?;
+        if version >= 4 {
+            self.table_limits = TableLimits { bytes: reader.varint()?, locks: reader.varint()? };
+        }
         if version == 3 || (version >= 4 && reader.bool("publication")?) {
             self.publication = Some(Publication::read(reader)?);
         }

@@ -64,6 +64,8 @@ impl LockTable {
             sink.bytes(freeze.reason.as_bytes());
         }
         if version == VERSION {
+            sink.varint(self.table_limits.bytes);
+            sink.varint(self.table_limits.locks);
             sink.u8(u8::from(self.publication.is_some()));
         }
         if let Some(publication) = self.publication {

@@ -75,6 +75,7 @@ fn acquire() -> impl Strategy<Value = Kind> {
                 lock_delay_ms,
                 tier,
                 traceparent,
+                resume_later: false,
             })
         },
     )

@@ -45,6 +45,11 @@ pub(in super::super) fn reopen(request: v1::ReopenRequest) -> Result<Command, Fa
     intervene(request.intervention, Action::Reopen { name })
 }
 
+pub(in super::super) fn set_limits(request: v1::SetLimitsRequest) -> Result<Command, Failure> {
+    let v1::SetLimitsRequest { intervention, bytes, locks } = request;
+    intervene(intervention, Action::SetLimits { bytes, locks })
+}
+
 fn intervene(words: Option<v1::Intervention>, action: Action) -> Result<Command, Failure> {
     let words = words.ok_or_else(|| rejected(Rejection::InvalidIntervention))?;
     let (by, reason) = (words.by.into(), words.reason.into());

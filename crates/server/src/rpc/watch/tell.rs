@@ -40,7 +40,7 @@ pub(super) fn concerns(event: &Event, watched: &Scope) -> bool {
             Action::Freeze { prefix: other, .. } | Action::Thaw { prefix: other } => {
                 overlaps(other)
             }
-            Action::KillSession { .. } => watched.is_everything(),
+            Action::KillSession { .. } | Action::SetLimits { .. } => watched.is_everything(),
         },
     }
 }
@@ -155,7 +155,9 @@ impl Told<'_> {
                     | Action::Transfer { name, .. }
                     | Action::SetPermits { name, .. }
                     | Action::Reopen { name } => (EventKind::Intervened, ToldNames::One(name)),
-                    Action::KillSession { .. } => (EventKind::Intervened, ToldNames::None),
+                    Action::KillSession { .. } | Action::SetLimits { .. } => {
+                        (EventKind::Intervened, ToldNames::None)
+                    }
                 };
                 let detail = format!("{}: {}", verb(&intervention.action), intervention.reason);
                 Told { names, by: &intervention.by, detail, ..of_kind(kind) }
@@ -293,6 +295,12 @@ fn verb(action: &Action) -> String {
         Action::SetPermits { limit: None, .. } => "forget the permits".to_owned(),
         Action::KillSession { session } => format!("kill session {session}"),
         Action::Reopen { .. } => "reopen".to_owned(),
+        Action::SetLimits { bytes, locks } => {
+            let bytes = bytes.map(|bytes| format!("{bytes} bytes"));
+            let locks = locks.map(|locks| format!("{locks} locks"));
+            let limits: Vec<String> = bytes.into_iter().chain(locks).collect();
+            format!("limit the lock table to {}", limits.join(" and "))
+        }
     }
 }
 

@@ -1,0 +1,152 @@
+//! `holdfast cluster limits`: how large the lock table is, and how large it may become.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use serde::Serialize;
+
+use crate::cli::Global;
+use crate::exit::{Code, Problem};
+use crate::intervention::ReasonArgs;
+use crate::one_shot;
+use crate::output::{self, Show};
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+
+/// Shows how large the lock table is and may become, or sets how large it may become.
+///
+/// At a limit, requests that would add a lock, a wait or a session are refused. Releases, renewals, heartbeats and what
+/// operators do go on. One session may take a quarter of the bytes. A limit below what there is takes nothing away.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Exit codes: 0 shown or set; 64 a limit is not possible; 69 a node of the cluster runs a build that is too old.
+
+Examples:
+  holdfast cluster limits
+  holdfast cluster limits --bytes 2GiB --locks 2000000 --reason 'the new shop needs more'"
+)]
+pub(crate) struct LimitsArgs {
+    /// How many bytes the lock table may take: 64KiB to 3GiB.
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, requires = "reason")]
+    bytes: Option<u64>,
+    /// How many locks there may be: 1 to 100000000.
+    #[arg(long, value_name = "N", allow_negative_numbers = true, requires = "reason",
+          value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    locks: Option<u64>,
+    #[command(flatten)]
+    reason: Option<ReasonArgs>,
+}
+
+#[derive(Debug, Serialize)]
+struct Limits {
+    locks: u64,
+    locks_limit: u64,
+    bytes: u64,
+    bytes_limit: u64,
+    /// No limit holds before the cluster follows the rules that know them.
+    are_in_force: bool,
+}
+
+impl Show for Limits {
+    fn to_table(&self) -> String {
+        let percent = |used: u64, limit: u64| used.saturating_mul(100) / limit.max(1);
+        let mut table = format!(
+            "       {:>12} {:>12} {:>6}\nlocks  {:>12} {:>12} {:>5}%\nbytes  {:>12} {:>12} {:>5}%\n",
+            "used",
+            "limit",
+            "",
+            self.locks,
+            self.locks_limit,
+            percent(self.locks, self.locks_limit),
+            size(self.bytes),
+            size(self.bytes_limit),
+            percent(self.bytes, self.bytes_limit),
+        );
+        if !self.are_in_force {
+            table.push_str(
+                "The limits are not in force: a node of the cluster runs an older build. Upgrade all nodes.\n",
+            );
+        }
+        table
+    }
+}
+
+pub(super) async fn run(args: LimitsArgs, global: &Global) -> Result<ExitCode, Problem> {
+    let calls = one_shot::calls(global)?;
+    match (&args.reason, args.bytes, args.locks) {
+        (Some(_), None, None) => {
+            let words = "--reason sets nothing by itself; give --bytes or --locks as well";
+            return Err(Problem::new(Code::Usage, words.to_owned()));
+        }
+        (Some(reason), bytes, locks) => calls.set_limits(&reason.why(), bytes, locks).await?,
+        (None, ..) => {}
+    }
+    let status = calls.cluster_status().await?;
+    let group = status.groups.first().ok_or_else(|| {
+        let words = "the node has no group of the lock table; ask another node by --endpoints";
+        Problem::new(Code::Unavailable, words.to_owned())
+    })?;
+    output::show(
+        global.output,
+        &Limits {
+            locks: group.locks,
+            locks_limit: group.locks_limit,
+            bytes: group.table_bytes,
+            bytes_limit: group.table_bytes_limit,
+            are_in_force: group.rules_version >= 2,
+        },
+    )
+}
+
+fn parse_size(text: &str) -> Result<u64, String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let unit = match unit.trim() {
+        "" | "B" => 1,
+        "KiB" | "K" => KIB,
+        "MiB" | "M" => MIB,
+        "GiB" | "G" => GIB,
+        _ => return Err("write a size as 65536, 512MiB or 2GiB".to_owned()),
+    };
+    let bytes = number.parse::<u64>().ok().and_then(|number| number.checked_mul(unit));
+    match bytes {
+        Some(bytes) if (64 * KIB..=3 * GIB).contains(&bytes) => Ok(bytes),
+        Some(_) => Err("the lock table may take 64KiB to 3GiB".to_owned()),
+        None => Err("write a size as 65536, 512MiB or 2GiB".to_owned()),
+    }
+}
+
+fn size(bytes: u64) -> String {
+    let (unit_bytes, unit) = match bytes {
+        0..KIB => return format!("{bytes} B"),
+        KIB..MIB => (KIB, "KiB"),
+        MIB..GIB => (MIB, "MiB"),
+        _ => (GIB, "GiB"),
+    };
+    let tenths = bytes.saturating_mul(10) / unit_bytes;
+    format!("{}.{} {unit}", tenths / 10, tenths % 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_with_and_without_units() {
+        assert_eq!(parse_size("65536"), Ok(65_536));
+        assert_eq!(parse_size("512MiB"), Ok(512 * MIB));
+        assert_eq!(parse_size("2G"), Ok(2 * GIB));
+        for wrong in ["", "GiB", "1.5GiB", "2GB", "-1", "1KiB", "4GiB", "99999999999999999999GiB"] {
+            assert!(parse_size(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn sizes_are_shown_with_one_digit() {
+        assert_eq!(size(512), "512 B");
+        assert_eq!(size(1 << 30), "1.0 GiB");
+        assert_eq!(size(300 * MIB + 512 * KIB), "300.5 MiB");
+    }
+}

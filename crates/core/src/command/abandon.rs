@@ -1,0 +1,60 @@
+//! `Abandon`: a caller hung up before its acquire was answered.
+//!
+//! Without it the acquire would wait on, and be granted to a caller that is gone. The request is undone: a wait ends, a
+//! grant is given back, and the answer is forgotten, so that a retry under the same id is carried out like a new request.
+//! The leader sends this only of a call that no later copy of the request has superseded, and whose answer no other
+//! call was given.
+//!
+//! A convert is undone only while it waits. Once it is granted the lock has another token, which its holder can learn by
+//! sending the convert again. An answer without a grant stays: there is nothing to undo.
+
+use alloc::vec::Vec;
+
+use crate::event::Event;
+use crate::id::{RequestId, SessionId};
+use crate::name::LockName;
+use crate::outcome::Outcome;
+use crate::table::LockTable;
+use crate::table::answers::{Question, Reply};
+
+impl LockTable {
+    pub(crate) fn abandon(
+        &mut self,
+        id: SessionId,
+        request: RequestId,
+        events: &mut Vec<Event>,
+    ) -> Outcome {
+        let Some(session) = self.sessions.get(&id) else { return Outcome::Done };
+        if session.waits.contains(request) {
+            self.end_wait(id, request, Reply::Cancelled, events);
+            self.forget_answer(id, request);
+            return Outcome::Done;
+        }
+        let answer = session.answers.get(request).map(|answer| (&answer.question, &answer.reply));
+        if let Some((Question::Acquire { name }, Reply::Reentered { acquire })) = answer {
+            let (name, acquire) = (name.clone(), *acquire);
+            let resource = self.resources.get_mut(&name);
+            if let Some(hold) = resource.and_then(|resource| resource.hold_mut((id, acquire))) {
+                hold.leave();
+            }
+            self.forget_answer(id, request);
+            return Outcome::Done;
+        }
+        let held: Vec<LockName> = session.held_by(request).to_vec();
+        if !held.is_empty() {
+            for name in held {
+                self.give_back(&name, (id, request), events);
+            }
+            self.forget_answer(id, request);
+        }
+        Outcome::Done
+    }
+
+    fn forget_answer(&mut self, id: SessionId, request: RequestId) {
+        if let Some(session) = self.sessions.get_mut(&id) {
+            let before = session.answers.bytes();
+            session.answers.forget(request);
+            LockTable::resize(&mut self.size, before, session.answers.bytes());
+        }
+    }
+}

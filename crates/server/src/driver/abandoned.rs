@@ -1,0 +1,202 @@
+//! Unary calls that may be abandoned: the caller hangs up before it has its answer, and does not come back for it.
+//!
+//! What such a call did is undone, but only if no other call is concerned. Several copies of one request can be under way:
+//! a client that retries on a new connection may be faster than the end of the old one. So for each request the driver
+//! knows one owner. It is the newest copy, until one copy is given the answer; from then on it is that one. Only
+//! when the owner is abandoned the request is undone. A copy that comes after the answer owns nothing: its end says nothing
+//! about the caller that has the answer.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+
+use super::callers::Wait;
+
+/// Entries of calls that have ended are removed when there are twice as many entries as there were live calls, and at
+/// least so many.
+const SWEEP_AT_LEAST: usize = 1_024;
+
+/// One unary call, as long as it is served. Its server keeps it, and hands it to the driver if the caller hangs up.
+#[derive(Clone, Debug)]
+pub(crate) struct LiveCall(Arc<()>);
+
+/// What the driver keeps of a [`LiveCall`].
+#[derive(Clone, Debug)]
+pub(crate) struct CallRef(Weak<()>);
+
+impl LiveCall {
+    pub(crate) fn new() -> LiveCall {
+        LiveCall(Arc::new(()))
+    }
+
+    pub(crate) fn to_ref(&self) -> CallRef {
+        CallRef(Arc::downgrade(&self.0))
+    }
+}
+
+impl CallRef {
+    fn is(&self, other: &CallRef) -> bool {
+        self.0.ptr_eq(&other.0)
+    }
+
+    fn is_live(&self) -> bool {
+        self.0.strong_count() > 0
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct RequestOwners {
+    owners: HashMap<Wait, Owner>,
+    sweep_at: usize,
+}
+
+#[derive(Debug)]
+struct Owner {
+    call: CallRef,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Unanswered,
+    Answered,
+    /// The command that undoes the request is under way.
+    Undone,
+}
+
+impl RequestOwners {
+    /// A copy of the request has come; none: one that cannot be abandoned. The table may have its answer already.
+    pub(super) fn copy_came(&mut self, wait: Wait, call: Option<&CallRef>, has_answer: bool) {
+        let Some(call) = call else {
+            if !self.owners.is_empty() {
+                self.owners.remove(&wait);
+            }
+            return;
+        };
+        let is_undone = self.owners.get(&wait).is_some_and(|owner| owner.state == State::Undone);
+        if has_answer && !is_undone {
+            return;
+        }
+        self.sweep();
+        self.owners.insert(wait, Owner { call: call.clone(), state: State::Unanswered });
+    }
+
+    /// The answer to the request goes to this copy; none: to one that cannot be abandoned.
+    pub(super) fn answered(&mut self, wait: Wait, call: Option<&CallRef>) {
+        if self.owners.is_empty() {
+            return;
+        }
+        let Some(owner) = self.owners.get_mut(&wait) else { return };
+        match call {
+            Some(call) if owner.state == State::Unanswered => {
+                owner.call = call.clone();
+                owner.state = State::Answered;
+            }
+            Some(_) => {}
+            None => drop(self.owners.remove(&wait)),
+        }
+    }
+
+    /// The caller has hung up. Tells whether its request is to be undone.
+    pub(super) fn abandoned(&mut self, wait: Wait, call: &LiveCall) -> bool {
+        let Some(owner) = self.owners.get_mut(&wait) else { return false };
+        if owner.state == State::Undone || !owner.call.is(&call.to_ref()) {
+            return false;
+        }
+        owner.state = State::Undone;
+        true
+    }
+
+    /// Of a group that is led elsewhere now. Its clients ask there.
+    pub(super) fn forget_group(&mut self, group: holdfast_replica::GroupId) {
+        self.owners.retain(|wait, _| wait.0 != group);
+    }
+
+    fn sweep(&mut self) {
+        if self.owners.len() >= self.sweep_at.max(SWEEP_AT_LEAST) {
+            self.owners.retain(|_, owner| owner.call.is_live());
+            self.sweep_at = 2 * self.owners.len();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_core::{RequestId, SessionId};
+    use holdfast_replica::GroupId;
+
+    use super::*;
+
+    const WAIT: Wait = (GroupId(1), SessionId(1), RequestId(5));
+
+    #[test]
+    fn a_request_is_undone_when_its_only_call_is_abandoned_and_only_once() {
+        let mut owners = RequestOwners::default();
+        let call = LiveCall::new();
+        owners.copy_came(WAIT, Some(&call.to_ref()), false);
+        assert!(owners.abandoned(WAIT, &call));
+        assert!(!owners.abandoned(WAIT, &call));
+    }
+
+    #[test]
+    fn a_retry_that_came_before_the_old_call_ended_keeps_the_request() {
+        let mut owners = RequestOwners::default();
+        let (old, retry) = (LiveCall::new(), LiveCall::new());
+        owners.copy_came(WAIT, Some(&old.to_ref()), false);
+        owners.copy_came(WAIT, Some(&retry.to_ref()), false);
+        assert!(!owners.abandoned(WAIT, &old));
+        assert!(owners.abandoned(WAIT, &retry));
+    }
+
+    #[test]
+    fn a_copy_beside_the_one_that_has_the_answer_undoes_nothing() {
+        let mut owners = RequestOwners::default();
+        let (first, second, late) = (LiveCall::new(), LiveCall::new(), LiveCall::new());
+        owners.copy_came(WAIT, Some(&first.to_ref()), false);
+        owners.copy_came(WAIT, Some(&second.to_ref()), false);
+        owners.answered(WAIT, Some(&first.to_ref()));
+        owners.answered(WAIT, Some(&second.to_ref()));
+        owners.copy_came(WAIT, Some(&late.to_ref()), true);
+        assert!(!owners.abandoned(WAIT, &second));
+        assert!(!owners.abandoned(WAIT, &late));
+        assert!(owners.abandoned(WAIT, &first));
+    }
+
+    #[test]
+    fn a_copy_after_the_answer_was_taken_undoes_nothing() {
+        let mut owners = RequestOwners::default();
+        let late = LiveCall::new();
+        owners.copy_came(WAIT, Some(&late.to_ref()), true);
+        assert!(!owners.abandoned(WAIT, &late));
+    }
+
+    #[test]
+    fn a_copy_that_will_be_resumed_takes_the_request_over() {
+        let mut owners = RequestOwners::default();
+        let call = LiveCall::new();
+        owners.copy_came(WAIT, Some(&call.to_ref()), false);
+        owners.copy_came(WAIT, None, false);
+        assert!(!owners.abandoned(WAIT, &call));
+    }
+
+    #[test]
+    fn a_retry_behind_the_undoing_can_be_abandoned_as_well() {
+        let mut owners = RequestOwners::default();
+        let (old, retry) = (LiveCall::new(), LiveCall::new());
+        owners.copy_came(WAIT, Some(&old.to_ref()), false);
+        owners.answered(WAIT, Some(&old.to_ref()));
+        assert!(owners.abandoned(WAIT, &old));
+        // The table has not applied the undoing yet.
+        owners.copy_came(WAIT, Some(&retry.to_ref()), true);
+        assert!(owners.abandoned(WAIT, &retry));
+    }
+
+    #[test]
+    fn calls_that_have_ended_are_forgotten() {
+        let mut owners = RequestOwners::default();
+        for request in 0..100_000 {
+            let wait = (GroupId(1), SessionId(1), RequestId(request));
+            owners.copy_came(wait, Some(&LiveCall::new().to_ref()), false);
+        }
+        assert!(owners.owners.len() <= SWEEP_AT_LEAST, "{}", owners.owners.len());
+    }
+}
