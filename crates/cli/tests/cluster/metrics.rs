@@ -37,7 +37,7 @@ fn promtool(args: &[&str]) -> Option<Command> {
     Some(command)
 }
 
-fn promtool_accepts(args: &[&str], input: &str) {
+pub(crate) fn promtool_accepts(args: &[&str], input: &str) {
     let Some(mut promtool) = promtool(args) else { return };
     let mut process = promtool.spawn().unwrap();
     process.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
