@@ -192,5 +192,14 @@ fn the_configuration_in_the_kubernetes_manifest_is_one() {
         let config = holdfast_server::NodeConfig::from_toml(&text).unwrap();
         assert_eq!((config.node, config.nodes.len()), (node, 3));
         assert!(config.nodes.iter().all(|member| member.http.is_some()));
+        assert_eq!(config.listen.client.unwrap().to_string(), "0.0.0.0:7420");
     }
+}
+
+#[test]
+fn the_configuration_for_a_container_is_one() {
+    let config = holdfast_server::NodeConfig::from_toml(&read("deploy/docker/node.toml")).unwrap();
+    assert_eq!((config.node, config.nodes.len()), (1, 3));
+    assert!(config.nodes.iter().all(|member| !member.client.is_unspecified()));
+    assert_eq!(config.listen.http.unwrap().to_string(), "0.0.0.0:7422");
 }

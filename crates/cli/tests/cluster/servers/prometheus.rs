@@ -47,7 +47,8 @@ impl PrometheusServer {
             .stderr(log)
             .spawn()
             .unwrap();
-        let ready = || async { get(&address, "/-/ready").await.ok().filter(|(code, _)| *code == 200) };
+        let ready =
+            || async { get(&address, "/-/ready").await.ok().filter(|(code, _)| *code == 200) };
         let answered = until_it_answers(&mut process, &path("log"), ready).await.is_some();
         assert!(answered, "{}", fs::read_to_string(path("log")).unwrap());
         Some(PrometheusServer { address, process, _directory: directory })
