@@ -13,7 +13,7 @@ use crate::servers::{self, Server};
 const SERVERS: [Server; 7] = [
     Server { name: "PostgreSQL", program: "initdb", debian_package: "postgresql" },
     Server { name: "Redis", program: "redis-server", debian_package: "redis-server" },
-    Server { name: "promtool", program: "promtool", debian_package: "prometheus" },
+    Server { name: "Prometheus", program: "prometheus", debian_package: "prometheus" },
     Server { name: "Chromium", program: "chromium", debian_package: "chromium" },
     Server { name: "ChromeDriver", program: "chromedriver", debian_package: "chromium-driver" },
     Server { name: "Java", program: "java", debian_package: "default-jre-headless" },

@@ -20,6 +20,7 @@ use crate::output::{self, Show};
 use crate::signals::{self, Signals};
 use crate::terms::TermsArgs;
 use crate::tier::word_of_grant;
+use crate::token;
 use crate::traced::Traced;
 
 /// How long a cluster is asked to forget a session that holds nothing, or that has no leader to ask.
@@ -68,6 +69,7 @@ struct Held {
     name: String,
     session: String,
     public_session: String,
+    #[serde(serialize_with = "token::as_text")]
     token: u64,
     fence: String,
     /// `linearizable` or `best_effort`.

@@ -15,6 +15,8 @@ use crate::name;
 use crate::one_shot;
 use crate::output::{self, Show};
 use crate::status::{Holder, holder_table};
+use crate::tier::TierArg;
+use crate::token::TokenArg;
 use crate::whereabouts;
 
 /// Takes a lock away from whoever holds it, now.
@@ -35,9 +37,9 @@ pub(crate) struct BreakArgs {
     /// The lock's name.
     #[arg(value_parser = name::parse)]
     name: String,
-    /// Only the hold under this token.
-    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = one_shot::parse_token)]
-    token: Option<u64>,
+    /// Only the hold under this token: its number, or its full form.
+    #[arg(long, value_name = "TOKEN", allow_negative_numbers = true, value_parser = TokenArg::parse)]
+    token: Option<TokenArg>,
     #[command(flatten)]
     reason: ReasonArgs,
 }
@@ -61,15 +63,17 @@ impl Show for Broken {
 }
 
 pub(crate) async fn run(args: BreakArgs, global: &Global) -> Result<ExitCode, Problem> {
+    let wanted =
+        args.token.map(|token| token.number_of(&args.name, TierArg::Correctness)).transpose()?;
     let calls = one_shot::calls(global)?;
     let status = calls.status(&args.name).await?;
     let elsewhere = whereabouts::only_in_memory(&status);
     let holders = status.holders.into_iter().map(Holder::from);
-    let is_meant = |holder: &Holder| args.token.is_none_or(|token| holder.token == token);
+    let is_meant = |holder: &Holder| wanted.is_none_or(|token| holder.token == token);
     let holders: Vec<Holder> = holders.filter(is_meant).collect();
     // Each permit of a semaphore has a token of its own.
     let tokens: BTreeSet<u64> =
-        args.token.into_iter().chain(holders.iter().map(|holder| holder.token)).collect();
+        wanted.into_iter().chain(holders.iter().map(|holder| holder.token)).collect();
     if tokens.is_empty() {
         let words = format!("{} is free: there is nothing to break", args.name);
         return Err(Problem::new(Code::LockLost, with_hint(words, elsewhere)));

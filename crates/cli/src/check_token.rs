@@ -12,6 +12,7 @@ use crate::name;
 use crate::one_shot;
 use crate::output::{self, Show};
 use crate::tier::TierArg;
+use crate::token;
 
 /// Tells whether a lock is still held under a token.
 ///
@@ -46,6 +47,7 @@ struct Checked {
     token: String,
     state: &'static str,
     /// Null unless it is superseded.
+    #[serde(serialize_with = "token::as_text_if_any")]
     current_token: Option<u64>,
 }
 

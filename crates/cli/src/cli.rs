@@ -154,8 +154,9 @@ pub(crate) enum Verb {
     /// Looks after the cluster itself.
     #[command(after_help = "Examples:
   holdfast cluster status
-  holdfast cluster add --id 4 --peer-address 10.0.0.4:7421 --client-address 10.0.0.4:7420
-  holdfast cluster replace 2 --id 5 --peer-address 10.0.0.5:7421 --client-address 10.0.0.5:7420
+  holdfast cluster status --check
+  holdfast cluster add --id 4 --peer-address 10.0.0.4:7421 --client-address 10.0.0.4:7420 --http-address 10.0.0.4:7422
+  holdfast cluster replace 2 --id 5 --peer-address 10.0.0.5:7421 --client-address 10.0.0.5:7420 --http-address 10.0.0.5:7422
   holdfast cluster remove 3
   holdfast cluster transfer --to 1")]
     Cluster {
@@ -249,7 +250,9 @@ mod tests {
 
     /// With what a script would have put into its variables.
     fn filled_in(word: &str) -> String {
-        word.replace("$session", &"ab".repeat(16)).replace("$token", "7")
+        word.replace("$session", &"ab".repeat(16))
+            .replace("$token", "7")
+            .replace("$fence", "hf1.L.5e8c9902207afaeb.7")
     }
 
     #[test]

@@ -26,11 +26,7 @@ const SECOND_LOOK_PATIENCE: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ClusterVerb {
-    /// Shows the nodes, who leads, and how far each replica is.
-    #[command(after_help = "Examples:
-  holdfast cluster status
-  holdfast cluster status --output json")]
-    Status,
+    Status(status::StatusArgs),
     Add(add::AddArgs),
     Remove(remove::RemoveArgs),
     Replace(replace::ReplaceArgs),
@@ -41,7 +37,7 @@ pub(crate) enum ClusterVerb {
 
 pub(crate) async fn run(verb: ClusterVerb, global: &Global) -> Result<ExitCode, Problem> {
     match verb {
-        ClusterVerb::Status => status::run(global).await,
+        ClusterVerb::Status(args) => status::run(args, global).await,
         ClusterVerb::Add(args) => add::run(args, global).await,
         ClusterVerb::Remove(args) => remove::run(args, global).await,
         ClusterVerb::Replace(args) => replace::run(args, global).await,

@@ -18,6 +18,7 @@ use crate::name;
 use crate::one_shot;
 use crate::output::{self, Show, table};
 use crate::status::{OwnerInfo, on_one_line};
+use crate::token;
 use crate::watch::{end_reason, kind_name};
 
 /// Shows what happened to a lock lately: when, what, whose doing, under which token.
@@ -83,6 +84,7 @@ pub(crate) struct Happened {
     pub(crate) request_id: u64,
     actor: u64,
     pub(crate) mode: Option<&'static str>,
+    #[serde(serialize_with = "token::as_text_if_any")]
     pub(crate) token: Option<u64>,
     /// How a hold ended.
     reason: Option<String>,

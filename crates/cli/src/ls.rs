@@ -13,6 +13,7 @@ use crate::mode;
 use crate::one_shot;
 use crate::output::{self, Show, quoted, table};
 use crate::status::OwnerInfo;
+use crate::token;
 
 /// Lists the locks that are held or waited for.
 #[derive(Debug, Args)]
@@ -46,6 +47,7 @@ struct Lock {
     frozen: bool,
     holder_count: u64,
     waiter_count: u64,
+    #[serde(serialize_with = "token::as_text")]
     token: u64,
     session: String,
     owner: OwnerInfo,

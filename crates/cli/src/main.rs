@@ -59,6 +59,7 @@ mod systemd;
 mod terms;
 mod thaw;
 mod tier;
+mod token;
 mod top;
 mod traced;
 mod transfer;

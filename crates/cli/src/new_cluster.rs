@@ -7,12 +7,13 @@ use holdfast_server::{NewCluster, NewClusterOptions};
 use serde::Serialize;
 
 use crate::duration;
+use crate::token;
 
 #[derive(Debug, Args)]
 pub(crate) struct NewClusterArgs {
-    /// New tokens are higher than this. They are in any case higher than all in the state that is left, and
+    /// New tokens are higher than this one: a number, or the full form of a token. They are in any case higher than all in the state that is left, and
     /// than the milliseconds since 1970 times 2^20.
-    #[arg(long, value_name = "TOKEN", value_parser = clap::value_parser!(u64).range(1..=1 << 62))]
+    #[arg(long, value_name = "TOKEN", value_parser = token::parse_floor)]
     token_floor: Option<u64>,
     /// For how long the new cluster grants nothing, so that those who held locks in the old one have noticed.
     /// By default the longest TTL of all sessions, and 30 s at least; 0s if the old cluster has been down for
@@ -34,8 +35,10 @@ pub(crate) struct NewClusterReport {
     sessions_ended: usize,
     holds_ended: usize,
     waits_ended: usize,
+    #[serde(serialize_with = "token::as_text")]
     last_token_before: u64,
     /// All new tokens are higher.
+    #[serde(serialize_with = "token::as_text")]
     last_token: u64,
     closed_for_ms: u64,
     /// The lowest id that a node can be added under.

@@ -64,7 +64,7 @@ fn in_json(observed: &Observed) -> String {
         Observed::Leader(leader) => json!({
             "event": "leader",
             "value": String::from_utf8_lossy(&leader.value),
-            "epoch": leader.epoch,
+            "epoch": leader.epoch.to_string(),
             "session": leader.session.to_string(),
         }),
         Observed::Missed { why } => json!({ "event": "missed", "why": why }),

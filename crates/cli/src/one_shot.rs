@@ -35,19 +35,6 @@ fn call_id(request_id: u64) -> CallId {
     CallId { request_id, acked_through: request_id.saturating_sub(lag) }
 }
 
-/// Tokens start at 1 and stay below 2^63.
-pub(crate) fn parse_token(text: &str) -> Result<u64, String> {
-    match text.parse::<u64>() {
-        Ok(token) if (1..holdfast_proto::TOKEN_LIMIT).contains(&token) => Ok(token),
-        _ => Err(match text.parse::<holdfast_proto::Fence>() {
-            Ok(fence) => format!("that is the full form of a token; its number is {}", fence.number()),
-            Err(_) => "a token is a whole number from 1 on, such as the 42 in `token=42` of `holdfast acquire`, or at the end \
-                 of the full form hf1.L.….42"
-                .to_owned(),
-        }),
-    }
-}
-
 pub(crate) fn calls(global: &Global) -> Result<Unary, Problem> {
     Ok(Unary::new(&global.endpoints)?)
 }
@@ -76,16 +63,6 @@ mod tests {
             kept.push_back(call.request_id);
             assert!(kept.len() < ANSWERS_MAX, "a hundred a second are too many");
         }
-    }
-
-    #[test]
-    fn what_is_no_token_is_told_what_one_looks_like() {
-        assert_eq!(parse_token("42"), Ok(42));
-        for wrong in ["abc", "", "0", "-1", "9223372036854775808"] {
-            assert!(parse_token(wrong).unwrap_err().contains("token=42"), "{wrong}");
-        }
-        let full = parse_token("hf1.L.5e8c9902207afaeb.7").unwrap_err();
-        assert!(full.ends_with("its number is 7"), "{full}");
     }
 
     #[test]

@@ -14,6 +14,7 @@ use crate::name;
 use crate::one_shot;
 use crate::output::{self, Show, quoted};
 use crate::tier::TierArg;
+use crate::token::{self, TokenArg};
 use crate::whereabouts::Sought;
 
 /// Gives back a lock that `holdfast acquire` took, and closes its session.
@@ -34,9 +35,9 @@ pub(crate) struct ReleaseArgs {
     /// The session that `acquire` printed.
     #[arg(long, value_name = "S")]
     session: SessionId,
-    /// The token that `acquire` printed.
-    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = one_shot::parse_token)]
-    token: u64,
+    /// The token that `acquire` printed, or its full form.
+    #[arg(long, value_name = "TOKEN", allow_negative_numbers = true, value_parser = TokenArg::parse)]
+    token: TokenArg,
     /// The tier that `acquire` was told.
     #[arg(long, value_enum, value_name = "TIER", default_value_t = TierArg::Correctness)]
     tier: TierArg,
@@ -45,6 +46,7 @@ pub(crate) struct ReleaseArgs {
 #[derive(Debug, Serialize)]
 struct Outcome {
     name: String,
+    #[serde(serialize_with = "token::as_text")]
     token: u64,
     outcome: &'static str,
 }
@@ -59,6 +61,7 @@ pub(crate) async fn run(args: ReleaseArgs, global: &Global) -> Result<ExitCode, 
     let calls = one_shot::calls(global)?.tier(args.tier.to_tier());
     let id = one_shot::next_call_id();
     let ReleaseArgs { name, session, token, tier } = args;
+    let token = token.number_of(&name, tier)?;
     let answer = calls.release(session, id, &name, token).await;
     let sought = Sought { calls: &calls, session, tier, name: &name, token };
     let elsewhere = match answer {

@@ -15,6 +15,7 @@ use crate::name;
 use crate::one_shot;
 use crate::output::{self, Show};
 use crate::tier::TierArg;
+use crate::token::{self, TokenArg};
 use crate::whereabouts::Sought;
 
 /// Keeps a lock that `holdfast acquire` took for another TTL, counted from now.
@@ -33,9 +34,9 @@ pub(crate) struct RenewArgs {
     /// The session that `acquire` printed.
     #[arg(long, value_name = "S")]
     session: SessionId,
-    /// The token that `acquire` printed.
-    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = one_shot::parse_token)]
-    token: u64,
+    /// The token that `acquire` printed, or its full form.
+    #[arg(long, value_name = "TOKEN", allow_negative_numbers = true, value_parser = TokenArg::parse)]
+    token: TokenArg,
     /// The tier that `acquire` was told.
     #[arg(long, value_enum, value_name = "TIER", default_value_t = TierArg::Correctness)]
     tier: TierArg,
@@ -44,6 +45,7 @@ pub(crate) struct RenewArgs {
 #[derive(Debug, Serialize)]
 struct Renewed {
     name: String,
+    #[serde(serialize_with = "token::as_text")]
     token: u64,
     remaining_ms: u64,
 }
@@ -55,22 +57,23 @@ impl Show for Renewed {
 }
 
 /// The session lives. If it holds what is meant, and not as was said, nothing is lost.
-async fn why_not(error: CallError, calls: &Unary, args: &RenewArgs) -> Problem {
-    let RenewArgs { name, session, token, tier } = args;
-    let sought = Sought { calls, session: *session, tier: *tier, name, token: *token };
+async fn why_not(error: CallError, calls: &Unary, args: &RenewArgs, token: u64) -> Problem {
+    let RenewArgs { name, session, tier, .. } = args;
+    let sought = Sought { calls, session: *session, tier: *tier, name, token };
     match sought.anywhere().await {
-        Some(elsewhere) => Problem::new(Code::Usage, elsewhere.in_words("renew", name, *token)),
+        Some(elsewhere) => Problem::new(Code::Usage, elsewhere.in_words("renew", name, token)),
         None => error.into(),
     }
 }
 
 pub(crate) async fn run(args: RenewArgs, global: &Global) -> Result<ExitCode, Problem> {
+    let token = args.token.number_of(&args.name, args.tier)?;
     let calls = one_shot::calls(global)?.tier(args.tier.to_tier());
     let alive = calls.keep_alive(args.session, one_shot::next_request_id()).await?;
     let id = one_shot::next_call_id();
-    let renewed = calls.renew(args.session, id, &args.name, args.token, None).await;
+    let renewed = calls.renew(args.session, id, &args.name, token, None).await;
     let answer = match renewed {
-        Err(error) if is_not_held(&error) => return Err(why_not(error, &calls, &args).await),
+        Err(error) if is_not_held(&error) => return Err(why_not(error, &calls, &args, token).await),
         renewed => renewed?,
     };
     let until = |end_ms: u64| end_ms.saturating_sub(answer.logical_time_ms);
@@ -80,5 +83,5 @@ pub(crate) async fn run(args: RenewArgs, global: &Global) -> Result<ExitCode, Pr
         end_ms => until(end_ms),
     };
     let remaining_ms = answer.deadline_ms.map_or(session_ms, |own| until(own).min(session_ms));
-    output::show(global.output, &Renewed { name: args.name, token: args.token, remaining_ms })
+    output::show(global.output, &Renewed { name: args.name, token, remaining_ms })
 }

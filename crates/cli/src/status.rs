@@ -14,6 +14,7 @@ use crate::mode;
 use crate::name;
 use crate::one_shot;
 use crate::output::{self, Show, table};
+use crate::token;
 
 /// Shows who holds a lock and how, who waits for it, and whether it is frozen or closed.
 ///
@@ -21,7 +22,7 @@ use crate::output::{self, Show, table};
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   holdfast status deploy
-  holdfast status deploy --output json | jq '.holders[0].token'")]
+  holdfast status deploy --output json | jq -r '.holders[0].token'")]
 pub(crate) struct StatusArgs {
     /// The lock's name.
     #[arg(value_parser = name::parse)]
@@ -66,6 +67,7 @@ pub(crate) struct Holder {
     mode: &'static str,
     /// Of a semaphore, else 0.
     permits: u32,
+    #[serde(serialize_with = "token::as_text")]
     pub(crate) token: u64,
     pub(crate) held_for_ms: u64,
     /// Null if only the session bounds the hold.

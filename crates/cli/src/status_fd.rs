@@ -81,7 +81,7 @@ impl Story {
     pub(crate) fn held(&self, proof: &Proof) {
         let locks: Vec<Value> = proof
             .iter()
-            .map(|(name, token, fence)| json!({ "name": name, "token": token, "fence": fence }))
+            .map(|(name, token, fence)| json!({ "name": name, "token": token.to_string(), "fence": fence }))
             .collect();
         self.tell(&json!({ "event": "held", "locks": locks }));
     }

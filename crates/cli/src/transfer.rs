@@ -13,6 +13,8 @@ use crate::intervention::ReasonArgs;
 use crate::name;
 use crate::one_shot;
 use crate::output::{self, Show};
+use crate::tier::TierArg;
+use crate::token::{self, TokenArg};
 use crate::whereabouts;
 
 /// Hands an exclusive lock to a session that waits for it, past all who came before.
@@ -33,9 +35,9 @@ pub(crate) struct TransferArgs {
     /// The public id of the session, as `holdfast status` shows it.
     #[arg(long, value_name = "SESSION")]
     to: PublicSessionId,
-    /// Only if it is held under this token.
-    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = one_shot::parse_token)]
-    token: Option<u64>,
+    /// Only if it is held under this token: its number, or its full form.
+    #[arg(long, value_name = "TOKEN", allow_negative_numbers = true, value_parser = TokenArg::parse)]
+    token: Option<TokenArg>,
     #[command(flatten)]
     reason: ReasonArgs,
 }
@@ -44,6 +46,7 @@ pub(crate) struct TransferArgs {
 struct Transferred {
     name: String,
     to: String,
+    #[serde(serialize_with = "token::as_text")]
     token: u64,
 }
 
@@ -56,7 +59,7 @@ impl Show for Transferred {
 pub(crate) async fn run(args: TransferArgs, global: &Global) -> Result<ExitCode, Problem> {
     let calls = one_shot::calls(global)?;
     let token = match args.token {
-        Some(token) => token,
+        Some(token) => token.number_of(&args.name, TierArg::Correctness)?,
         None => {
             let status = calls.status(&args.name).await?;
             let free = || {

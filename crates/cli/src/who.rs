@@ -18,6 +18,8 @@ use crate::name;
 use crate::one_shot;
 use crate::output::{self, Show, table};
 use crate::status::OwnerInfo;
+use crate::tier::TierArg;
+use crate::token::{self, TokenArg};
 
 /// Every event of the holds of one token that is told at a time.
 const EVENTS_MAX: u32 = 1_000;
@@ -35,20 +37,22 @@ Exit codes: 0 found; 1 not among what is kept, or never given.
 
 Examples:
   holdfast who deploy --token 42
+  holdfast who deploy --token \"$fence\"
   holdfast who deploy --token 42 --output json | jq -r '.holds[0].owner.host'"
 )]
 pub(crate) struct WhoArgs {
     /// The lock's name.
     #[arg(value_parser = name::parse)]
     name: String,
-    /// The number of the token.
-    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = one_shot::parse_token)]
-    token: u64,
+    /// The token: its number, or its full form.
+    #[arg(long, value_name = "TOKEN", allow_negative_numbers = true, value_parser = TokenArg::parse)]
+    token: TokenArg,
 }
 
 #[derive(Debug, Serialize)]
 struct Who {
     name: String,
+    #[serde(serialize_with = "token::as_text")]
     token: u64,
     /// Those of a shared run share a token.
     holds: Vec<Held>,
@@ -170,6 +174,7 @@ impl Show for Who {
 
 pub(crate) async fn run(args: WhoArgs, global: &Global) -> Result<ExitCode, Problem> {
     let WhoArgs { name, token } = args;
+    let token = token.number_of(&name, TierArg::Correctness)?;
     let calls = one_shot::calls(global)?;
     let past = Past { limit: EVENTS_MAX, token: Some(token), within: None };
     let answer = calls.history(&name, past).await?;

@@ -1,7 +1,7 @@
 // The frame: which view is shown, when it is asked for again, how the connection is.
 
 import { h, morphChildren } from "./dom.js";
-import { shown } from "./text.js";
+import { clock, shown } from "./text.js";
 import { address, parse } from "./route.js";
 import { live, connect, onBeat } from "./live.js";
 import { overview } from "./view-overview.js";
@@ -69,7 +69,7 @@ async function load(asked) {
 
 function draw() {
   if (!page || page.data === null) {
-    if (page && page.failed) main.replaceChildren(h("p", { class: "loading" }, `This cannot be shown now: ${page.failed}. Trying again.`));
+    if (page && page.failed) main.replaceChildren(h("p", { class: "loading" }, `This cannot be shown now: ${page.failed}. Trying again. `, h("a", { href: "#/" }, "What this node knows by itself")));
     banner();
     return;
   }
@@ -83,9 +83,14 @@ function banner() {
   const element = document.getElementById("banner");
   let words = "";
   if (live.state === "lost") words = "Connection to the node lost; retrying. What you see may be old.";
-  else if (live.now && live.now.leader === 0) words = "The cluster has no leader at the moment: nothing is granted until one is elected.";
+  else if (live.now && live.now.leader === 0) words = `The cluster has no leader${leaderlessSince(live.now)}: nothing is granted until one is elected.`;
   else if (page && page.failed && page.data !== null) words = `Not up to date: ${page.failed}. Trying again.`;
   if (element.textContent !== words) element.textContent = words;
+}
+
+function leaderlessSince(now) {
+  const since = now.leaderless_since_unix_ms;
+  return since ? ` since ${clock(since).slice(0, 8)}` : " at the moment";
 }
 
 function header() {

@@ -5,6 +5,7 @@ import { shown, number, milliseconds, duration, count } from "./text.js";
 import { live } from "./live.js";
 import { ask } from "./api.js";
 import { plot } from "./plot.js";
+import { ownView } from "./own-view.js";
 import { address } from "./route.js";
 import { actionButton, actionsNote, confirm } from "./dialog.js";
 
@@ -12,10 +13,18 @@ export const overview = {
   title: "Overview",
   every: 2,
   async load() {
-    const [busiest, frozen] = await Promise.all([ask("locks", { sort: "queue", size: 6 }), ask("freezes")]);
-    return { busiest: busiest.locks.filter((lock) => lock.waiters > 0), freezes: frozen.freezes };
+    const isLed = live.now && live.now.leader !== 0;
+    const own = isLed ? null : await ask("own");
+    if (own && own.leader === 0) return { own, why: "" };
+    try {
+      return await loadFromLeader();
+    } catch (error) {
+      if (error.reason === "unreachable") throw error;
+      return { own: await ask("own"), why: error.message };
+    }
   },
   render(data, page) {
+    if (data.own) return ownView(data.own, data.why);
     const now = live.now;
     if (!now) return [h("p", { class: "loading" }, "Waiting for the first second…")];
     const samples = known(live.samples);
@@ -42,6 +51,11 @@ export const overview = {
     ];
   },
 };
+
+async function loadFromLeader() {
+  const [busiest, frozen] = await Promise.all([ask("locks", { sort: "queue", size: 6 }), ask("freezes")]);
+  return { busiest: busiest.locks.filter((lock) => lock.waiters > 0), freezes: frozen.freezes };
+}
 
 // Rates need two seconds: before the first of them there is nothing to plot.
 function known(samples) {

@@ -10,6 +10,7 @@ use axum::http::{HeaderMap, StatusCode};
 use holdfast_proto::v1::{
     BreakRequest, FreezeRequest, Intervention, KillSessionRequest, MoveLockRequest, ThawRequest,
 };
+use holdfast_proto::{Fence, Guarantee};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -77,13 +78,13 @@ pub(crate) async fn serve<S: Source>(
         "break" => {
             let Break { by, reason, name, token } = read(&body)?;
             let intervention = intervention(by, reason)?;
-            let request = BreakRequest { intervention, name, token: number(&token)? };
+            let request = BreakRequest { intervention, token: number(&token, &name)?, name };
             json!({ "holds": source.break_holds(request).await?.holds })
         }
         "transfer" => {
             let Transfer { by, reason, name, token, to } = read(&body)?;
             let intervention = intervention(by, reason)?;
-            let token = number(&token)?;
+            let token = number(&token, &name)?;
             let request = MoveLockRequest { intervention, name, token, to_public_session_id: to };
             json!({ "token": source.move_lock(request).await?.token.to_string() })
         }
@@ -125,6 +126,16 @@ fn intervention(by: String, reason: String) -> Result<Option<Intervention>, Fail
     Ok(Some(Intervention { by: format!("{by} (dashboard)"), reason: reason.to_owned() }))
 }
 
-fn number(text: &str) -> Result<u64, Failed> {
-    text.parse().map_err(|_| Failed::bad_request("a token is a number"))
+/// Of a number, or of the full form of a token, which belongs to one lock.
+fn number(text: &str, name: &str) -> Result<u64, Failed> {
+    if let Ok(number) = text.parse() {
+        return Ok(number);
+    }
+    match text.parse::<Fence>() {
+        Ok(fence) if fence.is_for(name) && fence.guarantee() == Guarantee::Linearizable => {
+            Ok(fence.number())
+        }
+        Ok(_) => Err(Failed::bad_request("the token belongs to another lock; nothing was done")),
+        Err(_) => Err(Failed::bad_request("a token is a number, or has the form hf1.L.….42")),
+    }
 }

@@ -47,6 +47,7 @@ static ASSETS: &[Asset] = assets![
     "api.js" "text/javascript; charset=utf-8",
     "live.js" "text/javascript; charset=utf-8",
     "plot.js" "text/javascript; charset=utf-8",
+    "own-view.js" "text/javascript; charset=utf-8",
     "owners.js" "text/javascript; charset=utf-8",
     "cycle.js" "text/javascript; charset=utf-8",
     "graph-layout.js" "text/javascript; charset=utf-8",

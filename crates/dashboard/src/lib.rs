@@ -24,6 +24,7 @@ mod guard;
 mod hosts;
 mod live;
 mod look;
+mod own_view;
 mod owners;
 mod samples;
 mod shape;
@@ -38,7 +39,7 @@ use tokio::sync::{Semaphore, watch};
 
 pub use guard::Actions;
 pub use hosts::Hosts;
-pub use source::{RecentEvents, Source, WatchFrames};
+pub use source::{OwnView, RecentEvents, Source, WatchFrames};
 
 use guard::Guard;
 use live::Pulse;
@@ -81,6 +82,7 @@ pub fn dashboard<S: Source>(
         .route("/api/live", get(live::serve))
         .route("/api/events", get(events::serve))
         .route("/api/recent", get(look::recent))
+        .route("/api/own", get(own_view::serve))
         .route("/api/locks", get(look::locks))
         .route("/api/lock", get(look::lock))
         .route("/api/sessions", get(look::sessions))

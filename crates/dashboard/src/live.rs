@@ -24,6 +24,14 @@ pub(crate) struct Pulse {
     /// Null before the first sample.
     now: Value,
     samples: Samples,
+    leaderless_since_unix_ms: Option<u64>,
+}
+
+impl Pulse {
+    /// None while a leader is known.
+    pub(crate) fn leaderless_since_unix_ms(&self) -> Option<u64> {
+        self.leaderless_since_unix_ms
+    }
 }
 
 pub(crate) async fn serve<S: Source>(
@@ -58,6 +66,7 @@ pub(crate) async fn keep_sampling<S: Source>(
     streams: Arc<Semaphore>,
 ) {
     let mut samples = Samples::default();
+    let mut leaderless_since_unix_ms = None;
     let mut seconds = interval(INTERVAL);
     seconds.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -66,8 +75,14 @@ pub(crate) async fn keep_sampling<S: Source>(
         let Ok(cluster) = source.cluster().await else { continue };
         let views = if looked_at { source.own_views().await } else { Vec::new() };
         let sample = samples.take(unix_ms(), &cluster);
-        let now = overview(&cluster, &views, &sample, samples.leader_changes());
-        sender.send_replace(Arc::new(Pulse { now, samples: samples.clone() }));
+        leaderless_since_unix_ms = match sample.leader {
+            0 => leaderless_since_unix_ms.or(Some(sample.unix_ms)),
+            _ => None,
+        };
+        let mut now = overview(&cluster, &views, &sample, samples.leader_changes());
+        now["leaderless_since_unix_ms"] = leaderless_since_unix_ms.into();
+        let samples = samples.clone();
+        sender.send_replace(Arc::new(Pulse { now, samples, leaderless_since_unix_ms }));
     }
 }
 

@@ -5,9 +5,10 @@ use std::pin::Pin;
 
 use holdfast_proto::v1::{
     BreakRequest, BreakResponse, ClusterStatusResponse, Failure, FreezeRequest, FreezeResponse,
-    KillSessionRequest, KillSessionResponse, ListFreezesResponse, ListRequest, ListResponse,
-    ListSessionsRequest, ListSessionsResponse, MoveLockRequest, MoveLockResponse, Owner,
-    StatusResponse, ThawRequest, ThawResponse, WatchEvent, WatchFrame, WatchRequest, WhyResponse,
+    Frozen, KillSessionRequest, KillSessionResponse, ListFreezesResponse, ListRequest,
+    ListResponse, ListSessionsRequest, ListSessionsResponse, LockSummary, MoveLockRequest,
+    MoveLockResponse, Owner, StatusResponse, ThawRequest, ThawResponse, WatchEvent, WatchFrame,
+    WatchRequest, WhyResponse,
 };
 use tokio_stream::Stream;
 
@@ -27,8 +28,17 @@ pub struct RecentEvents {
     pub max: usize,
 }
 
-/// A node, as the dashboard sees it. What is read of the lock table is linearizable; each method bounds its
-/// own time.
+/// What a node knows by itself: how it sees the cluster, and its own copy of the lock table. It may be old.
+#[derive(Clone, Debug, Default)]
+pub struct OwnView {
+    pub cluster: ClusterStatusResponse,
+    /// Some, by name.
+    pub locks: Vec<LockSummary>,
+    pub freezes: Vec<Frozen>,
+}
+
+/// A node, as the dashboard sees it. What is read of the lock table is linearizable, but for [`Source::own_view`]; each
+/// method bounds its own time.
 pub trait Source: Send + Sync + 'static {
     /// The id of the node that serves the page.
     fn node(&self) -> u64;
@@ -38,6 +48,9 @@ pub trait Source: Send + Sync + 'static {
 
     /// Each node's own view of itself; none for one that does not answer.
     fn own_views(&self) -> impl Future<Output = Vec<(u64, Option<ClusterStatusResponse>)>> + Send;
+
+    /// This node's, without a quorum; with at most so many locks.
+    fn own_view(&self, locks_max: usize) -> impl Future<Output = Answer<OwnView>> + Send;
 
     fn list(&self, request: ListRequest) -> impl Future<Output = Answer<ListResponse>> + Send;
 

@@ -10,6 +10,7 @@ mod address;
 mod check;
 mod http;
 mod kafka;
+mod listen;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -22,6 +23,7 @@ pub use check::CheckError;
 use holdfast_replica::NodeId;
 pub use http::HttpConfig;
 pub use kafka::KafkaConfig;
+pub use listen::ListenConfig;
 
 /// The settings of one node.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -77,6 +79,9 @@ pub struct NodeConfig {
     pub tracing: Option<TracingConfig>,
     #[serde(default)]
     pub http: HttpConfig,
+    /// Where this node listens, if that is not where it is reached.
+    #[serde(default)]
+    pub listen: ListenConfig,
     /// Where the leader publishes every event.
     #[serde(default)]
     pub kafka: Option<KafkaConfig>,
@@ -127,7 +132,7 @@ impl AuditConfig {
     }
 }
 
-/// One node of the cluster, as all the others know it.
+/// One node of the cluster, as all the others know it. It listens there too, unless its `[listen]` says otherwise.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MemberConfig {
@@ -215,6 +220,7 @@ impl NodeConfig {
                 audit: None,
                 tracing: None,
                 http: HttpConfig::default(),
+                listen: ListenConfig::default(),
                 kafka: None,
                 nodes: nodes.clone(),
             })
@@ -239,9 +245,10 @@ impl NodeConfig {
         Ok(listed.ok_or_else(|| check::not_listed(self))?)
     }
 
-    /// Another HTTP address for this node, or none.
+    /// Another HTTP address for this node, to listen on and to be reached by, or none.
     pub fn set_http(&mut self, address: Option<Address>) {
         let id = self.node;
+        self.listen.http = None;
         for member in self.nodes.iter_mut().filter(|member| member.id == id) {
             member.http.clone_from(&address);
         }

@@ -48,7 +48,7 @@ mod wrong_port;
 pub use audit::{AuditFileError, utc};
 pub use config::{
     Address, AddressError, AuditConfig, CheckError, ConfigError, HttpConfig, KafkaConfig,
-    LogFormat, MemberConfig, NodeConfig, TracingConfig,
+    ListenConfig, LogFormat, MemberConfig, NodeConfig, TracingConfig,
 };
 pub use driver::{DriverError, StopReason};
 pub use durable_file::FileError;

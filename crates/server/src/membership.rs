@@ -16,7 +16,7 @@ use crate::config::{Address, NodeConfig};
 pub(crate) struct Membership {
     pub(crate) cluster: String,
     pub(crate) me: NodeId,
-    /// Where this node listens.
+    /// Where this node is reached by its own file, or only listens.
     listening: Member,
     /// From the configuration, without addresses that nobody can dial.
     configured: BTreeMap<NodeId, Member>,
@@ -109,7 +109,7 @@ impl Membership {
         self.current.subscribe()
     }
 
-    /// Where this node listens, member or not.
+    /// Where this node is reached by its own file, or only listens; member or not.
     pub(crate) fn listening(&self) -> &Member {
         &self.listening
     }

@@ -118,15 +118,15 @@ impl Node {
     pub async fn start_with_pages(config: NodeConfig, pages: Router) -> Result<Node, StartError> {
         config.check()?;
         let actions = config.http.actions()?;
-        let hosts = config.http.hosts(&config.nodes);
+        let hosts = config.http.hosts(&config.nodes, &config.listen);
         // Before anything is written: a start that fails because a port is in use leaves nothing behind.
-        let this_node = config.this_node()?;
-        let client_listener = listen("client", &this_node.client).await?;
-        let peer_listener = listen("peer", &this_node.peer).await?;
+        let listening = config.listen.of(config.this_node()?);
+        let client_listener = listen("client", listening.client).await?;
+        let peer_listener = listen("peer", listening.peer).await?;
         let client_address = client_listener
             .local_addr()
-            .map_err(|source| cannot_listen("client", &this_node.client, source))?;
-        let http_listener = match &this_node.http {
+            .map_err(|source| cannot_listen("client", listening.client, source))?;
+        let http_listener = match listening.http {
             Some(address) => Some(listen("HTTP", address).await?),
             None => None,
         };

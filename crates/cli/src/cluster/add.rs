@@ -31,9 +31,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 cannot be; 75 another change is under way, or the node has not caught up in time.
 
 Examples:
-  holdfast cluster add --id 4 --peer-address 10.0.0.4:7421 --client-address 10.0.0.4:7420
-  holdfast cluster add --id 4 --peer-address n4:7421 --client-address n4:7420 > node-4.toml
-  holdfast cluster add --id 9 --peer-address n9:7421 --client-address n9:7420 --learner"
+  holdfast cluster add --id 4 --peer-address 10.0.0.4:7421 --client-address 10.0.0.4:7420 --http-address 10.0.0.4:7422
+  holdfast cluster add --id 4 --peer-address n4:7421 --client-address n4:7420 --http-address n4:7422 --listen-host 0.0.0.0 > node-4.toml
+  holdfast cluster add --id 9 --peer-address n9:7421 --client-address n9:7420 --http-address n9:7422 --learner"
 )]
 pub(crate) struct AddArgs {
     #[command(flatten)]
@@ -58,6 +58,9 @@ pub(super) struct NewNode {
     /// Where probes and scrapers reach it, host:port; without it the node has no HTTP port.
     #[arg(long, value_name = "H:P")]
     http_address: Option<Address>,
+    /// The host on which it listens, if that is not the host by which it is reached: 0.0.0.0 in a container or behind NAT.
+    #[arg(long, value_name = "HOST", value_parser = listen_host)]
+    listen_host: Option<String>,
     /// Its data directory, for the configuration that is printed.
     #[arg(long, value_name = "DIR", default_value = "/var/lib/holdfast")]
     data_dir: String,
@@ -68,6 +71,13 @@ pub(super) struct NewNode {
 
 pub(super) fn node_id() -> clap::builder::RangedU64ValueParser {
     clap::value_parser!(u64).range(1..)
+}
+
+fn listen_host(text: &str) -> Result<String, String> {
+    let address = format!("{text}:1");
+    Address::new(&address).map(|_| text.to_owned()).map_err(|_| {
+        "a host is a name or an IP address without a port, such as 0.0.0.0 or [::]".to_owned()
+    })
 }
 
 #[derive(Debug, Serialize)]
@@ -172,19 +182,32 @@ async fn wait_for_role(
 
 fn configuration(cluster: &str, new: &NewNode) -> String {
     let addresses = [&new.peer_address, &new.client_address].into_iter().chain(&new.http_address);
-    let insecure = !addresses.into_iter().all(Address::is_loopback);
+    let insecure = match &new.listen_host {
+        Some(host) => !Address::new(&format!("{host}:1")).is_ok_and(|host| host.is_loopback()),
+        None => !addresses.into_iter().all(Address::is_loopback),
+    };
     let http = new.http_address.as_ref().map(|address| format!("http = \"{address}\"\n"));
     let http = http.unwrap_or_default();
     let insecure =
         if insecure { "insecure = true   # there is no authentication yet\n" } else { "" };
     let data_dir = toml_text(&new.data_dir);
+    let listen = new.listen_host.as_ref().map(|host| listen_table(host, new)).unwrap_or_default();
     format!(
         "cluster = \"{cluster}\"\nnode = {id}\ndata_dir = {data_dir}   # empty at its first start\n\
-         join = true\n{insecure}\n[[nodes]]\nid = {id}\nclient = \"{client}\"\npeer = \"{peer}\"\n{http}",
+         join = true\n{insecure}\n{listen}[[nodes]]\nid = {id}\nclient = \"{client}\"\npeer = \"{peer}\"\n{http}",
         id = new.id,
         client = new.client_address,
         peer = new.peer_address,
     )
+}
+
+/// On the ports by which it is reached.
+fn listen_table(host: &str, new: &NewNode) -> String {
+    let ports = [("client", Some(&new.client_address)), ("peer", Some(&new.peer_address))];
+    let ports = ports.into_iter().chain([("http", new.http_address.as_ref())]);
+    let lines = ports
+        .filter_map(|(key, address)| Some(format!("{key} = \"{host}:{}\"\n", address?.port())));
+    format!("[listen]\n{}\n", lines.collect::<String>())
 }
 
 fn toml_text(text: &str) -> String {
@@ -201,17 +224,20 @@ mod tests {
     #[test]
     fn what_is_printed_is_a_configuration_that_works() {
         let cases = [
-            ("127.0.0.1", None, false),
-            ("node-4.example", None, true),
-            ("127.0.0.1", Some("node-4.example:7422"), true),
+            ("127.0.0.1", None, None, false),
+            ("node-4.example", None, None, true),
+            ("127.0.0.1", Some("node-4.example:7422"), None, true),
+            ("node-4.example", Some("node-4.example:7422"), Some("0.0.0.0"), true),
+            ("node-4.example", None, Some("[::1]"), false),
         ];
-        for (host, http, insecure) in cases {
+        for (host, http, listen_host, insecure) in cases {
             let http_address = http.map(|address| Address::new(address).unwrap());
             let new = NewNode {
                 id: 4,
                 peer_address: Address::new(&format!("{host}:7421")).unwrap(),
                 client_address: Address::new(&format!("{host}:7420")).unwrap(),
                 http_address: http_address.clone(),
+                listen_host: listen_host.map(str::to_owned),
                 data_dir: "/srv/it's \"here\"\\".to_owned(),
                 timeout: Duration::ZERO,
             };
@@ -219,6 +245,9 @@ mod tests {
             assert!(config.join && config.node == 4 && config.cluster == "prod");
             assert_eq!(config.insecure, insecure);
             assert_eq!(config.nodes[0].http, http_address);
+            let client = config.listen.client.map(|address| address.to_string());
+            assert_eq!(client, listen_host.map(|host| format!("{host}:7420")));
+            assert_eq!(config.listen.http.is_some(), listen_host.is_some() && http.is_some());
             assert_eq!(config.data_dir.to_str(), Some("/srv/it's \"here\"\\"));
         }
     }

@@ -5,14 +5,75 @@
 
 use std::process::ExitCode;
 
+use clap::Args;
+use holdfast_client::unary::Unary;
 use holdfast_proto::v1;
 use serde::Serialize;
 use tokio::task::JoinSet;
 
 use crate::cli::Global;
-use crate::exit::Problem;
+use crate::exit::{Code, Problem};
 use crate::one_shot;
 use crate::output::{self, Show, table};
+use crate::token;
+
+/// Shows the nodes, who leads, and how far each replica is.
+///
+/// Any node answers, also without a quorum; then it is that node's own view. If that node knows no leader, the others
+/// are asked whether one of them leads.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Exit codes: 0 there is a leader; 69 there is none, or no node can be reached.
+With --check also 75: there is a leader, but a voter cannot be reached by it.
+
+Examples:
+  holdfast cluster status
+  holdfast cluster status --output json
+  holdfast cluster status --check || echo 'not all nodes are well'"
+)]
+pub(crate) struct StatusArgs {
+    /// Prints one line, for scripts: `ok`, `degraded` or `no_leader`, and why. The exit code says the same.
+    #[arg(long)]
+    check: bool,
+}
+
+/// What `--check` prints.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+struct Health {
+    /// ok, degraded or no_leader.
+    state: &'static str,
+    /// Null if none is known.
+    leader: Option<u64>,
+    voters: usize,
+    /// Those that the node which answered cannot reach.
+    unreachable_voters: Vec<u64>,
+}
+
+impl Show for Health {
+    fn to_table(&self) -> String {
+        let Health { state, voters, unreachable_voters, .. } = self;
+        let reachable = voters - unreachable_voters.len();
+        let leader =
+            self.leader.map_or("no node leads".to_owned(), |id| format!("node {id} leads"));
+        let mut line = format!("{state}: {leader}, {reachable} of {voters} voters reachable");
+        if !unreachable_voters.is_empty() {
+            let ids: Vec<String> = unreachable_voters.iter().map(u64::to_string).collect();
+            line += &format!("; not node {}", ids.join(", "));
+        }
+        line + "\n"
+    }
+}
+
+impl Health {
+    /// 75: what needs all nodes may succeed later.
+    fn code(&self) -> ExitCode {
+        match self.state {
+            "ok" => ExitCode::SUCCESS,
+            "degraded" => Code::Busy.into(),
+            _ => Code::Unavailable.into(),
+        }
+    }
+}
 
 #[derive(Debug, Serialize)]
 struct Cluster {
@@ -59,6 +120,7 @@ struct Group {
     logical_time_ms: u64,
     locks: u64,
     sessions: u64,
+    #[serde(serialize_with = "token::as_text")]
     last_token: u64,
     /// Of the rules that the lock table follows; null if an older node answers, which does not say.
     rules_version: Option<u32>,
@@ -170,12 +232,11 @@ impl Show for Cluster {
 impl Cluster {
     /// The line that whoever looks after the cluster has to see first.
     fn no_leader(&self) -> Option<String> {
-        if self.groups.iter().all(|group| group.leader.is_some()) {
+        if self.has_leader() {
             return None;
         }
-        let voters = || self.nodes.iter().filter(|node| node.role != "learner");
-        let all = voters().count();
-        let reachable = voters().filter(|node| self.is_reachable(node)).count();
+        let all = self.voters().count();
+        let reachable = self.voters().filter(|node| self.is_reachable(node)).count();
         let needed = all / 2 + 1;
         let then = if reachable < needed {
             "no lock can be granted"
@@ -185,6 +246,27 @@ impl Cluster {
         Some(format!(
             "NO LEADER: {reachable} of {all} nodes reachable, {needed} needed; {then}\n\n"
         ))
+    }
+
+    /// In every group.
+    fn has_leader(&self) -> bool {
+        !self.groups.is_empty() && self.groups.iter().all(|group| group.leader.is_some())
+    }
+
+    fn voters(&self) -> impl Iterator<Item = &Node> {
+        self.nodes.iter().filter(|node| node.role != "learner")
+    }
+
+    fn health(&self) -> Health {
+        let unreachable = self.voters().filter(|node| !self.is_reachable(node));
+        let unreachable_voters: Vec<u64> = unreachable.map(|node| node.id).collect();
+        let state = match (self.has_leader(), unreachable_voters.is_empty()) {
+            (false, _) => "no_leader",
+            (true, false) => "degraded",
+            (true, true) => "ok",
+        };
+        let leader = self.groups.first().and_then(|group| group.leader);
+        Health { state, leader, voters: self.voters().count(), unreachable_voters }
     }
 
     fn is_reachable(&self, node: &Node) -> bool {
@@ -248,9 +330,20 @@ impl Group {
     }
 }
 
-pub(super) async fn run(global: &Global) -> Result<ExitCode, Problem> {
+pub(super) async fn run(args: StatusArgs, global: &Global) -> Result<ExitCode, Problem> {
     let calls = one_shot::calls(global)?;
-    let mut cluster = Cluster::from(calls.cluster_status().await?);
+    let mut answer = calls.cluster_status().await?;
+    if knows_no_leader(&answer)
+        && let Some(of_leader) = view_of_leader(&calls, &answer).await
+    {
+        answer = of_leader;
+    }
+    let mut cluster = Cluster::from(answer);
+    if args.check {
+        let health = cluster.health();
+        output::show(global.output, &health)?;
+        return Ok(health.code());
+    }
     let mut views = JoinSet::new();
     for (place, node) in cluster.nodes.iter().enumerate() {
         let (calls, address) = (calls.clone(), node.client_address.clone());
@@ -262,7 +355,31 @@ pub(super) async fn run(global: &Global) -> Result<ExitCode, Problem> {
             node.own_view = groups.into_iter().map(OwnView::from).collect();
         }
     }
-    output::show(global.output, &cluster)
+    let code = output::show(global.output, &cluster)?;
+    Ok(if cluster.has_leader() { code } else { Code::Unavailable.into() })
+}
+
+fn knows_no_leader(view: &v1::ClusterStatusResponse) -> bool {
+    view.groups.iter().any(|group| group.leader == 0)
+}
+
+/// The node that was asked may have just started, or may be cut off from the others.
+async fn view_of_leader(
+    calls: &Unary,
+    answer: &v1::ClusterStatusResponse,
+) -> Option<v1::ClusterStatusResponse> {
+    let mut views = JoinSet::new();
+    for node in &answer.nodes {
+        let (calls, address) = (calls.clone(), node.client_address.clone());
+        views.spawn(async move { calls.own_view(&address).await });
+    }
+    while let Some(view) = views.join_next().await {
+        let Ok(Ok(view)) = view else { continue };
+        if view.groups.iter().all(|group| group.leader == view.answered_by) {
+            return Some(view);
+        }
+    }
+    None
 }
 
 impl From<v1::GroupStatus> for OwnView {
@@ -297,6 +414,24 @@ mod tests {
         let electing = cluster(0, [false, true, true]).to_table();
         assert!(electing.contains("until one is elected"), "{electing}");
         assert!(!cluster(2, [false, true, true]).to_table().contains("NO LEADER"));
+    }
+
+    #[test]
+    fn a_check_tells_a_cluster_that_serves_from_one_that_lacks_a_voter_or_a_leader() {
+        let lines = [
+            (cluster(2, [false, true, true]), "ok: node 2 leads, 3 of 3 voters reachable\n"),
+            (
+                cluster(1, [false, true, false]),
+                "degraded: node 1 leads, 2 of 3 voters reachable; not node 3\n",
+            ),
+            (
+                cluster(0, [false; 3]),
+                "no_leader: no node leads, 1 of 3 voters reachable; not node 2, 3\n",
+            ),
+        ];
+        for (cluster, line) in lines {
+            assert_eq!(cluster.health().to_table(), line);
+        }
     }
 
     #[test]

@@ -9,6 +9,7 @@ use super::broke;
 use super::cluster::DemoCluster;
 use super::narrator::{Narrator, Tone};
 use crate::exit::Problem;
+use crate::token;
 
 const NAME: &str = "ledger";
 const ROUNDS: usize = 3;
@@ -19,7 +20,9 @@ pub(super) struct Failover {
     new_leader: u64,
     /// From the kill to the next grant.
     gap_ms: u64,
+    #[serde(serialize_with = "token::as_texts")]
     tokens_before: Vec<u64>,
+    #[serde(serialize_with = "token::as_texts")]
     tokens_after: Vec<u64>,
 }
 

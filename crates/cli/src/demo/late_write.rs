@@ -12,6 +12,7 @@ use super::cluster::DemoCluster;
 use super::narrator::{Narrator, Tone};
 use super::worker::{Errand, Worker};
 use crate::exit::Problem;
+use crate::token;
 
 const ACCOUNT: &str = "wallet:42";
 const AT_FIRST: i64 = 100;
@@ -23,7 +24,9 @@ const WAIT: Duration = Duration::from_secs(30);
 #[derive(Debug, Serialize)]
 pub(super) struct LateWrite {
     fence: bool,
+    #[serde(serialize_with = "token::as_text")]
     token_of_a: u64,
+    #[serde(serialize_with = "token::as_text")]
     token_of_b: u64,
     /// How long after A stood still B had the lock.
     takeover_ms: u64,

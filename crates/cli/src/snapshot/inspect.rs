@@ -12,6 +12,7 @@ use crate::duration::in_words;
 use crate::exit::Problem;
 use crate::output::{self, Show, quoted, table};
 use crate::status::on_one_line;
+use crate::token;
 
 /// Shows what is in a snapshot file, and whether it is whole.
 ///
@@ -56,6 +57,7 @@ struct Report {
     sessions: usize,
     locks: usize,
     waiters: usize,
+    #[serde(serialize_with = "token::as_text")]
     last_token: u64,
     /// For how many locks an operator has set the number of permits.
     permits_set: usize,
@@ -97,6 +99,7 @@ struct Lock {
     holders: usize,
     waiters: usize,
     /// Of the first holder; 0 if it is free.
+    #[serde(serialize_with = "token::as_text")]
     token: u64,
     application: String,
     host: String,

@@ -32,7 +32,7 @@ pub(crate) async fn inspect(file: &Path) -> Value {
 pub(crate) fn token_in(snapshot: &Value, name: &str) -> Option<u64> {
     let locks = snapshot["listed_locks"].as_array().unwrap();
     let lock = locks.iter().find(|lock| lock["name"] == name)?;
-    lock["token"].as_u64().filter(|token| *token > 0)
+    lock["token"].as_str().unwrap().parse().ok().filter(|token| *token > 0)
 }
 
 #[tokio::test(flavor = "multi_thread")]

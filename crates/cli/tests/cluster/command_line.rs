@@ -45,7 +45,7 @@ async fn scripts_hold_a_lock_across_commands() {
     let acquired = run(&cluster, &["acquire", "job", "--ttl", "60s", "--output", "json"]).await;
     assert!(acquired.status.success(), "{acquired:?}");
     let grant = json(&acquired);
-    let (session, token) = (grant["session"].as_str().unwrap(), grant["token"].to_string());
+    let (session, token) = (grant["session"].as_str().unwrap(), grant["token"].as_str().unwrap());
 
     let busy = run(&cluster, &["acquire", "job"]).await;
     assert_eq!(busy.status.code(), Some(75), "{busy:?}");
@@ -55,7 +55,7 @@ async fn scripts_hold_a_lock_across_commands() {
     let late = run(&cluster, &["lock", "job", "--wait", "300ms", "--", "true"]).await;
     assert_eq!(late.status.code(), Some(75), "{late:?}");
 
-    let held = ["--session", session, "--token", &token];
+    let held = ["--session", session, "--token", token];
     let renewed = run(&cluster, &[&["renew", "job"][..], &held].concat()).await;
     assert!(renewed.status.success(), "{renewed:?}");
     let listed = json(&run(&cluster, &["ls", "jo", "--output", "json"]).await);

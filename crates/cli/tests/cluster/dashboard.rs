@@ -2,6 +2,7 @@
 
 mod asked;
 mod browsed;
+mod leaderless;
 
 use serde_json::Value;
 
@@ -16,7 +17,7 @@ async fn cluster() -> Cluster {
     Cluster::start_with(ClusterOptions { nodes: 3, settings }).await
 }
 
-fn get(address: &str, path: &str) -> (u16, Value) {
+pub(crate) fn get(address: &str, path: &str) -> (u16, Value) {
     send(address, "GET", path, &[], "")
 }
 

@@ -196,7 +196,7 @@ async fn scripts_use_it_through_single_calls_at_any_node() {
     let tier = ["--tier", "efficiency"];
     let held = data(&cluster, 0, &["acquire", "thumbs", "--ttl", "60s", tier[0], tier[1]]).await;
     assert_eq!(held["guarantee"], "best_effort");
-    let (session, token) = (held["session"].as_str().unwrap(), held["token"].to_string());
+    let (session, token) = (held["session"].as_str().unwrap(), held["token"].as_str().unwrap());
     let fence = held["fence"].as_str().unwrap();
     assert!(fence.starts_with("hf1.B."), "{fence}");
     let said = words(&cluster, 75, &["acquire", "thumbs", tier[0], tier[1]]).await;
@@ -210,14 +210,14 @@ async fn scripts_use_it_through_single_calls_at_any_node() {
             .take()
     };
     assert_eq!(checked(0, fence, &[]).await, "current");
-    assert_eq!(checked(0, &token, &tier).await, "current");
+    assert_eq!(checked(0, token, &tier).await, "current");
     // As a number it is nothing in the other tier, where the name had one token and is free.
-    assert_eq!(checked(79, &token, &[]).await, "never_given");
+    assert_eq!(checked(79, token, &[]).await, "never_given");
     assert_eq!(checked(79, "1", &[]).await, "free");
     words(&cluster, 64, &["check-token", "other", fence]).await;
     words(&cluster, 64, &["check-token", "thumbs", "0"]).await;
 
-    let of = ["--session", session, "--token", &token];
+    let of = ["--session", session, "--token", token];
     let renewed = data(&cluster, 0, &[&["renew", "thumbs"][..], &of, &tier].concat()).await;
     assert!(renewed["remaining_ms"].as_u64().unwrap() > 50_000, "{renewed}");
     // The other tier knows of no such hold.

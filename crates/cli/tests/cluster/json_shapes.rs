@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use crate::support::{Cluster, PATIENCE, data};
+use crate::tokens::assert_tokens_are_texts;
 
 const PAGE: &str = include_str!("../../../../docs/cli.md");
 const HEADING: &str = "## JSON";
@@ -39,8 +40,9 @@ async fn every_command_prints_the_keys_that_are_documented() {
     let file = dir.path().join("locks.holdfast");
     let file = file.to_str().unwrap();
     let acquired = data(&cluster, 0, &["acquire", "a"]).await;
-    let (session, token) = (acquired["session"].as_str().unwrap(), acquired["token"].to_string());
-    let held = ["--session", session, "--token", &token];
+    let (session, token) =
+        (acquired["session"].as_str().unwrap(), acquired["token"].as_str().unwrap());
+    let held = ["--session", session, "--token", token];
     let reason = ["--reason", "test"];
     let other = data(&cluster, 0, &["acquire", "other"]).await;
     let other = other["public_session"].as_str().unwrap();
@@ -63,10 +65,10 @@ async fn every_command_prints_the_keys_that_are_documented() {
         ("why", vec!["why", "a"]),
         ("ls", vec!["ls"]),
         ("sessions", vec!["sessions"]),
-        ("check-token", vec!["check-token", "a", &token]),
+        ("check-token", vec!["check-token", "a", token]),
         ("renew", [&["renew", "a"][..], &held].concat()),
         ("history", vec!["history", "a"]),
-        ("who", vec!["who", "a", "--token", &token]),
+        ("who", vec!["who", "a", "--token", token]),
         ("release", [&["release", "a"][..], &held].concat()),
         ("transfer", [&["transfer", "t", "--to", to][..], &reason].concat()),
         ("break", [&["break", "other"][..], &reason].concat()),
@@ -84,7 +86,9 @@ async fn every_command_prints_the_keys_that_are_documented() {
         ("advise-ttl", vec!["advise-ttl", "--operation", "1s", "--samples", "10"]),
     ];
     for (command, args) in commands {
-        printed.insert(command, keys(&data(&cluster, 0, &args).await));
+        let document = data(&cluster, 0, &args).await;
+        assert_tokens_are_texts(&document);
+        printed.insert(command, keys(&document));
     }
     for (command, keys) in documented() {
         let mut keys: Vec<String> = keys.into_iter().map(str::to_owned).collect();

@@ -267,7 +267,7 @@ async fn a_program_hears_on_its_own_descriptor_what_becomes_of_the_lock() {
     assert_eq!(kinds(&story), "held started released ended");
     let locks = &story[0].1["locks"];
     assert_eq!((&locks[0]["name"], &locks[1]["name"]), (&"a".into(), &"b".into()));
-    assert!(locks[0]["token"].as_u64() > Some(0) && locks[1]["fence"].is_string(), "{locks}");
+    assert!(locks[0]["token"].as_str() > Some("0") && locks[1]["fence"].is_string(), "{locks}");
     assert_eq!(story[3].1["exit_code"], 7);
 
     // What others write to the same file stays, before us and after us.

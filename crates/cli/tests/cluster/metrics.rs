@@ -37,7 +37,7 @@ fn promtool(args: &[&str]) -> Option<Command> {
     Some(command)
 }
 
-fn promtool_accepts(args: &[&str], input: &str) {
+pub(crate) fn promtool_accepts(args: &[&str], input: &str) {
     let Some(mut promtool) = promtool(args) else { return };
     let mut process = promtool.spawn().unwrap();
     process.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
@@ -192,5 +192,14 @@ fn the_configuration_in_the_kubernetes_manifest_is_one() {
         let config = holdfast_server::NodeConfig::from_toml(&text).unwrap();
         assert_eq!((config.node, config.nodes.len()), (node, 3));
         assert!(config.nodes.iter().all(|member| member.http.is_some()));
+        assert_eq!(config.listen.client.unwrap().to_string(), "0.0.0.0:7420");
     }
+}
+
+#[test]
+fn the_configuration_for_a_container_is_one() {
+    let config = holdfast_server::NodeConfig::from_toml(&read("deploy/docker/node.toml")).unwrap();
+    assert_eq!((config.node, config.nodes.len()), (1, 3));
+    assert!(config.nodes.iter().all(|member| !member.client.is_unspecified()));
+    assert_eq!(config.listen.http.unwrap().to_string(), "0.0.0.0:7422");
 }

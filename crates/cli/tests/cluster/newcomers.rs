@@ -76,8 +76,8 @@ async fn who_may_go_without_a_lock_does_so_when_the_cluster_is_down_and_is_told(
 async fn who_names_the_wrong_lock_or_tier_is_told_the_right_one() {
     let cluster = Cluster::start(1).await;
     let job = data(&cluster, 0, &["acquire", "job"]).await;
-    let (session, token) = (job["session"].as_str().unwrap(), job["token"].to_string());
-    let held = ["--session", session, "--token", &token];
+    let (session, token) = (job["session"].as_str().unwrap(), job["token"].as_str().unwrap());
+    let held = ["--session", session, "--token", token];
     let in_memory = ["--tier", "efficiency"];
 
     let mistyped = run(&cluster, &[&["release", "jbo"][..], &held].concat()).await;
@@ -99,14 +99,14 @@ async fn who_names_the_wrong_lock_or_tier_is_told_the_right_one() {
     assert_eq!(data(&cluster, 0, &release).await["outcome"], "already_released");
 
     let taken = data(&cluster, 0, &["acquire", "taken"]).await;
-    let (session, token) = (taken["session"].as_str().unwrap(), taken["token"].to_string());
+    let (session, token) = (taken["session"].as_str().unwrap(), taken["token"].as_str().unwrap());
     data(&cluster, 0, &["break", "taken", "--reason", "test"]).await;
-    let late = ["release", "taken", "--session", session, "--token", &token];
+    let late = ["release", "taken", "--session", session, "--token", token];
     assert!(words(&cluster, 79, &late).await.contains("`holdfast history taken` tells"));
 
     let fast = data(&cluster, 0, &["acquire", "fast", "--tier", "efficiency"]).await;
-    let (session, token) = (fast["session"].as_str().unwrap(), fast["token"].to_string());
-    let held = ["--session", session, "--token", &token];
+    let (session, token) = (fast["session"].as_str().unwrap(), fast["token"].as_str().unwrap());
+    let held = ["--session", session, "--token", token];
     for (verb, code) in [("release", 77), ("renew", 64)] {
         let said = words(&cluster, code, &[&[verb, "fast"][..], &held].concat()).await;
         assert!(said.contains(&format!("`holdfast {verb} fast --tier efficiency`")), "{said}");

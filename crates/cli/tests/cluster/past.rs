@@ -12,7 +12,10 @@ async fn known_as(note: &str, cluster: &Cluster) -> Client {
 fn told(history: &Value) -> Vec<(String, u64)> {
     let events = history["events"].as_array().unwrap().iter();
     let line = |event: &Value| {
-        (event["event"].as_str().unwrap().to_owned(), event["token"].as_u64().unwrap_or(0))
+        (
+            event["event"].as_str().unwrap().to_owned(),
+            event["token"].as_str().map_or(0, |token| token.parse().unwrap()),
+        )
     };
     events.map(line).collect()
 }

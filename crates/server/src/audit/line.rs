@@ -3,6 +3,8 @@
 //! A node writes one for nearly every operation that it serves, so they are written field by field into the
 //! buffer that goes to the file, without a value in between, and what many events in a row have in common (all
 //! of an entry of the log happened at one time) is made once.
+//!
+//! A token is a text of digits: many readers of JSON would round it as a number.
 
 use std::collections::BTreeSet;
 
@@ -72,7 +74,7 @@ pub(crate) fn event(
     pen.number_above_zero(b",\"request_id\":", told.request_id);
     pen.number_above_zero(b",\"actor\":", told.actor);
     pen.word_if_any(b",\"mode\":", words::of_mode(told.mode));
-    pen.number_above_zero(b",\"token\":", told.token);
+    pen.number_as_text(b",\"token\":", told.token);
     pen.word_if_any(b",\"reason\":", words::of_reason(told.reason));
     pen.text_if_any(b",\"by\":", told.by);
     pen.text_if_any(b",\"detail\":", &told.detail);

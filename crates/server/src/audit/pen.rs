@@ -59,6 +59,14 @@ impl<'a> Pen<'a> {
         }
     }
 
+    /// If it is above zero: for numbers so large that readers of JSON round them.
+    #[inline]
+    pub(super) fn number_as_text<const N: usize>(&mut self, label: &[u8; N], number: u64) {
+        if number > 0 {
+            self.word(label, itoa::Buffer::new().format(number));
+        }
+    }
+
     #[inline]
     pub(super) fn text<const N: usize>(&mut self, label: &[u8; N], text: &str) {
         if needs_escape(text.as_bytes()) {

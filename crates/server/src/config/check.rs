@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 
-use super::{Address, NodeConfig};
+use super::{Address, NodeConfig, listen};
 
 const NODES_MAX: usize = 7;
 const CLUSTER_NAME_CHARS_MAX: usize = 64;
@@ -51,6 +51,11 @@ pub enum CheckError {
          insecure = true if the network is trusted"
     )]
     NotLoopback { what: String, address: String },
+    #[error(
+        "{what} = '{address}' is an address to listen on, and others are told it: write where others reach it, and keep \
+         {key} = '{own}' in [listen]"
+    )]
+    CannotBeReached { what: String, address: String, key: &'static str, own: String },
     #[error(
         "join = true and there are {count} [[nodes]]; a node that joins lists itself alone, and learns \
          the others from the cluster"
@@ -171,14 +176,14 @@ pub(super) fn not_listed(config: &NodeConfig) -> CheckError {
 fn check_addresses(config: &NodeConfig) -> Result<(), CheckError> {
     let mut seen: BTreeMap<&Address, String> = BTreeMap::new();
     for node in &config.nodes {
+        if node.id == config.node {
+            listen::check(config, node)?;
+        }
         let http = node.http.iter().map(|address| ("http", address));
         for (key, address) in
             [("client", &node.client), ("peer", &node.peer)].into_iter().chain(http)
         {
             let what = format!("{key} of node {}", node.id);
-            if node.id == config.node && !config.insecure && !address.is_loopback() {
-                return Err(CheckError::NotLoopback { what, address: address.to_string() });
-            }
             if let Some(first) = seen.insert(address, what.clone()) {
                 let address = address.to_string();
                 return Err(CheckError::DuplicateAddress { first, second: what, address });

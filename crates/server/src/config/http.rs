@@ -7,7 +7,7 @@ use holdfast_dashboard::{Actions, Hosts};
 use serde::Deserialize;
 
 use super::address::is_host_name;
-use super::{Address, CheckError, ConfigError, MemberConfig};
+use super::{Address, CheckError, ConfigError, ListenConfig, MemberConfig};
 
 const SECRET_CHARS_MIN: usize = 12;
 
@@ -44,10 +44,12 @@ impl HttpConfig {
     }
 
     /// By which the nodes know themselves and each other, and those that were given.
-    pub(crate) fn hosts(&self, nodes: &[MemberConfig]) -> Hosts {
+    pub(crate) fn hosts(&self, nodes: &[MemberConfig], listen: &ListenConfig) -> Hosts {
         let of_nodes = nodes.iter().flat_map(|node| {
             [Some(&node.client), Some(&node.peer), node.http.as_ref()].into_iter().flatten()
         });
+        let of_nodes =
+            of_nodes.chain(listen.addresses().filter(|address| !address.is_unspecified()));
         Hosts::new(of_nodes.map(Address::host).chain(self.hosts.iter().map(String::as_str)))
     }
 

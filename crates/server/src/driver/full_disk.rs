@@ -116,6 +116,7 @@ impl Driver {
             Input::SegmentPrepared(result) => self.log.segment_prepared(result),
             Input::SnapshotSaved { group, result } => self.snapshot_saved(group, result),
             Input::Inspect { reply, .. } => drop(reply),
+            Input::ReadOwnTable { reply, .. } => drop(reply),
             // What will not be said again is heard when the turn is done.
             Input::SnapshotSent { .. }
             | Input::PeerIntroduced { .. }

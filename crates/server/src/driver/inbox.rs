@@ -68,6 +68,8 @@ pub(crate) enum Input {
     EventsPublished { group: GroupId, command: Command, reply: oneshot::Sender<Answer> },
     /// This node's own view; needs no quorum.
     Inspect { with_digests: bool, reply: oneshot::Sender<Vec<GroupView>> },
+    /// This node's own copy of the table, which may be old; needs no quorum. So many locks of it, by name.
+    ReadOwnTable { group: GroupId, locks_max: usize, reply: oneshot::Sender<OwnTable> },
     /// A peer's wire was opened, with a pass of this number.
     PeerWire { from: NodeId, number: u64, socket: WireSocket },
     /// A consensus message from a peer that carries a snapshot.
@@ -120,6 +122,7 @@ impl Input {
             Input::Call { command, .. } => names(command),
             Input::Read { .. }
             | Input::Inspect { .. }
+            | Input::ReadOwnTable { .. }
             | Input::ChangeMembership { .. }
             | Input::HandOver { .. } => 1,
             Input::Frame { operations, .. } => {
@@ -297,6 +300,14 @@ pub(crate) struct WholeState {
     pub(crate) cluster: Option<ClusterId>,
     pub(crate) logical_time: LogicalTime,
     pub(crate) file: SnapshotFile,
+}
+
+/// The lock table as far as this node has applied the log.
+#[derive(Debug)]
+pub(crate) struct OwnTable {
+    pub(crate) at: LogicalTime,
+    pub(crate) locks: Vec<LockSummary>,
+    pub(crate) freezes: Vec<FreezeInfo>,
 }
 
 /// One group as this node sees it.

@@ -15,7 +15,7 @@ use super::bell::ROOM;
 use super::callers::{ReadReply, ReplyTo, failed};
 use super::ears::Heard;
 use super::inbox::{
-    FIRST_GROUP, GroupView, Input, Query, SHOWN_ON_STREAM_MAX, StreamKey, TouchesAnswer,
+    FIRST_GROUP, GroupView, Input, OwnTable, Query, SHOWN_ON_STREAM_MAX, StreamKey, TouchesAnswer,
     Unavailable,
 };
 use super::log::LogError;
@@ -62,6 +62,14 @@ impl Driver {
                     view(*group, replica, digest)
                 });
                 let _ = reply.send(views.collect());
+            }
+            Input::ReadOwnTable { group, locks_max, reply } => {
+                if let Some(replica) = self.replicas.get(&group) {
+                    let table = replica.table();
+                    let locks = table.list("", None, locks_max);
+                    let _ =
+                        reply.send(OwnTable { at: replica.now(), locks, freezes: table.freezes() });
+                }
             }
             Input::PeerMessages(messages) => {
                 for (group, message) in messages {

@@ -42,11 +42,12 @@ impl Distribution {
         self.record(u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
     }
 
-    /// The bounds as they are shown, each with how many values were in its bucket, and the last for all others.
+    /// The bounds as they are shown, each with how many values were in its bucket. The last bound is infinite: the
+    /// encoder writes it as `+Inf`, without which Prometheus computes no quantile.
     pub(crate) fn buckets(&self) -> Vec<(f64, u64)> {
         let bounds = self.bounds.iter().map(|bound| *bound as f64 / self.scale);
         let counts = self.buckets.iter().map(Tally::get);
-        bounds.chain([f64::MAX]).zip(counts).collect()
+        bounds.chain([f64::INFINITY]).zip(counts).collect()
     }
 
     pub(super) fn sum(&self) -> f64 {
@@ -64,7 +65,7 @@ mod tests {
         for micros in [0, 1_000, 1_001, 5_000_000] {
             distribution.record_time(Duration::from_micros(micros));
         }
-        assert_eq!(distribution.buckets(), [(0.001, 2), (1.0, 1), (f64::MAX, 1)]);
+        assert_eq!(distribution.buckets(), [(0.001, 2), (1.0, 1), (f64::INFINITY, 1)]);
         assert!((distribution.sum() - 5.002_001).abs() < 1e-9);
     }
 }

@@ -535,6 +535,21 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_last_bucket_of_every_histogram_has_no_bound() {
+        let metrics = Arc::new(Metrics::new());
+        metrics.hold_time.record(u64::MAX / 2);
+        for open_metrics in [true, false] {
+            let page = page(&metrics, Extra::default(), open_metrics).unwrap();
+            let histograms = page.lines().filter(|line| line.ends_with(" histogram")).count();
+            // One of them has two series.
+            let unbounded = page.lines().filter(|line| line.contains("le=\"+Inf\"")).count();
+            assert!(histograms > 5 && unbounded == histograms + 1, "{page}");
+            assert!(page.contains("holdfast_hold_time_seconds_bucket{le=\"+Inf\"} 1\n"), "{page}");
+            assert!(!page.contains("e308"), "{page}");
+        }
+    }
+
+    #[test]
     fn both_formats_say_the_same_of_a_counter() {
         let metrics = Arc::new(Metrics::new());
         metrics.grants.add(3);

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use holdfast_dashboard::{RecentEvents, Source, WatchFrames};
+use holdfast_dashboard::{OwnView, RecentEvents, Source, WatchFrames};
 use holdfast_proto::v1::lock_service_server::LockService;
 use holdfast_proto::v1::operator_service_server::OperatorService;
 use holdfast_proto::v1::watch_service_server::WatchService;
@@ -16,12 +16,15 @@ use holdfast_proto::v1::{
     ThawResponse, WatchEvent, WatchRequest, WhyRequest, WhyResponse,
 };
 use holdfast_replica::NodeId;
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_stream::StreamExt;
 use tonic::{Request, Response, Status};
 
+use super::failure::{dropped_by_driver, took_too_long};
 use super::{Rpc, look, watch};
+use crate::driver::{FIRST_GROUP, Input};
 
 /// A node that takes longer to say how it is does not answer.
 const VIEW_PATIENCE: Duration = Duration::from_millis(700);
@@ -49,6 +52,20 @@ impl Source for Rpc {
             views.extend(view);
         }
         views
+    }
+
+    async fn own_view(&self, locks_max: usize) -> Result<OwnView, Failure> {
+        let request = ClusterStatusRequest { own_view: true, ..Default::default() };
+        let cluster = plain(self.cluster_status(Request::new(request)).await)?;
+        let (reply, table) = oneshot::channel();
+        self.ask(Input::ReadOwnTable { group: FIRST_GROUP, locks_max, reply })?;
+        let table = timeout(VIEW_PATIENCE, table).await.map_err(|_| took_too_long())?;
+        let table = table.map_err(|_| dropped_by_driver())?;
+        Ok(OwnView {
+            cluster,
+            locks: table.locks.into_iter().map(|lock| look::summary(lock, table.at)).collect(),
+            freezes: table.freezes.into_iter().map(|info| look::frozen(info, table.at)).collect(),
+        })
     }
 
     async fn list(&self, request: ListRequest) -> Result<ListResponse, Failure> {

@@ -16,7 +16,7 @@ const LONG: Duration = Duration::from_secs(60);
 const ENTER: &str = "\u{e007}";
 
 /// Where there is no browser this is skipped loudly; in CI it fails.
-fn start_browser() -> Option<Browser> {
+pub(super) fn start_browser() -> Option<Browser> {
     if let Some(package) = missing() {
         let advice = format!("no browser: `cargo xtask test` or `apt-get install {package}`");
         assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "{advice}");
@@ -26,7 +26,7 @@ fn start_browser() -> Option<Browser> {
     Some(block_in_place(|| Browser::start(1200, 900)).unwrap())
 }
 
-fn see(browser: &Browser, selector: &str, wanted: impl Fn(&str) -> bool) -> String {
+pub(super) fn see(browser: &Browser, selector: &str, wanted: impl Fn(&str) -> bool) -> String {
     block_in_place(|| browser.wait_for_text(selector, wanted)).unwrap()
 }
 

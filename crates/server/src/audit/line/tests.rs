@@ -138,8 +138,8 @@ struct Fields<'a> {
     actor: u64,
     #[serde(skip_serializing_if = "str::is_empty")]
     mode: String,
-    #[serde(skip_serializing_if = "is_zero")]
-    token: u64,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    token: String,
     #[serde(skip_serializing_if = "str::is_empty")]
     reason: String,
     #[serde(skip_serializing_if = "str::is_empty")]
@@ -188,7 +188,7 @@ fn of(recorded: &Recorded, event: &WatchEvent, owner: Option<&Owner>) -> Vec<u8>
             Mode::Unspecified => String::new(),
             mode => word(mode.as_str_name(), "MODE_"),
         },
-        token: event.token,
+        token: if event.token == 0 { String::new() } else { event.token.to_string() },
         reason: match event.reason() {
             EndReason::Unspecified => String::new(),
             reason => word(reason.as_str_name(), "END_REASON_"),
