@@ -27,6 +27,7 @@ mod encode;
 mod failure;
 mod forward;
 mod keep_alive_many;
+mod leader_search;
 mod look;
 mod memory;
 mod operator;
@@ -43,6 +44,7 @@ mod sorting;
 mod stream;
 mod survey;
 mod transfer;
+mod typed_status;
 mod unary;
 mod watch;
 mod why;
@@ -64,6 +66,7 @@ use tokio::sync::Semaphore;
 use tonic::{Request, Response, Status, Streaming};
 
 use self::forward::Leaders;
+use self::leader_search::LeaderSearch;
 use self::places::{Place, Places};
 use self::stream::Outgoing;
 use crate::driver::DriverHandle;
@@ -85,6 +88,7 @@ pub(crate) struct Rpc {
     membership: Arc<Membership>,
     links: PeerLinks,
     leaders: Arc<Leaders>,
+    leader_search: LeaderSearch,
     events: Arc<EventRing>,
     memory: Arc<MemoryTier>,
     metrics: Arc<Metrics>,
@@ -118,6 +122,7 @@ impl Rpc {
             membership,
             links,
             leaders,
+            leader_search: LeaderSearch::default(),
             events,
             memory,
             metrics,

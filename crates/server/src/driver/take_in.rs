@@ -54,9 +54,11 @@ impl Driver {
                 });
                 let _ = reply.send(views.collect());
             }
-            Input::PeerMessages(messages) => {
-                for (group, message) in messages {
-                    take_message(&mut self.replicas, group, &message);
+            Input::PeerSnapshot { group, message } => {
+                let replica = self.replicas.get_mut(&group);
+                let taken = replica.map(|replica| replica.handle_snapshot_message(*message));
+                if let Some(Err(error)) = taken {
+                    tracing::warn!(%group, %error, "a snapshot from a peer was refused");
                 }
             }
             Input::PeerWire { from, number, socket } => {
