@@ -23,6 +23,8 @@ Verbs:
                             Debian, as root, that installs postgresql, redis-server, prometheus, chromium and
                             chromium-driver by apt-get.
                             The arguments are passed on to `cargo test`.
+  upgrade --from PATH       Upgrade a cluster of an older binary to this build, node by node and under
+                            load, and check that nothing is lost; docs/versions.md.
   help                      Print this text.
 
 Examples:
@@ -30,6 +32,7 @@ Examples:
   cargo xtask compare --only w1 --peers holdfast,redis
   cargo xtask lint
   cargo xtask stories --only pause
+  cargo xtask upgrade --from ../holdfast-0.1.0/holdfast
   cargo xtask test
   cargo xtask test -- a_late_release           only the tests with this in their name
   cargo xtask test -- -- --nocapture           after a second `--`: for the test harness

@@ -21,6 +21,7 @@ mod screenshots;
 mod servers;
 mod stories;
 mod test;
+mod upgrade;
 
 use crate::failure::Failure;
 
@@ -50,6 +51,7 @@ fn run(arguments: &[OsString]) -> Result<(), Failure> {
         Some("lint") => lint::run(lint::Options::parse(rest)?),
         Some("screenshots") => screenshots::run(rest),
         Some("test") => test::run(test::Options::parse(rest)?),
+        Some("upgrade") => upgrade::run(&upgrade::Options::parse(rest)?),
         Some("help" | "--help" | "-h") => {
             help::run();
             Ok(())

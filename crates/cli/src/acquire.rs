@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use holdfast_client::unary::{Acquired, CallError, Unary};
-use holdfast_client::{AcquireError, Owner, SessionId};
+use holdfast_client::{AcquireError, SessionId};
 use holdfast_proto::v1::{AcquireRequest, Grant};
 use serde::Serialize;
 
@@ -17,6 +17,7 @@ use crate::name;
 use crate::obstacle;
 use crate::one_shot::{self, ACQUIRE_REQUEST_ID};
 use crate::output::{self, Show};
+use crate::owner::OwnerArgs;
 use crate::signals::{self, Signals};
 use crate::terms::TermsArgs;
 use crate::tier::word_of_grant;
@@ -33,6 +34,9 @@ const GIVING_BACK_PATIENCE: Duration = Duration::from_secs(3);
 /// The lock ends after the TTL unless `holdfast renew` is called before. Prints the session, which
 /// is a secret, and the token: `release` and `renew` need both, and the tier if it is not the default. The
 /// fence is empty for a permit, which is not fenceable.
+///
+/// SIGINT, SIGTERM and SIGHUP give everything back. SIGKILL cannot: the session keeps its place in the queue, and the
+/// lock if it gets it, until the TTL is over. Use a short --ttl, or `holdfast lock`, where that matters.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Exit codes: 0 held; 75 somebody else holds it, it is frozen, the wait is over, or to
@@ -50,7 +54,7 @@ Examples:
 )]
 pub(crate) struct AcquireArgs {
     /// The lock's name.
-    #[arg(value_parser = name::parse)]
+    #[arg(value_parser = name::parse_new)]
     name: String,
     /// How long the lock is held unless it is renewed.
     #[arg(long, value_name = "D", default_value = "60s", allow_hyphen_values = true,
@@ -60,6 +64,8 @@ pub(crate) struct AcquireArgs {
     #[arg(long, value_name = "D", default_value = "0s", allow_hyphen_values = true,
           value_parser = duration::parse_wait)]
     wait: Duration,
+    #[command(flatten)]
+    owner: OwnerArgs,
     #[command(flatten)]
     terms: TermsArgs,
 }
@@ -151,7 +157,7 @@ async fn take(
     global: &Global,
 ) -> Result<Held, NotTaken> {
     let opened = tokio::select! {
-        opened = calls.open_session(session, args.ttl, None, owner()) => {
+        opened = calls.open_session(session, args.ttl, None, args.owner.of("acquire", String::new())) => {
             opened.map_err(NotTaken::surely)?
         }
         problem = leaderless::noticed(Some(args.wait), global) => {
@@ -239,13 +245,4 @@ async fn why_not(
     };
     let names = std::slice::from_ref(&args.name);
     obstacle::why_not(error, calls, args.terms.tier, names, args.wait).await
-}
-
-fn owner() -> Owner {
-    Owner {
-        application: "holdfast acquire".to_owned(),
-        host: holdfast_client::host_name(),
-        pid: std::process::id(),
-        note: String::new(),
-    }
 }

@@ -3,6 +3,7 @@
 use clap::{Args, ColorChoice, CommandFactory, Parser, Subcommand, ValueEnum};
 
 use crate::cluster::ClusterVerb;
+use crate::fence::FenceVerb;
 use crate::snapshot::SnapshotVerb;
 use crate::{
     acquire, advise_ttl, bench, check_token, demo, dev, elect, exec_child, history, kill_group,
@@ -28,15 +29,19 @@ Examples:
   holdfast ls billing/ --output json
   holdfast --endpoints 10.0.0.1:7420,10.0.0.2:7420 cluster status";
 
+/// With the commit that it was built from; see `build.rs`.
+pub(crate) const VERSION: &str = env!("HOLDFAST_VERSION");
+
 const GLOBAL_OPTIONS: &str = "Global options";
 
 /// Options of all verbs that mean nothing to these: they are taken, and not shown.
-const HIDDEN: [(&str, &[&str]); 7] = [
+const HIDDEN: [(&str, &[&str]); 8] = [
     ("demo", &["endpoints"]),
     ("dev", &["endpoints", "output"]),
     ("server", &["endpoints", "output"]),
     ("lock", &["output"]),
     ("elect", &["output"]),
+    ("fence", &["endpoints", "output"]),
     ("completions", &["endpoints", "output"]),
     ("man", &["endpoints", "output"]),
 ];
@@ -45,7 +50,7 @@ const HIDDEN: [(&str, &[&str]); 7] = [
 #[derive(Debug, Parser)]
 #[command(
     name = "holdfast",
-    version,
+    version = VERSION,
     color = ColorChoice::Never,
     after_help = EXIT_CODES,
     arg_required_else_help = true
@@ -74,7 +79,7 @@ pub(crate) fn shown() -> clap::Command {
     let (shown, all) = (Cli::command(), command());
     let verbs = all.get_subcommands().filter(|verb| !verb.is_hide_set()).cloned();
     let without_verbs = clap::Command::new("holdfast")
-        .version(env!("CARGO_PKG_VERSION"))
+        .version(VERSION)
         .about(shown.get_about().cloned().unwrap_or_default())
         .after_help(shown.get_after_help().cloned().unwrap_or_default())
         .args(shown.get_arguments().cloned());
@@ -173,6 +178,13 @@ pub(crate) enum Verb {
         verb: SnapshotVerb,
     },
     Recover(recover::RecoverArgs),
+    /// Sets up what checks fencing tokens.
+    #[command(after_help = "Examples:
+  holdfast fence sql | psql mydb")]
+    Fence {
+        #[command(subcommand)]
+        verb: FenceVerb,
+    },
     Completions(completions::CompletionsArgs),
     Man(man::ManArgs),
     #[command(name = "exec-child", hide = true)]

@@ -1,4 +1,5 @@
-//! Durations as people write them: a whole number and a unit, `500ms`, `10s`, `2m`, `1h`, `1d`.
+//! Durations as people write them: numbers with units, the largest unit first, each unit once: `500ms`, `10s`, `1.5s`,
+//! `1m30s`, `1h`, `1d`. Only the last number may have a fraction. Nothing is finer than a millisecond.
 //!
 //! A bare number is refused: half of its writers mean seconds, the other half milliseconds.
 
@@ -6,14 +7,22 @@ use std::time::Duration;
 
 use holdfast_core::{Limits, Span};
 
-const UNITS: &str = "use ms, s, m, h or d, for example 500ms, 10s, 2m or 1h";
+const UNITS: &str = "use ms, s, m, h or d, for example 500ms, 10s, 1m30s or 1.5h";
+/// From the largest to the smallest.
+const UNITS_MS: [(&str, u64); 5] =
+    [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum DurationError {
     Empty,
     NoUnit(String),
     UnknownUnit(String),
-    NotWhole(String),
+    NotANumber(String),
+    /// The units do not fall, or one of them comes twice.
+    Disorder(String),
+    /// A fraction that is not on the last number.
+    FractionInside(String),
+    TooFine(String),
     Negative,
     Zero,
     TooLong,
@@ -30,8 +39,17 @@ impl std::fmt::Display for DurationError {
                 write!(f, "'{text}' has no unit: did you mean {text}s or {text}ms?")
             }
             DurationError::UnknownUnit(unit) => write!(f, "'{unit}' is not a unit; {UNITS}"),
-            DurationError::NotWhole(text) => {
-                write!(f, "'{text}' is not a whole number; {UNITS}")
+            DurationError::NotANumber(text) => {
+                write!(f, "'{text}' is not a number with a unit; {UNITS}")
+            }
+            DurationError::Disorder(text) => {
+                write!(f, "'{text}': write the largest unit first and each unit once, as in 1h30m")
+            }
+            DurationError::FractionInside(text) => {
+                write!(f, "'{text}': only the last number may have a fraction, as in 1m1.5s")
+            }
+            DurationError::TooFine(text) => {
+                write!(f, "'{text}' is finer than a millisecond; round it to whole milliseconds")
             }
             DurationError::Negative => write!(f, "a duration cannot be negative"),
             DurationError::Zero => write!(f, "must be more than zero"),
@@ -52,22 +70,61 @@ pub(crate) fn parse(text: &str) -> Result<Duration, DurationError> {
     if text.starts_with('-') {
         return Err(DurationError::Negative);
     }
-    let digits_end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let (digits, unit) = text.split_at(digits_end);
-    if digits.is_empty() || unit.starts_with('.') || unit.starts_with(',') {
-        return Err(DurationError::NotWhole(text.to_owned()));
+    let (mut rest, mut total_ms, mut last_unit_ms) = (text, 0u64, u64::MAX);
+    while !rest.is_empty() {
+        let (number, after) = split_where(rest, |c| !c.is_ascii_digit() && c != '.');
+        let (unit, after) = split_where(after, |c| c.is_ascii_digit() || c == '.');
+        if number.is_empty() {
+            return Err(DurationError::NotANumber(text.to_owned()));
+        }
+        let unit_ms = match UNITS_MS.iter().find(|(name, _)| *name == unit) {
+            Some((_, unit_ms)) => *unit_ms,
+            None if unit.is_empty() && number == text => {
+                return Err(DurationError::NoUnit(number.to_owned()));
+            }
+            None if unit.is_empty() => return Err(DurationError::NotANumber(text.to_owned())),
+            None => return Err(DurationError::UnknownUnit(unit.to_owned())),
+        };
+        if unit_ms >= last_unit_ms {
+            return Err(DurationError::Disorder(text.to_owned()));
+        }
+        if number.contains('.') && !after.is_empty() {
+            return Err(DurationError::FractionInside(text.to_owned()));
+        }
+        let ms = to_ms(number, unit_ms, text)?;
+        total_ms = total_ms.checked_add(ms).ok_or(DurationError::TooLong)?;
+        (rest, last_unit_ms) = (after, unit_ms);
     }
-    let unit_ms: u64 = match unit {
-        "" => return Err(DurationError::NoUnit(digits.to_owned())),
-        "ms" => 1,
-        "s" => 1_000,
-        "m" => 60_000,
-        "h" => 3_600_000,
-        "d" => 86_400_000,
-        _ => return Err(DurationError::UnknownUnit(unit.to_owned())),
-    };
-    let count: u64 = digits.parse().map_err(|_| DurationError::TooLong)?;
-    count.checked_mul(unit_ms).map(Duration::from_millis).ok_or(DurationError::TooLong)
+    Ok(Duration::from_millis(total_ms))
+}
+
+fn split_where(text: &str, is_end: impl Fn(char) -> bool) -> (&str, &str) {
+    text.split_at(text.find(is_end).unwrap_or(text.len()))
+}
+
+/// In whole milliseconds, computed without rounding.
+fn to_ms(number: &str, unit_ms: u64, text: &str) -> Result<u64, DurationError> {
+    let not_a_number = || DurationError::NotANumber(text.to_owned());
+    let too_fine = || DurationError::TooFine(text.to_owned());
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
+    if whole.is_empty() || fraction.is_empty() || fraction.contains('.') {
+        return Err(not_a_number());
+    }
+    let whole: u64 = whole.parse().map_err(|_| DurationError::TooLong)?;
+    let whole_ms = whole.checked_mul(unit_ms).ok_or(DurationError::TooLong)?;
+    let fraction = fraction.trim_end_matches('0');
+    if fraction.is_empty() {
+        return Ok(whole_ms);
+    }
+    // No unit has more places that make whole milliseconds.
+    let places = u32::try_from(fraction.len()).ok().filter(|places| *places <= 8);
+    let scale = 10u64.pow(places.ok_or_else(too_fine)?);
+    let numerator = fraction.parse::<u64>().map_err(|_| not_a_number())?.checked_mul(unit_ms);
+    let numerator = numerator.ok_or(DurationError::TooLong)?;
+    if !numerator.is_multiple_of(scale) {
+        return Err(too_fine());
+    }
+    whole_ms.checked_add(numerator / scale).ok_or(DurationError::TooLong)
 }
 
 pub(crate) fn parse_above_zero(text: &str) -> Result<Duration, DurationError> {
@@ -152,6 +209,23 @@ mod tests {
     }
 
     #[test]
+    fn several_units_and_a_fraction_are_taken() {
+        for (text, ms) in [
+            ("1m30s", 90_000),
+            ("1h30m", 5_400_000),
+            ("1d2h3m4s5ms", 93_784_005),
+            ("2h5ms", 7_200_005),
+            ("1.5s", 1_500),
+            ("0.25s", 250),
+            ("1.50h", 5_400_000),
+            ("1m1.5s", 61_500),
+            ("0.00001d", 864),
+        ] {
+            assert_eq!(parse(text), Ok(Duration::from_millis(ms)), "{text}");
+        }
+    }
+
+    #[test]
     fn each_mistake_has_its_own_words() {
         use DurationError::*;
         let cases = [
@@ -159,8 +233,18 @@ mod tests {
             ("10", NoUnit("10".into())),
             ("10sec", UnknownUnit("sec".into())),
             ("10 s", UnknownUnit(" s".into())),
-            ("1.5s", NotWhole("1.5s".into())),
-            ("ten", NotWhole("ten".into())),
+            ("ten", NotANumber("ten".into())),
+            ("1,5s", UnknownUnit(",".into())),
+            ("1.s", NotANumber("1.s".into())),
+            (".5s", NotANumber(".5s".into())),
+            ("1.2.3s", NotANumber("1.2.3s".into())),
+            ("1m30", NotANumber("1m30".into())),
+            ("30s1m", Disorder("30s1m".into())),
+            ("1s1s", Disorder("1s1s".into())),
+            ("1.5m30s", FractionInside("1.5m30s".into())),
+            ("1.5ms", TooFine("1.5ms".into())),
+            ("1.0001s", TooFine("1.0001s".into())),
+            ("0.333333333333h", TooFine("0.333333333333h".into())),
             ("-5s", Negative),
             ("99999999999999999999s", TooLong),
             ("18446744073709551615h", TooLong),

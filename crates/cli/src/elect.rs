@@ -15,6 +15,7 @@ use crate::leaderless;
 use crate::name;
 use crate::obstacle;
 use crate::one_shot;
+use crate::owner::OwnerArgs;
 use crate::queue_display;
 use crate::signals::{self, Signals};
 use crate::supervise::{self, CommandArgs, Parting};
@@ -37,7 +38,7 @@ Examples:
   holdfast elect scheduler -- sh -c 'echo \"epoch $HOLDFAST_TOKEN\"'")]
 pub(crate) struct ElectArgs {
     /// The election's name; a lock of this name is what the leader holds.
-    #[arg(value_parser = name::parse)]
+    #[arg(value_parser = name::parse_new)]
     name: String,
     /// What observers are told about the leader, e.g. its address.
     #[arg(long, value_name = "V", default_value = "")]
@@ -50,6 +51,8 @@ pub(crate) struct ElectArgs {
           value_parser = duration::parse_ttl)]
     ttl: Duration,
     #[command(flatten)]
+    owner: OwnerArgs,
+    #[command(flatten)]
     child: CommandArgs,
 }
 
@@ -59,7 +62,8 @@ pub(crate) async fn run(args: ElectArgs, global: &Global) -> Result<ExitCode, Pr
     };
     let without =
         async |problem: Problem, _: &mut Signals| supervise::not_held(&args.child, problem);
-    let builder = Client::builder().ttl(args.ttl);
+    let owner = args.owner.of("elect", args.child.note());
+    let builder = Client::builder().ttl(args.ttl).owner(owner);
     supervise::with_session(&args.child, builder, args.wait, global, work, without).await
 }
 
@@ -84,7 +88,9 @@ async fn lead(
         problem = leaderless::noticed(args.wait, global) => {
             return supervise::not_held(&args.child, problem);
         }
-        never = queue_display::show(names, TierArg::Correctness, &calls, &story) => match never {},
+        never = queue_display::show(names, TierArg::Correctness, &calls, &story, args.child.is_quiet()) => {
+            match never {}
+        }
     };
     let problem = match elected {
         Ok(leadership) => {

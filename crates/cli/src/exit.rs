@@ -213,6 +213,7 @@ fn code_of(rejection: &Rejection) -> Code {
         | Reason::InvalidIntervention
         | Reason::TooManyNames
         | Reason::DuplicateName
+        | Reason::MessageTooLarge
         | Reason::AlreadyHeld
         | Reason::OtherPermits
         | Reason::NoPermitsSet

@@ -6,7 +6,7 @@
 use std::future::pending;
 use std::time::Duration;
 
-use holdfast_client::unary::Unary;
+use holdfast_client::unary::{CallError, Unary};
 use holdfast_client::{Unavailable, UnavailableCause};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
@@ -25,6 +25,10 @@ const PATIENCE_MAX: Duration = Duration::from_secs(10);
 const LOOKS: u32 = 10;
 const LOOK_INTERVAL_MIN: Duration = Duration::from_millis(500);
 const ANSWER_PATIENCE: Duration = Duration::from_millis(500);
+/// A node waits for a leader for a second, then asks the other members.
+const ASK_PATIENCE: Duration = Duration::from_millis(1_600);
+/// What is left of that when nothing more is waited for.
+const REASON_PATIENCE: Duration = Duration::from_millis(700);
 
 /// Returns when for so long all nodes that answer have said that nobody leads; never for whoever wants to wait at least as
 /// long as the client library does, or did not say (none). Nodes that say nothing, or cannot be reached, are left to the
@@ -36,22 +40,55 @@ pub(crate) async fn noticed(wait: Option<Duration>, global: &Global) -> Problem 
     };
     // Whoever tries once does not stand in a queue, and makes few.
     let least = if wait == Some(Duration::ZERO) { Duration::ZERO } else { LOOK_INTERVAL_MIN };
-    let mut since: Option<Instant> = None;
+    let mut since: Option<(Instant, JoinSet<Why>)> = None;
     loop {
         sleep((patience / LOOKS).max(least)).await;
         let Some(witness) = who_knows_no_leader(&calls, global).await else {
             since = None;
             continue;
         };
-        if since.get_or_insert_with(Instant::now).elapsed() >= patience {
-            let patience = duration::as_written(patience);
-            return Problem::from(&Unavailable {
-                message: format!("{witness} has known none for {patience}"),
-                cause: UnavailableCause::NoLeader,
-                may_have_happened: true,
-            });
+        let (begun, asking) = since.get_or_insert_with(|| (Instant::now(), ask_why(&calls)));
+        if begun.elapsed() < patience {
+            continue;
+        }
+        match timeout(REASON_PATIENCE, asking.join_next()).await {
+            // There is one after all, elsewhere.
+            Ok(Some(Ok(Why::IsLed))) => since = None,
+            Ok(Some(Ok(Why::Told(problem)))) => return *problem,
+            _ => {
+                let patience = duration::as_written(patience);
+                return Problem::from(&Unavailable {
+                    message: format!("{witness} has known none for {patience}"),
+                    cause: UnavailableCause::NoLeader,
+                    may_have_happened: true,
+                });
+            }
         }
     }
+}
+
+/// What a node says that is asked for something only a leader has.
+enum Why {
+    IsLed,
+    Told(Box<Problem>),
+    Silent,
+}
+
+/// A node that knows no leader finds out why, which takes it a second or two.
+fn ask_why(calls: &Unary) -> JoinSet<Why> {
+    let calls = calls.clone().timeout(ASK_PATIENCE);
+    let mut asking = JoinSet::new();
+    asking.spawn(async move {
+        match calls.freezes().await {
+            Ok(_) => Why::IsLed,
+            Err(CallError::Unavailable(mut unavailable)) => {
+                unavailable.may_have_happened = true;
+                Why::Told(Box::new(Problem::from(&unavailable)))
+            }
+            Err(_) => Why::Silent,
+        }
+    });
+    asking
 }
 
 /// A node that knows none, if some answer and all of these do not either.

@@ -20,6 +20,7 @@ use crate::name;
 use crate::obstacle;
 use crate::one_shot;
 use crate::output;
+use crate::owner::OwnerArgs;
 use crate::queue_display;
 use crate::signals::{self, Signals};
 use crate::status_fd::Story;
@@ -63,11 +64,12 @@ Examples:
   holdfast lock thumbnails --tier efficiency --when-down go-without -- ./thumbnails.sh
   holdfast lock --all account/1,account/2 -- ./transfer.sh
   holdfast lock deploy --wait 0s -E 0 -- ./deploy.sh   # busy is as good as done
+  holdfast lock nightly --wait 0s -E 0 --hold-at-least 10m --quiet -- ./nightly.sh   # cron on two hosts
   holdfast lock deploy --status-fd 3 -- ./deploy.sh 3>deploy.status"
 )]
 pub(crate) struct LockArgs {
     /// The lock's name.
-    #[arg(required_unless_present = "all", conflicts_with = "all", value_parser = name::parse)]
+    #[arg(required_unless_present = "all", conflicts_with = "all", value_parser = name::parse_new)]
     name: Option<String>,
     /// Several locks, all at one moment or none; lost as soon as one of them is.
     #[arg(long, value_name = "NAME,NAME", value_delimiter = ',', conflicts_with = "permits",
@@ -85,6 +87,13 @@ pub(crate) struct LockArgs {
     #[arg(long, value_name = "D", allow_hyphen_values = true,
           value_parser = duration::parse_max_hold)]
     max_hold: Option<Duration>,
+    /// Hold the lock for this long at least, counted from the grant, even if the command ends sooner. The exit code
+    /// is the command's. A signal ends the rest of the time.
+    #[arg(long, value_name = "D", allow_hyphen_values = true,
+          value_parser = duration::parse_max_hold)]
+    hold_at_least: Option<Duration>,
+    #[command(flatten)]
+    owner: OwnerArgs,
     #[command(flatten)]
     terms: TermsArgs,
     #[command(flatten)]
@@ -93,7 +102,9 @@ pub(crate) struct LockArgs {
     child: CommandArgs,
 }
 
-pub(crate) async fn run(args: LockArgs, global: &Global) -> Result<ExitCode, Problem> {
+pub(crate) async fn run(mut args: LockArgs, global: &Global) -> Result<ExitCode, Problem> {
+    args.check_hold_at_least()?;
+    args.child.hold_at_least = args.hold_at_least;
     args.efficiency.check_for(args.terms.tier)?;
     name::check_once_each(&args.all)?;
     let work = async |client: &Client, signals: &mut Signals| {
@@ -105,7 +116,8 @@ pub(crate) async fn run(args: LockArgs, global: &Global) -> Result<ExitCode, Pro
     };
     let without =
         async |problem: Problem, signals: &mut Signals| not_held(problem, &args, signals).await;
-    let mut builder = Client::builder().ttl(args.ttl);
+    let owner = args.owner.of("lock", args.child.note());
+    let mut builder = Client::builder().ttl(args.ttl).owner(owner);
     if args.terms.tier == TierArg::Efficiency {
         builder = args.efficiency.on(builder);
     }
@@ -187,7 +199,10 @@ async fn wait_and_run(
 async fn show_wait(args: &LockArgs, calls: &Unary, story: &Story) -> Infallible {
     match args.is_outside() {
         true => std::future::pending().await,
-        false => queue_display::show(args.names(), args.terms.tier, calls, story).await,
+        false => {
+            let is_quiet = args.child.is_quiet();
+            queue_display::show(args.names(), args.terms.tier, calls, story, is_quiet).await
+        }
     }
 }
 
@@ -228,6 +243,20 @@ impl LockArgs {
 
     fn words(&self) -> String {
         self.names().join(",")
+    }
+
+    fn check_hold_at_least(&self) -> Result<(), Problem> {
+        match (self.hold_at_least, self.max_hold) {
+            (Some(least), Some(most)) if least > most => Err(Problem::new(
+                Code::Usage,
+                format!(
+                    "--hold-at-least {} is longer than --max-hold {}; the lock would end before",
+                    duration::as_written(least),
+                    duration::as_written(most)
+                ),
+            )),
+            _ => Ok(()),
+        }
     }
 }
 

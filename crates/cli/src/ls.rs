@@ -87,24 +87,28 @@ impl Show for Locks {
             return format!("no locks{scope} are held or waited for\n");
         }
         let rows: Vec<Vec<String>> = self.locks.iter().map(Lock::to_row).collect();
-        let headers =
-            ["NAME", "STATE", "MODE", "HOLDERS", "TOKEN", "HOLDER", "OWNER", "HELD FOR", "WAITING"];
+        let headers = [
+            "NAME", "STATE", "MODE", "HOLDERS", "TOKEN", "HOLDER", "OWNER", "COMMAND", "HELD FOR",
+            "WAITING",
+        ];
         table(&headers, &rows)
     }
 }
 
 impl Lock {
     fn to_row(&self) -> Vec<String> {
+        let election = if self.owner.is_of_election() { ", election" } else { "" };
         let frozen = if self.frozen { ", frozen" } else { "" };
         let of_holder = |text: String| if self.holder_count > 0 { text } else { "-".to_owned() };
         vec![
             self.name.clone(),
             format!("{}{frozen}", self.state),
-            of_holder(mode::in_cell(self.mode, self.permits)),
+            of_holder(mode::in_cell(self.mode, self.permits) + election),
             self.holder_count.to_string(),
             of_holder(self.token.to_string()),
             of_holder(self.session.clone()),
             of_holder(self.owner.in_words()),
+            of_holder(self.owner.command()),
             of_holder(in_words(self.held_for_ms)),
             self.waiter_count.to_string(),
         ]

@@ -19,6 +19,7 @@ mod efficiency;
 mod elect;
 mod exec_child;
 mod exit;
+mod fence;
 mod freeze;
 mod freezes;
 mod held;
@@ -39,6 +40,7 @@ mod observe;
 mod obstacle;
 mod one_shot;
 mod output;
+mod owner;
 mod queue_display;
 mod recover;
 mod release;
@@ -106,6 +108,7 @@ fn run(cli: Cli) -> Result<ExitCode, Problem> {
         Verb::KillGroup(args) => kill_group::run(args),
         Verb::Completions(args) => completions::run(&args),
         Verb::Man(args) => man::run(&args),
+        Verb::Fence { verb } => fence::run(&verb),
         Verb::Dev(args) => {
             log::to_stderr("warn");
             on_all_cores(dev::run(args))

@@ -9,10 +9,18 @@ use crate::output;
 
 /// One of a list. Who writes a space behind the comma means the name without it, and would lock another.
 pub(crate) fn parse_of_list(text: &str) -> Result<String, String> {
-    if text != text.trim() {
+    if text != text.trim() && !LockName::is_blank(text) {
         return Err(format!(
             "'{text}' begins or ends with a space; write nothing but a comma between two names"
         ));
+    }
+    parse_new(text)
+}
+
+/// Of a lock that may not exist yet. What exists can be looked at and broken, whatever its name.
+pub(crate) fn parse_new(text: &str) -> Result<String, String> {
+    if !text.is_empty() && LockName::is_blank(text) {
+        return Err("a name must not be blank; is a variable unset?".to_owned());
     }
     parse(text).map_err(|error| error.to_string())
 }
@@ -32,4 +40,19 @@ pub(crate) fn check_once_each(names: &[String]) -> Result<(), Problem> {
 /// By the same rule as the nodes.
 pub(crate) fn parse(text: &str) -> Result<String, NameError> {
     LockName::new(text).map(|_| text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_of_which_nothing_can_be_seen_is_refused_for_a_new_lock_only() {
+        for text in ["", " ", "\u{3000}", "\u{200b}", " \u{feff}"] {
+            assert!(parse_new(text).is_err() && parse_of_list(text).is_err(), "{text:?}");
+        }
+        assert_eq!(parse(" ").as_deref(), Ok(" "));
+        assert_eq!(parse_new(" a").as_deref(), Ok(" a"));
+        assert!(parse_of_list(" a").unwrap_err().contains("begins or ends with a space"));
+    }
 }

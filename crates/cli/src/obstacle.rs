@@ -102,7 +102,7 @@ fn held(status: &v1::StatusResponse) -> Option<Obstacle> {
         kind: "held",
         words: format!("{words}{since}{because}"),
         next_step: format!(
-            "wait: its holder releases it, or it ends in {} unless that is heard of again; \
+            "wait: its holder releases it, or {}; \
              `holdfast break {name} --token {} --reason TEXT` takes it away",
             holder.ends_in_words(),
             holder.token

@@ -11,7 +11,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use crate::duration::in_words;
 use crate::obstacle;
-use crate::status::on_one_line;
+use crate::status::{OwnerInfo, on_one_line};
 use crate::status_fd::Story;
 use crate::tier::TierArg;
 
@@ -29,9 +29,11 @@ pub(crate) async fn show(
     tier: TierArg,
     calls: &Unary,
     story: &Story,
+    is_quiet: bool,
 ) -> Infallible {
-    let on_terminal =
-        io::stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|kind| kind != "dumb");
+    let on_terminal = !is_quiet
+        && io::stderr().is_terminal()
+        && std::env::var_os("TERM").is_none_or(|kind| kind != "dumb");
     if !on_terminal && !story.has_listener() {
         return std::future::pending().await;
     }
@@ -61,7 +63,7 @@ pub(crate) async fn show(
                 }
                 _ = frames.tick() => {
                     if let Some(line) = &mut line {
-                        line.draw(&seen.words(names, since.elapsed()));
+                        line.draw(|room| seen.words(names, since.elapsed(), room));
                     }
                 }
             }
@@ -74,19 +76,37 @@ pub(crate) async fn show(
 struct Seen {
     /// In the longest queue of those in which we stand.
     position: Option<u64>,
+    /// The lock whose queue that is, and who or what is in the way.
+    name: String,
     obstacle: String,
+    /// In few words: the first holder.
+    holder: String,
 }
 
 impl Seen {
-    fn words(&self, names: &[String], waited: Duration) -> String {
+    /// All of it if there is room, else so that the holder can still be read: names are long, and can be looked up.
+    fn words(&self, names: &[String], waited: Duration, room: usize) -> String {
         let waited = in_words(waited.as_secs().saturating_mul(1_000));
-        let place = self.position.map(|position| format!(", place {position} in line"));
-        format!(
-            "waiting for {} since {waited}{}{}",
-            names.join(","),
-            place.unwrap_or_default(),
-            self.obstacle
-        )
+        let Some(position) = self.position else {
+            return format!("waiting for {} since {waited}", names.join(","));
+        };
+        let place =
+            format!("waiting for {} since {waited}, place {position} in line", names.join(","));
+        let obstacle = match self.obstacle.as_str() {
+            "" => String::new(),
+            obstacle => format!("; {} {obstacle}", self.name),
+        };
+        if place.chars().count() + obstacle.chars().count() <= room || self.holder.is_empty() {
+            return place + &obstacle;
+        }
+        let before = format!("place {position} for {waited}: ");
+        let between = " is held by ";
+        let left = room.saturating_sub(before.len() + between.len());
+        // The holder may have two thirds, and what the name leaves.
+        let name_room = (left / 3).max(left.saturating_sub(self.holder.chars().count()));
+        let name = elided(&self.name, name_room);
+        let holder = elided(&self.holder, left.saturating_sub(name.chars().count()));
+        format!("{before}{name}{between}{holder}")
     }
 }
 
@@ -97,13 +117,30 @@ async fn look(names: &[String], tier: TierArg, calls: &Unary) -> Seen {
         let status = tier.part_of(status);
         if let Some(position) = own_position(&status).filter(|own| Some(*own) > seen.position) {
             let obstacle = obstacle::of(&status).into_iter().next();
-            seen.position = Some(position);
-            seen.obstacle = obstacle
-                .map(|obstacle| format!("; {name} {}", on_one_line(&obstacle.words)))
-                .unwrap_or_default();
+            let holder = status.holders.first().and_then(|holder| holder.owner.clone());
+            seen = Seen {
+                position: Some(position),
+                name: on_one_line(name),
+                obstacle: obstacle.map(|it| on_one_line(&it.words)).unwrap_or_default(),
+                holder: holder
+                    .map(|owner| on_one_line(&OwnerInfo::from(Some(owner)).in_words()))
+                    .unwrap_or_default(),
+            };
         }
     }
     seen
+}
+
+/// The beginning and the end of a text, so that it fits.
+fn elided(text: &str, room: usize) -> String {
+    let count = text.chars().count();
+    if count <= room {
+        return text.to_owned();
+    }
+    let kept = room.saturating_sub(1);
+    let start: String = text.chars().take(kept.div_ceil(2)).collect();
+    let end: String = text.chars().skip(count - kept / 2).collect();
+    format!("{start}…{end}")
 }
 
 /// Only one `holdfast` runs under this host and process id, and it waits for one thing.
@@ -124,13 +161,13 @@ impl Line {
         Line { frame: 0 }
     }
 
-    fn draw(&mut self, words: &str) {
+    fn draw(&mut self, words: impl Fn(usize) -> String) {
         self.frame = (self.frame + 1) % FRAMES.len();
         let width = crossterm::terminal::size().map_or(0, |(columns, _)| usize::from(columns));
         let width = if width == 0 { 80 } else { width };
         // One less than there are columns, so that the terminal does not begin another line.
         let room = width.saturating_sub(3);
-        let words: String = words.chars().take(room).collect();
+        let words: String = words(room).chars().take(room).collect();
         let _ = write!(io::stderr(), "\r{} {words}\x1b[K", FRAMES[self.frame]);
         let _ = io::stderr().flush();
     }
@@ -166,8 +203,42 @@ mod tests {
 
     #[test]
     fn the_line_tells_place_and_time_and_who_is_in_the_way() {
-        let seen = Seen { position: Some(2), obstacle: "; a is held by x".into() };
-        let words = seen.words(&["a".to_owned()], Duration::from_secs(61));
+        let seen = seen("a", "is held by x", "x");
+        let words = seen.words(&["a".to_owned()], Duration::from_secs(61), 77);
         assert_eq!(words, "waiting for a since 1m01s, place 2 in line; a is held by x");
+    }
+
+    fn seen(name: &str, obstacle: &str, holder: &str) -> Seen {
+        let (name, obstacle, holder) = (name.to_owned(), obstacle.to_owned(), holder.to_owned());
+        Seen { position: Some(2), name, obstacle, holder }
+    }
+
+    #[test]
+    fn on_80_columns_the_holder_can_be_read_however_long_the_name_is() {
+        let holder = "nightly-batch@build-host-17.example.org:21346";
+        for length in [20, 60, 200] {
+            let name = format!("jobs/{}/end", "x".repeat(length));
+            let obstacle =
+                format!("is held by {holder} under token 42 for 3m12s, because: month end");
+            let words =
+                seen(&name, &obstacle, holder).words(&[name.clone()], Duration::from_secs(61), 77);
+            assert!(words.chars().count() <= 77, "{words}");
+            assert!(
+                words.ends_with("is held by nightly-batch@build-host-17.example.org:21346")
+                    || words.contains("is held by nightly-batch@"),
+                "{words}"
+            );
+            assert!(words.contains("jobs/") && words.contains("place 2 for 1m01s"), "{words}");
+        }
+        let long = "y".repeat(100);
+        let words = seen("deploy", "is held by …", &long).words(
+            &["deploy".into()],
+            Duration::from_secs(1),
+            77,
+        );
+        assert!(
+            words.chars().count() <= 77 && words.contains("deploy is held by yyyyyyyy"),
+            "{words}"
+        );
     }
 }

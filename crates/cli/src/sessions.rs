@@ -50,7 +50,8 @@ impl Show for Sessions {
             return "no sessions\n".to_owned();
         }
         let rows: Vec<Vec<String>> = self.sessions.iter().map(Session::to_row).collect();
-        let headers = ["SESSION", "OWNER", "AGE", "TTL", "ENDS IN", "HOLDS", "WAITS", "CONNECTED"];
+        let headers =
+            ["SESSION", "OWNER", "COMMAND", "AGE", "TTL", "ENDS IN", "HOLDS", "WAITS", "CONNECTED"];
         table(&headers, &rows)
     }
 }
@@ -60,9 +61,10 @@ impl Session {
         vec![
             self.session.clone(),
             self.owner.in_words(),
+            self.owner.command(),
             in_words(self.age_ms),
             in_words(self.ttl_ms),
-            in_words(self.remaining_ms),
+            if self.connected { "renewed".to_owned() } else { in_words(self.remaining_ms) },
             self.hold_count.to_string(),
             self.wait_count.to_string(),
             if self.connected { "yes" } else { "no" }.to_owned(),

@@ -15,6 +15,7 @@ use crate::name;
 use crate::one_shot;
 use crate::output::{self, Show, table};
 use crate::token;
+use crate::owner;
 
 /// Shows who holds a lock and how, who waits for it, and whether it is frozen or closed.
 ///
@@ -74,6 +75,8 @@ pub(crate) struct Holder {
     remaining_ms: Option<u64>,
     /// Null in the efficiency tier, where it is not known.
     session_remaining_ms: Option<u64>,
+    /// Its client keeps the session alive, so the session's end moves on.
+    renewed: bool,
     /// How often the holder entered it again.
     reentries: u32,
     preemptible: bool,
@@ -115,9 +118,19 @@ impl From<Option<v1::Owner>> for OwnerInfo {
 }
 
 impl OwnerInfo {
+    /// Opened by `holdfast elect`.
+    pub(crate) fn is_of_election(&self) -> bool {
+        owner::command(&self.application) == Some("elect")
+    }
+
+    /// The program that runs under the lock, for a cell of a table.
+    pub(crate) fn command(&self) -> String {
+        if self.note.is_empty() { "-".to_owned() } else { on_one_line(&self.note) }
+    }
+
     /// `application@host:pid`, as far as it is known.
     pub(crate) fn in_words(&self) -> String {
-        let mut words = self.application.clone();
+        let mut words = owner::shown(&self.application).to_owned();
         if !self.host.is_empty() {
             words += &format!("@{}", self.host);
         }
@@ -173,6 +186,7 @@ impl From<v1::Holder> for Holder {
             held_for_ms: holder.held_for_ms,
             remaining_ms: holder.remaining_ms,
             session_remaining_ms: Some(holder.session_remaining_ms).filter(|ms| *ms > 0),
+            renewed: holder.renewed,
             metadata: String::from_utf8_lossy(&holder.metadata).into_owned(),
         }
     }
@@ -251,23 +265,55 @@ impl LockStatus {
 
 pub(crate) fn holder_table(holders: &[Holder]) -> String {
     let rows: Vec<Vec<String>> = holders.iter().map(Holder::to_row).collect();
-    let headers = ["HOLDER", "OWNER", "MODE", "TOKEN", "HELD FOR", "ENDS IN", "REASON"];
+    let headers = ["HOLDER", "OWNER", "COMMAND", "MODE", "TOKEN", "HELD FOR", "ENDS IN", "REASON"];
     table(&headers, &rows)
 }
+
+const WAITER_HEADERS: [&str; 9] = [
+    "PLACE",
+    "WAITER",
+    "OWNER",
+    "COMMAND",
+    "MODE",
+    "WAITS FOR",
+    "GIVES UP IN",
+    "ALSO NEEDS",
+    "REASON",
+];
 
 pub(crate) fn waiter_table(waiters: &[Waiter]) -> String {
     let rows: Vec<Vec<String>> = waiters.iter().map(Waiter::to_row).collect();
-    let headers =
-        ["PLACE", "WAITER", "OWNER", "MODE", "WAITS FOR", "GIVES UP IN", "ALSO NEEDS", "REASON"];
-    table(&headers, &rows)
+    table(&WAITER_HEADERS, &rows)
 }
 
 impl Holder {
-    /// Unless it is renewed, or its session heard of.
-    pub(crate) fn ends_in_words(&self) -> String {
-        match self.remaining_ms.into_iter().chain(self.session_remaining_ms).min() {
+    /// When it ends for sure: by a time of its own, or with a session that is not renewed.
+    fn end_ms(&self) -> Option<u64> {
+        let session = self.session_remaining_ms.filter(|_| !self.renewed);
+        self.remaining_ms.into_iter().chain(session).min()
+    }
+
+    /// For a cell of a table.
+    fn ends_in_cell(&self) -> String {
+        match self.end_ms() {
             Some(ms) => in_words(ms),
+            None if self.renewed => "renewed".to_owned(),
             None => "its session's time".to_owned(),
+        }
+    }
+
+    /// Follows "its holder releases it, or".
+    pub(crate) fn ends_in_words(&self) -> String {
+        match (self.end_ms(), self.session_remaining_ms) {
+            (None, Some(ms)) => format!(
+                "it ends {} after its client is last heard of, which renews it now",
+                in_words(ms)
+            ),
+            (None, None) => "it ends with its session's time".to_owned(),
+            (Some(ms), _) if self.renewed => format!("it ends in {}", in_words(ms)),
+            (Some(ms), _) => {
+                format!("it ends in {} unless its holder is heard of again", in_words(ms))
+            }
         }
     }
 
@@ -281,6 +327,9 @@ impl Holder {
 
     fn to_row(&self) -> Vec<String> {
         let mut mode = mode::in_cell(self.mode, self.permits);
+        if self.owner.is_of_election() {
+            mode += ", election";
+        }
         if self.preemptible {
             mode += ", preemptible";
         }
@@ -290,10 +339,11 @@ impl Holder {
         vec![
             self.session.clone(),
             self.owner.in_words(),
+            self.owner.command(),
             mode,
             self.token.to_string(),
             in_words(self.held_for_ms),
-            self.ends_in_words(),
+            self.ends_in_cell(),
             on_one_line(&self.metadata),
         ]
     }
@@ -306,6 +356,7 @@ impl Waiter {
             self.position.to_string(),
             self.session.clone(),
             self.owner.in_words(),
+            self.owner.command(),
             mode::in_cell(self.mode, self.permits) + converts,
             in_words(self.waiting_for_ms),
             in_words(self.remaining_ms),
@@ -329,6 +380,44 @@ pub(crate) async fn run(args: StatusArgs, global: &Global) -> Result<ExitCode, P
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn held(remaining_ms: Option<u64>, renewed: bool) -> Holder {
+        let owner = v1::Owner {
+            application: "billing (holdfast elect)".into(),
+            host: "box".into(),
+            pid: 7,
+            note: "report.sh".into(),
+        };
+        Holder::from(v1::Holder {
+            owner: Some(owner),
+            remaining_ms,
+            session_remaining_ms: 20_000,
+            renewed,
+            ..Default::default()
+        })
+    }
+
+    #[test]
+    fn an_end_that_moves_on_is_not_told_as_an_end() {
+        for (remaining_ms, renewed, cell) in [
+            (None, true, "renewed"),
+            (None, false, "20.0s"),
+            (Some(5_000), true, "5.0s"),
+            (Some(60_000), true, "1m00s"),
+            (Some(60_000), false, "20.0s"),
+        ] {
+            assert_eq!(held(remaining_ms, renewed).ends_in_cell(), cell, "{remaining_ms:?}");
+        }
+    }
+
+    #[test]
+    fn owner_command_and_election_are_in_the_table() {
+        let shown = holder_table(&[held(None, true)]);
+        for word in ["billing@box:7", "report.sh", "election", "renewed"] {
+            assert!(shown.contains(word), "{word}: {shown}");
+        }
+        assert!(!shown.contains("holdfast elect"), "{shown}");
+    }
 
     #[test]
     fn that_a_lock_is_frozen_comes_before_that_it_is_free() {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::Args;
 use holdfast_client::{Client, ClientBuilder, LossReason};
 use nix::sys::signal::Signal;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::cli::Global;
 use crate::cluster;
@@ -37,6 +37,12 @@ pub(crate) struct CommandArgs {
     #[arg(long, value_name = "D", default_value = "5s", allow_hyphen_values = true,
           value_parser = duration::parse)]
     grace: Duration,
+    /// Say nothing about the wait, nor that the lock is busy: the exit code tells. Losses and failures are still told.
+    #[arg(short, long)]
+    quiet: bool,
+    /// Set by `lock`, from its own option.
+    #[arg(skip)]
+    pub(crate) hold_at_least: Option<Duration>,
     /// Tell what happens on this file descriptor, one JSON object a line. The command does not inherit it.
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = status_fd::parse)]
     pub(crate) status_fd: Option<StatusFd>,
@@ -51,6 +57,10 @@ pub(crate) struct CommandArgs {
 impl CommandArgs {
     pub(crate) fn story(&self) -> Story {
         Story::on(self.status_fd.clone())
+    }
+
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.quiet
     }
 
     /// The program's name only, for listings: arguments may hold secrets, and listings are public.
@@ -105,13 +115,13 @@ pub(crate) async fn with_session(
 /// The command does not begin.
 pub(crate) fn not_held(args: &CommandArgs, problem: Problem) -> Result<ExitCode, Problem> {
     args.story().not_held(&problem.words);
-    match args.conflict_exit_code {
-        Some(code) if problem.code == Code::Busy => {
-            output::say(&problem.words);
-            Ok(ExitCode::from(code))
-        }
-        _ => Err(problem),
+    if problem.code != Code::Busy {
+        return Err(problem);
     }
+    if !args.quiet {
+        output::say(&problem.words);
+    }
+    Ok(args.conflict_exit_code.map_or_else(|| Code::Busy.into(), ExitCode::from))
 }
 
 /// Runs the command under what is held, and releases that at the end. `why_lost` tells a loss in words.
@@ -121,6 +131,7 @@ pub(crate) async fn run(
     signals: &mut Signals,
     why_lost: impl Fn(LossReason) -> String,
 ) -> Result<ExitCode, Problem> {
+    let granted_at = Instant::now();
     let story = args.story();
     let stderr = Voice::on(io::stderr()).map_err(cannot_start)?;
     let say = |words: &str| stderr.say(output::as_said(words));
@@ -164,6 +175,15 @@ pub(crate) async fn run(
             return Ok(Code::LockLost.into());
         }
     };
+    if let Some(span) = args.hold_at_least
+        && let Some(reason) = hold_on(&held, granted_at + span, signals).await
+    {
+        // The command ran under the lock to its end.
+        say(&format!("{}, before --hold-at-least was over", why_lost(reason)));
+        story.ended(exit_code);
+        std::mem::forget(held);
+        return Ok(ExitCode::from(exit_code));
+    }
     match timeout(RELEASE_PATIENCE, held.release()).await {
         Ok(Ok(true)) => story.released(),
         Ok(Ok(false)) => {
@@ -178,6 +198,19 @@ pub(crate) async fn run(
     }
     story.ended(exit_code);
     Ok(ExitCode::from(exit_code))
+}
+
+/// Keeps what is held until then, or until a signal comes. Some: it was lost before.
+async fn hold_on(held: &Held, until: Instant, signals: &mut Signals) -> Option<LossReason> {
+    if held.is_nothing() {
+        return None;
+    }
+    tokio::select! {
+        biased;
+        reason = held.lost() => Some(reason),
+        _ = signals.next() => None,
+        () = sleep_until(until) => None,
+    }
 }
 
 enum Outcome {

@@ -90,6 +90,16 @@ impl LockName {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+
+    /// Nothing of the name can be seen: it has spaces and characters without width only. Such names are valid in the
+    /// log. Front ends refuse them for new locks, because every use so far was a script with an unset variable.
+    pub fn is_blank(text: &str) -> bool {
+        let is_invisible = |c: char| {
+            c.is_whitespace()
+                || matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{2060}' | '\u{feff}')
+        };
+        text.chars().all(is_invisible)
+    }
 }
 
 /// Are these plain characters, as those of nearly all names are? Eight are looked at at once.

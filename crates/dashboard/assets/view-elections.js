@@ -15,7 +15,7 @@ export const elections = {
   render(data, page) {
     return [
       h("div", { class: "head" }, h("h1", {}, "Elections"),
-        h("p", {}, "An election is an exclusive lock whose holder publishes a value: the holder leads, the fencing token is its epoch, those who wait are the candidates. A lock that is held with a reason looks the same, and is listed too; begin the names of elections alike to tell them apart.")),
+        h("p", {}, "An election is an exclusive lock whose holder publishes a value: the holder leads, the fencing token is its epoch, those who wait are the candidates. What `holdfast lock` and `holdfast acquire` hold is not listed. A lock that a program holds with metadata looks the same, and is listed; begin the names of elections alike to tell them apart.")),
       h("form", { class: "filters", role: "search", onsubmit: (event) => event.preventDefault() },
         h("label", { class: "field" }, "Name begins with",
           h("input", { type: "search", id: "prefix", value: page.parameters.prefix || "", maxlength: 512, autocomplete: "off", spellcheck: "false", oninput: (event) => {

@@ -189,9 +189,20 @@ pub(crate) struct ElectionsAsk {
     prefix: String,
 }
 
-/// An election is an exclusive lock whose holder publishes a value; one that is merely held with a reason looks
-/// the same, and is shown too. Those that are vacant are in no table:
-/// that they were led lately is known from the events.
+/// The owner of what `holdfast lock` or `acquire` holds ends so, in brackets or alone.
+fn may_be_election(lock: &LockSummary) -> bool {
+    let application = lock.owner.as_ref().map_or("", |owner| owner.application.as_str());
+    let command = application.strip_suffix(')').unwrap_or(application);
+    let is_of = |name: &str| {
+        command.strip_suffix(name).is_some_and(|before| before.is_empty() || before.ends_with('('))
+    };
+    !is_of("holdfast lock") && !is_of("holdfast acquire")
+}
+
+/// An election is an exclusive lock whose holder publishes a value. `holdfast lock` and `holdfast acquire` name themselves
+/// in the owner: what they hold with a reason is no election. What a program holds through the library with metadata looks
+/// like an election, and is shown. Those that are vacant are in no table: that they were led lately is known from
+/// the events.
 pub(crate) async fn elections<S: Source>(
     State(dashboard): State<Dashboard<S>>,
     Asked(ask): Asked<ElectionsAsk>,
@@ -204,7 +215,7 @@ pub(crate) async fn elections<S: Source>(
         ..Default::default()
     };
     let list = dashboard.source.list(request).await?;
-    let led: Vec<&LockSummary> = list.locks.iter().collect();
+    let led: Vec<&LockSummary> = list.locks.iter().filter(|lock| may_be_election(lock)).collect();
     let wanted = RecentEvents { prefix: ask.prefix, max: usize::MAX, ..Default::default() };
     let events = dashboard.source.recent(wanted);
     let mut vacant: BTreeMap<&str, (&WatchEvent, Option<&WatchEvent>)> = BTreeMap::new();
@@ -231,7 +242,7 @@ pub(crate) async fn elections<S: Source>(
             _ => {}
         }
     }
-    for lock in &led {
+    for lock in &list.locks {
         vacant.remove(lock.name.as_str());
     }
     let vacant = vacant.into_iter().filter_map(|(name, (led, ended))| {
@@ -251,4 +262,28 @@ pub(crate) async fn elections<S: Source>(
         "vacant": vacant.take(ELECTIONS_MAX as usize).collect::<Vec<_>>(),
         "more": !list.next_page.is_empty(),
     })))
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_proto::v1::Owner;
+
+    use super::*;
+
+    #[test]
+    fn what_is_locked_by_the_command_line_with_a_reason_is_no_election() {
+        for (application, expected) in [
+            ("holdfast lock", false),
+            ("billing (holdfast lock)", false),
+            ("holdfast acquire", false),
+            ("holdfast elect", true),
+            ("billing (holdfast elect)", true),
+            ("worker", true),
+            ("my-holdfast lock", true),
+        ] {
+            let owner = Some(Owner { application: application.into(), ..Default::default() });
+            let lock = LockSummary { owner, ..Default::default() };
+            assert_eq!(may_be_election(&lock), expected, "{application}");
+        }
+    }
 }

@@ -36,3 +36,7 @@ mod token;
 
 pub use rule::{Accepts, Claim, HighWaterMark, Refusal, admit};
 pub use token::{Fence, FenceText, Guarantee, ParseFenceError, TOKEN_LIMIT, name_hash};
+
+/// What creates schema, table and functions of the PostgreSQL checker, for tools that run migrations themselves. It can
+/// be run again.
+pub const POSTGRES_MIGRATION: &str = include_str!("../sql/postgres.sql");

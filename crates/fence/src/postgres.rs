@@ -30,7 +30,7 @@ use crate::rule::{Claim, HighWaterMark, Refusal};
 
 /// Creates schema, table and functions; can be run again. For tools that keep migrations as files it is
 /// also `sql/postgres.sql` of this crate.
-pub const MIGRATION: &str = include_str!("../sql/postgres.sql");
+pub const MIGRATION: &str = crate::POSTGRES_MIGRATION;
 
 /// The error code of [`Refusal::Stale`] in the functions of [`MIGRATION`].
 pub const STALE: &str = "ZF001";

@@ -53,7 +53,8 @@ impl Reason {
             | Reason::InvalidIntervention
             | Reason::InvalidNodeId
             | Reason::InvalidAddress => Code::InvalidArgument,
-            Reason::Compacted => Code::OutOfRange,
+            Reason::Compacted | Reason::MessageTooLarge => Code::OutOfRange,
+            Reason::DeadlineExceeded => Code::DeadlineExceeded,
             Reason::UnknownSession
             | Reason::NoSuchSession
             | Reason::NoSuchWaiter
@@ -183,7 +184,7 @@ mod tests {
 
     #[test]
     fn every_failure_survives_the_way_through_a_status() {
-        assert_eq!(every_reason().len(), 62);
+        assert_eq!(every_reason().len(), 64);
         for reason in every_reason() {
             for (retryable, may_have_happened) in
                 [(false, false), (false, true), (true, false), (true, true)]

@@ -17,6 +17,8 @@ pub(crate) struct Clock {
     last_seen: Option<Duration>,
     counted: Duration,
     ticks_given: u64,
+    /// What slow writes took since the clock was last looked at.
+    slow_writes: Duration,
     /// Set while this replica leads.
     epoch: Option<Epoch>,
 }
@@ -28,6 +30,8 @@ struct Epoch {
     counted_at_start: Duration,
     /// What stalls have cost, each at most half of `stall_max`, less what is forgiven.
     lost: Duration,
+    /// What slow writes took, less all other time since.
+    in_slow_writes: Duration,
 }
 
 /// What one look at the clock gave.
@@ -40,7 +44,16 @@ pub(crate) struct Elapsed {
 impl Clock {
     pub(crate) fn new(tick: Duration, stall_max: Duration) -> Clock {
         let counted = Duration::ZERO;
-        Clock { tick, stall_max, last_seen: None, counted, ticks_given: 0, epoch: None }
+        let slow_writes = Duration::ZERO;
+        Clock {
+            tick,
+            stall_max,
+            last_seen: None,
+            counted,
+            ticks_given: 0,
+            slow_writes,
+            epoch: None,
+        }
     }
 
     /// `now` is any monotonic time of this node.
@@ -54,11 +67,15 @@ impl Clock {
         }
         let counted = passed.min(self.stall_max);
         self.counted += counted;
+        let in_slow_writes = std::mem::take(&mut self.slow_writes).min(passed);
         if let Some(epoch) = &mut self.epoch {
             let lost = (passed - counted).min(self.stall_max / 2);
             let lost = epoch.lost.saturating_sub(counted / FORGIVEN) + lost;
             // A bad hour is not held against it for a day.
             epoch.lost = lost.min(self.stall_max);
+            let sum = epoch.in_slow_writes + in_slow_writes.min(self.stall_max);
+            let sum = sum.saturating_sub(passed - in_slow_writes);
+            epoch.in_slow_writes = sum.min(self.stall_max * 3);
         }
         let due = (self.counted.as_nanos() / self.tick.as_nanos().max(1)) as u64;
         let ticks = due - self.ticks_given;
@@ -68,8 +85,21 @@ impl Clock {
 
     /// This replica leads from now on, and continues at `base`.
     pub(crate) fn begin_epoch(&mut self, base: LogicalTime) {
-        let (counted_at_start, lost) = (self.counted, Duration::ZERO);
-        self.epoch = Some(Epoch { base, counted_at_start, lost });
+        let (lost, in_slow_writes) = (Duration::ZERO, Duration::ZERO);
+        self.epoch = Some(Epoch { base, counted_at_start: self.counted, lost, in_slow_writes });
+    }
+
+    /// One write with its sync took so long. A quarter of an election timeout is slow.
+    pub(crate) fn note_write(&mut self, took: Duration) {
+        if took > self.stall_max / 2 {
+            self.slow_writes += took;
+        }
+    }
+
+    /// This replica leads, and spent most of its time lately in slow writes: of these, an election timeout more than
+    /// of all else. One write, however slow, does not count for so much.
+    pub(crate) fn keeps_writing_slowly(&self) -> bool {
+        self.epoch.is_some_and(|epoch| epoch.in_slow_writes > self.stall_max * 2)
     }
 
     /// This replica leads, and keeps stalling: one stall, however long, may be an accident.
@@ -188,6 +218,51 @@ mod tests {
         assert!(pass(&mut clock, 900));
         clock.begin_epoch(LogicalTime::ZERO);
         assert!(!pass(&mut clock, 900), "another office");
+    }
+
+    /// After how many writes of this length, each followed by a pause, the disk counts as slow.
+    fn writes_until_slow(write_ms: u64, pause_ms: u64) -> Option<u64> {
+        let mut clock = Clock::new(ms(50), ms(250));
+        let mut now = 0;
+        clock.advance(ms(now));
+        clock.begin_epoch(LogicalTime::ZERO);
+        (1..=100).find(|_| {
+            now += write_ms;
+            clock.note_write(ms(write_ms));
+            clock.advance(ms(now));
+            let is_slow = clock.keeps_writing_slowly();
+            now += pause_ms;
+            clock.advance(ms(now));
+            is_slow
+        })
+    }
+
+    #[test]
+    fn a_disk_is_slow_after_an_election_timeout_of_slow_writes() {
+        assert_eq!(writes_until_slow(200, 0), Some(3));
+        assert_eq!(writes_until_slow(126, 0), Some(4));
+        assert_eq!(writes_until_slow(60_000, 0), Some(3), "each counts as 250 ms at most");
+        assert_eq!(writes_until_slow(125, 0), None, "a quarter of an election timeout is not slow");
+    }
+
+    #[test]
+    fn slow_writes_must_take_more_than_half_of_the_time() {
+        assert_eq!(writes_until_slow(200, 100), Some(5));
+        assert_eq!(writes_until_slow(200, 200), None);
+        assert_eq!(writes_until_slow(60_000, 1_000), None, "a stall now and then is an accident");
+    }
+
+    #[test]
+    fn slow_writes_count_under_one_leader_only() {
+        let mut clock = Clock::new(ms(50), ms(250));
+        clock.advance(ms(0));
+        for write in 1..=10 {
+            clock.note_write(ms(200));
+            clock.advance(ms(200 * write));
+        }
+        assert!(!clock.keeps_writing_slowly(), "it does not lead");
+        clock.begin_epoch(LogicalTime::ZERO);
+        assert!(!clock.keeps_writing_slowly(), "what was before does not count");
     }
 
     #[test]

@@ -186,8 +186,12 @@ impl Consensus {
 
     /// Decodes a message and checks that it is meant for us and of a kind that peers may send.
     pub(crate) fn decode(&self, bytes: &[u8]) -> Result<IncomingMessage, MessageError> {
-        let message = Message::parse_from_bytes(bytes)
-            .map_err(|error| MessageError::Undecodable(error.to_string()))?;
+        self.admit(IncomingMessage::parse(bytes)?)
+    }
+
+    /// Checks that a message is meant for us and of a kind that peers may send.
+    pub(crate) fn admit(&self, message: IncomingMessage) -> Result<IncomingMessage, MessageError> {
+        let IncomingMessage(message) = message;
         if message.to != self.here.0 {
             return Err(MessageError::Misdirected { to: message.to, here: self.here });
         }
@@ -468,10 +472,16 @@ impl Consensus {
     }
 }
 
-/// A message that was decoded and is meant for us.
+/// A message that was decoded.
 pub(crate) struct IncomingMessage(Message);
 
 impl IncomingMessage {
+    pub(crate) fn parse(bytes: &[u8]) -> Result<IncomingMessage, MessageError> {
+        Message::parse_from_bytes(bytes)
+            .map(IncomingMessage)
+            .map_err(|error| MessageError::Undecodable(error.to_string()))
+    }
+
     pub(crate) fn from(&self) -> NodeId {
         NodeId(self.0.from)
     }

@@ -55,5 +55,5 @@ pub use log_store::{Durable, HardState, LogEntry, SnapshotFile};
 pub use membership::{
     ChangeRefusal, Configuration, Member, Membership, MembershipBytesError, MembershipChange, Role,
 };
-pub use replica::{Fatal, HandOverRefusal, Progress, Replica, StartError};
+pub use replica::{Fatal, HandOverRefusal, Progress, Replica, SnapshotMessage, StartError};
 pub use snapshot_body::SnapshotError;

@@ -7,9 +7,10 @@ mod proposals;
 mod rules;
 mod snapshots;
 
+use std::fmt;
 use std::time::Duration;
 
-use holdfast_core::{Batch, Command, DecodeError, LockTable, LogIndex, LogicalTime};
+use holdfast_core::{Batch, Command, DecodeError, Limits, LockTable, LogIndex, LogicalTime};
 use thiserror::Error;
 
 use self::members::Care;
@@ -19,11 +20,11 @@ use self::proposals::QUEUED_COST_MAX;
 use self::rules::RulesAdoption;
 use crate::clock::Clock;
 use crate::config::ReplicaConfig;
-use crate::consensus::{Begun, Committed, Consensus, Content, MessageError};
+use crate::consensus::{Begun, Committed, Consensus, Content, IncomingMessage, MessageError};
 use crate::effect::{Effect, Leadership, Outgoing, Ticket, Turn, Unavailable};
 use crate::heard_time::HeardTime;
 use crate::id::{GroupId, NodeId};
-use crate::log_store::{Durable, LogStore};
+use crate::log_store::{Durable, LogStore, SnapshotFile};
 use crate::membership::{Membership, MembershipBytesError};
 use crate::pending::{Call, Pending, Proposed};
 use crate::reads::Reads;
@@ -102,6 +103,49 @@ struct Incoming {
     bytes: u64,
     membership: Membership,
     table: LockTable,
+}
+
+impl Incoming {
+    fn read(
+        message: &IncomingMessage,
+        snapshot: &SnapshotFile,
+        limits: Limits,
+    ) -> Result<Incoming, MessageError> {
+        let (membership, table) = snapshot_body::decode(&snapshot.data, limits)?;
+        if membership.configuration != message.snapshot_members() {
+            let words = "its snapshot disagrees with itself about the members";
+            return Err(MessageError::Contradiction(words));
+        }
+        let (index, bytes) = (snapshot.index, snapshot.data.len() as u64);
+        Ok(Incoming { index, bytes, membership, table })
+    }
+}
+
+/// A message of a leader that carries a snapshot, decoded. That takes long for a large table, so it is done on another
+/// thread than the one that owns the replica.
+pub struct SnapshotMessage {
+    message: IncomingMessage,
+    incoming: Incoming,
+}
+
+impl fmt::Debug for SnapshotMessage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SnapshotMessage")
+            .field("index", &self.incoming.index)
+            .finish_non_exhaustive()
+    }
+}
+
+impl SnapshotMessage {
+    /// `limits` are those of the replica that will take it.
+    pub fn decode(bytes: &[u8], limits: Limits) -> Result<SnapshotMessage, MessageError> {
+        let message = IncomingMessage::parse(bytes)?;
+        let Some(snapshot) = message.snapshot() else {
+            return Err(MessageError::Contradiction("it carries no snapshot"));
+        };
+        let incoming = Incoming::read(&message, &snapshot, limits)?;
+        Ok(SnapshotMessage { message, incoming })
+    }
 }
 
 /// Why a replica cannot start from what is on disk.
@@ -217,6 +261,33 @@ impl Replica {
     /// Bytes from a peer.
     pub fn handle_message(&mut self, bytes: &[u8]) -> Result<(), MessageError> {
         let message = self.consensus.decode(bytes)?;
+        let carried = message.snapshot().map(|snapshot| self.read_snapshot(&message, &snapshot));
+        self.handle_decoded(message, carried.transpose()?)
+    }
+
+    fn read_snapshot(
+        &self,
+        message: &IncomingMessage,
+        snapshot: &SnapshotFile,
+    ) -> Result<Incoming, MessageError> {
+        Incoming::read(message, snapshot, self.config.limits.clone())
+    }
+
+    /// As [`Replica::handle_message`], for a snapshot that was decoded elsewhere.
+    pub fn handle_snapshot_message(
+        &mut self,
+        carried: SnapshotMessage,
+    ) -> Result<(), MessageError> {
+        let SnapshotMessage { message, incoming } = carried;
+        let message = self.consensus.admit(message)?;
+        self.handle_decoded(message, Some(incoming))
+    }
+
+    fn handle_decoded(
+        &mut self,
+        message: IncomingMessage,
+        carried: Option<Incoming>,
+    ) -> Result<(), MessageError> {
         let (from, said) = (message.from(), message.said_time());
         // The vote that makes it a leader makes it write an entry of its own, too.
         let last_term = self.consensus.last_term();
@@ -224,21 +295,9 @@ impl Replica {
         if self.membership.was_removed(from) {
             return Err(MessageError::Stranger { from: from.0 });
         }
-        match message.snapshot() {
-            None => self.consensus.step(message)?,
-            Some(snapshot) => {
-                let (membership, table) =
-                    snapshot_body::decode(&snapshot.data, self.config.limits.clone())?;
-                if membership.configuration != message.snapshot_members() {
-                    let words = "its snapshot disagrees with itself about the members";
-                    return Err(MessageError::Contradiction(words));
-                }
-                // Only one that consensus took can be the one that it installs.
-                self.consensus.step(message)?;
-                let (index, bytes) = (snapshot.index, snapshot.data.len() as u64);
-                self.incoming.push(Incoming { index, bytes, membership, table });
-            }
-        }
+        // Only one that consensus took can be the one that it installs.
+        self.consensus.step(message)?;
+        self.incoming.extend(carried);
         self.heard.hear(said, last_term);
         self.heard_of(from);
         self.leader_just_heard |= self.consensus.ticks_without_leader() == Some(0);
@@ -299,6 +358,22 @@ impl Replica {
                 let _ = self.hand_over(None);
             }
         }
+        if self.clock.keeps_writing_slowly()
+            && self.another_writes_faster()
+            && self.may_leave_for_another()
+        {
+            let _ = self.hand_over(None);
+        }
+    }
+
+    /// One write of a turn, with its sync, took so long. Call it before the time of the next turn.
+    pub fn handle_write_time(&mut self, took: Duration) {
+        self.clock.note_write(took);
+    }
+
+    /// Another voter has on its disk all that this leader has: it began to write later, and was done first.
+    fn another_writes_faster(&self) -> bool {
+        self.best_successor().is_some_and(|node| self.lag_of(node) == 0)
     }
 
     /// Where every disk is slow the office must not go round faster than anything can be done in it.

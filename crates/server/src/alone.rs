@@ -21,7 +21,7 @@ pub(crate) async fn keep_telling(
     membership: Arc<Membership>,
     links: PeerLinks,
 ) {
-    let is_led = |ready: &Readiness| *ready != Readiness::NoLeader;
+    let is_led = |ready: &Readiness| !ready.is_leaderless();
     while ready.wait_for(|ready| !is_led(ready)).await.is_ok() {
         if timeout(PATIENCE, ready.wait_for(is_led)).await.is_err() {
             tell(&membership, &links);

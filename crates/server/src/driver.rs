@@ -269,7 +269,13 @@ impl Driver {
         if turns.iter().any(|(_, turn)| turn.needs_disk()) {
             let begun = Instant::now();
             self.insist(Log::commit)?;
-            self.metrics.sync_time.record_time(begun.elapsed());
+            let took = begun.elapsed();
+            self.metrics.sync_time.record_time(took);
+            for (group, _) in turns.iter().filter(|(_, turn)| turn.needs_disk()) {
+                if let Some(replica) = self.replicas.get_mut(group) {
+                    replica.handle_write_time(took);
+                }
+            }
         } else {
             self.insist(Log::commit)?;
         }

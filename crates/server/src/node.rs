@@ -209,6 +209,7 @@ impl Node {
             driver.clone(),
             links.clone(),
             Arc::clone(&pulse),
+            Arc::clone(&metrics),
             reporter,
             ready,
             leaving.watch(),

@@ -16,6 +16,7 @@ use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
 use crate::driver::DriverHandle;
+use crate::metrics::Metrics;
 use crate::peers::PeerLinks;
 use crate::pulse::Pulse;
 use crate::stopping::Stopping;
@@ -41,6 +42,9 @@ pub(crate) enum Readiness {
     Serving,
     NoLeader,
     LeaderOutOfReach(NodeId),
+    /// No leader is known. This node led last, and the connection to it is down.
+    LastLeaderOutOfReach(NodeId),
+    DiskFull,
     Stalled,
     Stopping,
 }
@@ -50,15 +54,34 @@ impl Readiness {
         self == Readiness::Serving
     }
 
-    fn of(leadership: Leadership, links: &PeerLinks, pulse: &Pulse) -> Readiness {
-        match leadership.leader {
-            _ if pulse.is_late() => Readiness::Stalled,
-            _ if leadership.is_here => Readiness::Serving,
-            Some(leader) if links.reachable(leader) => Readiness::Serving,
-            Some(leader) => Readiness::LeaderOutOfReach(leader),
-            None => Readiness::NoLeader,
+    fn of(seen: &Seen) -> Readiness {
+        match (seen.leadership.leader, seen.last_leader) {
+            _ if seen.disk_is_full => Readiness::DiskFull,
+            _ if seen.loop_is_late => Readiness::Stalled,
+            _ if seen.leadership.is_here => Readiness::Serving,
+            (Some(_), _) if seen.is_reachable => Readiness::Serving,
+            (Some(leader), _) => Readiness::LeaderOutOfReach(leader),
+            (None, Some(last)) if !seen.is_reachable => Readiness::LastLeaderOutOfReach(last),
+            (None, _) => Readiness::NoLeader,
         }
     }
+
+    /// A node that has no leader, for a reason that the other nodes may not have.
+    pub(crate) fn is_leaderless(self) -> bool {
+        matches!(self, Readiness::NoLeader | Readiness::LastLeaderOutOfReach(_))
+    }
+}
+
+/// What readiness depends on.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    leadership: Leadership,
+    /// The leader that this node followed last, if it was another node.
+    last_leader: Option<NodeId>,
+    /// Whether the connection to the leader is up; without a leader, to the last one.
+    is_reachable: bool,
+    disk_is_full: bool,
+    loop_is_late: bool,
 }
 
 impl fmt::Display for Readiness {
@@ -69,6 +92,11 @@ impl fmt::Display for Readiness {
             Readiness::LeaderOutOfReach(leader) => {
                 write!(f, "node {leader} leads, and this node is not connected to it")
             }
+            Readiness::LastLeaderOutOfReach(leader) => write!(
+                f,
+                "this node hears from no leader: node {leader} led last, and this node is not connected to it"
+            ),
+            Readiness::DiskFull => f.write_str("the disk of this node is full; make room on it"),
             Readiness::Stalled => f.write_str("the loop stands still; the disk may not answer"),
             Readiness::Stopping => f.write_str("this node stops"),
         }
@@ -80,14 +108,24 @@ pub(crate) async fn keep_telling(
     driver: DriverHandle,
     links: PeerLinks,
     pulse: Arc<Pulse>,
+    metrics: Arc<Metrics>,
     reporter: HealthReporter,
     ready: watch::Sender<Readiness>,
     stopping: Stopping,
 ) {
     let mut leadership = driver.watch_leadership();
     tell(&reporter, false).await;
+    let mut last_leader = None;
     loop {
-        let now = Readiness::of(*leadership.borrow_and_update(), &links, &pulse);
+        let leadership_now = *leadership.borrow_and_update();
+        last_leader = leadership_now.leader.or(last_leader);
+        let now = Readiness::of(&Seen {
+            leadership: leadership_now,
+            last_leader,
+            is_reachable: last_leader.is_some_and(|leader| links.reachable(leader)),
+            disk_is_full: metrics.disk_full.get() > 0,
+            loop_is_late: pulse.is_late(),
+        });
         let before = ready.send_replace(now);
         if before.is_serving() != now.is_serving() {
             tell(&reporter, now.is_serving()).await;
@@ -107,5 +145,43 @@ async fn tell(reporter: &HealthReporter, serving: bool) {
     let status = if serving { ServingStatus::Serving } else { ServingStatus::NotServing };
     for service in SERVICES {
         reporter.set_service_status(service, status).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OTHER: NodeId = NodeId(2);
+
+    fn follower(leader: Option<NodeId>) -> Seen {
+        Seen {
+            leadership: Leadership { leader, ..Leadership::default() },
+            last_leader: leader.or(Some(OTHER)),
+            is_reachable: true,
+            disk_is_full: false,
+            loop_is_late: false,
+        }
+    }
+
+    #[test]
+    fn a_node_with_a_full_disk_says_so_whether_or_not_it_knows_a_leader() {
+        for leader in [None, Some(OTHER)] {
+            let seen = Seen { disk_is_full: true, loop_is_late: true, ..follower(leader) };
+            assert_eq!(Readiness::of(&seen), Readiness::DiskFull);
+        }
+        assert!(Readiness::DiskFull.to_string().contains("disk of this node is full"));
+    }
+
+    #[test]
+    fn a_node_that_lost_only_its_leader_says_which_and_that_it_is_not_connected() {
+        let lost = Seen { is_reachable: false, ..follower(None) };
+        assert_eq!(Readiness::of(&lost), Readiness::LastLeaderOutOfReach(OTHER));
+        assert!(Readiness::of(&lost).to_string().contains("node 2 led last"));
+        assert!(Readiness::of(&lost).is_leaderless());
+        assert_eq!(Readiness::of(&follower(None)), Readiness::NoLeader, "it may be in an election");
+        let knows_it = Seen { is_reachable: false, ..follower(Some(OTHER)) };
+        assert_eq!(Readiness::of(&knows_it), Readiness::LeaderOutOfReach(OTHER));
+        assert_eq!(Readiness::of(&follower(Some(OTHER))), Readiness::Serving);
     }
 }

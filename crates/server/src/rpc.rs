@@ -28,6 +28,7 @@ mod failure;
 mod forward;
 mod hang_up;
 mod keep_alive_many;
+mod leader_search;
 mod look;
 mod memory;
 mod operator;
@@ -44,6 +45,7 @@ mod sorting;
 mod stream;
 mod survey;
 mod transfer;
+mod typed_status;
 mod unary;
 mod watch;
 mod why;
@@ -65,6 +67,7 @@ use tokio::sync::Semaphore;
 use tonic::{Request, Response, Status, Streaming};
 
 use self::forward::Leaders;
+use self::leader_search::LeaderSearch;
 use self::places::{Place, Places};
 use self::stream::Outgoing;
 use crate::driver::DriverHandle;
@@ -86,6 +89,7 @@ pub(crate) struct Rpc {
     membership: Arc<Membership>,
     links: PeerLinks,
     leaders: Arc<Leaders>,
+    leader_search: LeaderSearch,
     events: Arc<EventRing>,
     memory: Arc<MemoryTier>,
     metrics: Arc<Metrics>,
@@ -119,6 +123,7 @@ impl Rpc {
             membership,
             links,
             leaders,
+            leader_search: LeaderSearch::default(),
             events,
             memory,
             metrics,

@@ -53,6 +53,8 @@ pub struct HolderInfo {
     /// When the hold ends on its own; none if only the session bounds it.
     pub deadline: Option<LogicalTime>,
     pub session_deadline: LogicalTime,
+    /// A stream of the session is open: its client keeps it alive.
+    pub session_connected: bool,
     /// How often its holder entered it again.
     pub reentries: u32,
     pub preemptible: bool,
@@ -244,6 +246,10 @@ impl LockTable {
             granted_at: hold.granted_at,
             deadline: hold.deadline(),
             session_deadline,
+            session_connected: self
+                .sessions
+                .get(&hold.session)
+                .is_some_and(|session| session.connected),
             reentries: hold.reentries(),
             preemptible: hold.is_preemptible(),
             metadata: Box::from(hold.metadata()),

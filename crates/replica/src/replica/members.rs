@@ -362,7 +362,7 @@ impl Replica {
             || heard_at.is_some_and(|heard_at| self.care.ticks - heard_at <= patience)
     }
 
-    fn lag_of(&self, node: NodeId) -> u64 {
+    pub(super) fn lag_of(&self, node: NodeId) -> u64 {
         let matched = self.consensus.matched();
         let matched =
             matched.iter().find(|(other, _)| *other == node).map_or(0, |(_, index)| *index);

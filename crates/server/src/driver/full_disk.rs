@@ -102,7 +102,7 @@ impl Driver {
             Input::HandOver { reply, .. } => drop(reply),
             Input::EventsPublished { reply, .. } => drop(reply),
             // It is said again.
-            Input::PeerMessages(_) | Input::PeerRefuses(_) => {}
+            Input::PeerSnapshot { .. } | Input::PeerRefuses(_) => {}
             Input::PeerWire { from, number, socket } => {
                 self.wires.add(from, number, socket, self.inbox.registry());
             }

@@ -63,6 +63,7 @@ impl HeldBack {
 #[cfg(test)]
 mod tests {
     use holdfast_core::{RequestId, SessionId, StreamId};
+    use holdfast_replica::NodeId;
 
     use super::super::{FIRST_GROUP, StreamKey};
     use super::*;
@@ -78,7 +79,7 @@ mod tests {
     fn only_lone_heartbeats_are_held_back_and_no_more_than_there_is_room_for() {
         let held_back = HeldBack::default();
         assert!(held_back.offer(frame(0)).is_err() && held_back.offer(frame(2)).is_err());
-        assert!(held_back.offer(Input::PeerMessages(Vec::new())).is_err());
+        assert!(held_back.offer(Input::PeerRefuses(NodeId(2))).is_err());
         let taken = (0..2 * HELD_BACK_MAX).filter(|_| held_back.offer(frame(1)).is_ok()).count();
         assert_eq!((taken, held_back.take().len()), (HELD_BACK_MAX, HELD_BACK_MAX));
         assert!(held_back.offer(frame(1)).is_ok(), "there is room again");

@@ -12,7 +12,7 @@ use holdfast_core::{
 };
 use holdfast_replica::{
     ChangeRefusal, ClusterId, GroupId, HandOverRefusal, Member, MembershipChange, NodeId,
-    SnapshotFile,
+    SnapshotFile, SnapshotMessage,
 };
 use holdfast_wal::{DurableSnapshot, FileDisk, Spare, WriteError};
 use mio::net::TcpStream as WireSocket;
@@ -72,8 +72,8 @@ pub(crate) enum Input {
     ReadOwnTable { group: GroupId, locks_max: usize, reply: oneshot::Sender<OwnTable> },
     /// A peer's wire was opened, with a pass of this number.
     PeerWire { from: NodeId, number: u64, socket: WireSocket },
-    /// A consensus message from a peer that carries a snapshot.
-    PeerMessages(Vec<(GroupId, Vec<u8>)>),
+    /// A leader's snapshot, decoded already.
+    PeerSnapshot { group: GroupId, message: Box<SnapshotMessage> },
     /// An operator changes the membership; answered when it is done, or refused.
     ChangeMembership {
         group: GroupId,

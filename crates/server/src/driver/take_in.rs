@@ -71,9 +71,11 @@ impl Driver {
                         reply.send(OwnTable { at: replica.now(), locks, freezes: table.freezes() });
                 }
             }
-            Input::PeerMessages(messages) => {
-                for (group, message) in messages {
-                    take_message(&mut self.replicas, group, &message);
+            Input::PeerSnapshot { group, message } => {
+                let replica = self.replicas.get_mut(&group);
+                let taken = replica.map(|replica| replica.handle_snapshot_message(*message));
+                if let Some(Err(error)) = taken {
+                    tracing::warn!(%group, %error, "a snapshot from a peer was refused");
                 }
             }
             Input::PeerWire { from, number, socket } => {

@@ -274,14 +274,14 @@ fn a_leader_is_gone_when_its_port_is_shut_and_its_wire_has_ended() {
     let leader = NodeId(2);
     let mut bench = Bench::one_of(vec![NodeId(1), leader, NodeId(3)], TICK_MS);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let far_end = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let mut far_end = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (near_end, _) = listener.accept().unwrap();
     near_end.set_nonblocking(true).unwrap();
     let socket = WireSocket::from_std(near_end);
     bench.send(Input::PeerWire { from: leader, number: 1, socket });
-    bench.send(Input::PeerMessages(vec![(FIRST_GROUP, HEARTBEAT.to_vec())]));
-    bench.turn();
-    assert_eq!(bench.leadership.borrow().leader, Some(leader));
+    let header = [(HEARTBEAT.len() as u32).to_le_bytes(), FIRST_GROUP.0.to_le_bytes()].concat();
+    far_end.write_all(&[&header[..], &HEARTBEAT].concat()).unwrap();
+    bench.turn_until(|bench| bench.leadership.borrow().leader == Some(leader));
 
     bench.send(Input::PeerRefuses(leader));
     bench.turn();

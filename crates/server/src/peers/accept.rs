@@ -1,20 +1,23 @@
 //! The peer port: lets peers in and passes on what they say.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use holdfast_core::Limits;
 use holdfast_proto::peer_v1::peer_service_server::{PeerService, PeerServiceServer};
 use holdfast_proto::peer_v1::{
     Hello, InstallSnapshotResponse, PeerFrame, SnapshotChunk, Welcome, snapshot_chunk,
 };
 use holdfast_proto::v1::cluster_service_server::ClusterServiceServer;
 use holdfast_proto::v1::lock_service_server::LockServiceServer;
-use holdfast_replica::{GroupId, NodeId};
+use holdfast_replica::{GroupId, NodeId, SnapshotMessage};
 use mio::net::TcpStream as WireSocket;
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, mpsc};
+use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
@@ -38,6 +41,9 @@ const SNAPSHOTS_AT_ONCE_MAX: usize = 2;
 /// Connections that have said nothing yet, and those that wait for the service to take them.
 const NEW_CONNECTIONS_MAX: usize = 1_024;
 
+/// Callers whose last refusal is remembered. There are fewer nodes.
+const REFUSALS_MAX: usize = 64;
+
 /// The service that other nodes call.
 #[derive(Clone, Debug)]
 pub(crate) struct PeerPort {
@@ -47,6 +53,30 @@ pub(crate) struct PeerPort {
     stopping: Stopping,
     snapshot_slots: Arc<Semaphore>,
     passes: Passes,
+    refusals: Refusals,
+}
+
+/// What each caller was refused for last, so that it is logged once.
+#[derive(Clone, Debug, Default)]
+struct Refusals(Arc<Mutex<BTreeMap<u64, String>>>);
+
+impl Refusals {
+    fn is_news(&self, from: u64, words: &str) -> bool {
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.get(&from).is_some_and(|known| known == words) {
+            return false;
+        }
+        if last.len() >= REFUSALS_MAX {
+            last.clear();
+        }
+        last.insert(from, words.to_owned());
+        true
+    }
+
+    /// It was let in: the next refusal is news.
+    fn forget(&self, from: NodeId) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&from.0);
+    }
 }
 
 impl PeerPort {
@@ -63,6 +93,7 @@ impl PeerPort {
             stopping,
             snapshot_slots: Arc::new(Semaphore::new(SNAPSHOTS_AT_ONCE_MAX)),
             passes: Passes::default(),
+            refusals: Refusals::default(),
         }
     }
 
@@ -131,6 +162,8 @@ impl PeerPort {
         let Some((from, number)) = self.passes.show(pass, own) else {
             return tracing::warn!("a wire without a pass was refused");
         };
+        self.refusals.forget(from);
+        tracing::info!(%from, "a peer connected");
         let mut input = Input::PeerWire { from, number, socket: WireSocket::from_std(socket) };
         while let Err(returned) = self.driver.offer(input) {
             if self.driver.is_gone() {
@@ -171,7 +204,10 @@ impl PeerPort {
             hello.ok_or_else(|| Status::invalid_argument("the first frame must be a hello"))?;
         self.handshake.check_hello(&hello).map_err(|refusal| {
             let status = Status::from(refusal);
-            tracing::warn!(from = hello.from_node, "refused a peer: {}", status.message());
+            // It comes again every second until somebody acts.
+            if self.refusals.is_news(hello.from_node, status.message()) {
+                tracing::warn!(from = hello.from_node, "refused a peer: {}", status.message());
+            }
             status
         })
     }
@@ -224,7 +260,17 @@ impl PeerPort {
     async fn pass_on_snapshot(&self, group: GroupId, message: Vec<u8>) -> Result<(), Status> {
         const ATTEMPTS: usize = 1_000;
         const PAUSE: Duration = Duration::from_millis(5);
-        let mut input = Input::PeerMessages(vec![(group, message)]);
+        let limits = Limits::default();
+        let decoding = spawn_blocking(move || SnapshotMessage::decode(&message, limits));
+        let message = match decoding.await {
+            Ok(Ok(message)) => Box::new(message),
+            Ok(Err(error)) => {
+                tracing::warn!(%group, %error, "a snapshot from a peer cannot be used");
+                return Err(Status::invalid_argument(error.to_string()));
+            }
+            Err(error) => return Err(Status::internal(error.to_string())),
+        };
+        let mut input = Input::PeerSnapshot { group, message };
         for _ in 0..ATTEMPTS {
             match self.driver.offer(input) {
                 Ok(()) => return Ok(()),
@@ -260,13 +306,16 @@ impl PeerService for PeerPort {
             if replies.send(Ok(welcome)).await.is_err() {
                 return;
             }
-            tracing::info!(%from, "a peer connected");
             port.links.meet(from, &peer.member.peer_address);
             links::introduce(&port.driver, peer).await;
             let last_word = tokio::select! {
                 last_word = port.listen(from, &mut frames) => last_word,
                 () = replies.closed() => None,
             };
+            if !held.was_used() {
+                // It refuses this node, and says why in its own log and when this node dials it.
+                tracing::debug!(%from, "a peer hung up before it opened a wire");
+            }
             // Its wire ends.
             drop(held);
             if let Some(status) = last_word {

@@ -20,7 +20,7 @@ use tokio::time::timeout;
 use tonic::{Request, Response, Status};
 
 use super::Rpc;
-use super::failure::{dropped_by_driver, took_too_long};
+use super::failure::{disks_full, dropped_by_driver, took_too_long};
 use super::origin::Origin;
 use super::places::Kind;
 use super::unary::CALL_TIMEOUT;
@@ -68,7 +68,9 @@ async fn leaders_view(
 async fn inspect(rpc: &Rpc, with_digests: bool) -> Result<Vec<GroupView>, Failure> {
     let (reply, views) = oneshot::channel();
     rpc.ask(Input::Inspect { with_digests, reply })?;
-    views.await.map_err(|_| dropped_by_driver())
+    views.await.map_err(|_| {
+        if rpc.has_full_disk() { disks_full(&[rpc.membership.me]) } else { dropped_by_driver() }
+    })
 }
 
 fn describe(rpc: &Rpc, views: Vec<GroupView>) -> ClusterStatusResponse {

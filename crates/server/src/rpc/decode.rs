@@ -123,7 +123,7 @@ pub(super) fn acquire<'a>(
     checked(Command::Acquire(Acquire {
         call: scope.call(request.session_id, request.request_id, request.acked_through)?,
         actor: ActorId(request.actor),
-        name: lock_name(request.name)?,
+        name: new_lock_name(request.name)?,
         mode: mode(request.mode, request.permits)?,
         terms: Terms {
             wait: Span::from_ms(request.wait_ms),
@@ -149,7 +149,7 @@ pub(super) fn acquire_all(
     }
     let members = request.members.into_iter().map(|member| {
         let mode = mode(member.mode, member.permits)?;
-        Ok(Member { name: lock_name(&member.name)?, mode })
+        Ok(Member { name: new_lock_name(&member.name)?, mode })
     });
     checked(Command::AcquireAll(AcquireAll {
         call: scope.call(&request.session_id, request.request_id, request.acked_through)?,
@@ -223,6 +223,15 @@ pub(super) fn transfer(request: &v1::TransferRequest, scope: Scope) -> Result<Co
 
 pub(super) fn lock_name(text: &str) -> Result<LockName, Failure> {
     LockName::new(text).map_err(|error| refused(Reason::InvalidName, error.to_string()))
+}
+
+/// Of a lock that may not exist yet. What exists can be released and broken, whatever its name.
+fn new_lock_name(text: &str) -> Result<LockName, Failure> {
+    if !text.is_empty() && LockName::is_blank(text) {
+        let words = "the name of a lock must not be blank: this one has nothing but spaces; is a variable unset?";
+        return Err(refused(Reason::InvalidName, words));
+    }
+    lock_name(text)
 }
 
 fn hold(name: &str, number: u64, acquire: u64) -> Result<HoldRef, Failure> {
@@ -352,6 +361,8 @@ mod tests {
             ("zero session", decode_open(|r| r.session_id = "0".repeat(32)), InvalidSessionId),
             ("no name", decode_acquire(|r| r.name.clear()), InvalidName),
             ("long name", decode_acquire(|r| r.name = long(513)), InvalidName),
+            ("blank name", decode_acquire(|r| r.name = "  ".into()), InvalidName),
+            ("invisible name", decode_acquire(|r| r.name = "\u{200b}\u{3000}".into()), InvalidName),
             ("control character", decode_release(|r| r.name = "a\nb".into()), InvalidName),
             ("no name", decode_renew(|r| r.name.clear()), InvalidName),
             ("request 0", decode_acquire(|r| r.request_id = 0), InvalidRequestId),

@@ -6,6 +6,7 @@
 
 use holdfast_core::Rejection;
 use holdfast_proto::v1::{Failure, Reason};
+use holdfast_replica::NodeId;
 
 use crate::driver::Unavailable;
 use crate::membership::Membership;
@@ -128,6 +129,29 @@ pub(super) fn no_leader() -> Failure {
     )
 }
 
+/// Another member follows a leader, and this node does not hear from it.
+pub(super) fn cut_off_from_leader(leader: NodeId, by: NodeId) -> Failure {
+    let source = if leader == by { String::new() } else { format!(", as node {by} says") };
+    let words = format!(
+        "this node is cut off from the leader: node {leader} leads{source}, but this node does not hear from it; ask \
+         the leader or another node"
+    );
+    not_now(Reason::NotLeader, &words)
+}
+
+/// No leader can be elected while the disks of these nodes are full.
+pub(super) fn disks_full(nodes: &[NodeId]) -> Failure {
+    let names: Vec<String> = nodes.iter().map(|node| format!("node {node}")).collect();
+    let disks = if nodes.len() == 1 { "the disk of" } else { "the disks of" };
+    let words = format!(
+        "{disks} {} {}; make room on {}",
+        names.join(" and "),
+        if nodes.len() == 1 { "is full" } else { "are full" },
+        if nodes.len() == 1 { "it" } else { "them" }
+    );
+    not_now(Reason::OutOfSpace, &words)
+}
+
 /// Of the efficiency tier, which grants nothing then.
 pub(super) fn unsure() -> Failure {
     not_now(
@@ -168,6 +192,22 @@ pub(super) fn leader_did_not_answer(leader: String, never_sent: bool, why: &str)
         unknown(Reason::NotLeader, &words)
     };
     Failure { leader, ..failure }
+}
+
+/// The caller's deadline passed first.
+pub(super) fn deadline_exceeded() -> Failure {
+    unknown(
+        Reason::DeadlineExceeded,
+        "the deadline of the call passed before it was answered; send the same request id again, with \
+         more time, to learn what became of it",
+    )
+}
+
+pub(super) fn message_too_large(words: &str) -> Failure {
+    refused(
+        Reason::MessageTooLarge,
+        format!("the message is too large, and nothing was done; send less at once ({words})"),
+    )
 }
 
 /// A mistake of ours, told rather than hidden.

@@ -270,6 +270,7 @@ pub(super) fn holder(info: HolderInfo, now: LogicalTime) -> Holder {
         permits: permits(info.mode),
         reentries: info.reentries,
         preemptible: info.preemptible,
+        renewed: info.session_connected,
     }
 }
 

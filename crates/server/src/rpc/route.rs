@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use holdfast_core::Command;
 use holdfast_proto::v1::Failure;
+use holdfast_replica::Leadership;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
@@ -27,17 +28,21 @@ impl Rpc {
     pub(super) async fn route(&self, origin: &Origin) -> Result<Route, Failure> {
         let me = self.membership.me;
         let mut leadership = self.driver.watch_leadership();
-        let found = timeout(
-            LEADER_WAIT,
-            leadership.wait_for(|now| {
-                let elsewhere = now.leader.is_some_and(|leader| leader != me);
-                now.is_here || elsewhere
-            }),
-        );
-        let leadership = match found.await {
-            Ok(Ok(leadership)) => *leadership,
+        let is_known = |now: &Leadership| {
+            let elsewhere = now.leader.is_some_and(|leader| leader != me);
+            now.is_here || elsewhere
+        };
+        let has_leader = is_known(&leadership.borrow());
+        let waited = self.leader_search.leaderless_for(has_leader);
+        // A node with a full disk follows no leader until there is room.
+        let wait = if self.has_full_disk() { Duration::ZERO } else { LEADER_WAIT };
+        let found = timeout(wait.saturating_sub(waited), leadership.wait_for(is_known));
+        let found = found.await.map(|found| found.map(|leadership| *leadership));
+        let leadership = match found {
+            Ok(Ok(leadership)) => leadership,
             Ok(Err(_)) => return Err(stopping()),
-            Err(_) => return Err(no_leader()),
+            Err(_) if origin.is_forwarded() => return Err(no_leader()),
+            Err(_) => return Err(self.why_no_leader().await),
         };
         if leadership.is_here {
             return Ok(Route::Here);

@@ -19,6 +19,7 @@ use tonic_health::pb::health_server::{Health, HealthServer};
 use super::Rpc;
 use super::sorting::sort;
 use super::stream::WatchBody;
+use super::typed_status::TypedStatusLayer;
 use crate::peers::PeerPort;
 use crate::wrong_port::WrongPort;
 
@@ -77,6 +78,7 @@ pub(crate) async fn serve(
         .max_concurrent_streams(STREAMS_PER_CONNECTION_MAX)
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .layer(TypedStatusLayer)
         .add_service(WatchBody::new(lock_service))
         .add_service(cluster_service)
         .add_service(operator_service)

@@ -9,6 +9,7 @@
 //! is busy, and the same turn goes on from there when it is woken.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use holdfast_core::{Command, Event, LogIndex, RulesVersion};
 use holdfast_replica::{Effect, Fatal, NodeId, Replica, Ticket, Turn, Unavailable};
@@ -101,7 +102,9 @@ impl Node {
         let Some(mut half) = half else { return Persisted::Done };
         let needs_disk = half.turn.needs_disk();
         if let (Some((low, high)), true, false) = (self.slow_disk_us, needs_disk, is_resumed) {
-            self.busy_until = RealTime(now.0 + self.rng.between(low, high));
+            let took_us = self.rng.between(low, high);
+            self.busy_until = RealTime(now.0 + took_us);
+            running.replica.handle_write_time(Duration::from_micros(took_us));
             running.half = Some(half);
             return Persisted::Later;
         }

@@ -40,6 +40,13 @@ pub(in crate::peers) struct Held {
     pub(in crate::peers) pass: Pass,
 }
 
+impl Held {
+    /// The one to whom the pass was given has opened a wire.
+    pub(in crate::peers) fn was_used(&self) -> bool {
+        self.passes.lock().get(&self.pass).is_some_and(|issued| issued.wire.is_some())
+    }
+}
+
 impl Passes {
     /// Fails if the system has no randomness.
     pub(in crate::peers) fn issue(&self, to: NodeId) -> Result<Held, getrandom::Error> {

@@ -1,0 +1,164 @@
+//! What people see of the program: options, tables and words.
+
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::support::{
+    PATIENCE, Scene, data, eventually, finished, holdfast, output, run, signal, text, words,
+};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_is_held_for_the_least_time_though_its_command_ended() {
+    let scene = Scene::set().await;
+    let begun = Instant::now();
+    let mut first = scene
+        .holdfast(&["lock", "cron", "--hold-at-least", "2s", "--", "sh", "-c", "touch ran; exit 3"])
+        .spawn()
+        .unwrap();
+    scene.appears("ran").await;
+    // The other host is a little late, and must find the lock held.
+    let second = ["lock", "cron", "--wait", "0s", "-E", "0", "--quiet", "--", "touch", "ran-twice"];
+    let late = output(scene.holdfast(&second)).await;
+    assert_eq!((late.status.code(), late.stderr.len()), (Some(0), 0), "{late:?}");
+    assert!(!scene.path("ran-twice").exists());
+    let code = tokio::task::spawn_blocking(move || first.wait().unwrap().code()).await.unwrap();
+    assert_eq!(code, Some(3), "the exit code is the command's");
+    assert!(begun.elapsed() >= Duration::from_secs(2), "{:?}", begun.elapsed());
+    assert!(scene.is_free("cron").await, "it is released at the end, not left to expire");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_signal_ends_the_rest_of_the_least_time() {
+    let scene = Scene::set().await;
+    let args = ["lock", "cron", "--hold-at-least", "10m", "--", "sh", "-c", "touch ran; exit 3"];
+    let process = scene.holdfast(&args).spawn().unwrap();
+    scene.appears("ran").await;
+    eventually("its command has ended", PATIENCE, || async {
+        let children = format!("/proc/{0}/task/{0}/children", process.id());
+        let children = std::fs::read_to_string(children).unwrap_or_default();
+        let runs_sh = children.split_whitespace().any(|pid| {
+            std::fs::read_to_string(format!("/proc/{pid}/comm"))
+                .is_ok_and(|name| name.trim() == "sh")
+        });
+        (!runs_sh).then_some(())
+    })
+    .await;
+    signal(&process, Signal::TERM);
+    let ended = finished(process).await;
+    assert_eq!(ended.status.code(), Some(3), "{ended:?}");
+    scene.becomes_free("cron").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_least_time_fits_into_the_most() {
+    let scene = Scene::set().await;
+    let args = ["lock", "a", "--hold-at-least", "2m", "--max-hold", "1m30s", "--", "true"];
+    let said = words(&scene.cluster, 64, &args).await;
+    assert!(said.contains("--hold-at-least 2m is longer than --max-hold 90s"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_quiet_lock_says_nothing_that_its_exit_code_tells() {
+    let scene = Scene::set().await;
+    let holder = scene.holdfast(&["lock", "a", "--", "sleep", "60"]).spawn().unwrap();
+    eventually("it holds", PATIENCE, || async {
+        (scene.cluster.client().status("a").await.holder_count == 1).then_some(())
+    })
+    .await;
+    for verb in [&["lock", "a", "--wait", "0s"][..], &["elect", "a", "--wait", "300ms"]] {
+        let told = run(&scene.cluster, &[verb, &["--", "true"]].concat()).await;
+        assert_eq!(told.status.code(), Some(75), "{told:?}");
+        assert!(text(&told.stderr).contains("held by"), "{told:?}");
+        let quiet = run(&scene.cluster, &[verb, &["--quiet", "--", "true"]].concat()).await;
+        assert_eq!((quiet.status.code(), quiet.stderr.len()), (Some(75), 0), "{quiet:?}");
+    }
+    signal(&holder, Signal::TERM);
+    finished(holder).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn owner_command_and_election_are_in_the_tables() {
+    let scene = Scene::set().await;
+    let lock = ["lock", "a", "--owner", "billing team", "--", "sleep", "60"];
+    let elect = ["elect", "b", "--value", "box:80", "--", "sleep", "60"];
+    let holders = [&lock[..], &elect].map(|args| scene.holdfast(args).spawn().unwrap());
+    for name in ["a", "b"] {
+        eventually("it is held", PATIENCE, || async {
+            (scene.cluster.client().status(name).await.holder_count == 1).then_some(())
+        })
+        .await;
+    }
+    let shown = async |args: &[&str]| text(&run(&scene.cluster, args).await.stdout);
+    let status = shown(&["status", "a"]).await;
+    for word in ["COMMAND", "billing team@", "sleep", "renewed"] {
+        assert!(status.contains(word), "{word}: {status}");
+    }
+    assert!(!status.contains("election"), "{status}");
+    let listed = shown(&["ls"]).await;
+    for word in ["COMMAND", "billing team@", "sleep", "exclusive, election", "holdfast elect@"] {
+        assert!(listed.contains(word), "{word}: {listed}");
+    }
+    let sessions = shown(&["sessions"]).await;
+    for word in ["COMMAND", "billing team@", "sleep", "renewed"] {
+        assert!(sessions.contains(word), "{word}: {sessions}");
+    }
+    // Nobody renews what a script has taken.
+    data(&scene.cluster, 0, &["acquire", "c", "--ttl", "1m30s", "--owner", "deploy"]).await;
+    let status = shown(&["status", "c"]).await;
+    assert!(
+        status.contains("deploy@") && status.contains("1m") && !status.contains("renewed"),
+        "{status}"
+    );
+    for holder in holders {
+        signal(&holder, Signal::TERM);
+        finished(holder).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_blank_name_is_a_mistake_before_and_at_the_cluster() {
+    let scene = Scene::set().await;
+    for args in [
+        &["lock", " ", "--", "true"][..],
+        &["lock", "--all", "a, ", "--", "true"],
+        &["elect", "\u{3000}", "--", "true"],
+        &["acquire", " \u{200b}"],
+    ] {
+        let said = words(&scene.cluster, 64, args).await;
+        assert!(said.contains("blank"), "{args:?}: {said}");
+    }
+    let session = scene.cluster.client().open(Duration::from_secs(60)).await;
+    let refused = session.acquire(" ", Duration::ZERO).await.unwrap_err();
+    let failure = holdfast_proto::v1::Failure::from_status(&refused);
+    assert_eq!(failure.reason(), holdfast_proto::v1::Reason::InvalidName, "{failure:?}");
+    assert!(failure.message.contains("blank"), "{failure:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_migration_for_postgres_is_printed_without_a_cluster() {
+    let mut fence = holdfast();
+    fence.args(["fence", "sql", "--endpoints", "127.0.0.1:1"]);
+    let printed = output(fence).await;
+    assert!(printed.status.success(), "{printed:?}");
+    let sql = text(&printed.stdout);
+    assert_eq!(sql, holdfast_fence::postgres::MIGRATION);
+    assert!(sql.contains("holdfast.check_fence"), "{sql}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_version_names_the_commit() {
+    let mut version = holdfast();
+    version.arg("--version");
+    let told = text(&output(version).await.stdout);
+    let (program, commit) = told.trim().split_once(" (").unwrap();
+    assert_eq!(program, concat!("holdfast ", env!("CARGO_PKG_VERSION")));
+    let commit = commit.strip_suffix(')').unwrap();
+    let is_commit = commit.len() >= 7 && commit.bytes().all(|byte| byte.is_ascii_hexdigit());
+    assert!(is_commit || commit == "unknown commit", "{told}");
+    let mut git = std::process::Command::new("git");
+    git.args(["-C", env!("CARGO_MANIFEST_DIR"), "ls-files", "--error-unmatch", "build.rs"]);
+    if git.output().is_ok_and(|output| output.status.success()) {
+        assert!(is_commit, "in a checkout the commit is known: {told}");
+    }
+}
