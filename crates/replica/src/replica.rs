@@ -16,7 +16,9 @@ pub use self::members::HandOverRefusal;
 use self::office::Office;
 use crate::clock::Clock;
 use crate::config::ReplicaConfig;
-use crate::consensus::{Begun, Committed, Consensus, Content, MessageError};
+use crate::consensus::{
+    Begun, Committed, Consensus, Content, IncomingMessage, MessageError,
+};
 use crate::effect::{Effect, Leadership, Outgoing, Ticket, Turn, Unavailable};
 use crate::heard_time::HeardTime;
 use crate::id::{GroupId, NodeId};
@@ -203,9 +205,23 @@ impl Replica {
         })
     }
 
-    /// Bytes from a peer.
+    /// Bytes from the node at the other end of a connection. A message in the name of another node is refused.
+    pub fn handle_message_of(&mut self, sender: NodeId, bytes: &[u8]) -> Result<(), MessageError> {
+        let message = self.consensus.decode(bytes)?;
+        let from = message.from();
+        if from != sender {
+            return Err(MessageError::WrongSender { from, sender });
+        }
+        self.handle_decoded(message)
+    }
+
+    /// Bytes from a peer, on a network on which no node can pass for another.
     pub fn handle_message(&mut self, bytes: &[u8]) -> Result<(), MessageError> {
         let message = self.consensus.decode(bytes)?;
+        self.handle_decoded(message)
+    }
+
+    fn handle_decoded(&mut self, message: IncomingMessage) -> Result<(), MessageError> {
         let (from, said) = (message.from(), message.said_time());
         // The vote that makes it a leader makes it write an entry of its own, too.
         let last_term = self.consensus.last_term();

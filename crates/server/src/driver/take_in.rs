@@ -1,10 +1,11 @@
 //! What each input does.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::time::{Duration, Instant};
 
 use holdfast_core::{Command, LockName, RequestId, SessionId};
-use holdfast_replica::{GroupId, HandOverRefusal, NodeId, Replica};
+use holdfast_replica::{GroupId, HandOverRefusal, MessageError, NodeId, Replica};
 use holdfast_wal::{DurableSnapshot, WriteError};
 use tokio::sync::oneshot;
 
@@ -54,9 +55,10 @@ impl Driver {
                 });
                 let _ = reply.send(views.collect());
             }
-            Input::PeerMessages(messages) => {
+            Input::PeerMessages { from, messages } => {
                 for (group, message) in messages {
-                    take_message(&mut self.replicas, group, &message);
+                    // There is no wire to close: the call that brought the message has ended.
+                    let _ = take_message(&mut self.replicas, from, group, &message);
                 }
             }
             Input::PeerWire { from, number, socket } => {
@@ -118,7 +120,7 @@ impl Driver {
     /// What the peers say.
     pub(super) fn read_wires(&mut self) {
         let Driver { wires, replicas, .. } = self;
-        wires.read(|_, group, message| take_message(replicas, group, message));
+        wires.read(|from, group, message| take_message(replicas, from, group, message));
     }
 
     /// What those clients ask for whom the driver hears itself.
@@ -258,10 +260,24 @@ impl Driver {
     }
 }
 
-fn take_message(replicas: &mut BTreeMap<GroupId, Replica>, group: GroupId, message: &[u8]) {
-    let Some(replica) = replicas.get_mut(&group) else { return };
-    if let Err(error) = replica.handle_message(message) {
-        tracing::warn!(%group, %error, "a message from a peer was refused");
+/// Fails if the peer speaks in the name of another node: nothing more is taken from it.
+fn take_message(
+    replicas: &mut BTreeMap<GroupId, Replica>,
+    from: NodeId,
+    group: GroupId,
+    message: &[u8],
+) -> io::Result<()> {
+    let Some(replica) = replicas.get_mut(&group) else { return Ok(()) };
+    match replica.handle_message_of(from, message) {
+        Ok(()) => Ok(()),
+        Err(error @ MessageError::WrongSender { .. }) => {
+            tracing::error!(%from, %group, %error, "a peer's connection is closed");
+            Err(io::Error::new(io::ErrorKind::InvalidData, error.to_string()))
+        }
+        Err(error) => {
+            tracing::warn!(%from, %group, %error, "a message from a peer was refused");
+            Ok(())
+        }
     }
 }
 

@@ -221,10 +221,15 @@ impl PeerPort {
     }
 
     /// A whole snapshot is too dear to be dropped at a full inbox.
-    async fn pass_on_snapshot(&self, group: GroupId, message: Vec<u8>) -> Result<(), Status> {
+    async fn pass_on_snapshot(
+        &self,
+        from: NodeId,
+        group: GroupId,
+        message: Vec<u8>,
+    ) -> Result<(), Status> {
         const ATTEMPTS: usize = 1_000;
         const PAUSE: Duration = Duration::from_millis(5);
-        let mut input = Input::PeerMessages(vec![(group, message)]);
+        let mut input = Input::PeerMessages { from, messages: vec![(group, message)] };
         for _ in 0..ATTEMPTS {
             match self.driver.offer(input) {
                 Ok(()) => return Ok(()),
@@ -294,7 +299,7 @@ impl PeerService for PeerPort {
             () = self.stopping.begun() => return Err(Status::unavailable("this node is stopping")),
         };
         tracing::info!(%from, %group, bytes = message.len(), "received a snapshot");
-        self.pass_on_snapshot(group, message).await?;
+        self.pass_on_snapshot(from, group, message).await?;
         Ok(Response::new(InstallSnapshotResponse {}))
     }
 }
