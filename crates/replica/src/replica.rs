@@ -16,9 +16,7 @@ pub use self::members::HandOverRefusal;
 use self::office::Office;
 use crate::clock::Clock;
 use crate::config::ReplicaConfig;
-use crate::consensus::{
-    Begun, Committed, Consensus, Content, IncomingMessage, MessageError,
-};
+use crate::consensus::{Begun, Committed, Consensus, Content, IncomingMessage, MessageError};
 use crate::effect::{Effect, Leadership, Outgoing, Ticket, Turn, Unavailable};
 use crate::heard_time::HeardTime;
 use crate::id::{GroupId, NodeId};

@@ -33,9 +33,7 @@ fn a_single_voter_says_nothing_to_its_learner_before_its_new_term_is_durable() {
         let mut effects = Vec::new();
         replica.finish_turn(&mut effects).unwrap();
         if turn.hard_state.is_some_and(|state| state.term > old_term) {
-            let to_learner = |effect: &Effect| {
-                matches!(effect, Effect::Send(Outgoing { to, .. }) if *to == LEARNER)
-            };
+            let to_learner = |effect: &Effect| matches!(effect, Effect::Send(Outgoing { to, .. }) if *to == LEARNER);
             break (turn, effects.iter().any(to_learner));
         }
     };

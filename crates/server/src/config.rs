@@ -8,6 +8,7 @@
 
 mod address;
 mod check;
+mod connections;
 mod http;
 mod kafka;
 
@@ -19,6 +20,7 @@ use serde::Deserialize;
 
 pub use address::{Address, AddressError};
 pub use check::CheckError;
+pub use connections::ConnectionsConfig;
 use holdfast_replica::NodeId;
 pub use http::HttpConfig;
 pub use kafka::KafkaConfig;
@@ -77,6 +79,9 @@ pub struct NodeConfig {
     pub tracing: Option<TracingConfig>,
     #[serde(default)]
     pub http: HttpConfig,
+    /// What clients may take of this node.
+    #[serde(default)]
+    pub connections: ConnectionsConfig,
     /// Where the leader publishes every event.
     #[serde(default)]
     pub kafka: Option<KafkaConfig>,
@@ -215,6 +220,7 @@ impl NodeConfig {
                 audit: None,
                 tracing: None,
                 http: HttpConfig::default(),
+                connections: ConnectionsConfig::default(),
                 kafka: None,
                 nodes: nodes.clone(),
             })
@@ -337,6 +343,7 @@ mod tests {
             .flat_map(|line| [line, "\n"])
             .collect();
         assert_eq!(NodeConfig::from_toml(&without_tuning).unwrap(), example);
+        assert_eq!(example.connections, ConnectionsConfig::default());
     }
 
     #[test]

@@ -78,7 +78,14 @@ mod tests {
     fn only_lone_heartbeats_are_held_back_and_no_more_than_there_is_room_for() {
         let held_back = HeldBack::default();
         assert!(held_back.offer(frame(0)).is_err() && held_back.offer(frame(2)).is_err());
-        assert!(held_back.offer(Input::PeerMessages { from: holdfast_replica::NodeId(2), messages: Vec::new() }).is_err());
+        assert!(
+            held_back
+                .offer(Input::PeerMessages {
+                    from: holdfast_replica::NodeId(2),
+                    messages: Vec::new()
+                })
+                .is_err()
+        );
         let taken = (0..2 * HELD_BACK_MAX).filter(|_| held_back.offer(frame(1)).is_ok()).count();
         assert_eq!((taken, held_back.take().len()), (HELD_BACK_MAX, HELD_BACK_MAX));
         assert!(held_back.offer(frame(1)).is_ok(), "there is room again");

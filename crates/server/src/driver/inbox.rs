@@ -62,10 +62,7 @@ pub(crate) enum Input {
     /// A peer's wire was opened, with a pass of this number.
     PeerWire { from: NodeId, number: u64, socket: WireSocket },
     /// A consensus message from a peer that carries a snapshot.
-    PeerMessages {
-        from: NodeId,
-        messages: Vec<(GroupId, Vec<u8>)>,
-    },
+    PeerMessages { from: NodeId, messages: Vec<(GroupId, Vec<u8>)> },
     /// An operator changes the membership; answered when it is done, or refused.
     ChangeMembership {
         group: GroupId,

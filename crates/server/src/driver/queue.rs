@@ -259,7 +259,14 @@ mod tests {
         let admitted = (0..INPUTS_MAX).filter(|_| sender.offer(inspect()).is_ok()).count();
         assert_eq!(admitted, CLIENT_INPUTS_MAX);
         assert_eq!(sender.backlog.refusals.load(Ordering::Relaxed), (INPUTS_MAX - admitted) as u64);
-        assert!(sender.offer(Input::PeerMessages { from: holdfast_replica::NodeId(2), messages: Vec::new() }).is_ok());
+        assert!(
+            sender
+                .offer(Input::PeerMessages {
+                    from: holdfast_replica::NodeId(2),
+                    messages: Vec::new()
+                })
+                .is_ok()
+        );
         assert_eq!(inbox.waiting().count(), CLIENT_INPUTS_MAX + 1);
         assert!(sender.offer(inspect()).is_ok());
     }

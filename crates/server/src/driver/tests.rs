@@ -279,7 +279,10 @@ fn a_leader_is_gone_when_its_port_is_shut_and_its_wire_has_ended() {
     near_end.set_nonblocking(true).unwrap();
     let socket = WireSocket::from_std(near_end);
     bench.send(Input::PeerWire { from: leader, number: 1, socket });
-    bench.send(Input::PeerMessages { from: leader, messages: vec![(FIRST_GROUP, HEARTBEAT.to_vec())] });
+    bench.send(Input::PeerMessages {
+        from: leader,
+        messages: vec![(FIRST_GROUP, HEARTBEAT.to_vec())],
+    });
     bench.turn();
     assert_eq!(bench.leadership.borrow().leader, Some(leader));
 
@@ -334,6 +337,7 @@ fn a_disk_that_stays_full_sends_the_clients_away_until_there_is_room() {
 #[test]
 fn a_process_without_descriptors_tells_its_callers_and_goes_on_when_it_has_some() {
     let mut bench = Bench::new();
+    let _deliveries = bench.open_stream();
     let mut call = bench.call(touch());
     let until = Instant::now() + BRIEFLY;
     let not_now = || {
@@ -522,7 +526,8 @@ fn a_peer_that_speaks_in_the_name_of_another_is_cut_off() {
     const TICK_MS: u64 = 10_000;
     let forger = NodeId(3);
     let mut bench = Bench::one_of(vec![NodeId(1), NodeId(2), forger], TICK_MS);
-    bench.send(Input::PeerMessages { from: forger, messages: vec![(FIRST_GROUP, FORGED.to_vec())] });
+    bench
+        .send(Input::PeerMessages { from: forger, messages: vec![(FIRST_GROUP, FORGED.to_vec())] });
     bench.turn();
     assert_eq!(bench.leadership.borrow().leader, None, "no snapshot call brings a forged message");
 

@@ -111,7 +111,11 @@ fn end(socket: &WireSocket) {
 }
 
 impl<S: Read> WireIn<S> {
-    fn read(&mut self, scratch: &mut [u8], mut take: impl FnMut(GroupId, &[u8]) -> io::Result<()>) -> io::Result<()> {
+    fn read(
+        &mut self,
+        scratch: &mut [u8],
+        mut take: impl FnMut(GroupId, &[u8]) -> io::Result<()>,
+    ) -> io::Result<()> {
         for _ in 0..READS_PER_TURN_MAX {
             match self.socket.read(scratch) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
@@ -134,7 +138,11 @@ impl<S: Read> WireIn<S> {
         Ok(())
     }
 
-    fn pass_on(&mut self, read: &[u8], take: &mut impl FnMut(GroupId, &[u8]) -> io::Result<()>) -> io::Result<()> {
+    fn pass_on(
+        &mut self,
+        read: &[u8],
+        take: &mut impl FnMut(GroupId, &[u8]) -> io::Result<()>,
+    ) -> io::Result<()> {
         if self.begun.is_empty() {
             let rest = cut(read, take)?;
             self.begun.extend_from_slice(rest);
@@ -151,7 +159,10 @@ impl<S: Read> WireIn<S> {
 }
 
 /// Takes the whole messages; gives what is left of the bytes.
-fn cut<'a>(mut bytes: &'a [u8], take: &mut impl FnMut(GroupId, &[u8]) -> io::Result<()>) -> io::Result<&'a [u8]> {
+fn cut<'a>(
+    mut bytes: &'a [u8],
+    take: &mut impl FnMut(GroupId, &[u8]) -> io::Result<()>,
+) -> io::Result<&'a [u8]> {
     while let Some((header, rest)) = bytes.split_first_chunk::<HEADER_BYTES>() {
         let [l0, l1, l2, l3, g0, g1, g2, g3] = *header;
         let length = u32::from_le_bytes([l0, l1, l2, l3]) as usize;

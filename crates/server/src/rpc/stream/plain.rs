@@ -26,13 +26,19 @@ use super::incoming::{Incoming, Next, Received};
 use super::outgoing::{self, Outgoing};
 use super::pen::Pen;
 use super::reading::Reading;
-use super::run;
 use super::unread::{Found, Unread};
+use super::{Carrier, run};
+use crate::connections::{Connection, OpenConnection};
 
 const LAST_WORD_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Of a client that has greeted. Returns when the stream has ended.
-pub(in crate::rpc) async fn serve(rpc: Rpc, socket: tokio::net::TcpStream) {
+pub(in crate::rpc) async fn serve(
+    rpc: Rpc,
+    socket: tokio::net::TcpStream,
+    mut open: OpenConnection,
+) {
+    open.takes_another_descriptor();
     let (reading, pen) = match halves(socket) {
         Ok(halves) => halves,
         Err(error) => return tracing::warn!(%error, "a session's connection cannot be served"),
@@ -45,9 +51,10 @@ pub(in crate::rpc) async fn serve(rpc: Rpc, socket: tokio::net::TcpStream) {
         Err(failure) => return write_end(&pen, failure).await,
     };
     let stopping = rpc.stopping.clone();
-    let conversation = converse(rpc, reading, pen);
+    let conversation = converse(rpc, Arc::clone(open.connection()), reading, pen);
     tokio::select! {
         () = conversation => {}
+        () = open.closing() => tracing::debug!("a connection opened no session in time"),
         // It has had time for a last word.
         () = async { stopping.begun().await; sleep(LAST_WORD_TIMEOUT).await } => {}
     }
@@ -59,7 +66,7 @@ fn halves(socket: tokio::net::TcpStream) -> io::Result<(Reading, Pen)> {
     Ok((Reading::new(socket.try_clone()?)?, Pen::new(socket)?))
 }
 
-async fn converse(rpc: Rpc, reading: Reading, pen: Pen) {
+async fn converse(rpc: Rpc, connection: Arc<Connection>, reading: Reading, pen: Pen) {
     let (broken, pen) = (pen.broken(), Arc::new(pen));
     let (words, outgoing) = outgoing::pair(rpc.clone(), Some(Arc::clone(&pen)));
     // Whoever reads is not to look each time whether there is something to write.
@@ -67,7 +74,8 @@ async fn converse(rpc: Rpc, reading: Reading, pen: Pen) {
     writing.spawn(write(pen, outgoing));
     let unread = Unread::new(words.echo(), broken);
     let mut incoming = Incoming::Plain(PlainFrames::new(reading, unread));
-    if let Err(failure) = run(&rpc, &Origin::client(), &mut incoming, &words).await {
+    let carrier = Carrier::Connection(connection);
+    if let Err(failure) = run(&rpc, &Origin::client(), &carrier, &mut incoming, &words).await {
         words.end(failure).await;
     }
     drop(words);
