@@ -10,8 +10,8 @@
 //! - Answers that the transport has not written out yet count for their connection, which gets no more of them until
 //!   some are written ([`ResponseBody`]).
 //!
-//! Sessions on plain connections are read and written elsewhere, with limits of their own. Here they count as
-//! connections.
+//! Sessions on plain connections are read and written elsewhere. Here they count as connections, and with the bytes of
+//! large frames that have not come whole.
 
 mod body;
 mod descriptors;
@@ -25,11 +25,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use tokio::time::interval;
+use tokio::time::{interval, sleep};
 
 use crate::config::ConnectionsConfig;
 
-pub(crate) use self::body::{RequestBody, ResponseBody, Shape};
+pub(crate) use self::body::{RequestBody, ResponseBody, Shape, late, overloaded};
 pub use self::descriptors::TooFewDescriptors;
 pub(crate) use self::descriptors::{Descriptors, NodeDescriptors};
 pub(crate) use self::gate::GrpcGateLayer;
@@ -37,6 +37,10 @@ pub(crate) use self::socket::ClientSocket;
 
 /// How often it is looked which idle connections have had their time.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// So long a new connection has for its first request before it may give way to others. While connections come faster
+/// than that, they wait to be taken in.
+const GRACE: Duration = Duration::from_millis(250);
 
 /// What one port allows.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,8 +107,8 @@ impl PortLimits {
         PortLimits {
             connections_max: CONNECTIONS_MAX,
             connections_per_address_max: CONNECTIONS_MAX / 2,
-            idle_max: CONNECTIONS_MAX / 2,
-            idle_per_address_max: CONNECTIONS_MAX / 4,
+            idle_max: CONNECTIONS_MAX / 8 * 7,
+            idle_per_address_max: CONNECTIONS_MAX / 16 * 7,
             calls_per_address_max: CONNECTIONS_MAX / 4,
             unfinished_max: CONNECTIONS_MAX,
             unfinished_per_address_max: CONNECTIONS_MAX / 2,
@@ -205,16 +209,28 @@ pub(crate) struct Call {
     counted: Mutex<Counted>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Counted {
     bytes: usize,
-    is_whole: bool,
+    stage: Stage,
 }
 
-/// A session on a plain connection. The connection is in use until it is dropped.
-#[derive(Debug)]
-pub(crate) struct InUse {
-    connection: Arc<Connection>,
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Counted among the unfinished ones.
+    Unfinished,
+    /// A session on a plain connection that is not open yet. The idle time of the connection ends it.
+    NotOpen,
+    /// Its connection is in use.
+    Whole,
+}
+
+/// Why a connection is not taken in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NoRoom {
+    /// There may be room after this time.
+    Yet(Duration),
+    AtAll,
 }
 
 /// A limit was reached.
@@ -247,36 +263,49 @@ impl Connections {
 
     /// Takes in a connection that was accepted. None: there is no room, and it is to be closed.
     ///
-    /// If there are too many, an idle one of the address that has the most of them is closed instead.
-    pub(crate) fn admit(self: &Arc<Self>, address: IpAddr) -> Option<OpenConnection> {
+    /// If there are too many, an idle one of the address that has the most of them is closed instead. Each has
+    /// [`GRACE`] for its first request, and until then this waits.
+    pub(crate) async fn admit(self: &Arc<Self>, address: IpAddr) -> Option<OpenConnection> {
+        loop {
+            match self.try_admit(address, Instant::now()) {
+                Ok(open) => return Some(open),
+                Err(NoRoom::Yet(time)) => sleep(time).await,
+                Err(NoRoom::AtAll) => return None,
+            }
+        }
+    }
+
+    fn try_admit(
+        self: &Arc<Self>,
+        address: IpAddr,
+        now: Instant,
+    ) -> Result<OpenConnection, NoRoom> {
         let address = counted_as(address);
         let limits = &self.limits;
         let mut state = self.lock();
-        let has_room = loop {
+        loop {
             let of_address = state.addresses.get(&address);
             let (count, idle) = of_address.map_or((0, 0), |of| (of.connections, of.idle.len()));
             let made_room = if count >= limits.connections_per_address_max
                 || idle >= limits.idle_per_address_max
             {
-                state.close_idle_of(address)
+                state.close_idle_of(address, now)
             } else if state.used.connections >= limits.connections_max
                 || state.used.idle >= limits.idle_max
                 || !self.descriptors.has_room()
             {
-                state.close_idle()
+                state.close_idle(now)
             } else {
-                break true;
+                break;
             };
-            if !made_room {
-                break false;
+            // One that is closed gives its descriptor back in a moment: the reserve covers it.
+            if let Err(no_room) = made_room {
+                if let NoRoom::AtAll = no_room {
+                    state.used.rejected += 1;
+                    tracing::debug!(%address, "a connection was closed: there are too many");
+                }
+                return Err(no_room);
             }
-        };
-        // One that was closed for this one gives its descriptor back in a moment: the reserve covers it.
-        if !has_room {
-            state.used.rejected += 1;
-            drop(state);
-            tracing::debug!(%address, "a connection was closed: there are too many");
-            return None;
         }
         state.last_number += 1;
         let number = state.last_number;
@@ -304,7 +333,7 @@ impl Connections {
         state.set_idle(number);
         drop(state);
         self.descriptors.take(1);
-        Some(OpenConnection { connection, descriptors: 1 })
+        Ok(OpenConnection { connection, descriptors: 1 })
     }
 
     /// Closes idle connections that have had their time, for as long as it is polled.
@@ -351,20 +380,27 @@ fn counted_as(address: IpAddr) -> IpAddr {
 
 impl State {
     /// An idle one of the address with the most of them.
-    fn close_idle(&mut self) -> bool {
+    fn close_idle(&mut self, now: Instant) -> Result<(), NoRoom> {
         let most = self.addresses.iter().max_by_key(|(_, of)| of.idle.len());
         match most.map(|(address, _)| *address) {
-            Some(address) => self.close_idle_of(address),
-            None => false,
+            Some(address) => self.close_idle_of(address, now),
+            None => Err(NoRoom::AtAll),
         }
     }
 
-    fn close_idle_of(&mut self, address: IpAddr) -> bool {
+    fn close_idle_of(&mut self, address: IpAddr, now: Instant) -> Result<(), NoRoom> {
         let first = self.addresses.get(&address).and_then(|of| of.idle.first_key_value());
-        let Some(number) = first.map(|(_, number)| *number) else { return false };
+        let number = first.map(|(_, number)| *number).ok_or(NoRoom::AtAll)?;
+        let is_new = self.connections.get(&number).filter(|entry| !entry.had_request);
+        if let Some(entry) = is_new {
+            let age = now.saturating_duration_since(entry.idle_since);
+            if let Some(left) = GRACE.checked_sub(age).filter(|left| !left.is_zero()) {
+                return Err(NoRoom::Yet(left));
+            }
+        }
         self.used.gave_way += 1;
         self.close(number);
-        true
+        Ok(())
     }
 
     /// It counts no more from here on. Its task ends it.
@@ -460,7 +496,7 @@ impl Connection {
         let (entry, of) = match state.connections.get_mut(&self.number) {
             Some(entry) => (entry, state.addresses.entry(self.address).or_default()),
             // It is being closed.
-            None => return Ok(self.new_call()),
+            None => return Ok(self.new_call(Stage::Unfinished)),
         };
         let too_much = if entry.unfinished >= limits.unfinished_per_connection_max {
             let max = limits.unfinished_per_connection_max;
@@ -481,17 +517,17 @@ impl Connection {
         entry.unfinished += 1;
         of.unfinished += 1;
         state.used.unfinished += 1;
-        Ok(self.new_call())
+        Ok(self.new_call(Stage::Unfinished))
     }
 
-    fn new_call(self: &Arc<Self>) -> Arc<Call> {
-        Arc::new(Call { connection: Arc::clone(self), counted: Mutex::default() })
+    /// A session that has the connection for itself.
+    pub(crate) fn begin_session(self: &Arc<Self>) -> Arc<Call> {
+        self.new_call(Stage::NotOpen)
     }
 
-    /// A session was opened on the whole of it.
-    pub(crate) fn begin_use(self: &Arc<Self>) -> InUse {
-        self.port.lock().begin_use(self.number);
-        InUse { connection: Arc::clone(self) }
+    fn new_call(self: &Arc<Self>, stage: Stage) -> Arc<Call> {
+        let counted = Mutex::new(Counted { bytes: 0, stage });
+        Arc::new(Call { connection: Arc::clone(self), counted })
     }
 
     pub(crate) fn limits(&self) -> &PortLimits {
@@ -637,10 +673,11 @@ impl Call {
     /// The request has arrived whole, or its session is open: its connection is in use.
     pub(crate) fn is_whole(&self) {
         let mut state = self.connection.port.lock();
-        let mut counted = self.counted();
-        if !counted.is_whole {
-            counted.is_whole = true;
+        let before = std::mem::replace(&mut self.counted().stage, Stage::Whole);
+        if before == Stage::Unfinished {
             self.end_unfinished(&mut state);
+        }
+        if before != Stage::Whole {
             state.begin_use(self.connection.number);
         }
     }
@@ -669,17 +706,12 @@ impl Drop for Call {
         let port = Arc::clone(&self.connection.port);
         let mut state = port.lock();
         self.give_back_to(&mut state, usize::MAX);
-        if self.counted().is_whole {
-            state.end_use(self.connection.number);
-        } else {
-            self.end_unfinished(&mut state);
+        let stage = self.counted().stage;
+        match stage {
+            Stage::Whole => state.end_use(self.connection.number),
+            Stage::Unfinished => self.end_unfinished(&mut state),
+            Stage::NotOpen => {}
         }
-    }
-}
-
-impl Drop for InUse {
-    fn drop(&mut self) {
-        self.connection.port.lock().end_use(self.connection.number);
     }
 }
 

@@ -237,12 +237,12 @@ fn too_large(bytes: usize, bytes_max: usize) -> Failure {
     failure(Reason::InvalidFrame, words, false)
 }
 
-fn late(timeout: Duration) -> Failure {
+pub(crate) fn late(timeout: Duration) -> Failure {
     let words = format!("the request did not arrive whole within {timeout:?}; send it again");
     failure(Reason::InvalidFrame, words, true)
 }
 
-pub(super) fn overloaded(too_much: &TooMuch) -> Failure {
+pub(crate) fn overloaded(too_much: &TooMuch) -> Failure {
     let words = format!("{too_much}; try again in a moment, or with fewer requests at a time");
     failure(Reason::Overloaded, words, true)
 }

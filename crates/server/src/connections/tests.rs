@@ -37,6 +37,11 @@ fn address(last: u8) -> IpAddr {
     IpAddr::V4(Ipv4Addr::new(10, 0, 0, last))
 }
 
+/// After all that are there have had their grace.
+fn admit(port: &Arc<Connections>, address: IpAddr) -> Result<OpenConnection, NoRoom> {
+    port.try_admit(address, Instant::now() + GRACE)
+}
+
 fn is_closing(open: &OpenConnection) -> bool {
     open.connection().is_closing.load(Ordering::Acquire)
 }
@@ -50,10 +55,10 @@ fn answered(open: &OpenConnection) -> Arc<Call> {
 #[test]
 fn an_address_that_opens_many_and_says_nothing_closes_its_own_and_keeps_no_other_out() {
     let port = port();
-    let silent: Vec<OpenConnection> = (0..100).map(|_| port.admit(address(1)).unwrap()).collect();
+    let silent: Vec<OpenConnection> = (0..100).map(|_| admit(&port, address(1)).unwrap()).collect();
     assert_eq!(port.used().idle, 4);
     assert_eq!(silent.iter().filter(|open| !is_closing(open)).count(), 4, "the latest");
-    let other = port.admit(address(2)).unwrap();
+    let other = admit(&port, address(2)).unwrap();
     assert!(!is_closing(&other));
     assert_eq!((port.used().connections, port.used().gave_way), (5, 96));
     drop((silent, other));
@@ -66,30 +71,43 @@ fn connections_in_use_never_give_way_and_the_one_too_many_is_closed() {
     let port = port();
     let open: Vec<OpenConnection> = (0..8)
         .map(|_| {
-            let open = port.admit(address(1)).unwrap();
-            std::mem::forget(open.connection().begin_use());
+            let open = admit(&port, address(1)).unwrap();
+            let session = open.connection().begin_session();
+            session.is_whole();
+            std::mem::forget(session);
             open
         })
         .collect();
     assert_eq!(port.used().idle, 0);
-    assert!(port.admit(address(2)).is_none());
+    assert_eq!(admit(&port, address(2)).err(), Some(NoRoom::AtAll));
     assert_eq!(port.used().rejected, 1);
     assert!(open.iter().all(|open| !is_closing(open)));
 }
 
 #[test]
+fn a_new_connection_has_time_for_its_first_request_before_it_gives_way() {
+    let port = port();
+    let open: Vec<OpenConnection> = (0..4).map(|_| admit(&port, address(1)).unwrap()).collect();
+    let refused = port.try_admit(address(1), Instant::now()).err();
+    assert!(matches!(refused, Some(NoRoom::Yet(left)) if left <= GRACE), "{refused:?}");
+    assert!(!open.iter().any(is_closing));
+    assert!(admit(&port, address(1)).is_ok());
+    assert!(is_closing(&open[0]));
+}
+
+#[test]
 fn those_that_never_asked_for_anything_give_way_first() {
     let port = port();
-    let asked = port.admit(address(1)).unwrap();
+    let asked = admit(&port, address(1)).unwrap();
     drop(answered(&asked));
-    let silent: Vec<OpenConnection> = (0..4).map(|_| port.admit(address(1)).unwrap()).collect();
+    let silent: Vec<OpenConnection> = (0..4).map(|_| admit(&port, address(1)).unwrap()).collect();
     assert!(!is_closing(&asked) && is_closing(&silent[0]));
 }
 
 #[test]
 fn a_connection_is_idle_until_its_request_is_whole_and_after_its_answer() {
     let port = port();
-    let open = port.admit(address(1)).unwrap();
+    let open = admit(&port, address(1)).unwrap();
     let call = open.connection().begin_call().unwrap();
     assert_eq!((port.used().idle, port.used().unfinished), (1, 1));
     call.is_whole();
@@ -101,7 +119,7 @@ fn a_connection_is_idle_until_its_request_is_whole_and_after_its_answer() {
 #[test]
 fn idle_connections_have_their_time() {
     let port = port();
-    let [silent, asked, asking] = [1, 2, 3].map(|last| port.admit(address(last)).unwrap());
+    let [silent, asked, asking] = [1, 2, 3].map(|last| admit(&port, address(last)).unwrap());
     drop(answered(&asked));
     let _call = answered(&asking);
     let now = Instant::now();
@@ -117,7 +135,7 @@ fn idle_connections_have_their_time() {
 #[test]
 fn unfinished_requests_are_limited_for_each_connection_address_and_port() {
     let port = port();
-    let open = [1, 1, 2].map(|last| port.admit(address(last)).unwrap());
+    let open = [1, 1, 2].map(|last| admit(&port, address(last)).unwrap());
     let begin = |open: &OpenConnection| open.connection().begin_call();
     let mut calls: Vec<Arc<Call>> = (0..3).map(|_| begin(&open[0]).unwrap()).collect();
     assert_eq!(begin(&open[0]).unwrap_err(), TooMuch::UnfinishedOfConnection { max: 3 });
@@ -133,7 +151,7 @@ fn unfinished_requests_are_limited_for_each_connection_address_and_port() {
 #[test]
 fn bytes_are_limited_for_each_connection_address_and_port_and_come_back() {
     let port = port();
-    let open = [1, 1, 2].map(|last| port.admit(address(last)).unwrap());
+    let open = [1, 1, 2].map(|last| admit(&port, address(last)).unwrap());
     let calls = open.each_ref().map(|open| open.connection().begin_call().unwrap());
     calls[0].take_bytes(200).unwrap();
     assert_eq!(calls[0].take_bytes(1), Err(TooMuch::BytesOfConnection { max: 200 }));
@@ -182,7 +200,7 @@ const MESSAGE: Shape = Shape::Message { bytes_max: 1_000 };
 #[tokio::test]
 async fn a_message_is_given_away_whole_and_counts_as_it_comes() {
     let port = port();
-    let open = port.admit(address(1)).unwrap();
+    let open = admit(&port, address(1)).unwrap();
     let (pieces, mut body) = body(&open, MESSAGE);
     let whole = message(100, 100);
     send(&pieces, &whole[..8]).await;
@@ -207,7 +225,7 @@ async fn a_message_is_given_away_whole_and_counts_as_it_comes() {
 #[tokio::test]
 async fn a_message_that_claims_too_much_or_has_too_much_is_refused_in_words() {
     let port = port();
-    let open = port.admit(address(1)).unwrap();
+    let open = admit(&port, address(1)).unwrap();
     for (sent, words) in [(message(1_001, 3), "1001 bytes"), (message(900, 300), "connection")] {
         let (pieces, mut body) = body(&open, MESSAGE);
         send(&pieces, &sent).await;
@@ -221,7 +239,7 @@ async fn a_message_that_claims_too_much_or_has_too_much_is_refused_in_words() {
 #[tokio::test]
 async fn a_request_that_does_not_come_whole_ends_at_its_deadline() {
     let port = port();
-    let open = port.admit(address(1)).unwrap();
+    let open = admit(&port, address(1)).unwrap();
     for shape in [MESSAGE, Shape::Session { bytes_max: 1_000 }, Shape::Bytes] {
         let (pieces, mut body) = body(&open, shape);
         send(&pieces, &message(100, 10)).await;
@@ -241,7 +259,7 @@ async fn a_request_that_does_not_come_whole_ends_at_its_deadline() {
 #[tokio::test]
 async fn between_the_messages_of_a_stream_there_is_no_hurry_and_nothing_counts() {
     let port = port();
-    let open = port.admit(address(1)).unwrap();
+    let open = admit(&port, address(1)).unwrap();
     let (pieces, mut body) = body(&open, Shape::Session { bytes_max: 1_000 });
     send(&pieces, &[message(10, 10), message(20, 20)].concat()).await;
     assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap().len(), 40);
@@ -254,7 +272,7 @@ async fn between_the_messages_of_a_stream_there_is_no_hurry_and_nothing_counts()
 #[tokio::test]
 async fn a_connection_whose_answers_are_not_written_gets_no_more_of_them() {
     let port = port();
-    let open = port.admit(address(1)).unwrap();
+    let open = admit(&port, address(1)).unwrap();
     let call = answered(&open);
     let pieces = (0..9).map(|_| Ok::<_, std::io::Error>(Frame::data(Bytes::from(vec![7; 1_000]))));
     let mut body = ResponseBody::new(StreamBody::new(tokio_stream::iter(pieces)), call);
@@ -271,7 +289,7 @@ async fn a_connection_whose_answers_are_not_written_gets_no_more_of_them() {
 #[test]
 fn nothing_is_kept_of_a_connection_that_is_gone() {
     let port = port();
-    let open = port.admit(address(1)).unwrap();
+    let open = admit(&port, address(1)).unwrap();
     let connection: Weak<Connection> = Arc::downgrade(open.connection());
     let call = answered(&open);
     call.take_bytes(100).unwrap();

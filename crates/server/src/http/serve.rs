@@ -61,7 +61,7 @@ pub(crate) async fn serve(
                 continue;
             }
         };
-        let Some(open) = clients.admit(address) else { continue };
+        let Some(open) = clients.admit(address).await else { continue };
         let (routes, lost, stopping) = (routes.clone(), Arc::clone(&lost), stopping.clone());
         connections.spawn(async move {
             let is_grpc = tokio::select! {

@@ -31,7 +31,7 @@ pub(super) const REQUEST_BYTES_MAX: usize = 4 * 1024 * 1024;
 const CALL_BYTES_MAX: usize = 512 * 1024;
 pub(super) const RESPONSE_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Calls and streams.
-pub(super) const STREAMS_PER_CONNECTION_MAX: u32 = 4_096;
+pub(super) const STREAMS_PER_CONNECTION_MAX: u32 = 1_024;
 /// That the service has yet to take.
 const NEW_CONNECTIONS_MAX: usize = 1_024;
 /// What a client may send before it is read.

@@ -40,9 +40,8 @@ pub(super) async fn sort(
             Some(Ok(socket)) => {
                 let address = socket.peer_addr().map(|address| address.ip());
                 // One that is gone already has no address.
-                let Some(open) = address.ok().and_then(|address| clients.admit(address)) else {
-                    continue;
-                };
+                let Ok(address) = address else { continue };
+                let Some(open) = clients.admit(address).await else { continue };
                 connections.spawn(receive(rpc.clone(), socket, open, others.clone()));
             }
             Some(Err(error)) => {

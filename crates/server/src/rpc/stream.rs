@@ -40,7 +40,7 @@ use super::authorise::authorise;
 use super::origin::Origin;
 use super::places::Kind;
 use super::route::Route;
-use crate::connections::{Call, Connection, InUse};
+use crate::connections::Call;
 
 pub(super) use self::body_end::WatchBody;
 pub(super) use self::ear::lent_max;
@@ -55,48 +55,29 @@ pub(super) fn serve(
 ) -> Result<Response<Outgoing>, Status> {
     let place = rpc.admit(Kind::Session)?;
     let origin = Origin::of(request.metadata())?;
-    let carrier = Carrier::Call(request.extensions().get::<Arc<Call>>().cloned());
+    let call = request.extensions().get::<Arc<Call>>().cloned();
     let mut incoming = Incoming::new(request);
     let (words, outgoing) = outgoing::pair(rpc.clone(), None);
     let rpc = rpc.clone();
     tokio::spawn(async move {
         let _place = place;
-        if let Err(failure) = run(&rpc, &origin, &carrier, &mut incoming, &words).await {
+        if let Err(failure) = run(&rpc, &origin, call.as_deref(), &mut incoming, &words).await {
             words.end(failure).await;
         }
     });
     Ok(Response::new(outgoing))
 }
 
-/// What carries a session. Until the session opens it counts as idle.
-#[derive(Debug)]
-enum Carrier {
-    /// None: calls are not counted.
-    Call(Option<Arc<Call>>),
-    Connection(Arc<Connection>),
-}
-
-impl Carrier {
-    fn opens_session(&self) -> Option<InUse> {
-        match self {
-            Carrier::Call(call) => {
-                call.iter().for_each(|call| call.is_whole());
-                None
-            }
-            Carrier::Connection(connection) => Some(connection.begin_use()),
-        }
-    }
-}
-
 async fn run(
     rpc: &Rpc,
     origin: &Origin,
-    carrier: &Carrier,
+    call: Option<&Call>,
     incoming: &mut Incoming,
     words: &Words,
 ) -> Result<(), Failure> {
     let Some(first) = incoming.first().await? else { return Ok(()) };
-    let _in_use = carrier.opens_session();
+    // Until here its connection counted as idle.
+    call.into_iter().for_each(Call::is_whole);
     let opening = Opening::decode(&first)?;
     authorise(&origin.principal, &opening.command)?;
     match rpc.route(origin).await? {
