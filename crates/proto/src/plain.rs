@@ -104,6 +104,11 @@ impl Pieces {
         self.read.first_chunk::<LENGTH_BYTES>().map(|length| u32::from_le_bytes(*length) as usize)
     }
 
+    /// Bytes that were read and are in no piece yet.
+    pub fn held(&self) -> usize {
+        self.read.len()
+    }
+
     /// Nothing of a piece has come that is not whole.
     pub fn is_empty(&self) -> bool {
         self.read.is_empty()

@@ -51,6 +51,8 @@ pub enum MessageError {
     Misdirected { to: u64, here: NodeId },
     #[error("a consensus message from node {from}, which cannot be a member")]
     Stranger { from: u64 },
+    #[error("a consensus message in the name of node {from} came from node {sender}")]
+    WrongSender { from: NodeId, sender: NodeId },
     #[error("a consensus message of kind {kind} is not taken from peers")]
     Unwanted { kind: String },
     #[error("a consensus message contradicts what is committed here: {0}")]
@@ -268,9 +270,7 @@ impl Consensus {
         }
         // The library gives out only what was durable here before.
         self.unapplied.extend(ready.take_committed_entries());
-        let mut messages = ready.take_messages();
-        let (early, late) = self.split_by_promise(&mut ready);
-        messages.extend(early);
+        let (messages, late) = self.split_by_promise(&mut ready);
         self.held_back = outgoing(late, heard);
         let mut turn = Turn {
             messages: outgoing(messages, heard),
@@ -296,18 +296,27 @@ impl Consensus {
         Some(Begun { turn, reads })
     }
 
-    /// A follower's messages, those first that promise nothing but its term. If that is not new, it is durable: a
-    /// leader that asks whether it still leads need not wait for the follower's disk.
+    /// The messages that may leave before the disk has worked, and those that wait for it.
+    ///
+    /// A leader's messages leave early, and so do a follower's answers to heartbeats, which promise nothing but its
+    /// term. In a turn that changes the term or the vote all messages wait: a node that crashed before its disk has
+    /// them would use the same term a second time. A single voter elects itself and leads within one such turn, so
+    /// this concerns a leader, too.
     fn split_by_promise(&self, ready: &mut Ready) -> (Vec<Message>, Vec<Message>) {
         let durable = self.raft.store().log.hard_state;
         let is_durable = |state: &raft::eraftpb::HardState| {
             (state.term, state.vote) == (durable.term, durable.vote)
         };
+        let of_leader = ready.take_messages();
+        let of_follower = ready.take_persisted_messages();
         let is_old_term = ready.hs().is_none_or(is_durable);
-        let promises_nothing = |message: &Message| {
-            is_old_term && message.get_msg_type() == MessageType::MsgHeartbeatResponse
-        };
-        ready.take_persisted_messages().into_iter().partition(promises_nothing)
+        if !is_old_term {
+            return (Vec::new(), of_leader.into_iter().chain(of_follower).collect());
+        }
+        let promises_nothing =
+            |message: &Message| message.get_msg_type() == MessageType::MsgHeartbeatResponse;
+        let (answers, late) = of_follower.into_iter().partition::<Vec<_>, _>(promises_nothing);
+        (of_leader.into_iter().chain(answers).collect(), late)
     }
 
     /// Closes the turn: everything that `begin` gave is durable. Gives what may be sent now.

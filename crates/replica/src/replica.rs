@@ -258,9 +258,20 @@ impl Replica {
         })
     }
 
-    /// Bytes from a peer.
+    /// Bytes from the node at the other end of a connection. A message in the name of another node is refused.
+    pub fn handle_message_of(&mut self, sender: NodeId, bytes: &[u8]) -> Result<(), MessageError> {
+        let message = self.consensus.decode(bytes)?;
+        check_sender(&message, sender)?;
+        self.handle_incoming(message)
+    }
+
+    /// Bytes from a peer, on a network on which no node can pass for another.
     pub fn handle_message(&mut self, bytes: &[u8]) -> Result<(), MessageError> {
         let message = self.consensus.decode(bytes)?;
+        self.handle_incoming(message)
+    }
+
+    fn handle_incoming(&mut self, message: IncomingMessage) -> Result<(), MessageError> {
         let carried = message.snapshot().map(|snapshot| self.read_snapshot(&message, &snapshot));
         self.handle_decoded(message, carried.transpose()?)
     }
@@ -273,13 +284,15 @@ impl Replica {
         Incoming::read(message, snapshot, self.config.limits.clone())
     }
 
-    /// As [`Replica::handle_message`], for a snapshot that was decoded elsewhere.
+    /// As [`Replica::handle_message_of`], for a snapshot that was decoded elsewhere.
     pub fn handle_snapshot_message(
         &mut self,
+        sender: NodeId,
         carried: SnapshotMessage,
     ) -> Result<(), MessageError> {
         let SnapshotMessage { message, incoming } = carried;
         let message = self.consensus.admit(message)?;
+        check_sender(&message, sender)?;
         self.handle_decoded(message, Some(incoming))
     }
 
@@ -640,6 +653,12 @@ impl Replica {
             None => Err(Fatal::SnapshotLost { group: self.config.group, index: installed }),
         }
     }
+}
+
+/// A message in the name of another node than its sender is refused.
+fn check_sender(message: &IncomingMessage, sender: NodeId) -> Result<(), MessageError> {
+    let from = message.from();
+    if from == sender { Ok(()) } else { Err(MessageError::WrongSender { from, sender }) }
 }
 
 /// Are these the commands of that entry?

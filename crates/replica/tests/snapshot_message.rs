@@ -12,6 +12,8 @@ use holdfast_replica::{
 /// The first message carries a snapshot; each has its length before it, as four bytes, little endian.
 const TO_NODE_3: &[u8] = include_bytes!("fixtures/version-1/messages-to-node-3");
 
+const SENDER: NodeId = NodeId(1);
+
 fn first_message() -> &'static [u8] {
     let (length, rest) = TO_NODE_3.split_first_chunk::<4>().unwrap();
     &rest[..u32::from_le_bytes(*length) as usize]
@@ -49,7 +51,7 @@ fn turn(replica: &mut Replica) -> Vec<Effect> {
 fn a_snapshot_that_was_decoded_elsewhere_is_installed_like_its_bytes() {
     let decoding = std::thread::spawn(|| SnapshotMessage::decode(first_message(), Limits::default()));
     let mut by_message = fresh(3);
-    by_message.handle_snapshot_message(decoding.join().unwrap().unwrap()).unwrap();
+    by_message.handle_snapshot_message(SENDER, decoding.join().unwrap().unwrap()).unwrap();
     let mut by_bytes = fresh(3);
     by_bytes.handle_message(first_message()).unwrap();
     let answers = [turn(&mut by_message).len(), turn(&mut by_bytes).len()];
@@ -62,8 +64,15 @@ fn a_snapshot_that_was_decoded_elsewhere_is_installed_like_its_bytes() {
 #[test]
 fn a_snapshot_for_another_node_is_refused_though_it_can_be_decoded() {
     let message = SnapshotMessage::decode(first_message(), Limits::default()).unwrap();
-    let refused = fresh(2).handle_snapshot_message(message);
+    let refused = fresh(2).handle_snapshot_message(SENDER, message);
     assert!(matches!(refused, Err(MessageError::Misdirected { .. })), "{refused:?}");
+}
+
+#[test]
+fn a_snapshot_in_the_name_of_another_node_is_refused() {
+    let message = SnapshotMessage::decode(first_message(), Limits::default()).unwrap();
+    let refused = fresh(3).handle_snapshot_message(NodeId(2), message);
+    assert!(matches!(refused, Err(MessageError::WrongSender { .. })), "{refused:?}");
 }
 
 #[test]

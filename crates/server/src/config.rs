@@ -8,6 +8,7 @@
 
 mod address;
 mod check;
+mod connections;
 mod http;
 mod kafka;
 mod listen;
@@ -20,6 +21,7 @@ use serde::Deserialize;
 
 pub use address::{Address, AddressError};
 pub use check::CheckError;
+pub use connections::ConnectionsConfig;
 use holdfast_replica::NodeId;
 pub use http::HttpConfig;
 pub use kafka::KafkaConfig;
@@ -82,6 +84,9 @@ pub struct NodeConfig {
     /// Where this node listens, if that is not where it is reached.
     #[serde(default)]
     pub listen: ListenConfig,
+    /// What clients may take of this node.
+    #[serde(default)]
+    pub connections: ConnectionsConfig,
     /// Where the leader publishes every event.
     #[serde(default)]
     pub kafka: Option<KafkaConfig>,
@@ -221,6 +226,7 @@ impl NodeConfig {
                 tracing: None,
                 http: HttpConfig::default(),
                 listen: ListenConfig::default(),
+                connections: ConnectionsConfig::default(),
                 kafka: None,
                 nodes: nodes.clone(),
             })
@@ -344,6 +350,7 @@ mod tests {
             .flat_map(|line| [line, "\n"])
             .collect();
         assert_eq!(NodeConfig::from_toml(&without_tuning).unwrap(), example);
+        assert_eq!(example.connections, ConnectionsConfig::default());
     }
 
     #[test]

@@ -20,6 +20,7 @@ use tokio::sync::watch;
 
 pub(crate) use self::lost_clients::words_for_clients;
 pub(crate) use self::serve::serve;
+use crate::connections::Connections;
 use crate::driver::DriverHandle;
 use crate::metrics::Metrics;
 use crate::pulse::Pulse;
@@ -36,6 +37,8 @@ pub(crate) struct Shown {
     pub(crate) started_unix_ms: u64,
     pub(crate) pulse: Arc<Pulse>,
     pub(crate) readiness: watch::Receiver<Readiness>,
+    /// Of the client port and of the HTTP port.
+    pub(crate) connections: [Arc<Connections>; 2],
 }
 
 /// The node's own pages, and those of others. The latter must leave the paths of the former alone.
@@ -43,5 +46,7 @@ pub(crate) fn routes(shown: Shown, others: Router) -> Router {
     let own = health::routes(shown.clone())
         .merge(metrics::routes(shown))
         .layer(axum::middleware::from_fn(serve::in_time));
-    own.merge(others).layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+    own.merge(others)
+        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .layer(axum::middleware::from_fn(serve::count))
 }

@@ -19,6 +19,7 @@
 mod alone;
 mod audit;
 mod config;
+mod connections;
 #[doc(hidden)]
 pub mod cost;
 mod driver;
@@ -47,9 +48,10 @@ mod wrong_port;
 
 pub use audit::{AuditFileError, utc};
 pub use config::{
-    Address, AddressError, AuditConfig, CheckError, ConfigError, HttpConfig, KafkaConfig,
-    ListenConfig, LogFormat, MemberConfig, NodeConfig, TracingConfig,
+    Address, AddressError, AuditConfig, CheckError, ConfigError, ConnectionsConfig, HttpConfig,
+    KafkaConfig, ListenConfig, LogFormat, MemberConfig, NodeConfig, TracingConfig,
 };
+pub use connections::TooFewDescriptors;
 pub use driver::{DriverError, StopReason};
 pub use durable_file::FileError;
 pub use founders::FoundersError;

@@ -17,6 +17,7 @@ use tonic::transport::server::TcpIncoming;
 use crate::alone;
 use crate::audit::{Audit, AuditFileError, AuditSettings};
 use crate::config::{Address, ConfigError, NodeConfig, TracingConfig};
+use crate::connections::{Connections, Descriptors, PortLimits, TooFewDescriptors};
 use crate::driver::{self, Channels, DriverError, DriverHandle, Input, StopReason};
 use crate::events::EventRing;
 use crate::founders::{self, FoundersError};
@@ -97,6 +98,8 @@ pub enum StartError {
     )]
     CannotListen { port: &'static str, address: Address, source: io::Error },
     #[error(transparent)]
+    TooFewDescriptors(#[from] TooFewDescriptors),
+    #[error(transparent)]
     Audit(#[from] AuditFileError),
     #[error(transparent)]
     Spans(#[from] ExportError),
@@ -117,6 +120,7 @@ impl Node {
     /// `/`, `/assets/…`, `/api/…`, `/healthz`, `/readyz`, `/metrics`. What is at no path at all is the node's to answer.
     pub async fn start_with_pages(config: NodeConfig, pages: Router) -> Result<Node, StartError> {
         config.check()?;
+        let descriptors = Descriptors::of_node()?;
         let actions = config.http.actions()?;
         let hosts = config.http.hosts(&config.nodes, &config.listen);
         // Before anything is written: a start that fails because a port is in use leaves nothing behind.
@@ -143,6 +147,12 @@ impl Node {
         let data_dir = identity.data_dir.into();
         let handshake = Arc::new(Handshake::new(identity, Arc::clone(&membership), known_peers));
         let mut tasks = JoinSet::new();
+        let limits = PortLimits::of_clients(&config.connections, &descriptors);
+        let clients = Connections::new(limits, Arc::clone(&descriptors));
+        let on_http = Connections::new(PortLimits::of_http(), descriptors);
+        tasks.spawn(Arc::clone(&clients).keep_closing_idle());
+        tasks.spawn(Arc::clone(&on_http).keep_closing_idle());
+        let watch_bytes_max = config.connections.watch_bytes_max;
         let links = PeerLinks::start(&handshake, &driver, &mut tasks);
 
         let events = Arc::new(EventRing::new(config.events_kept));
@@ -234,11 +244,13 @@ impl Node {
             let (driver, metrics) = (driver.clone(), Arc::clone(&metrics));
             Rpc::new(driver, membership, links, events, memory, metrics, stop.watch())
                 .with_traces(traces.clone())
+                .with_watch_bytes_max(watch_bytes_max)
         };
         let source = Arc::new(rpc.clone());
         let incoming = keep_alive(TcpIncoming::from(client_listener).with_nodelay(Some(true)));
+        let of_clients = Arc::clone(&clients);
         servers.spawn(async move {
-            if let Err(error) = rpc::serve(rpc, health, incoming).await {
+            if let Err(error) = rpc::serve(rpc, of_clients, health, incoming).await {
                 tracing::error!(%error, "the client port is closed");
             }
         });
@@ -253,12 +265,13 @@ impl Node {
                 started_unix_ms,
                 pulse: Arc::clone(&pulse),
                 readiness,
+                connections: [clients, Arc::clone(&on_http)],
             };
             let (dashboard, sampling) = holdfast_dashboard::dashboard(source, actions, hosts);
             tasks.spawn(sampling);
             let pages = dashboard.merge(pages.reset_fallback());
             let routes = http::routes(shown, pages);
-            servers.spawn(http::serve(listener, routes, lost_on_http, stop.watch()));
+            servers.spawn(http::serve(listener, on_http, routes, lost_on_http, stop.watch()));
         }
 
         tracing::info!(%client_address, http_address = http_address.map(tracing::field::display), "node started");

@@ -70,6 +70,7 @@ use self::forward::Leaders;
 use self::leader_search::LeaderSearch;
 use self::places::{Place, Places};
 use self::stream::Outgoing;
+use crate::config::ConnectionsConfig;
 use crate::driver::DriverHandle;
 use crate::events::EventRing;
 use crate::membership::Membership;
@@ -103,6 +104,7 @@ pub(crate) struct Rpc {
     rankings: survey::Rankings,
     /// None: nobody wants spans.
     traces: Option<Arc<Traces>>,
+    watch_budget: Arc<watch::WatchBudget>,
 }
 
 impl Rpc {
@@ -118,6 +120,8 @@ impl Rpc {
         let leaders = Arc::new(Leaders::new(Arc::clone(&membership)));
         let (backups, histories) = (Arc::new(Semaphore::new(1)), Arc::new(Semaphore::new(1)));
         let rankings = survey::Rankings::default();
+        let watch_bytes_max = ConnectionsConfig::default().watch_bytes_max;
+        let watch_budget = Arc::new(watch::WatchBudget::new(watch_bytes_max, Arc::clone(&metrics)));
         Rpc {
             driver,
             membership,
@@ -134,7 +138,15 @@ impl Rpc {
             backups,
             rankings,
             traces: None,
+            watch_budget,
         }
+    }
+
+    /// What watches may have unread, together.
+    pub(crate) fn with_watch_bytes_max(mut self, bytes_max: u64) -> Rpc {
+        let metrics = Arc::clone(&self.metrics);
+        self.watch_budget = Arc::new(watch::WatchBudget::new(bytes_max, metrics));
+        self
     }
 
     /// Records what becomes of acquires whose clients want it.

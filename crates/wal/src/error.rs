@@ -48,6 +48,14 @@ pub enum WriteError {
         "no space left while writing {file}; the node stops serving writes until there is room"
     )]
     NoSpace { file: String },
+    /// A file could not be created or opened, for a reason that says nothing about what is on the disk, such as
+    /// too many open files. As with `NoSpace` nothing is acknowledged and nothing is lost, and the same call may
+    /// be made again.
+    #[error(
+        "{operation} of {file} failed: {message}; nothing is lost, and it is tried again; if it lasts, give the \
+         process more file descriptors or memory"
+    )]
+    NotNow { operation: &'static str, file: String, message: String },
     /// The caller broke the contract: such a log would not open again, so it is not written.
     #[error("group {group} cannot commit up to {commit}: its log ends at {last}")]
     CommitBeyondLog { group: u32, commit: u64, last: u64 },
@@ -80,6 +88,26 @@ pub struct FatalError {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Poison(Arc<OnceLock<FatalError>>);
 
+impl WriteError {
+    /// The same call may succeed later, and until then nothing is lost.
+    pub fn may_be_tried_again(&self) -> bool {
+        matches!(self, WriteError::NoSpace { .. } | WriteError::NotNow { .. })
+    }
+}
+
+/// Errors of creating or opening a file that concern the process or the machine, and not the disk.
+fn says_nothing_about_disk(error: &io::Error) -> bool {
+    let by_number = matches!(
+        error.raw_os_error(),
+        Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::EAGAIN | libc::EINTR)
+    );
+    by_number
+        || matches!(
+            error.kind(),
+            io::ErrorKind::OutOfMemory | io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+        )
+}
+
 impl Poison {
     pub(crate) fn check(&self) -> Result<(), FatalError> {
         self.0.get().cloned().map_or(Ok(()), Err)
@@ -94,6 +122,21 @@ impl Poison {
     ) -> WriteError {
         let error = FatalError { operation, file: file.to_owned(), message: error.to_string() };
         WriteError::Fatal(self.0.get_or_init(|| error).clone())
+    }
+
+    /// For creating and opening files. Nothing has been written through the file yet, so a lack of descriptors or
+    /// memory leaves the log as it was.
+    pub(crate) fn not_now_or_fatal(
+        &self,
+        operation: &'static str,
+        file: &str,
+        error: &io::Error,
+    ) -> WriteError {
+        if says_nothing_about_disk(error) {
+            let (file, message) = (file.to_owned(), error.to_string());
+            return WriteError::NotNow { operation, file, message };
+        }
+        self.no_space_or_fatal(operation, file, error)
     }
 
     /// For operations that a full disk can refuse and that may then be tried again. A sync is none.

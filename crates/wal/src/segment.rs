@@ -71,9 +71,16 @@ impl<D: Disk> Spare<D> {
         haste: Haste,
     ) -> Result<Spare<D>, WriteError> {
         let (name, _) = store.write_temporary(|file| write_zeros(file, blocks, haste))?;
-        let opened = store.disk.open_for_turns(&name);
-        let file = opened.map_err(|error| store.poison.fatal("open", &name, &error))?;
-        Ok(Spare { name, file, blocks })
+        match store.disk.open_for_turns(&name) {
+            Ok(file) => Ok(Spare { name, file, blocks }),
+            Err(error) => {
+                let error = store.poison.not_now_or_fatal("open", &name, &error);
+                if error.may_be_tried_again() {
+                    store.remove([name.as_str()])?;
+                }
+                Err(error)
+            }
+        }
     }
 
     pub(crate) fn activate(

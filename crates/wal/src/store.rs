@@ -43,7 +43,7 @@ impl<D: Disk> Store<D> {
         let file = self
             .disk
             .create(&name)
-            .map_err(|error| self.poison.no_space_or_fatal("create", &name, &error))?;
+            .map_err(|error| self.poison.not_now_or_fatal("create", &name, &error))?;
         if let Err(unfilled) = fill(&file) {
             let error = match unfilled {
                 Unfilled::Unwritten(error) => self.poison.no_space_or_fatal("write", &name, &error),

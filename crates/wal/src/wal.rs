@@ -193,7 +193,7 @@ impl<D: Disk> Wal<D> {
 
     /// Makes the open turn durable: one write, one sync. Does nothing if the turn is empty.
     ///
-    /// After `NoSpace` the turn is still buffered, and another commit tries again; meanwhile the turn
+    /// After `NoSpace` and `NotNow` the turn is still buffered, and another commit tries again; meanwhile the turn
     /// may grow. After `Fatal` nothing succeeds any more.
     pub fn commit(&mut self) -> Result<(), WriteError> {
         self.store.poison.check()?;

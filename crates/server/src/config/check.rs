@@ -132,6 +132,7 @@ fn check_tuning(config: &NodeConfig) -> Result<(), CheckError> {
         kafka.check()?;
     }
     config.http.check()?;
+    config.connections.check()?;
     if config.heartbeat_ticks * 3 > config.election_ticks {
         return Err(CheckError::HeartbeatTooSlow {
             heartbeat: config.heartbeat_ticks,

@@ -1,5 +1,5 @@
-//! What happens when the disk is full: the loop halts between the halves of a turn and says so to
-//! everybody, until the same turn goes through.
+//! What happens when the disk is full, or the process has no descriptor for a new file of the log: the loop halts
+//! between the halves of a turn and says so to all callers, until the same turn goes through.
 
 use std::time::Instant;
 
@@ -7,31 +7,38 @@ use holdfast_replica::Leadership;
 
 use super::callers::{ReadReply, failed};
 use super::inbox::{Delivery, Input, Unavailable};
-use super::log::{Log, LogError};
+use super::log::{Log, LogError, Obstacle};
 use super::{Driver, StopReason, disk_failed};
 
 impl Driver {
-    /// Tries until there is room on the disk. Meanwhile the node serves nothing and says so.
+    /// Tries until the disk takes it. Meanwhile the node serves nothing and says so.
     pub(super) fn insist(
         &mut self,
         mut work: impl FnMut(&mut Log) -> Result<(), LogError>,
     ) -> Result<(), StopReason> {
         let Err(error) = work(&mut self.log) else { return Ok(()) };
-        if !error.is_out_of_space() {
-            return Err(disk_failed(error));
-        }
-        tracing::error!(%error, "the disk is full");
-        self.metrics.disk_full.set(1);
+        let Some(obstacle) = error.obstacle() else { return Err(disk_failed(error)) };
+        let reason = match obstacle {
+            Obstacle::NoSpace => {
+                tracing::error!(%error, "the disk is full");
+                self.metrics.disk_full.set(1);
+                Unavailable::OutOfSpace
+            }
+            Obstacle::NotNow => {
+                tracing::error!(%error, "the log gets no new file");
+                Unavailable::Overloaded
+            }
+        };
         let since = Instant::now();
         let mut resigned = false;
         // Their tasks ask for them, and are told.
         self.ears.leave_all(self.inbox.registry());
         loop {
             self.pulse.beat();
-            self.refuse_for_want_of_space()?;
+            self.refuse_all(reason)?;
             match work(&mut self.log) {
                 Ok(()) => break,
-                Err(error) if error.is_out_of_space() => {}
+                Err(error) if error.obstacle().is_some() => {}
                 Err(error) => return Err(disk_failed(error)),
             }
             if !resigned && since.elapsed() >= self.election_timeout {
@@ -41,7 +48,7 @@ impl Driver {
             }
         }
         self.metrics.disk_full.set(0);
-        tracing::info!(full_for = ?since.elapsed(), "the disk has room again");
+        tracing::info!(waited = ?since.elapsed(), "the disk takes the log again");
         if resigned {
             self.publish_leadership();
         }
@@ -59,26 +66,25 @@ impl Driver {
         }
     }
 
-    fn refuse_for_want_of_space(&mut self) -> Result<(), StopReason> {
+    fn refuse_all(&mut self, reason: Unavailable) -> Result<(), StopReason> {
         let until = Instant::now() + self.tick;
         while let Some(left) = until.checked_duration_since(Instant::now()) {
             self.inbox.wait(left);
             self.look_at_sockets();
             // Consensus stands still between the halves of a turn; its messages are repeated.
-            self.wires.read(|_, _, _| {});
+            self.wires.read(|_, _, _| Ok(()));
             if self.inbox.is_closed() {
                 return Err(StopReason::Told);
             }
             let inputs = self.inbox.take_turn();
             for input in self.inbox.take_held_back().into_iter().chain(inputs) {
-                self.refuse_or_defer(input)?;
+                self.refuse_or_defer(input, reason)?;
             }
         }
         Ok(())
     }
 
-    fn refuse_or_defer(&mut self, input: Input) -> Result<(), StopReason> {
-        let reason = Unavailable::OutOfSpace;
+    fn refuse_or_defer(&mut self, input: Input, reason: Unavailable) -> Result<(), StopReason> {
         match input {
             Input::Call { reply, .. } => drop(reply.send(failed(reason))),
             Input::Touches { reply, .. } => drop(reply.send(Err(reason))),

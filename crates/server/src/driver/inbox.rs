@@ -73,7 +73,7 @@ pub(crate) enum Input {
     /// A peer's wire was opened, with a pass of this number.
     PeerWire { from: NodeId, number: u64, socket: WireSocket },
     /// A leader's snapshot, decoded already.
-    PeerSnapshot { group: GroupId, message: Box<SnapshotMessage> },
+    PeerSnapshot { from: NodeId, group: GroupId, message: Box<SnapshotMessage> },
     /// An operator changes the membership; answered when it is done, or refused.
     ChangeMembership {
         group: GroupId,

@@ -48,14 +48,27 @@ pub(crate) enum LogError {
 }
 
 impl LogError {
-    /// The same may succeed once there is room.
-    pub(super) fn is_out_of_space(&self) -> bool {
-        matches!(
-            self,
-            LogError::Write(WriteError::NoSpace { .. })
-                | LogError::Snapshot(SnapshotError::Write(WriteError::NoSpace { .. }))
-        )
+    /// Why the disk takes nothing now though it holds all that it took. None if it has failed.
+    pub(super) fn obstacle(&self) -> Option<Obstacle> {
+        match self {
+            LogError::Write(error) | LogError::Snapshot(SnapshotError::Write(error)) => match error
+            {
+                WriteError::NoSpace { .. } => Some(Obstacle::NoSpace),
+                WriteError::NotNow { .. } => Some(Obstacle::NotNow),
+                WriteError::CommitBeyondLog { .. } | WriteError::Fatal(_) => None,
+            },
+            LogError::Append(_) | LogError::Snapshot(_) => None,
+        }
     }
+}
+
+/// Why the same is tried again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Obstacle {
+    /// The disk is full.
+    NoSpace,
+    /// The process has no descriptors or no memory for a file.
+    NotNow,
 }
 
 impl Log {

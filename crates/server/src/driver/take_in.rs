@@ -1,11 +1,12 @@
 //! What each input does.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::time::{Duration, Instant};
 
 use holdfast_core::command::Call;
 use holdfast_core::{Command, LockName, RequestId, SessionId};
-use holdfast_replica::{GroupId, HandOverRefusal, NodeId, Replica};
+use holdfast_replica::{GroupId, HandOverRefusal, MessageError, NodeId, Replica};
 use holdfast_wal::{DurableSnapshot, WriteError};
 use tokio::sync::oneshot;
 
@@ -71,9 +72,9 @@ impl Driver {
                         reply.send(OwnTable { at: replica.now(), locks, freezes: table.freezes() });
                 }
             }
-            Input::PeerSnapshot { group, message } => {
+            Input::PeerSnapshot { from, group, message } => {
                 let replica = self.replicas.get_mut(&group);
-                let taken = replica.map(|replica| replica.handle_snapshot_message(*message));
+                let taken = replica.map(|replica| replica.handle_snapshot_message(from, *message));
                 if let Some(Err(error)) = taken {
                     tracing::warn!(%group, %error, "a snapshot from a peer was refused");
                 }
@@ -140,7 +141,7 @@ impl Driver {
     /// What the peers say.
     pub(super) fn read_wires(&mut self) {
         let Driver { wires, replicas, .. } = self;
-        wires.read(|_, group, message| take_message(replicas, group, message));
+        wires.read(|from, group, message| take_message(replicas, from, group, message));
     }
 
     /// What those clients ask for whom the driver hears itself.
@@ -289,10 +290,24 @@ impl Driver {
     }
 }
 
-fn take_message(replicas: &mut BTreeMap<GroupId, Replica>, group: GroupId, message: &[u8]) {
-    let Some(replica) = replicas.get_mut(&group) else { return };
-    if let Err(error) = replica.handle_message(message) {
-        tracing::warn!(%group, %error, "a message from a peer was refused");
+/// Fails if the peer speaks in the name of another node: nothing more is taken from it.
+fn take_message(
+    replicas: &mut BTreeMap<GroupId, Replica>,
+    from: NodeId,
+    group: GroupId,
+    message: &[u8],
+) -> io::Result<()> {
+    let Some(replica) = replicas.get_mut(&group) else { return Ok(()) };
+    match replica.handle_message_of(from, message) {
+        Ok(()) => Ok(()),
+        Err(error @ MessageError::WrongSender { .. }) => {
+            tracing::error!(%from, %group, %error, "a peer's connection is closed");
+            Err(io::Error::new(io::ErrorKind::InvalidData, error.to_string()))
+        }
+        Err(error) => {
+            tracing::warn!(%from, %group, %error, "a message from a peer was refused");
+            Ok(())
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! The driver of a lone node, turned by hand.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -332,6 +332,23 @@ fn a_disk_that_stays_full_sends_the_clients_away_until_there_is_room() {
 }
 
 #[test]
+fn a_process_without_descriptors_tells_its_callers_and_goes_on_when_it_has_some() {
+    let mut bench = Bench::new();
+    let _deliveries = bench.open_stream();
+    let mut call = bench.call(touch());
+    let until = Instant::now() + BRIEFLY;
+    let not_now = || {
+        let message = "Too many open files (os error 24)".to_owned();
+        WriteError::NotNow { operation: "create", file: "log".to_owned(), message }
+    };
+    let work = |_: &mut _| if Instant::now() < until { Err(not_now().into()) } else { Ok(()) };
+    bench.driver.insist(work).unwrap();
+    assert_eq!(call.try_recv().unwrap().result, Err(Unavailable::Overloaded));
+    assert_eq!(bench.driver.metrics.disk_full.get(), 0, "the disk is not full");
+    assert!(matches!(bench.commit(touch()), Outcome::Touched { .. }), "it goes on");
+}
+
+#[test]
 fn a_node_with_a_full_disk_can_be_stopped() {
     let mut bench = Bench::new();
     bench.send(Input::Shutdown);
@@ -496,4 +513,27 @@ fn of_a_large_table_there_is_no_new_digest_right_after_the_last_one() {
     let (_, acquire) = bench.acquire("one more");
     bench.commit(acquire);
     assert_eq!(bench.inspect().digest, None, "it would cost too much so soon");
+}
+
+#[test]
+fn a_peer_that_speaks_in_the_name_of_another_is_cut_off() {
+    // Of consensus, in its protobuf: a heartbeat to node 1, in the name of node 2, in term 1.
+    const FORGED: [u8; 8] = [0x08, 8, 0x10, 1, 0x18, 2, 0x20, 1];
+    // No node loses patience while the test is held up.
+    const TICK_MS: u64 = 10_000;
+    let forger = NodeId(3);
+    let mut bench = Bench::one_of(vec![NodeId(1), NodeId(2), forger], TICK_MS);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut far_end = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (near_end, _) = listener.accept().unwrap();
+    near_end.set_nonblocking(true).unwrap();
+    let socket = WireSocket::from_std(near_end);
+    bench.send(Input::PeerWire { from: forger, number: 1, socket });
+    let (length, group) = (FORGED.len() as u32, FIRST_GROUP.0);
+    far_end.write_all(&[length.to_le_bytes(), group.to_le_bytes()].concat()).unwrap();
+    far_end.write_all(&FORGED).unwrap();
+    bench.turn();
+    bench.turn_until(|bench| !bench.driver.wires.has_one_from(forger));
+    assert_eq!(bench.leadership.borrow().leader, None, "the forged heartbeat made no leader");
+    assert_eq!(far_end.read(&mut [0]).unwrap_or(0), 0, "the forger sees the end");
 }

@@ -27,6 +27,7 @@ async fn metrics(State(shown): State<Shown>, headers: HeaderMap) -> Response {
         started_unix_seconds: shown.started_unix_ms as f64 / 1e3,
         inbox_operations,
         inbox_refusals,
+        ports: shown.connections.each_ref().map(|port| port.used()),
     };
     match page(&shown.metrics, extra, open_metrics) {
         Ok(text) => {

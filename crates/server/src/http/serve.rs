@@ -4,27 +4,33 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use axum::body::Body;
 use axum::extract::Request;
 use axum::http::StatusCode;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
+use tonic::codegen::Service;
 
 use super::lost_clients;
+use crate::connections::{
+    Connection, Connections, OpenConnection, RequestBody, ResponseBody, Shape,
+};
 use crate::stopping::Stopping;
 
-const CONNECTIONS_MAX: usize = 256;
+/// Answered however much else is asked for.
+const PROBES: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
 /// Of the head of a request: its first line and all headers.
 const HEAD_BYTES_MAX: usize = 32 * 1024;
 const HEADERS_MAX: usize = 64;
 /// To the first byte of a connection; and from there, or the end of the answer before, to the end of the head.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// For one of the node's own answers.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// For what is under way when the node stops.
@@ -35,11 +41,11 @@ const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(100);
 /// Serves until the node stops. `lost`: what is said to whoever speaks gRPC.
 pub(crate) async fn serve(
     listener: TcpListener,
+    clients: Arc<Connections>,
     routes: Router,
     lost: Arc<str>,
     stopping: Stopping,
 ) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let mut connections = JoinSet::new();
     loop {
         let accepted = tokio::select! {
@@ -47,30 +53,27 @@ pub(crate) async fn serve(
             Some(_) = connections.join_next() => continue,
             () = stopping.begun() => break,
         };
-        let stream = match accepted {
-            Ok((stream, _)) => stream,
+        let (stream, address) = match accepted {
+            Ok((stream, address)) => (stream, address.ip()),
             Err(error) => {
                 tracing::warn!(%error, "a connection to the HTTP port could not be accepted");
                 sleep(ACCEPT_AGAIN_AFTER).await;
                 continue;
             }
         };
-        let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
-            tracing::debug!("a connection to the HTTP port was closed: there are too many");
-            continue;
-        };
+        let Some(open) = clients.admit(address).await else { continue };
         let (routes, lost, stopping) = (routes.clone(), Arc::clone(&lost), stopping.clone());
         connections.spawn(async move {
             let is_grpc = tokio::select! {
                 is_grpc = lost_clients::is_grpc(&stream, HEAD_TIMEOUT) => is_grpc,
+                () = open.closing() => None,
                 () = stopping.begun() => None,
             };
             match is_grpc {
                 Some(true) => lost_clients::redirect(stream, lost).await,
-                Some(false) => serve_one(stream, routes, stopping).await,
+                Some(false) => serve_one(stream, open, routes, stopping).await,
                 None => {}
             }
-            drop(place);
         });
     }
     drop(listener);
@@ -78,16 +81,22 @@ pub(crate) async fn serve(
     connections.shutdown().await;
 }
 
-async fn serve_one(stream: TcpStream, routes: Router, stopping: Stopping) {
+async fn serve_one(stream: TcpStream, open: OpenConnection, routes: Router, stopping: Stopping) {
+    let of_requests = Arc::clone(open.connection());
+    let service = service_fn(move |mut request: hyper::Request<Incoming>| {
+        request.extensions_mut().insert(Arc::clone(&of_requests));
+        routes.clone().call(request)
+    });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)
         .max_buf_size(HEAD_BYTES_MAX)
         .max_headers(HEADERS_MAX)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(routes));
+        .serve_connection(TokioIo::new(stream), service);
     let mut connection = std::pin::pin!(connection);
     let served = tokio::select! {
         served = connection.as_mut() => served,
+        () = open.closing() => Ok(()),
         () = stopping.begun() => {
             connection.as_mut().graceful_shutdown();
             connection.await
@@ -96,6 +105,29 @@ async fn serve_one(stream: TcpStream, routes: Router, stopping: Stopping) {
     if let Err(error) = served {
         tracing::debug!(%error, "a connection to the HTTP port ended early");
     }
+}
+
+/// Counts each request for its connection, until its answer has ended.
+pub(super) async fn count(request: Request, next: Next) -> Response {
+    let Some(connection) = request.extensions().get::<Arc<Connection>>() else {
+        return next.run(request).await;
+    };
+    let begun = if PROBES.contains(&request.uri().path()) {
+        connection.begin_probe()
+    } else {
+        connection.begin_call()
+    };
+    let call = match begun {
+        Ok(call) => call,
+        Err(too_much) => {
+            let words = format!("{too_much}; try again in a moment\n");
+            return (StatusCode::SERVICE_UNAVAILABLE, words).into_response();
+        }
+    };
+    let of_request = Arc::clone(&call);
+    let request = request.map(|body| Body::new(RequestBody::new(body, of_request, Shape::Bytes)));
+    let response = next.run(request).await;
+    response.map(|body| Body::new(ResponseBody::new(body, call)))
 }
 
 /// Around the node's own answers.

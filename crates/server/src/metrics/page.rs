@@ -11,6 +11,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 use super::distribution::Distribution;
 use super::{ENDINGS, Metrics, process};
+use crate::connections::PortUse;
 
 /// What is known elsewhere in the node.
 #[derive(Clone, Copy, Debug, Default)]
@@ -21,6 +22,8 @@ pub(crate) struct Extra {
     pub(crate) started_unix_seconds: f64,
     pub(crate) inbox_operations: u64,
     pub(crate) inbox_refusals: u64,
+    /// The client port and the HTTP port.
+    pub(crate) ports: [PortUse; 2],
 }
 
 /// In the OpenMetrics text format, or in the older one of Prometheus, which most tools still ask for.
@@ -111,6 +114,20 @@ impl Page<'_> {
         Ok(())
     }
 
+    fn gauges<'l>(
+        &mut self,
+        name: &str,
+        help: &str,
+        each: impl IntoIterator<Item = (Label<'l>, u64)>,
+    ) -> fmt::Result {
+        let mut family = self.encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for (labels, value) in each {
+            let value = i64::try_from(value).unwrap_or(i64::MAX);
+            family.encode_family(&labels)?.encode_gauge(&value)?;
+        }
+        Ok(())
+    }
+
     fn times(&mut self, name: &str, help: &str, values: &Distribution) -> fmt::Result {
         self.distribution(name, help, Some(&Unit::Seconds), values)
     }
@@ -138,6 +155,7 @@ impl Collector for Shown {
         self.consensus(&mut page)?;
         self.disk(&mut page)?;
         self.load(&mut page)?;
+        self.connections(&mut page)?;
         self.audit(&mut page)?;
         self.kafka(&mut page)?;
         self.process(&mut page)
@@ -436,6 +454,58 @@ impl Shown {
             "holdfast_events",
             "Events that this node recorded for those who watch",
             metrics.events.get(),
+        )
+    }
+
+    fn connections(&self, page: &mut Page<'_>) -> fmt::Result {
+        let [clients, http] = self.extra.ports;
+        let ports = |value: fn(&PortUse) -> u64| {
+            [([("port", "client")], value(&clients)), ([("port", "http")], value(&http))]
+        };
+        page.gauges(
+            "holdfast_connections",
+            "Connections of clients that are open",
+            ports(|port| port.connections as u64),
+        )?;
+        page.gauges(
+            "holdfast_idle_connections",
+            "Connections of clients without an open session and without a request that is being answered",
+            ports(|port| port.idle as u64),
+        )?;
+        page.counters(
+            "holdfast_connections_rejected",
+            "Connections that were closed as soon as they came, because there were too many",
+            ports(|port| port.rejected),
+        )?;
+        page.counters(
+            "holdfast_idle_connections_closed",
+            "Idle connections that were closed because others needed the room, or because their time was up",
+            ports(|port| port.gave_way + port.timed_out),
+        )?;
+        page.gauges(
+            "holdfast_unfinished_requests",
+            "Requests that have not arrived whole",
+            ports(|port| port.unfinished as u64),
+        )?;
+        page.gauges(
+            "holdfast_request_bytes_in_flight",
+            "Bytes of requests, from their arrival to the end of their answers",
+            ports(|port| port.bytes as u64),
+        )?;
+        page.gauges(
+            "holdfast_answer_bytes_unwritten",
+            "Bytes of answers that clients have not read",
+            ports(|port| port.unwritten as u64),
+        )?;
+        page.counters(
+            "holdfast_requests_refused_by_limits",
+            "Requests that were refused or broken off because of a limit on requests, bytes or time",
+            ports(|port| port.refused_requests),
+        )?;
+        page.gauge(
+            "holdfast_watch_buffer_bytes",
+            "Bytes of events that watches have not read",
+            self.metrics.watch_bytes.get(),
         )
     }
 

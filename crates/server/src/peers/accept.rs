@@ -257,7 +257,12 @@ impl PeerPort {
     }
 
     /// A whole snapshot is too dear to be dropped at a full inbox.
-    async fn pass_on_snapshot(&self, group: GroupId, message: Vec<u8>) -> Result<(), Status> {
+    async fn pass_on_snapshot(
+        &self,
+        from: NodeId,
+        group: GroupId,
+        message: Vec<u8>,
+    ) -> Result<(), Status> {
         const ATTEMPTS: usize = 1_000;
         const PAUSE: Duration = Duration::from_millis(5);
         let limits = Limits::default();
@@ -270,7 +275,7 @@ impl PeerPort {
             }
             Err(error) => return Err(Status::internal(error.to_string())),
         };
-        let mut input = Input::PeerSnapshot { group, message };
+        let mut input = Input::PeerSnapshot { from, group, message };
         for _ in 0..ATTEMPTS {
             match self.driver.offer(input) {
                 Ok(()) => return Ok(()),
@@ -343,7 +348,7 @@ impl PeerService for PeerPort {
             () = self.stopping.begun() => return Err(Status::unavailable("this node is stopping")),
         };
         tracing::info!(%from, %group, bytes = message.len(), "received a snapshot");
-        self.pass_on_snapshot(group, message).await?;
+        self.pass_on_snapshot(from, group, message).await?;
         Ok(Response::new(InstallSnapshotResponse {}))
     }
 }

@@ -21,7 +21,7 @@ use super::serve::{REQUEST_BYTES_MAX, RESPONSE_BYTES_MAX, STREAMS_PER_CONNECTION
 use crate::membership::Membership;
 
 /// They are used in turn.
-const CONNECTIONS_PER_NODE: usize = 8;
+const CONNECTIONS_PER_NODE: usize = 32;
 
 /// Streams that last, over all of these connections. What is left is for calls.
 pub(super) const PASSED_ON_MAX: usize =

@@ -2,7 +2,9 @@
 //!
 //! There is no HTTP/2 keep-alive from the server. A client that is merely cut off keeps its locks for
 //! its TTL, so the server has no use for knowing early that it is silent; the kernel's TCP keep-alive
-//! gets rid of dead sockets.
+//! gets rid of dead sockets. Idle connections are closed by [`Connections`].
+
+use std::sync::Arc;
 
 use holdfast_proto::peer_v1::peer_service_server::PeerServiceServer;
 use holdfast_proto::v1::cluster_service_server::ClusterServiceServer;
@@ -20,17 +22,33 @@ use super::Rpc;
 use super::sorting::sort;
 use super::stream::WatchBody;
 use super::typed_status::TypedStatusLayer;
+use crate::connections::{Connections, GrpcGateLayer, Shape};
 use crate::peers::PeerPort;
 use crate::wrong_port::WrongPort;
 
+/// A frame of a session.
 pub(super) const REQUEST_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// A call of any other kind. The largest that there can be has 256 names of 512 bytes, or 4,096 session ids.
+const CALL_BYTES_MAX: usize = 512 * 1024;
 pub(super) const RESPONSE_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Calls and streams.
-pub(super) const STREAMS_PER_CONNECTION_MAX: u32 = 4_096;
+pub(super) const STREAMS_PER_CONNECTION_MAX: u32 = 1_024;
 /// That the service has yet to take.
 const NEW_CONNECTIONS_MAX: usize = 1_024;
-const STREAM_WINDOW_BYTES: u32 = 1024 * 1024;
-const CONNECTION_WINDOW_BYTES: u32 = 16 * 1024 * 1024;
+/// What a client may send before it is read.
+const STREAM_WINDOW_BYTES: u32 = 256 * 1024;
+const CONNECTION_WINDOW_BYTES: u32 = 4 * 1024 * 1024;
+
+/// What the calls at a path look like.
+fn shape_of(path: &str) -> Shape {
+    match path {
+        "/holdfast.v1.LockService/Session" => Shape::Session { bytes_max: REQUEST_BYTES_MAX },
+        path if path.starts_with("/grpc.reflection.") => {
+            Shape::Messages { bytes_max: CALL_BYTES_MAX }
+        }
+        _ => Shape::Message { bytes_max: CALL_BYTES_MAX },
+    }
+}
 
 /// Why the server on a port ended before the node did.
 #[derive(Debug, thiserror::Error)]
@@ -44,6 +62,7 @@ pub(crate) enum ServeError {
 /// Serves until the node stops.
 pub(crate) async fn serve(
     rpc: Rpc,
+    clients: Arc<Connections>,
     health: HealthServer<impl Health>,
     incoming: TcpIncoming,
 ) -> Result<(), ServeError> {
@@ -73,8 +92,9 @@ pub(crate) async fn serve(
         .max_decoding_message_size(REQUEST_BYTES_MAX)
         .max_encoding_message_size(RESPONSE_BYTES_MAX);
     let (others, other_connections) = mpsc::channel(NEW_CONNECTIONS_MAX);
-    let sorting = sort(plain_sessions, incoming, others);
+    let sorting = sort(plain_sessions, clients, incoming, others);
     let serving = Server::builder()
+        .layer(GrpcGateLayer::new(shape_of))
         .max_concurrent_streams(STREAMS_PER_CONNECTION_MAX)
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)

@@ -1,9 +1,9 @@
 //! What dials the client port: sessions without HTTP/2, and all others, who speak it.
 //!
-//! A connection that says nothing is let go of after a while. So what waits to be told apart is bounded by how many the system
-//! lets a process have.
+//! Each is counted by [`Connections`], which closes those that say nothing.
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_proto::plain::GREETING;
@@ -11,23 +11,23 @@ use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 use tokio_stream::StreamExt;
 use tonic::transport::server::TcpIncoming;
 
 use super::Rpc;
 use super::stream::serve_plain;
+use crate::connections::{ClientSocket, Connections, OpenConnection};
 
 /// When there are no more file descriptors, for example.
 const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(50);
-/// Who dials speaks first.
-const FIRST_WORD_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Sessions are served here, and all others go to the service. Returns when the node stops and the sessions' streams have ended.
 pub(super) async fn sort(
     rpc: Rpc,
+    clients: Arc<Connections>,
     mut incoming: TcpIncoming,
-    others: mpsc::Sender<io::Result<TcpStream>>,
+    others: mpsc::Sender<io::Result<ClientSocket>>,
 ) {
     let mut connections = JoinSet::new();
     loop {
@@ -38,7 +38,11 @@ pub(super) async fn sort(
         };
         match next {
             Some(Ok(socket)) => {
-                connections.spawn(receive(rpc.clone(), socket, others.clone()));
+                let address = socket.peer_addr().map(|address| address.ip());
+                // One that is gone already has no address.
+                let Ok(address) = address else { continue };
+                let Some(open) = clients.admit(address).await else { continue };
+                connections.spawn(receive(rpc.clone(), socket, open, others.clone()));
             }
             Some(Err(error)) => {
                 tracing::warn!(%error, "a connection could not be taken");
@@ -52,18 +56,22 @@ pub(super) async fn sort(
     while connections.join_next().await.is_some() {}
 }
 
-async fn receive(rpc: Rpc, mut socket: TcpStream, others: mpsc::Sender<io::Result<TcpStream>>) {
-    let first_word = timeout(FIRST_WORD_TIMEOUT, is_session(&mut socket));
+async fn receive(
+    rpc: Rpc,
+    mut socket: TcpStream,
+    open: OpenConnection,
+    others: mpsc::Sender<io::Result<ClientSocket>>,
+) {
     let is_session = tokio::select! {
-        is_session = first_word => is_session,
+        is_session = is_session(&mut socket) => is_session,
+        () = open.closing() => return tracing::debug!("a connection said nothing in time"),
         () = rpc.stopping.begun() => return,
     };
     match is_session {
-        Ok(Ok(true)) => serve_plain(rpc, socket).await,
-        // If nobody takes it the node is stopping.
-        Ok(Ok(false)) => drop(others.send(Ok(socket)).await),
-        Ok(Err(error)) => tracing::debug!(%error, "a connection said nothing of use"),
-        Err(_) => tracing::debug!("a connection said nothing in time"),
+        Ok(true) => serve_plain(rpc, socket, open).await,
+        // If none takes it the node is stopping.
+        Ok(false) => drop(others.send(Ok(ClientSocket::new(socket, open))).await),
+        Err(error) => tracing::debug!(%error, "a connection said nothing of use"),
     }
 }
 

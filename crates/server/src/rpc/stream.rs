@@ -27,6 +27,8 @@ mod unread;
 mod view;
 mod watched;
 
+use std::sync::Arc;
+
 use holdfast_proto::v1::{ClientFrame, Failure};
 use tonic::{Request, Response, Status, Streaming};
 
@@ -38,6 +40,7 @@ use super::authorise::authorise;
 use super::origin::Origin;
 use super::places::Kind;
 use super::route::Route;
+use crate::connections::Call;
 
 pub(super) use self::body_end::WatchBody;
 pub(super) use self::ear::lent_max;
@@ -52,12 +55,13 @@ pub(super) fn serve(
 ) -> Result<Response<Outgoing>, Status> {
     let place = rpc.admit(Kind::Session)?;
     let origin = Origin::of(request.metadata())?;
+    let call = request.extensions().get::<Arc<Call>>().cloned();
     let mut incoming = Incoming::new(request);
     let (words, outgoing) = outgoing::pair(rpc.clone(), None);
     let rpc = rpc.clone();
     tokio::spawn(async move {
         let _place = place;
-        if let Err(failure) = run(&rpc, &origin, &mut incoming, &words).await {
+        if let Err(failure) = run(&rpc, &origin, call.as_deref(), &mut incoming, &words).await {
             words.end(failure).await;
         }
     });
@@ -67,10 +71,13 @@ pub(super) fn serve(
 async fn run(
     rpc: &Rpc,
     origin: &Origin,
+    call: Option<&Call>,
     incoming: &mut Incoming,
     words: &Words,
 ) -> Result<(), Failure> {
     let Some(first) = incoming.first().await? else { return Ok(()) };
+    // Until here its connection counted as idle.
+    call.into_iter().for_each(Call::is_whole);
     let opening = Opening::decode(&first)?;
     authorise(&origin.principal, &opening.command)?;
     match rpc.route(origin).await? {

@@ -5,14 +5,15 @@
 
 mod follow;
 mod history;
+mod queue;
 mod recent;
 mod session_texts;
 mod snapshot;
 mod tell;
 mod teller;
 
-pub(super) use follow::Frames;
 pub(super) use history::opened_lately;
+pub(super) use queue::{Frames, WatchBudget};
 pub(super) use recent::recent;
 pub(crate) use session_texts::SessionTexts;
 pub(crate) use tell::{Told, ToldSession, event as told};

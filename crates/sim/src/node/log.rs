@@ -121,7 +121,7 @@ pub(super) fn furnish(
 impl From<WriteError> for PersistError {
     fn from(error: WriteError) -> PersistError {
         match error {
-            WriteError::NoSpace { .. } => PersistError::OutOfSpace,
+            WriteError::NoSpace { .. } | WriteError::NotNow { .. } => PersistError::OutOfSpace,
             other => PersistError::Fatal(other.to_string()),
         }
     }

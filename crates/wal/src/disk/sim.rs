@@ -37,6 +37,8 @@ pub struct SimFile {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     Create,
+    /// Changes nothing, so no trace records it.
+    Open,
     Rename,
     Remove,
     SyncDir,
@@ -101,7 +103,23 @@ struct Inode {
 struct Fault {
     operation: Operation,
     successes_left: u64,
-    error: io::ErrorKind,
+    error: FaultError,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum FaultError {
+    Kind(io::ErrorKind),
+    /// As the operating system numbers it, for errors that have no kind.
+    Os(i32),
+}
+
+impl From<FaultError> for io::Error {
+    fn from(error: FaultError) -> io::Error {
+        match error {
+            FaultError::Kind(kind) => kind.into(),
+            FaultError::Os(number) => io::Error::from_raw_os_error(number),
+        }
+    }
 }
 
 impl SimDisk {
@@ -112,6 +130,13 @@ impl SimDisk {
     /// After `successes` more operations of this kind, one fails with this error. A write that fails
     /// leaves the first half of its blocks written.
     pub fn fail_after(&self, operation: Operation, successes: u64, error: io::ErrorKind) {
+        let error = FaultError::Kind(error);
+        self.lock().faults.push(Fault { operation, successes_left: successes, error });
+    }
+
+    /// The same with an error by the number that the operating system gives it.
+    pub fn fail_after_with_os_error(&self, operation: Operation, successes: u64, number: i32) {
+        let error = FaultError::Os(number);
         self.lock().faults.push(Fault { operation, successes_left: successes, error });
     }
 
@@ -300,6 +325,14 @@ impl State {
             self.trace = trace;
             self.moments = Some(moments);
         }
+        let result = self.fault_of(operation);
+        if let Some(trace) = &mut self.trace {
+            trace.push(TraceEvent { operation, name: name.to_owned(), ok: result.is_ok() });
+        }
+        result
+    }
+
+    fn fault_of(&mut self, operation: Operation) -> io::Result<()> {
         let mut result = Ok(());
         for fault in self.faults.iter_mut().filter(|fault| fault.operation == operation) {
             if fault.successes_left == 0 {
@@ -308,9 +341,6 @@ impl State {
             fault.successes_left = fault.successes_left.wrapping_sub(1);
         }
         self.faults.retain(|fault| fault.successes_left != u64::MAX);
-        if let Some(trace) = &mut self.trace {
-            trace.push(TraceEvent { operation, name: name.to_owned(), ok: result.is_ok() });
-        }
         result
     }
 
@@ -354,7 +384,9 @@ impl Disk for SimDisk {
     }
 
     fn open(&self, name: &str) -> io::Result<SimFile> {
-        let inode = self.lock().named(name)?;
+        let mut state = self.lock();
+        state.fault_of(Operation::Open)?;
+        let inode = state.named(name)?;
         Ok(self.handle(inode, name))
     }
 

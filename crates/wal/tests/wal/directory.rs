@@ -15,7 +15,7 @@ fn assert_synced(trace: &[TraceEvent]) {
                 assert!(pending.is_none(), "{event:?} before {pending:?} was synced");
                 pending = Some(event);
             }
-            Operation::Create | Operation::Write | Operation::SyncData => {
+            Operation::Create | Operation::Open | Operation::Write | Operation::SyncData => {
                 assert!(pending.is_none(), "{event:?} before {pending:?} was synced");
             }
         }

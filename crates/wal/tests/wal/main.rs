@@ -7,6 +7,8 @@ mod crash;
 #[cfg(test)]
 mod damage;
 #[cfg(test)]
+mod descriptors;
+#[cfg(test)]
 mod directory;
 #[cfg(test)]
 mod fault;

@@ -85,8 +85,8 @@ impl WiresIn {
         self.wires.values().any(|wire| wire.has_more)
     }
 
-    /// Reads what there is, and drops the wires that have ended.
-    pub(crate) fn read(&mut self, mut take: impl FnMut(NodeId, GroupId, &[u8])) {
+    /// Reads what there is, and drops the wires that have ended, and those whose message `take` refuses.
+    pub(crate) fn read(&mut self, mut take: impl FnMut(NodeId, GroupId, &[u8]) -> io::Result<()>) {
         let scratch = &mut self.scratch;
         self.wires.retain(|from, wire| {
             if !wire.has_more {
@@ -111,7 +111,11 @@ fn end(socket: &WireSocket) {
 }
 
 impl<S: Read> WireIn<S> {
-    fn read(&mut self, scratch: &mut [u8], mut take: impl FnMut(GroupId, &[u8])) -> io::Result<()> {
+    fn read(
+        &mut self,
+        scratch: &mut [u8],
+        mut take: impl FnMut(GroupId, &[u8]) -> io::Result<()>,
+    ) -> io::Result<()> {
         for _ in 0..READS_PER_TURN_MAX {
             match self.socket.read(scratch) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
@@ -134,7 +138,11 @@ impl<S: Read> WireIn<S> {
         Ok(())
     }
 
-    fn pass_on(&mut self, read: &[u8], take: &mut impl FnMut(GroupId, &[u8])) -> io::Result<()> {
+    fn pass_on(
+        &mut self,
+        read: &[u8],
+        take: &mut impl FnMut(GroupId, &[u8]) -> io::Result<()>,
+    ) -> io::Result<()> {
         if self.begun.is_empty() {
             let rest = cut(read, take)?;
             self.begun.extend_from_slice(rest);
@@ -151,7 +159,10 @@ impl<S: Read> WireIn<S> {
 }
 
 /// Takes the whole messages; gives what is left of the bytes.
-fn cut<'a>(mut bytes: &'a [u8], take: &mut impl FnMut(GroupId, &[u8])) -> io::Result<&'a [u8]> {
+fn cut<'a>(
+    mut bytes: &'a [u8],
+    take: &mut impl FnMut(GroupId, &[u8]) -> io::Result<()>,
+) -> io::Result<&'a [u8]> {
     while let Some((header, rest)) = bytes.split_first_chunk::<HEADER_BYTES>() {
         let [l0, l1, l2, l3, g0, g1, g2, g3] = *header;
         let length = u32::from_le_bytes([l0, l1, l2, l3]) as usize;
@@ -159,7 +170,7 @@ fn cut<'a>(mut bytes: &'a [u8], take: &mut impl FnMut(GroupId, &[u8])) -> io::Re
             return Err(io::Error::new(io::ErrorKind::InvalidData, "a message is too long"));
         }
         let Some((message, rest)) = rest.split_at_checked(length) else { break };
-        take(GroupId(u32::from_le_bytes([g0, g1, g2, g3])), message);
+        take(GroupId(u32::from_le_bytes([g0, g1, g2, g3])), message)?;
         bytes = rest;
     }
     Ok(bytes)
@@ -215,7 +226,10 @@ mod tests {
                 // The system tells that there is more.
                 wire.has_more = true;
                 wire.socket.sizes.insert(0, 50);
-                wire.read(&mut [0; 50], |group, message| taken.push((group, message.to_vec()))).unwrap();
+                wire.read(&mut [0; 50], |group, message| {
+                    taken.push((group, message.to_vec()));
+                    Ok(())
+                }).unwrap();
             }
             prop_assert_eq!(taken, messages);
             prop_assert!(wire.begun.is_empty());
@@ -224,7 +238,7 @@ mod tests {
         #[test]
         fn whatever_comes_nothing_breaks(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let mut wire = wire_of(bytes, vec![7; 30]);
-            let _ = wire.read(&mut [0; 50], |_, _| {});
+            let _ = wire.read(&mut [0; 50], |_, _| Ok(()));
         }
     }
 
@@ -243,7 +257,10 @@ mod tests {
         drop(peer);
         let (mut events, mut heard) = (mio::Events::with_capacity(8), 0);
         while wires.has_one_from(NodeId(2)) {
-            wires.read(|_, _, _| heard += 1);
+            wires.read(|_, _, _| {
+                heard += 1;
+                Ok(())
+            });
             if !wires.have_more() && wires.has_one_from(NodeId(2)) {
                 poll.poll(&mut events, Some(std::time::Duration::from_secs(10))).unwrap();
                 assert!(!events.is_empty(), "its end was not noticed");
@@ -299,8 +316,32 @@ mod tests {
         let mut heard = Vec::new();
         while heard.is_empty() {
             wires.touch(news(3));
-            wires.read(|from, group, message| heard.push((from, group, message.to_vec())));
+            wires.read(|from, group, message| {
+                heard.push((from, group, message.to_vec()));
+                Ok(())
+            });
         }
         assert_eq!(heard, [(NodeId(2), GroupId(7), b"hear".to_vec())]);
+    }
+
+    #[test]
+    fn a_wire_whose_message_is_refused_ends_and_what_follows_on_it_is_not_taken() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let poll = Poll::new().unwrap();
+        let mut wires = WiresIn::new(Token(1));
+        let (socket, mut peer, _of_exchange) = connected(&listener);
+        wires.add(NodeId(2), 1, socket, poll.registry());
+        let messages = vec![(GroupId(7), b"forged".to_vec()), (GroupId(7), b"after".to_vec())];
+        WireOut::new(&mut peer).send(&messages).unwrap();
+        let mut taken = 0;
+        while wires.has_one_from(NodeId(2)) {
+            wires.touch(news(2));
+            wires.read(|_, _, _| {
+                taken += 1;
+                Err(io::ErrorKind::InvalidData.into())
+            });
+        }
+        assert_eq!(taken, 1);
+        assert_eq!(peer.read(&mut [0]).unwrap_or(0), 0, "the peer sees the end");
     }
 }

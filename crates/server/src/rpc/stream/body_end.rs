@@ -22,6 +22,7 @@ use std::io::ErrorKind;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
+use holdfast_proto::failure::REASON_KEY;
 use http_body_util::BodyExt;
 use tonic::Status;
 use tonic::body::Body;
@@ -128,8 +129,10 @@ where
         request.extensions_mut().insert(end.clone());
         self.inner.call(request.map(|body| {
             Body::new(body.map_err(move |status: Status| {
-                // Only the first error tells the cause.
-                let _ = end.0.set(Ending::of(&status));
+                // Only the first error tells the cause. One with a reason is this node's own: it refuses the body.
+                if !status.metadata().contains_key(REASON_KEY) {
+                    let _ = end.0.set(Ending::of(&status));
+                }
                 status
             }))
         }))

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use holdfast_proto::failure::REASON_KEY;
 use holdfast_proto::plain::BorrowedFrame;
 use holdfast_proto::v1::{ClientFrame, Failure, Reason};
 use prost::{DecodeError, Message};
@@ -184,6 +185,9 @@ fn undecodable(error: DecodeError) -> Failure {
 }
 
 fn not_a_frame(status: &Status) -> Failure {
+    if status.metadata().contains_key(REASON_KEY) {
+        return Failure::from_status(status);
+    }
     let words = match status.code() {
         Code::OutOfRange => {
             format!("the frame is too large; one has at most {REQUEST_BYTES_MAX} bytes")

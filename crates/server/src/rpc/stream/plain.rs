@@ -14,7 +14,7 @@ use holdfast_proto::plain::{self, FrameWriter, NotAPiece};
 use holdfast_proto::v1::{Failure, Reason};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::{sleep, timeout, timeout_at};
 use tonic::Status;
 
 use super::super::Rpc;
@@ -28,11 +28,17 @@ use super::pen::Pen;
 use super::reading::Reading;
 use super::run;
 use super::unread::{Found, Unread};
+use crate::connections::{Call, OpenConnection, late};
 
 const LAST_WORD_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Of a client that has greeted. Returns when the stream has ended.
-pub(in crate::rpc) async fn serve(rpc: Rpc, socket: tokio::net::TcpStream) {
+pub(in crate::rpc) async fn serve(
+    rpc: Rpc,
+    socket: tokio::net::TcpStream,
+    mut open: OpenConnection,
+) {
+    open.takes_another_descriptor();
     let (reading, pen) = match halves(socket) {
         Ok(halves) => halves,
         Err(error) => return tracing::warn!(%error, "a session's connection cannot be served"),
@@ -45,9 +51,10 @@ pub(in crate::rpc) async fn serve(rpc: Rpc, socket: tokio::net::TcpStream) {
         Err(failure) => return write_end(&pen, failure).await,
     };
     let stopping = rpc.stopping.clone();
-    let conversation = converse(rpc, reading, pen);
+    let conversation = converse(rpc, open.connection().begin_session(), reading, pen);
     tokio::select! {
         () = conversation => {}
+        () = open.closing() => tracing::debug!("a connection opened no session in time"),
         // It has had time for a last word.
         () = async { stopping.begun().await; sleep(LAST_WORD_TIMEOUT).await } => {}
     }
@@ -59,15 +66,15 @@ fn halves(socket: tokio::net::TcpStream) -> io::Result<(Reading, Pen)> {
     Ok((Reading::new(socket.try_clone()?)?, Pen::new(socket)?))
 }
 
-async fn converse(rpc: Rpc, reading: Reading, pen: Pen) {
+async fn converse(rpc: Rpc, call: Arc<Call>, reading: Reading, pen: Pen) {
     let (broken, pen) = (pen.broken(), Arc::new(pen));
     let (words, outgoing) = outgoing::pair(rpc.clone(), Some(Arc::clone(&pen)));
     // Whoever reads is not to look each time whether there is something to write.
     let mut writing = JoinSet::new();
     writing.spawn(write(pen, outgoing));
-    let unread = Unread::new(words.echo(), broken);
+    let unread = Unread::new(words.echo(), broken).counted_by(Arc::clone(&call));
     let mut incoming = Incoming::Plain(PlainFrames::new(reading, unread));
-    if let Err(failure) = run(&rpc, &Origin::client(), &mut incoming, &words).await {
+    if let Err(failure) = run(&rpc, &Origin::client(), Some(&call), &mut incoming, &words).await {
         words.end(failure).await;
     }
     drop(words);
@@ -133,7 +140,15 @@ impl<R: AsyncRead + Unpin> PlainFrames<R> {
             if let Some(next) = self.next_read()? {
                 return Ok(next);
             }
-            match self.socket.read_buf(self.unread.pieces.room()).await {
+            let deadline = self.unread.count()?;
+            let read = self.socket.read_buf(self.unread.pieces.room());
+            let read = match deadline {
+                None => read.await,
+                Some((moment, patience)) => {
+                    timeout_at(moment, read).await.map_err(|_| late(patience))?
+                }
+            };
+            match read {
                 Ok(bytes) if bytes > 0 => {}
                 ended => return Ok(Next::End(self.unread.ending(ended))),
             }
@@ -147,7 +162,10 @@ impl<R: AsyncRead + Unpin> PlainFrames<R> {
                 Some(Found::Piece(piece)) => piece,
                 Some(Found::End(ending)) => return Ok(Some(Next::End(ending))),
                 None => match self.unread.pieces.next_piece().map_err(not_a_piece)? {
-                    Some(piece) => piece,
+                    Some(piece) => {
+                        self.unread.begins_next_piece();
+                        piece
+                    }
                     None => return Ok(None),
                 },
             };

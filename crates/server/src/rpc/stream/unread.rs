@@ -2,12 +2,17 @@
 
 use std::fmt;
 use std::io;
+use std::sync::Arc;
+use std::time::Duration;
 
 use holdfast_proto::plain::{Piece, Pieces};
+use holdfast_proto::v1::Failure;
+use tokio::time::Instant;
 
 use super::super::serve::REQUEST_BYTES_MAX;
 use super::body_end::Ending;
 use super::pen::Broken;
+use crate::connections::{Call, overloaded};
 
 pub(super) struct Unread {
     /// What the driver found, and did not carry out. It comes first.
@@ -15,7 +20,14 @@ pub(super) struct Unread {
     pub(super) pieces: Pieces,
     echo: Box<dyn Fn() + Send + Sync>,
     broken: Broken,
+    /// None: nothing is counted.
+    call: Option<Arc<Call>>,
+    /// Bytes of a large piece that has not come whole, and since when.
+    large: Option<(usize, Instant)>,
 }
+
+/// What is smaller is not counted: no session has more than one such piece.
+const LARGE_BYTES_MIN: usize = 32 * 1024;
 
 #[derive(Debug)]
 pub(super) enum Found {
@@ -27,7 +39,38 @@ impl Unread {
     /// `echo` says that somebody is here; `broken`, what whoever writes has found.
     pub(super) fn new(echo: impl Fn() + Send + Sync + 'static, broken: Broken) -> Unread {
         let pieces = Pieces::new(REQUEST_BYTES_MAX);
-        Unread { found: None, pieces, echo: Box::new(echo), broken }
+        Unread { found: None, pieces, echo: Box::new(echo), broken, call: None, large: None }
+    }
+
+    pub(super) fn counted_by(mut self, call: Arc<Call>) -> Unread {
+        self.call = Some(call);
+        self
+    }
+
+    /// Counts a large piece that has not come whole. Gives the moment by which it must have, and the time that it had.
+    pub(super) fn count(&mut self) -> Result<Option<(Instant, Duration)>, Failure> {
+        let Some(call) = &self.call else { return Ok(None) };
+        let held = self.pieces.held();
+        let held = if held < LARGE_BYTES_MIN { 0 } else { held };
+        if held == 0 && self.large.is_none() {
+            return Ok(None);
+        }
+        let (counted, since) = self.large.unwrap_or_else(|| (0, Instant::now()));
+        if held > counted {
+            call.take_bytes(held - counted).map_err(|too_much| overloaded(&too_much))?;
+        } else {
+            call.give_back(counted - held);
+        }
+        self.large = (held > 0).then_some((held, since));
+        let patience = call.connection().limits().request_timeout;
+        Ok(self.large.map(|(_, since)| (since + patience, patience)))
+    }
+
+    /// A piece came whole, and the next has its own time.
+    pub(super) fn begins_next_piece(&mut self) {
+        if let Some((_, since)) = &mut self.large {
+            *since = Instant::now();
+        }
     }
 
     /// Answers a ping.

@@ -3,30 +3,30 @@
 //! An event is told at once if there was a silence before it; while much happens there are frames every
 //! [`LOOK_EVERY`], with all there is.
 
-use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll};
+use std::sync::Arc;
 use std::time::Duration;
 
+use holdfast_core::Event;
 use holdfast_proto::v1::{EventPosition, Failure, Reason, WatchFrame};
 use holdfast_replica::{Leadership, NodeId};
-use tokio::sync::{mpsc, watch};
+use prost::Message;
+use tokio::sync::watch;
 use tokio::time::{interval, timeout};
-use tokio_stream::Stream;
-use tonic::Status;
 
 use super::super::Rpc;
 use super::super::failure::{refused, stopping, unavailable};
 use super::super::look::summary;
 use super::super::places::Place;
+use super::queue::{FrameSender, Frames, NoRoom, queue};
 use super::snapshot::{self, Told};
 use super::teller::Teller;
 use super::{Ask, Scope, Start, tell};
 use crate::driver::{FIRST_GROUP, Unavailable};
 use crate::events::{Pace, Position, Stretch};
 
-const FRAMES_AHEAD: usize = 16;
 const EVENTS_PER_FRAME: usize = 500;
+/// So that a reader that does not read holds little memory.
+const FRAME_BYTES_TARGET: usize = 64 * 1024;
 /// No eye sees the difference, and waking a watch and its reader so often costs little.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// How often a watch that has nothing to tell says up to where.
@@ -34,47 +34,23 @@ const POSITION_INTERVAL: Duration = Duration::from_secs(5);
 /// How often it is looked whether a reader that does not read has been left behind.
 const LAG_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// The frames, and last of all why there are no more.
-#[derive(Debug)]
-pub(in crate::rpc) struct Frames {
-    frames: mpsc::Receiver<WatchFrame>,
-    end: Arc<Mutex<Option<Status>>>,
-}
-
-impl Stream for Frames {
-    type Item = Result<WatchFrame, Status>;
-
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        match self.frames.poll_recv(cx) {
-            Poll::Pending => Poll::Pending,
-            Poll::Ready(Some(frame)) => Poll::Ready(Some(Ok(frame))),
-            Poll::Ready(None) => {
-                let mut end = self.end.lock().unwrap_or_else(PoisonError::into_inner);
-                Poll::Ready(end.take().map(Err))
-            }
-        }
-    }
-}
-
 pub(super) fn start(rpc: Rpc, ask: Ask, place: Place) -> Frames {
-    let (sender, frames) = mpsc::channel(FRAMES_AHEAD);
-    let end = Arc::new(Mutex::new(None));
-    let told_at_end = Arc::clone(&end);
+    let (sender, frames) = queue(Arc::clone(&rpc.watch_budget));
     tokio::spawn(async move {
         let _place = place;
         let metrics = Arc::clone(&rpc.metrics);
         metrics.watch_streams.rise();
         let watcher = Watcher { rpc, names: ask.names, sender };
         if let Err(Ended::Because(failure)) = watcher.run(ask.start).await {
-            if failure.reason() == Reason::SlowReader {
+            let is_slow = failure.reason() == Reason::SlowReader;
+            if is_slow {
                 metrics.watches_left_behind.rise();
             }
-            let status = failure.into();
-            *told_at_end.lock().unwrap_or_else(PoisonError::into_inner) = Some(status);
+            watcher.sender.end(Some(failure.into()), is_slow);
         }
         metrics.watch_streams.fall();
     });
-    Frames { frames, end }
+    frames
 }
 
 /// Why a watch ends.
@@ -93,7 +69,7 @@ impl From<Failure> for Ended {
 struct Watcher {
     rpc: Rpc,
     names: Scope,
-    sender: mpsc::Sender<WatchFrame>,
+    sender: FrameSender,
 }
 
 impl Watcher {
@@ -129,12 +105,19 @@ impl Watcher {
             told.note(&page);
             let start = told.start();
             let complete = page.next.is_none();
-            let frame = WatchFrame {
-                locks: page.locks.into_iter().map(|lock| summary(lock, page.at)).collect(),
-                snapshot_complete: complete,
-                position: told.is_left_behind(start).then(|| wire(start)).filter(|_| complete),
-                ..Default::default()
-            };
+            let mut frame = WatchFrame::default();
+            let mut bytes = 0;
+            for lock in page.locks {
+                let lock = summary(lock, page.at);
+                bytes += lock.encoded_len();
+                if bytes > FRAME_BYTES_TARGET && !frame.locks.is_empty() {
+                    bytes = lock.encoded_len();
+                    self.send(std::mem::take(&mut frame), start).await?;
+                }
+                frame.locks.push(lock);
+            }
+            frame.snapshot_complete = complete;
+            frame.position = told.is_left_behind(start).then(|| wire(start)).filter(|_| complete);
             self.send(frame, start).await?;
             after = page.next;
             if after.is_none() {
@@ -198,15 +181,25 @@ impl Watcher {
         WatchFrame { position, ..Default::default() }
     }
 
-    /// Waits for the reader, but not past the point where the ring has forgotten what it needs next.
-    async fn send(&self, frame: WatchFrame, position: Position) -> Result<(), Ended> {
+    /// Waits for the reader, but not past the point where the ring has forgotten what it needs next, and not while the
+    /// watches of this node have more unread than they may.
+    async fn send(&self, mut frame: WatchFrame, position: Position) -> Result<(), Ended> {
         loop {
-            match timeout(LAG_CHECK_INTERVAL, self.sender.reserve()).await {
-                Ok(Ok(room)) => {
-                    room.send(frame);
-                    return Ok(());
+            let is_used_up = match self.sender.try_send(frame) {
+                Ok(()) => return Ok(()),
+                Err(NoRoom::Unheard) => return Err(Ended::Unheard),
+                Err(NoRoom::ReaderIsBehind(returned)) => {
+                    frame = returned;
+                    false
                 }
-                Ok(Err(_)) => return Err(Ended::Unheard),
+                Err(NoRoom::BudgetIsUsedUp(returned)) => {
+                    frame = returned;
+                    true
+                }
+            };
+            match timeout(LAG_CHECK_INTERVAL, self.sender.room()).await {
+                Ok(()) => {}
+                Err(_) if is_used_up => return Err(unread_too_long().into()),
                 Err(_) if !self.rpc.events.keeps(position) => return Err(too_slow().into()),
                 Err(_) if self.rpc.stopping.has_begun() => return Err(stopping().into()),
                 Err(_) => {}
@@ -218,12 +211,44 @@ impl Watcher {
 /// A full list ends with an entry that may have more events: they are left for the next frame, so that what
 /// happened at one moment is told in one frame, unless it is very much.
 fn whole_entries(events: &Stretch) -> usize {
-    let Some(last) = events.last().filter(|_| events.len() == EVENTS_PER_FRAME) else {
-        return events.len();
+    let mut bytes = 0;
+    let fitting = events.iter().take_while(|recorded| {
+        bytes += approximate_bytes(&recorded.event);
+        bytes <= FRAME_BYTES_TARGET
+    });
+    // A single event may be larger.
+    let fitting = fitting.count().max(1).min(events.len());
+    let is_cut = fitting < events.len() || events.len() == EVENTS_PER_FRAME;
+    let Some(last) = events.iter().take(fitting).last().filter(|_| is_cut) else {
+        return fitting;
     };
     let index = last.position.index;
+    let is_split = events.iter().nth(fitting).is_none_or(|next| next.position.index == index);
+    if !is_split {
+        return fitting;
+    }
     let whole = events.iter().take_while(|event| event.position.index < index).count();
-    if whole == 0 { EVENTS_PER_FRAME } else { whole }
+    if whole == 0 { fitting } else { whole }
+}
+
+/// More or less as many as it takes in a frame.
+fn approximate_bytes(event: &Event) -> usize {
+    const WITHOUT_TEXTS: usize = 128;
+    let texts = match event {
+        Event::Granted { name, metadata, .. }
+        | Event::Converted { name, metadata, .. }
+        | Event::Proclaimed { name, metadata, .. } => name.len() + metadata.len(),
+        Event::Queued { name, .. }
+        | Event::Released { name, .. }
+        | Event::HoldEnded { name, .. }
+        | Event::Reopened { name } => name.len(),
+        Event::Refused { names, .. } | Event::WaitEnded { names, .. } => {
+            names.iter().map(|name| name.len()).sum()
+        }
+        Event::Intervened(_) => FRAME_BYTES_TARGET / 64,
+        Event::SessionOpened { .. } | Event::SessionEnded { .. } | Event::Thawed { .. } => 0,
+    };
+    WITHOUT_TEXTS + texts
 }
 
 /// Returns when this node leads no more: with who does, or with none if the driver is gone.
@@ -248,5 +273,13 @@ fn too_slow() -> Failure {
         Reason::SlowReader,
         "the watch was cut off because its events were not read fast enough, and some are no longer \
          kept; watch anew, without a position, and read faster or a narrower prefix",
+    )
+}
+
+fn unread_too_long() -> Failure {
+    refused(
+        Reason::SlowReader,
+        "the watch was cut off because its events were not read, and the watches of this node have as much unread as \
+         they may; watch anew, without a position, and read faster or a narrower prefix",
     )
 }

@@ -1,0 +1,81 @@
+//! Where calls of gRPC come in: each is counted for its connection, and one too many is refused.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use tonic::body::Body;
+use tonic::codegen::{Service, http};
+use tower_layer::Layer;
+
+use super::body::overloaded;
+use super::{Connection, RequestBody, ResponseBody, Shape};
+
+/// Which calls have which shape.
+pub(crate) type ShapeOf = fn(path: &str) -> Shape;
+
+#[derive(Clone, Debug)]
+pub(crate) struct GrpcGateLayer {
+    shape_of: ShapeOf,
+}
+
+impl GrpcGateLayer {
+    pub(crate) fn new(shape_of: ShapeOf) -> GrpcGateLayer {
+        GrpcGateLayer { shape_of }
+    }
+}
+
+impl<S> Layer<S> for GrpcGateLayer {
+    type Service = GrpcGate<S>;
+
+    fn layer(&self, inner: S) -> GrpcGate<S> {
+        GrpcGate { inner, shape_of: self.shape_of }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct GrpcGate<S> {
+    inner: S,
+    shape_of: ShapeOf,
+}
+
+type Answer = Result<http::Response<Body>, Infallible>;
+
+impl<S> Service<http::Request<Body>> for GrpcGate<S>
+where
+    S: Service<http::Request<Body>, Response = http::Response<Body>, Error = Infallible>,
+    S::Future: Send + 'static,
+{
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Answer> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, mut request: http::Request<Body>) -> Self::Future {
+        let Some(connection) = request.extensions().get::<Arc<Connection>>() else {
+            return Box::pin(self.inner.call(request));
+        };
+        let call = match connection.begin_call() {
+            Ok(call) => call,
+            Err(too_much) => {
+                let refusal = overloaded(&too_much).to_status().into_http();
+                return Box::pin(std::future::ready(Ok(refusal)));
+            }
+        };
+        let shape = (self.shape_of)(request.uri().path());
+        if matches!(shape, Shape::Session { .. }) {
+            request.extensions_mut().insert(Arc::clone(&call));
+        }
+        let of_request = Arc::clone(&call);
+        let request = request.map(|body| Body::new(RequestBody::new(body, of_request, shape)));
+        let answer = self.inner.call(request);
+        Box::pin(async move {
+            let response = answer.await?;
+            Ok(response.map(|body| Body::new(ResponseBody::new(body, call))))
+        })
+    }
+}
