@@ -31,9 +31,12 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 cannot be; 75 another change is under way, or the node has not caught up in time.
 
 Examples:
-  holdfast cluster add --id 4 --peer-address 10.0.0.4:7421 --client-address 10.0.0.4:7420 --http-address 10.0.0.4:7422
-  holdfast cluster add --id 4 --peer-address n4:7421 --client-address n4:7420 --http-address n4:7422 --listen-host 0.0.0.0 > node-4.toml
-  holdfast cluster add --id 9 --peer-address n9:7421 --client-address n9:7420 --http-address n9:7422 --learner"
+  holdfast cluster add --id 4 --peer-address 10.0.0.4:7421 --client-address 10.0.0.4:7420 \\
+    --http-address 10.0.0.4:7422 > node-4.toml
+  holdfast cluster add --id 4 --peer-address n4:7421 --client-address n4:7420 \\
+    --http-address n4:7422 --listen-host 0.0.0.0 > node-4.toml
+  holdfast cluster add --id 9 --peer-address n9:7421 --client-address n9:7420 \\
+    --http-address n9:7422 --learner"
 )]
 pub(crate) struct AddArgs {
     #[command(flatten)]

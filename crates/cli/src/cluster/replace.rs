@@ -14,7 +14,8 @@ use crate::exit::Problem;
 /// member. So the number of voters stays the same. A node that was removed stops by itself.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  holdfast cluster replace 2 --id 6 --peer-address 10.0.0.6:7421 --client-address 10.0.0.6:7420 --http-address 10.0.0.6:7422")]
+  holdfast cluster replace 2 --id 6 --peer-address 10.0.0.6:7421 --client-address 10.0.0.6:7420 \\
+    --http-address 10.0.0.6:7422 > node-6.toml")]
 pub(crate) struct ReplaceArgs {
     /// The node that goes.
     #[arg(value_name = "OLD", value_parser = add::node_id())]

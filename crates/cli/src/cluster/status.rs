@@ -374,7 +374,7 @@ async fn view_of_leader(
         views.spawn(async move { calls.own_view(&address).await });
     }
     while let Some(view) = views.join_next().await {
-        let Ok(Ok(view)) = view else { continue };
+        let Ok(Some(view)) = view else { continue };
         if view.groups.iter().all(|group| group.leader == view.answered_by) {
             return Some(view);
         }

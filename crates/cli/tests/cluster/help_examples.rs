@@ -152,6 +152,8 @@ fn write_program(path: &Path) {
 
 /// The lines below `Examples:` of a help text.
 fn examples(help: &str) -> Vec<String> {
+    // One that goes on in the next line is one.
+    let help = help.replace("\\\n", "");
     let lines = help.lines().skip_while(|line| !line.starts_with("Examples:")).skip(1);
     let lines = lines.take_while(|line| line.starts_with("  "));
     lines.map(|line| line.trim().to_owned()).collect()
