@@ -182,7 +182,7 @@ pub(crate) enum Verb {
     Recover(recover::RecoverArgs),
     /// Sets up what checks fencing tokens.
     #[command(after_help = "Examples:
-  holdfast fence sql | psql mydb")]
+  holdfast fence sql > holdfast_fence.sql")]
     Fence {
         #[command(subcommand)]
         verb: FenceVerb,

@@ -13,8 +13,7 @@ pub(crate) enum FenceVerb {
     ///
     /// It can be run again at any time; it changes no data. It needs no cluster.
     #[command(after_help = "Examples:
-  holdfast fence sql | psql mydb
-  holdfast fence sql > migrations/0042_holdfast_fence.sql")]
+  holdfast fence sql > holdfast_fence.sql")]
     Sql,
 }
 

@@ -49,7 +49,8 @@ fn turn(replica: &mut Replica) -> Vec<Effect> {
 
 #[test]
 fn a_snapshot_that_was_decoded_elsewhere_is_installed_like_its_bytes() {
-    let decoding = std::thread::spawn(|| SnapshotMessage::decode(first_message(), Limits::default()));
+    let decoding =
+        std::thread::spawn(|| SnapshotMessage::decode(first_message(), Limits::default()));
     let mut by_message = fresh(3);
     by_message.handle_snapshot_message(SENDER, decoding.join().unwrap().unwrap()).unwrap();
     let mut by_bytes = fresh(3);
