@@ -8,7 +8,9 @@ use alloc::vec::Vec;
 use super::OpenSession;
 use crate::event::{EndReason, Event};
 use crate::id::{RequestId, SessionId, StreamId};
+use crate::limits::Limits;
 use crate::outcome::{Outcome, Rejection};
+use crate::rules::RulesVersion;
 use crate::table::LockTable;
 use crate::table::deadlines::Due;
 use crate::table::session::Session;
@@ -32,6 +34,13 @@ impl LockTable {
         }
         if self.sessions.len() >= self.limits.sessions_max {
             return Outcome::Rejected(Rejection::TooManySessions);
+        }
+        if self.rules >= RulesVersion::TWO {
+            let Limits { ended_sessions_max, ended_sessions_span, .. } = self.limits;
+            self.ended.forget_older(self.now, ended_sessions_span, ended_sessions_max);
+            if self.ended.len() >= self.limits.ended_sessions_in_span_max {
+                return Outcome::Rejected(Rejection::TooManySessions);
+            }
         }
         let session = Session::new(open, self.now, self.last_token);
         let outcome = session.opened();

@@ -53,6 +53,9 @@ pub(super) async fn sort(
 }
 
 async fn receive(rpc: Rpc, mut socket: TcpStream, others: mpsc::Sender<io::Result<TcpStream>>) {
+    if let Err(error) = close_when_unanswered(&socket) {
+        tracing::debug!(%error, "a connection has no deadline for what its other end does not take");
+    }
     let first_word = timeout(FIRST_WORD_TIMEOUT, is_session(&mut socket));
     let is_session = tokio::select! {
         is_session = first_word => is_session,
@@ -67,6 +70,22 @@ async fn receive(rpc: Rpc, mut socket: TcpStream, others: mpsc::Sender<io::Resul
     }
 }
 
+/// What this node sends must be acknowledged within this time, or the connection ends. Keep-alive probes do the same for
+/// a connection on which nothing is sent. So what a client sent comes within this time, or never: an opening of a session
+/// that has been forgotten must not arrive (see `Limits::ended_sessions_span`).
+#[cfg(target_os = "linux")]
+const UNANSWERED_MAX: Duration = Duration::from_secs(30);
+
+#[cfg(target_os = "linux")]
+fn close_when_unanswered(socket: &TcpStream) -> io::Result<()> {
+    socket2::SockRef::from(socket).set_tcp_user_timeout(Some(UNANSWERED_MAX))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn close_when_unanswered(_: &TcpStream) -> io::Result<()> {
+    Ok(())
+}
+
 /// Waits for as much as it takes to tell. Of others nothing is read.
 async fn is_session(socket: &mut TcpStream) -> io::Result<bool> {
     let mut greeting = [0; GREETING.len()];
@@ -78,4 +97,22 @@ async fn is_session(socket: &mut TcpStream) -> io::Result<bool> {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "a greeting of another kind"));
     }
     Ok(true)
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_connection_ends_long_before_an_ended_session_is_forgotten() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let _client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (socket, _) = listener.accept().await.unwrap();
+        close_when_unanswered(&socket).unwrap();
+        let set = socket2::SockRef::from(&socket).tcp_user_timeout().unwrap();
+        assert_eq!(set, Some(UNANSWERED_MAX));
+        let span = holdfast_core::Limits::default().ended_sessions_span.as_ms();
+        let unheard = UNANSWERED_MAX + FIRST_WORD_TIMEOUT + super::super::unary::CALL_TIMEOUT;
+        assert!(unheard * 2 < Duration::from_millis(span), "{unheard:?}");
+    }
 }
