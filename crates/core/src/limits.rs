@@ -30,8 +30,13 @@ pub struct Limits {
     pub silent_answers_kept: usize,
     /// Ended holds that a session remembers, to tell `expired` from `already_released`.
     pub remembered_losses_max: usize,
-    /// Ended sessions that are remembered, so that none is opened a second time.
+    /// Ended sessions that are remembered, so that none is opened a second time: under the first rules so many, and
+    /// since rules 2 at least so many.
     pub ended_sessions_max: usize,
+    /// Since rules 2, all are remembered that ended within this span.
+    pub ended_sessions_span: Span,
+    /// Where so many are, no session is opened until the oldest are forgotten.
+    pub ended_sessions_in_span_max: usize,
     pub metadata_bytes_max: usize,
     /// Of each text in an owner's description.
     pub owner_text_bytes_max: usize,
@@ -68,6 +73,8 @@ impl Default for Limits {
             silent_answers_kept: 4_096,
             remembered_losses_max: 1_024,
             ended_sessions_max: 10_000,
+            ended_sessions_span: Span::from_secs(120),
+            ended_sessions_in_span_max: 1_000_000,
             metadata_bytes_max: 1_024,
             owner_text_bytes_max: 256,
             intervention_text_bytes_max: 512,

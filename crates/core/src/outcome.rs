@@ -254,7 +254,10 @@ impl fmt::Display for Rejection {
                 "the session holds the lock several times under this token; say which hold is meant by \
                  the request id of its acquire"
             }
-            Rejection::TooManySessions => "the cluster has as many sessions as it can; close some",
+            Rejection::TooManySessions => {
+                "the cluster has as many sessions as it can, or more have ended within two minutes than it \
+                 remembers; close some, or open fewer in a short time"
+            }
             Rejection::TooManyHolds => "the session holds as many locks as one session can",
             Rejection::TooManyWaits => "the session waits for as many locks as one session can",
             Rejection::QueueFull => "the queue of this lock is full; try again later",

@@ -7,7 +7,7 @@ mod world;
 use std::fs;
 use std::path::PathBuf;
 
-use holdfast_core::command::Policy;
+use holdfast_core::command::{Intervention, Policy};
 use holdfast_core::{
     Batch, Command, Limits, LockTable, LogIndex, LogicalTime, RequestId, RulesVersion,
 };
@@ -116,6 +116,43 @@ fn a_table_with_everything(rules: RulesVersion, publishes: bool) -> (Batch, Lock
 
 fn published(through: u64, index: u64) -> Command {
     Command::EventsPublished { through, index: LogIndex(index), term: 1 }
+}
+
+/// As above, of a table that follows rules 2: with an ended session, and a lost shared hold.
+#[test]
+fn entries_and_snapshots_of_version_4_are_what_they_were_and_are_read() {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/version-4");
+    let (mut batch, mut table) = a_table_with_everything(RulesVersion::ONE, true);
+    batch.commands.push(Command::AdoptRules { version: RulesVersion::TWO });
+    let apply = |table: &mut LockTable, command| {
+        table.apply(LogIndex(99), LogicalTime::from_ms(1_000), command, &mut Vec::new())
+    };
+    batch.commands.iter().for_each(|command| drop(apply(&mut table, command.clone())));
+    let mut world = world::World::new(Limits::default());
+    for who in ["alice", "bob", "carol"] {
+        world.session(who);
+    }
+    let mut read = world.acquiring("carol", 2, "page", 0);
+    read.mode = holdfast_core::command::Mode::Shared;
+    apply(&mut table, Command::Acquire(read));
+    let action =
+        holdfast_core::command::Action::Break { name: world::lock_name("page"), token: None };
+    let (by, reason) = ("olga".into(), "test".into());
+    apply(&mut table, Command::Intervene(Intervention { by, reason, action }));
+    apply(&mut table, Command::CloseSession { session: world.session("alice") });
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("entry"), batch.encode()).unwrap();
+        fs::write(folder.join("snapshot"), table.encode()).unwrap();
+    }
+    let entry = fs::read(folder.join("entry")).unwrap();
+    assert_eq!((entry[0], &entry), (4, &batch.encode()));
+    assert_eq!(Batch::decode(&entry), Ok(batch));
+    let snapshot = fs::read(folder.join("snapshot")).unwrap();
+    assert_eq!((snapshot[0], &snapshot), (4, &table.encode()));
+    let read = LockTable::decode(&snapshot, Limits::default()).unwrap();
+    assert_eq!((read.digest(), read.rules()), (table.digest(), RulesVersion::TWO));
+    assert_eq!(read.losses(world.session("carol")).len(), 2);
 }
 
 /// `UPDATE_GOLDEN=1` writes the files; they change only if the format does, and then the version must.

@@ -8,7 +8,9 @@ use alloc::vec::Vec;
 use super::OpenSession;
 use crate::event::{EndReason, Event};
 use crate::id::{RequestId, SessionId, StreamId};
+use crate::limits::Limits;
 use crate::outcome::{Outcome, Rejection};
+use crate::rules::RulesVersion;
 use crate::table::LockTable;
 use crate::table::deadlines::Due;
 use crate::table::session::Session;
@@ -35,6 +37,13 @@ impl LockTable {
         }
         if let Err(rejection) = self.room_for_session(&open.owner) {
             return Outcome::Rejected(rejection);
+        }
+        if self.rules >= RulesVersion::TWO {
+            let Limits { ended_sessions_max, ended_sessions_span, .. } = self.limits;
+            self.ended.forget_older(self.now, ended_sessions_span, ended_sessions_max);
+            if self.ended.len() >= self.limits.ended_sessions_in_span_max {
+                return Outcome::Rejected(Rejection::TooManySessions);
+            }
         }
         let session = Session::new(open, self.now, self.last_token);
         self.size += session.size_bytes();

@@ -15,6 +15,7 @@ use crate::id::{FenceToken, RequestId, SessionId};
 use crate::name::LockName;
 use crate::outcome::{Outcome, Rejection};
 use crate::rules::RulesVersion;
+use crate::time::LogicalTime;
 
 impl LockTable {
     /// Takes a hold off its resource and out of every index. If it was to be converted, that wait ends.
@@ -159,7 +160,7 @@ impl LockTable {
         self.deadlines.remove(session.deadline, Due::Session(id));
         self.public_ids.remove(&(session.public, id));
         let end = if reason == EndReason::Closed { End::Closed } else { End::Expired };
-        self.ended.remember(id, end, self.limits.ended_sessions_max);
+        self.remember_end(id, end);
         for (request, wait) in session.waits.iter() {
             self.leave_queues(id, request, wait);
             let names = wait.names();
@@ -189,6 +190,17 @@ impl LockTable {
         #[cfg(not(feature = "planted"))]
         let _ = reason;
         self.size = self.size.saturating_sub(session.size_bytes());
+    }
+
+    fn remember_end(&mut self, id: SessionId, end: End) {
+        let kept_min = self.limits.ended_sessions_max;
+        if self.rules >= RulesVersion::TWO {
+            self.ended.remember(id, end, self.now);
+            self.ended.forget_older(self.now, self.limits.ended_sessions_span, kept_min);
+        } else {
+            self.ended.remember(id, end, LogicalTime::ZERO);
+            self.ended.forget_beyond(kept_min);
+        }
     }
 
     /// Ends a hold by its holder's will.

@@ -28,7 +28,8 @@ fn only_the_latest_losses_are_remembered() {
 
 #[test]
 fn only_the_latest_ended_sessions_are_remembered() {
-    let limits = Limits { ended_sessions_max: 2, ..Limits::default() };
+    let ended_sessions_span = Span::ZERO;
+    let limits = Limits { ended_sessions_max: 2, ended_sessions_span, ..Limits::default() };
     let mut world = World::new(limits);
     for who in ["alice", "bob", "carol"] {
         world.open(who, 60_000);

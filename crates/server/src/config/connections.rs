@@ -7,6 +7,10 @@ use super::check::in_range;
 
 const MIB: u64 = 1024 * 1024;
 
+/// A request that opens a session must not come later than the nodes remember that the session has ended
+/// (`Limits::ended_sessions_span`).
+pub(crate) const ARRIVAL_MS_MAX: u64 = 20_000;
+
 /// Of the client port. The HTTP port has fixed limits.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -74,13 +78,9 @@ impl ConnectionsConfig {
         ] {
             in_range(key, value, 1..=COUNT_MAX)?;
         }
-        for (key, value) in [
-            ("connections.first_request_ms", self.first_request_ms),
-            ("connections.idle_ms", self.idle_ms),
-            ("connections.request_ms", self.request_ms),
-        ] {
-            in_range(key, value, 100..=24 * HOUR_MS)?;
-        }
+        in_range("connections.first_request_ms", self.first_request_ms, 100..=ARRIVAL_MS_MAX)?;
+        in_range("connections.request_ms", self.request_ms, 100..=ARRIVAL_MS_MAX)?;
+        in_range("connections.idle_ms", self.idle_ms, 100..=24 * HOUR_MS)?;
         for (key, value) in [
             ("connections.bytes_max", self.bytes_max),
             ("connections.bytes_per_address_max", self.bytes_per_address_max),

@@ -250,7 +250,7 @@ impl Shown {
         )?;
         page.counter(
             "holdfast_deadlock_searches_skipped",
-            "Requests queued without a search for deadlocks, because the searches of their log entry had reached their bound",
+            "Requests queued without a search for deadlocks, because the searches of their log entry had reached their bound; counted by the leader",
             metrics.deadlock_searches_skipped.get(),
         )?;
         page.counters(

@@ -62,6 +62,9 @@ async fn receive(
     open: OpenConnection,
     others: mpsc::Sender<io::Result<ClientSocket>>,
 ) {
+    if let Err(error) = close_when_unanswered(&socket) {
+        tracing::debug!(%error, "a connection has no deadline for what its other end does not take");
+    }
     let is_session = tokio::select! {
         is_session = is_session(&mut socket) => is_session,
         () = open.closing() => return tracing::debug!("a connection said nothing in time"),
@@ -75,6 +78,22 @@ async fn receive(
     }
 }
 
+/// What this node sends must be acknowledged within this time, or the connection ends. Keep-alive probes do the same for
+/// a connection on which nothing is sent. So what a client sent comes within this time, or never: an opening of a session
+/// that has been forgotten must not arrive (see `Limits::ended_sessions_span`).
+#[cfg(target_os = "linux")]
+const UNANSWERED_MAX: Duration = Duration::from_secs(30);
+
+#[cfg(target_os = "linux")]
+fn close_when_unanswered(socket: &TcpStream) -> io::Result<()> {
+    socket2::SockRef::from(socket).set_tcp_user_timeout(Some(UNANSWERED_MAX))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn close_when_unanswered(_: &TcpStream) -> io::Result<()> {
+    Ok(())
+}
+
 /// Waits for as much as it takes to tell. Of others nothing is read.
 async fn is_session(socket: &mut TcpStream) -> io::Result<bool> {
     let mut greeting = [0; GREETING.len()];
@@ -86,4 +105,23 @@ async fn is_session(socket: &mut TcpStream) -> io::Result<bool> {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "a greeting of another kind"));
     }
     Ok(true)
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_connection_ends_long_before_an_ended_session_is_forgotten() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let _client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (socket, _) = listener.accept().await.unwrap();
+        close_when_unanswered(&socket).unwrap();
+        let set = socket2::SockRef::from(&socket).tcp_user_timeout().unwrap();
+        assert_eq!(set, Some(UNANSWERED_MAX));
+        let span = holdfast_core::Limits::default().ended_sessions_span.as_ms();
+        let arrival = Duration::from_millis(crate::config::ARRIVAL_MS_MAX);
+        let unheard = UNANSWERED_MAX + arrival * 2 + super::super::unary::CALL_TIMEOUT;
+        assert!(unheard < Duration::from_millis(span), "{unheard:?}");
+    }
 }

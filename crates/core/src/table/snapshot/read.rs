@@ -31,7 +31,7 @@ impl LockTable {
             }
         }
         self.read_head(reader)?;
-        self.read_ended(reader)?;
+        self.read_ended(reader, version)?;
         self.read_permits(reader)?;
         self.read_freezes(reader)?;
         if version >= 4 {
@@ -134,7 +134,12 @@ impl LockTable {
         Ok(id)
     }
 
-    pub(super) fn read_ended(&mut self, reader: &mut Reader<'_>) -> Result<(), DecodeError> {
+    pub(super) fn read_ended(
+        &mut self,
+        reader: &mut Reader<'_>,
+        version: u8,
+    ) -> Result<(), DecodeError> {
+        let mut at = LogicalTime::ZERO;
         for _ in 0..reader.count()? {
             let id = SessionId::decode(reader)?;
             let closed = reader.bool("ended session")?;
@@ -143,7 +148,11 @@ impl LockTable {
                 return Err(DecodeError::Inconsistent(what));
             }
             let end = if closed { End::Closed } else { End::Expired };
-            self.ended.remember(id, end, usize::MAX);
+            if version >= 4 {
+                let ms = at.as_ms().checked_add(reader.varint()?);
+                at = LogicalTime::from_ms(ms.ok_or(DecodeError::InvalidNumber)?);
+            }
+            self.ended.remember(id, end, at);
         }
         Ok(())
     }

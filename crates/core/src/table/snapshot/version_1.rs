@@ -23,7 +23,7 @@ impl LockTable {
         for _ in 0..reader.count()? {
             self.read_session(reader, 1)?;
         }
-        self.read_ended(reader)?;
+        self.read_ended(reader, 1)?;
         let mut last = None;
         for _ in 0..reader.count()? {
             let name = reader.name()?;

@@ -47,9 +47,15 @@ impl LockTable {
         sink.varint(self.applied_index.0);
         sink.varint(self.last_token);
         sink.count(self.ended.len());
-        for (id, end) in self.ended.iter() {
+        let mut last = LogicalTime::ZERO;
+        for (id, end, at) in self.ended.iter() {
             id.encode(sink);
             sink.u8(u8::from(end == End::Closed));
+            if version == VERSION {
+                // Times rise, so their differences are short.
+                sink.varint(at.since(last).as_ms());
+                last = at;
+            }
         }
         sink.count(self.permits.len());
         for (name, limit) in &self.permits {
