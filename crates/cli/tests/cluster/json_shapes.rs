@@ -60,7 +60,7 @@ async fn every_command_prints_the_keys_that_are_documented() {
     let to = to.as_str().unwrap();
 
     let mut printed = BTreeMap::from([("acquire", keys(&acquired))]);
-    let commands: [(&str, Vec<&str>); 22] = [
+    let commands: [(&str, Vec<&str>); 23] = [
         ("status", vec!["status", "a"]),
         ("why", vec!["why", "a"]),
         ("ls", vec!["ls"]),
