@@ -42,6 +42,13 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// than that, they wait to be taken in.
 const GRACE: Duration = Duration::from_millis(250);
 
+/// Connections that are closed give their descriptors back in a moment. The reserve covers so many.
+const CLOSING_MAX: usize = 32;
+const CLOSING_PAUSE: Duration = Duration::from_millis(5);
+
+/// An idle connection whose requests were refused so often is closed.
+const REFUSED_MAX: usize = 256;
+
 /// What one port allows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PortLimits {
@@ -155,6 +162,8 @@ pub(crate) struct Connections {
 struct State {
     used: PortUse,
     last_number: u64,
+    /// Closed, and not yet dropped by their tasks, which takes a moment.
+    closing: usize,
     connections: HashMap<u64, Entry>,
     addresses: HashMap<IpAddr, Address>,
 }
@@ -176,6 +185,8 @@ struct Entry {
     unfinished: usize,
     bytes: usize,
     unwritten: usize,
+    /// Requests that were refused because of a limit.
+    refused: usize,
     /// Who waits until some of it is written.
     writers: Vec<Waker>,
     /// Its key among the idle ones of its address.
@@ -283,6 +294,9 @@ impl Connections {
         let address = counted_as(address);
         let limits = &self.limits;
         let mut state = self.lock();
+        if state.closing >= CLOSING_MAX {
+            return Err(NoRoom::Yet(CLOSING_PAUSE));
+        }
         loop {
             let of_address = state.addresses.get(&address);
             let (count, idle) = of_address.map_or((0, 0), |of| (of.connections, of.idle.len()));
@@ -292,13 +306,12 @@ impl Connections {
                 state.close_idle_of(address, now)
             } else if state.used.connections >= limits.connections_max
                 || state.used.idle >= limits.idle_max
-                || !self.descriptors.has_room()
+                || !self.descriptors.has_room(state.closing)
             {
                 state.close_idle(now)
             } else {
                 break;
             };
-            // One that is closed gives its descriptor back in a moment: the reserve covers it.
             if let Err(no_room) = made_room {
                 if let NoRoom::AtAll = no_room {
                     state.used.rejected += 1;
@@ -324,6 +337,7 @@ impl Connections {
             unfinished: 0,
             bytes: 0,
             unwritten: 0,
+            refused: 0,
             writers: Vec::new(),
             idle: None,
             idle_since: Instant::now(),
@@ -406,6 +420,7 @@ impl State {
     /// It counts no more from here on. Its task ends it.
     fn close(&mut self, number: u64) {
         if let Some(entry) = self.remove(number) {
+            self.closing += 1;
             entry.connection.close();
         }
     }
@@ -512,6 +527,12 @@ impl Connection {
         };
         if let Some(too_much) = too_much {
             state.used.refused_requests += 1;
+            entry.refused += 1;
+            // To answer each of them would cost others their time.
+            if entry.refused >= REFUSED_MAX && entry.idle.is_some() {
+                state.used.gave_way += 1;
+                state.close(self.number);
+            }
             return Err(too_much);
         }
         entry.unfinished += 1;
@@ -614,7 +635,12 @@ impl Drop for OpenConnection {
     fn drop(&mut self) {
         let port = &self.connection.port;
         port.descriptors.give_back(self.descriptors);
-        let entry = port.lock().remove(self.connection.number);
+        let mut state = port.lock();
+        let entry = state.remove(self.connection.number);
+        if entry.is_none() {
+            state.closing -= 1;
+        }
+        drop(state);
         // Those who wait to write find that it is gone.
         entry.into_iter().flat_map(|entry| entry.writers).for_each(Waker::wake);
     }

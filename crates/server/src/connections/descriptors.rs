@@ -72,8 +72,9 @@ impl Descriptors {
         self.limit - reserved.min(self.limit / 2)
     }
 
-    pub(super) fn has_room(&self) -> bool {
-        TAKEN.load(Ordering::Relaxed) < self.for_clients()
+    /// `closing` of those that are taken are about to come back.
+    pub(super) fn has_room(&self, closing: usize) -> bool {
+        TAKEN.load(Ordering::Relaxed).saturating_sub(closing) < self.for_clients()
     }
 
     pub(super) fn take(&self, count: usize) {

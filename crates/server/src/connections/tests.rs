@@ -55,9 +55,13 @@ fn answered(open: &OpenConnection) -> Arc<Call> {
 #[test]
 fn an_address_that_opens_many_and_says_nothing_closes_its_own_and_keeps_no_other_out() {
     let port = port();
-    let silent: Vec<OpenConnection> = (0..100).map(|_| admit(&port, address(1)).unwrap()).collect();
+    let mut silent: Vec<OpenConnection> = Vec::new();
+    for _ in 0..100 {
+        silent.push(admit(&port, address(1)).unwrap());
+        silent.retain(|open| !is_closing(open));
+    }
     assert_eq!(port.used().idle, 4);
-    assert_eq!(silent.iter().filter(|open| !is_closing(open)).count(), 4, "the latest");
+    assert_eq!(silent.len(), 4, "the latest");
     let other = admit(&port, address(2)).unwrap();
     assert!(!is_closing(&other));
     assert_eq!((port.used().connections, port.used().gave_way), (5, 96));
@@ -93,6 +97,22 @@ fn a_new_connection_has_time_for_its_first_request_before_it_gives_way() {
     assert!(!open.iter().any(is_closing));
     assert!(admit(&port, address(1)).is_ok());
     assert!(is_closing(&open[0]));
+}
+
+#[test]
+fn connections_that_are_closed_have_to_go_before_many_more_are_closed_for_others() {
+    let port = port();
+    let mut open: Vec<OpenConnection> = Vec::new();
+    let refused = loop {
+        match admit(&port, address(1)) {
+            Ok(connection) => open.push(connection),
+            Err(no_room) => break no_room,
+        }
+    };
+    assert_eq!(refused, NoRoom::Yet(CLOSING_PAUSE));
+    assert_eq!(open.iter().filter(|open| is_closing(open)).count(), CLOSING_MAX);
+    open.retain(|open| !is_closing(open));
+    assert!(admit(&port, address(1)).is_ok());
 }
 
 #[test]
@@ -146,6 +166,23 @@ fn unfinished_requests_are_limited_for_each_connection_address_and_port() {
     calls.clear();
     assert_eq!(port.used().unfinished, 0);
     assert_eq!(port.used().refused_requests, 3);
+}
+
+#[test]
+fn an_idle_connection_whose_requests_are_refused_again_and_again_is_closed() {
+    let port = port();
+    let [idle, in_use] = [1, 2].map(|last| admit(&port, address(last)).unwrap());
+    let _call = answered(&in_use);
+    let _idle_calls: Vec<Arc<Call>> =
+        (0..3).map(|_| idle.connection().begin_call().unwrap()).collect();
+    let _calls: Vec<Arc<Call>> =
+        (0..2).map(|_| in_use.connection().begin_call().unwrap()).collect();
+    for _ in 0..REFUSED_MAX {
+        assert!(!is_closing(&idle));
+        assert!(idle.connection().begin_call().is_err());
+        assert!(in_use.connection().begin_call().is_err());
+    }
+    assert!(is_closing(&idle) && !is_closing(&in_use));
 }
 
 #[test]
