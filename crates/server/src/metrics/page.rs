@@ -299,7 +299,7 @@ impl Shown {
             metrics.table_bytes_limit.get(),
         )?;
         page.counter(
-            "holdfast_full_table_refusals_total",
+            "holdfast_full_table_refusals",
             "Requests that were refused because the lock table, or the session's part of it, is full",
             metrics.full_refusals.get(),
         )?;
