@@ -21,6 +21,7 @@ use serde::Deserialize;
 
 pub use address::{Address, AddressError};
 pub use check::CheckError;
+#[cfg(test)]
 pub(crate) use connections::ARRIVAL_MS_MAX;
 pub use connections::ConnectionsConfig;
 use holdfast_replica::NodeId;
