@@ -141,7 +141,9 @@ impl Node {
         let leadership = watch::Sender::new(Leadership::default());
         let driver = DriverHandle::new(inbox_sender.clone(), leadership.subscribe());
         let data_dir = identity.data_dir.into();
-        let handshake = Arc::new(Handshake::new(identity, Arc::clone(&membership), known_peers));
+        let known = Arc::clone(&membership);
+        let handshake = Handshake::new(identity, known, known_peers, config.timing());
+        let handshake = Arc::new(handshake);
         let mut tasks = JoinSet::new();
         let links = PeerLinks::start(&handshake, &driver, &mut tasks);
 
