@@ -10,9 +10,11 @@ use crate::duration;
 
 #[derive(Debug, Args)]
 pub(crate) struct NewClusterArgs {
-    /// New tokens are higher than this. They are in any case higher than all in the state that is left, and
-    /// than the milliseconds since 1970 times 2^20.
-    #[arg(long, value_name = "TOKEN", value_parser = clap::value_parser!(u64).range(1..=1 << 62))]
+    /// New tokens of both tiers are higher than this. They are in any case higher than the last token of the state that
+    /// is left + 2^40, and than the milliseconds since 1970 x 2^20. It has to be given where the clock cannot tell
+    /// which tokens were granted after the state was written, and where a cluster was restored from the same
+    /// state before by a clock that was ahead or with a floor.
+    #[arg(long, value_name = "TOKEN", value_parser = clap::value_parser!(u64).range(1..))]
     token_floor: Option<u64>,
     /// For how long the new cluster grants nothing, so that those who held locks in the old one have noticed.
     /// By default the longest TTL of all sessions, and 30 s at least; 0s if the old cluster has been down for
@@ -37,6 +39,8 @@ pub(crate) struct NewClusterReport {
     last_token_before: u64,
     /// All new tokens are higher.
     last_token: u64,
+    /// All new best-effort tokens are higher; null if there are none left.
+    last_best_effort_token: Option<u64>,
     closed_for_ms: u64,
     /// The lowest id that a node can be added under.
     next_node_id: u64,
@@ -51,15 +55,20 @@ impl NewClusterReport {
             waits_ended: new.waits_ended,
             last_token_before: new.last_token_before,
             last_token: new.last_token,
+            last_best_effort_token: new.last_best_effort_token,
             closed_for_ms: u64::try_from(new.closed_for.as_millis()).unwrap_or(u64::MAX),
             next_node_id: highest_node.saturating_add(1),
         }
     }
 
     pub(crate) fn to_lines(&self) -> String {
+        let best_effort = match self.last_best_effort_token {
+            Some(token) => format!("new ones of the efficiency tier are higher than {token}"),
+            None => "the efficiency tier has no tokens left, and is off".to_owned(),
+        };
         format!(
             "  the cluster has the new id {}\n  {} sessions ended, with {} holds and {} waits: whoever comes back \
-             acquires anew\n  tokens went up to {} before; new ones are higher than {}\n  nothing is granted \
+             acquires anew\n  tokens went up to {} before; new ones are higher than {}\n  {best_effort}\n  nothing is granted \
              for the first {} s (`holdfast thaw '' --reason ...` ends that earlier)\n",
             self.cluster_id,
             self.sessions_ended,

@@ -97,7 +97,8 @@ fn judge(recorder: &mut Recorder, promises: &Promises, violations: &mut Vec<Viol
     let unanswered = recorder.history.operations.iter();
     count += unanswered.filter(|operation| operation.returned.is_none()).count();
     let after = recorder.epochs.iter().skip(1).chain([&recorder.history]);
-    for ((before, after), leftovers) in recorder.epochs.iter().zip(after).zip(&leftovers) {
+    for (number, (after, leftovers)) in after.zip(&leftovers).enumerate() {
+        let before = &recorder.epochs[..=number];
         violations.extend(check::restore::check(before, after, leftovers));
     }
     count as u64

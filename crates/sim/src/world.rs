@@ -22,7 +22,7 @@ use crate::node::{self, Incoming, Node};
 use crate::operator::Operator;
 use crate::plan::Plan;
 use crate::recorder::Recorder;
-use crate::restore::Backup;
+use crate::restore::{Backup, Remembered};
 use crate::rng::Rng;
 use crate::run::Options;
 use crate::store::FencedStore;
@@ -47,6 +47,7 @@ pub(crate) struct World {
     pub(crate) operator: Operator,
     pub(crate) backup: Option<Backup>,
     pub(crate) disaster_announced: bool,
+    pub(crate) restored: Vec<Remembered>,
     /// Of the present cluster; those before it are lost.
     pub(crate) first_node: usize,
     /// No more faults.
@@ -85,6 +86,7 @@ pub(crate) enum Due {
     FaultOver(u64),
     Repeat(u64),
     Disaster,
+    SaveBackup,
     Grow,
     /// The operator asks for a change, for the so-manieth time.
     Ask {
@@ -136,6 +138,7 @@ impl World {
             operator: Operator::new(plan.settings.nodes),
             backup: None,
             disaster_announced: false,
+            restored: Vec::new(),
             first_node: 0,
             settling: false,
             store: FencedStore::default(),
@@ -242,6 +245,7 @@ impl World {
             Due::FaultOver(number) => self.end_fault(number),
             Due::Repeat(number) => self.repeat(number),
             Due::Disaster => self.disaster(),
+            Due::SaveBackup => self.save_backup(),
             Due::Grow => self.grow(),
             Due::Ask { change, attempt } => self.ask_for_change(change, attempt),
         }

@@ -43,6 +43,7 @@ mod paused;
 mod promises;
 mod recovery;
 mod replacement;
+mod restore_tokens;
 mod servers;
 mod storm;
 mod strangers;
