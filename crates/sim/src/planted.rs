@@ -428,6 +428,11 @@ pub const ALL: &[Mutant] = &[
         "client/lease.rs",
         Planted::Client(client::Bug::HoldDeadlineIgnored),
     ),
+    mutant(
+        "best-effort-kept-without-leader",
+        "client/lease.rs",
+        Planted::Client(client::Bug::BestEffortKeptWithoutLeader),
+    ),
     mutant("lease-from-receipt", "sim/client/session.rs", Planted::Here(Bug::LeaseFromReceipt)),
     mutant("wiped-node-comes-back", "sim/fault/strike.rs", Planted::Here(Bug::WipedNodeComesBack)),
     mutant(

@@ -21,6 +21,8 @@ mod dashboard;
 mod demo;
 mod disconnection;
 mod efficiency;
+mod efficiency_alone;
+mod efficiency_cut_off;
 mod efficiency_redis;
 mod elect_command;
 mod election;
