@@ -12,8 +12,8 @@ const VARIABLE: &str = "HOLDFAST_EFFICIENCY";
 
 #[derive(Debug, Args)]
 pub(crate) struct EfficiencyArgs {
-    /// The Redis that grants the lock, instead of the cluster. Three or more, separated by commas, are a
-    /// Redlock: a majority of them has to grant.
+    /// The Redis that grants the lock, instead of the cluster, which need not run. Three or more, separated by commas,
+    /// are a Redlock: a majority of them has to grant.
     #[arg(long, value_name = "URL,URL", env = VARIABLE, hide_env_values = true,
           help_heading = HEADING)]
     efficiency_redis: Option<String>,
@@ -85,7 +85,8 @@ impl EfficiencyArgs {
             WhenDownArg::FallBack => WhenDown::FallBack,
         });
         match self.urls() {
-            Some(urls) => builder.efficiency(Efficiency::redis(urls)),
+            // The cluster is asked for nothing, unless a lock falls back to it.
+            Some(urls) => builder.efficiency(Efficiency::redis(urls)).connect_when_needed(),
             None => builder,
         }
     }

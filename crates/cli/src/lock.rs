@@ -37,8 +37,8 @@ use crate::traced::Traced;
 /// the same order, and HOLDFAST_TOKEN and HOLDFAST_FENCE those of the first.
 ///
 /// With --tier efficiency the lock lives in the leader's memory alone: it is fast, it ends when the leader
-/// changes, and for a moment two can hold it. It is another lock than the one of the same name in the other
-/// tier.
+/// changes or cannot be reached, and for a moment two can hold it. With --efficiency-redis it lives in Redis, and
+/// no node has to run. It is another lock than the one of the same name in the other tier.
 ///
 /// SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to the command, unless they were
 /// ignored when this program started. If the lock is lost the command's whole process group gets SIGTERM

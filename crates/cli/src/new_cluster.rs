@@ -11,8 +11,10 @@ use crate::token;
 
 #[derive(Debug, Args)]
 pub(crate) struct NewClusterArgs {
-    /// New tokens are higher than this one: a number, or the full form of a token. They are in any case higher than all in the state that is left, and
-    /// than the milliseconds since 1970 times 2^20.
+    /// New tokens of both tiers are higher than this one: a number, or the full form of a token. They are in any case
+    /// higher than the last token of the state that is left + 2^40, and than the milliseconds since 1970 x 2^20. It
+    /// has to be given where the clock cannot tell which tokens were granted after the state was written, and where a
+    /// cluster was restored from the same state before by a clock that was ahead or with a floor.
     #[arg(long, value_name = "TOKEN", value_parser = token::parse_floor)]
     token_floor: Option<u64>,
     /// For how long the new cluster grants nothing, so that those who held locks in the old one have noticed.
@@ -40,6 +42,9 @@ pub(crate) struct NewClusterReport {
     /// All new tokens are higher.
     #[serde(serialize_with = "token::as_text")]
     last_token: u64,
+    /// All new best-effort tokens are higher; null if there are none left.
+    #[serde(serialize_with = "token::as_optional_text")]
+    last_best_effort_token: Option<u64>,
     closed_for_ms: u64,
     /// The lowest id that a node can be added under.
     next_node_id: u64,
@@ -54,15 +59,20 @@ impl NewClusterReport {
             waits_ended: new.waits_ended,
             last_token_before: new.last_token_before,
             last_token: new.last_token,
+            last_best_effort_token: new.last_best_effort_token,
             closed_for_ms: u64::try_from(new.closed_for.as_millis()).unwrap_or(u64::MAX),
             next_node_id: highest_node.saturating_add(1),
         }
     }
 
     pub(crate) fn to_lines(&self) -> String {
+        let best_effort = match self.last_best_effort_token {
+            Some(token) => format!("new ones of the efficiency tier are higher than {token}"),
+            None => "the efficiency tier has no tokens left, and is off".to_owned(),
+        };
         format!(
             "  the cluster has the new id {}\n  {} sessions ended, with {} holds and {} waits: whoever comes back \
-             acquires anew\n  tokens went up to {} before; new ones are higher than {}\n  nothing is granted \
+             acquires anew\n  tokens went up to {} before; new ones are higher than {}\n  {best_effort}\n  nothing is granted \
              for the first {} s (`holdfast thaw '' --reason ...` ends that earlier)\n",
             self.cluster_id,
             self.sessions_ended,

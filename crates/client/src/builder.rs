@@ -23,6 +23,7 @@ pub struct ClientBuilder {
     settings: Settings,
     efficiency: efficiency::Settings,
     discovers: bool,
+    connects_when_needed: bool,
     current_span: Option<CurrentSpan>,
 }
 
@@ -37,6 +38,7 @@ impl ClientBuilder {
             },
             efficiency: efficiency::Settings::default(),
             discovers: true,
+            connects_when_needed: false,
             current_span: None,
         }
     }
@@ -122,6 +124,14 @@ impl ClientBuilder {
         self
     }
 
+    /// The session is opened by the first call that needs one. Until then [`ClientBuilder::connect`] asks no node for
+    /// anything, and returns at once. A client whose locks are all in Redis or in a Redlock
+    /// ([`ClientBuilder::efficiency`]) needs no session: it works without any cluster, and its endpoints are never used.
+    pub fn connect_when_needed(mut self) -> ClientBuilder {
+        self.connects_when_needed = true;
+        self
+    }
+
     /// Opens the session; see [`Client::connect`] for `endpoints`. If all that the nodes do is to refuse the
     /// connection, it takes a second to say so.
     pub async fn connect(self, endpoints: &str) -> Result<Client, ConnectError> {
@@ -130,7 +140,10 @@ impl ClientBuilder {
             endpoints.fix();
         }
         let route = Route::open(self.efficiency, self.settings.ttl)?;
-        let handle = Handle::open(endpoints, self.settings).await?;
+        let handle = match self.connects_when_needed {
+            true => Handle::open_when_needed(endpoints, self.settings)?,
+            false => Handle::open(endpoints, self.settings).await?,
+        };
         Ok(Client::new(handle, Arc::new(route), self.current_span))
     }
 }

@@ -52,6 +52,11 @@ pub enum LossReason {
     /// It was held in the efficiency tier, which lives in one leader's memory.
     #[error("the leader changed, and with it ended what was held in the efficiency tier")]
     LeaderChanged,
+    /// It was held in the efficiency tier: another leader may grant it, and this client would not hear of it.
+    #[error(
+        "the connection to the leader was lost, and with it what was held in the efficiency tier"
+    )]
+    LeaderUnreachable,
     /// The cluster said that the hold ended, in words that this version does not know.
     #[error("the lock was ended by the cluster")]
     Ended,

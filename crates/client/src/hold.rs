@@ -85,6 +85,11 @@ impl Hold {
         });
     }
 
+    /// It is trusted no longer, but the cluster may still have it: it is to be released.
+    pub(crate) fn lose(&self, reason: LossReason) {
+        self.loss.tell(reason);
+    }
+
     /// The hold has another mode, and perhaps another token.
     pub(crate) fn convert(&self, grant: &Grant) {
         let (mode, fence) = (grant.mode(), grant.fence.clone());

@@ -67,7 +67,7 @@ struct Sample {
 /// The leases of one session and of its holds.
 ///
 /// Inputs: [`Leases::answered`], [`Leases::granted`], [`Leases::renewal_sent`], [`Leases::renewed`],
-/// [`Leases::renewal_refused`], [`Leases::ended`].
+/// [`Leases::renewal_refused`], [`Leases::leader_lost`], [`Leases::ended`].
 /// Outputs: [`Leases::session_valid_until`], [`Leases::valid_until`], [`Leases::at_risk_from`],
 /// [`Leases::heartbeat_due`].
 #[derive(Debug, Clone)]
@@ -126,6 +126,21 @@ impl Leases {
     /// Another leader has another clock. The holds of the efficiency tier have ended with the last one's term.
     pub fn best_effort_begins_anew(&mut self) {
         self.best_effort_sample = None;
+    }
+
+    /// The stream to the leader is lost, or the leader said that it may lead no longer. Its memory is where the holds of
+    /// the efficiency tier are: another leader may grant them from now on. Ends them, and tells which they were.
+    pub fn leader_lost(&mut self) -> Vec<HoldId> {
+        #[cfg(feature = "planted")]
+        if crate::planted::Bug::BestEffortKeptWithoutLeader.is_active() {
+            return Vec::new();
+        }
+        let best_effort = self.holds.iter().filter(|(_, lease)| lease.is_best_effort);
+        let ended: Vec<HoldId> = best_effort.map(|(hold, _)| *hold).collect();
+        for hold in &ended {
+            self.holds.remove(hold);
+        }
+        ended
     }
 
     pub fn granted(&mut self, hold: HoldId, own_deadline: Option<LogicalTime>) {
@@ -339,6 +354,18 @@ mod tests {
         leases.answered(local_ms(1_000), LogicalTime(561_000));
         leases.granted(HOLD, Some(LogicalTime(566_000)));
         assert_eq!(leases.valid_until(HOLD), Some(local_ms(61_000 + 5_880 - 2)));
+    }
+
+    #[test]
+    fn a_lost_leader_ends_the_holds_of_the_efficiency_tier_and_no_others() {
+        let mut leases = leases_with_ttl_30_s();
+        leases.granted(HOLD, None);
+        leases.granted_best_effort(HoldId(8), None);
+        leases.granted_best_effort(HoldId(9), Some(LogicalTime(5_070)));
+        assert_eq!(leases.leader_lost(), [HoldId(8), HoldId(9)]);
+        assert_eq!((leases.valid_until(HoldId(8)), leases.valid_until(HoldId(9))), (None, None));
+        assert_eq!(leases.valid_until(HOLD), Some(leases.session_valid_until()));
+        assert_eq!(leases.leader_lost(), []);
     }
 
     #[test]

@@ -11,6 +11,8 @@ pub enum Bug {
     NoMargin,
     /// The deadline of the hold itself is not looked at.
     HoldDeadlineIgnored,
+    /// A best-effort hold is believed in though the leader that keeps it is lost.
+    BestEffortKeptWithoutLeader,
 }
 
 const NONE: u8 = u8::MAX;

@@ -92,6 +92,7 @@ fn frames() -> Vec<Vec<u8>> {
         peer_address: "127.0.0.1:7421".into(),
         client_address: "127.0.0.1:7420".into(),
         log_version: 1,
+        timing: Some(peer_v1::Timing { tick_ms: 50, election_ticks: 10 }),
     };
     let start = peer_v1::SnapshotStart { group: 1, total_bytes: 1 << 40 };
     vec![

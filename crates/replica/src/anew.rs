@@ -7,6 +7,8 @@
 //!
 //! Caveat: whoever runs this decides alone. Doing it on two nodes makes two clusters.
 
+mod numbers;
+
 use bytes::Bytes;
 use holdfast_core::{EndedByNewBeginning, Limits, LockTable, LogIndex, Span};
 use thiserror::Error;
@@ -17,11 +19,11 @@ use crate::log_store::{Durable, SnapshotFile};
 use crate::membership::{Configuration, Member, Membership};
 use crate::replica::{Fatal, Replica, StartError};
 use crate::snapshot_body::{self, SnapshotError};
+use numbers::Known;
+pub use numbers::{BEST_EFFORT_TERM_END, TOKEN_FLOOR_MAX, TOKENS_PER_TERM_BITS};
 
 /// More entries than can have been written after what is left was written.
 const INDEX_LEAP: u64 = 1 << 40;
-/// Half of all numbers stay for the new cluster's grants.
-pub const TOKEN_FLOOR_MAX: u64 = 1 << 62;
 /// Sessions that are not in what is left have this TTL unless their clients chose another one.
 const USUAL_TTL: Span = Span::from_secs(30);
 
@@ -33,8 +35,12 @@ pub struct Terms {
     /// Its addresses and its directory.
     pub member: Member,
     pub cluster: ClusterId,
-    /// New tokens are higher than this and than all that are in the state.
-    pub token_floor: u64,
+    /// What this machine's wall clock shows. It is read here and nowhere else: tokens continue by it.
+    pub clock_unix_ms: u64,
+    /// When the state was written, if that is known: terms continue by its age.
+    pub written_unix_ms: Option<u64>,
+    /// The operator's word: new tokens of both tiers are higher than this.
+    pub token_floor: Option<u64>,
     /// For how long nothing is granted; if not given, for as long as anybody can believe to hold a lock. It never
     /// ends earlier what is frozen already.
     pub closed_for: Option<Span>,
@@ -50,6 +56,9 @@ pub struct Account {
     pub last_token_before: u64,
     /// The first token of the new cluster is higher than this.
     pub last_token: u64,
+    pub last_term_before: u64,
+    /// The terms of all new leaders are higher than this: they are the upper part of best-effort tokens.
+    pub last_term: u64,
     pub closed_for: Span,
 }
 
@@ -58,10 +67,44 @@ pub enum AnewError {
     #[error(transparent)]
     Snapshot(#[from] SnapshotError),
     #[error(
-        "tokens would begin at {0}, and above {TOKEN_FLOOR_MAX} there are too few left: look at the clock \
-         of this machine, and at --token-floor"
+        "the last token of this state is {last_token}, and fewer than 2^40 tokens would be left: a cluster \
+         cannot continue with it. Begin a new cluster, and let all protected resources forget the tokens that \
+         they have seen"
     )]
-    TokensRunOut(u64),
+    TokensRunOut { last_token: u64 },
+    #[error(
+        "the last token of this state is {last_token}, and the clock of this machine stands for {by_clock} \
+         (unix milliseconds x 2^20). So the clock cannot tell which tokens were granted after the state was \
+         written: the cluster began with a --token-floor or with a clock that was ahead, or this clock is \
+         behind. Set the clock if it is behind. Otherwise give a floor above every token that was granted \
+         since: --token-floor {safe} is safe if no cluster was restored from this state, or from a later one, \
+         before. If one was, add 72057594037927936 (2^56) to the higher of the two numbers that the restore \
+         printed"
+    )]
+    ClockBelowTokens { last_token: u64, by_clock: u64, safe: u64 },
+    #[error(
+        "the clock of this machine shows a time before the state was written, and tokens continue by it: \
+         set the clock, or give a floor above every token that was granted since. --token-floor {safe} is \
+         safe if no cluster was restored from this state, or from a later one, before"
+    )]
+    ClockBehind { safe: u64 },
+    #[error(
+        "the clock of this machine stands for token {by_clock}, and above {TOKEN_FLOOR_MAX} too few are \
+         left: set the clock, or give a floor above every token that was granted since. --token-floor {safe} \
+         is safe if no cluster was restored from this state, or from a later one, before"
+    )]
+    ClockAhead { by_clock: u64, safe: u64 },
+    #[error(
+        "--token-floor {floor} is not above the last token of this state, which is {last_token}: tokens would \
+         come again. Give a floor above every token that was granted since, for example {safe}"
+    )]
+    FloorTooLow { floor: u64, last_token: u64, safe: u64 },
+    #[error(
+        "--token-floor {floor} leaves too few tokens to the new cluster: it can be {floor_max} at most"
+    )]
+    FloorTooHigh { floor: u64, floor_max: u64 },
+    #[error("the terms of this state have run out")]
+    TermsRunOut,
     #[error("log indexes have run out")]
     IndexesRunOut,
 }
@@ -88,11 +131,15 @@ pub fn snapshot_versions(data: &[u8]) -> Result<(u8, u8), SnapshotError> {
 /// The state of the new group's only node, and what it cost.
 pub fn begin_anew(file: &SnapshotFile, terms: Terms) -> Result<(SnapshotFile, Account), AnewError> {
     let (mut membership, mut table) = read_snapshot(&file.data)?;
-    let last_token_before = table.last_token();
-    let last_token = last_token_before.max(terms.token_floor);
-    if last_token > TOKEN_FLOOR_MAX {
-        return Err(AnewError::TokensRunOut(last_token));
-    }
+    let known = Known {
+        last_token: table.last_token(),
+        term: file.term,
+        clock_unix_ms: terms.clock_unix_ms,
+        written_unix_ms: terms.written_unix_ms,
+        token_floor: terms.token_floor,
+    };
+    let last_token = known.last_token_of_new_cluster()?;
+    let last_term = known.last_term_of_new_cluster()?;
     let index = file.index.checked_add(INDEX_LEAP).filter(|index| *index < u64::MAX / 2);
     let index = index.ok_or(AnewError::IndexesRunOut)?;
     let usual = table.longest_ttl().unwrap_or(USUAL_TTL).max(USUAL_TTL);
@@ -106,10 +153,6 @@ pub fn begin_anew(file: &SnapshotFile, terms: Terms) -> Result<(SnapshotFile, Ac
         reason: terms.reason.into(),
     };
     #[cfg(feature = "planted")]
-    if crate::planted::Bug::RestoreKeepsTokens.is_active() {
-        beginning.token_floor = last_token_before;
-    }
-    #[cfg(feature = "planted")]
     if crate::planted::Bug::RestoreOpensAtOnce.is_active() {
         beginning.closed_for = Span::ZERO;
     }
@@ -118,13 +161,20 @@ pub fn begin_anew(file: &SnapshotFile, terms: Terms) -> Result<(SnapshotFile, Ac
     membership.set_configuration(Configuration::of_voters(&[terms.node]));
     membership.members.insert(terms.node, terms.member);
     let data: Bytes = snapshot_body::encode(&membership, &table);
-    let made = SnapshotFile { index, term: file.term.saturating_add(1), data };
-    Ok((made, Account { ended, last_token_before, last_token, closed_for }))
+    let made = SnapshotFile { index, term: last_term, data };
+    let (last_token_before, last_term_before) = (known.last_token, known.term);
+    let account =
+        Account { ended, last_token_before, last_token, last_term_before, last_term, closed_for };
+    Ok((made, account))
 }
 
 /// The state of a node that lost the others: all entries of its log count, committed or not. Some of them
 /// may never have been acknowledged to anybody; that does no harm, and to leave out one that was would.
+///
+/// Its term is the highest that the node has promised to anybody, also if it never saw an entry of that term: the
+/// leader of it may have granted best-effort locks, whose tokens begin with the term.
 pub fn salvage(config: ReplicaConfig, mut durable: Durable) -> Result<SnapshotFile, SalvageError> {
+    let promised_term = durable.hard_state.term;
     let in_log = durable.entries.last().map(|entry| entry.index);
     let in_snapshot = durable.snapshot.as_ref().map(|snapshot| snapshot.index);
     durable.hard_state.commit = in_log.max(in_snapshot).unwrap_or(0);
@@ -134,7 +184,8 @@ pub fn salvage(config: ReplicaConfig, mut durable: Durable) -> Result<SnapshotFi
         replica.finish_turn(&mut effects)?;
         effects.clear();
     }
-    Ok(replica.snapshot())
+    let state = replica.snapshot();
+    Ok(SnapshotFile { term: state.term.max(promised_term), ..state })
 }
 
 #[cfg(test)]
@@ -144,12 +195,16 @@ mod tests {
 
     use super::*;
 
+    const IN_2026: u64 = 1_790_000_000_000;
+
     fn terms(node: u64, token_floor: u64) -> Terms {
         Terms {
             node: NodeId(node),
             member: Member { peer_address: "here:1".into(), ..Member::default() },
             cluster: ClusterId([9; 16]),
-            token_floor,
+            clock_unix_ms: IN_2026,
+            written_unix_ms: None,
+            token_floor: Some(token_floor).filter(|floor| *floor > 0),
             closed_for: None,
             by: "test".into(),
             reason: "lost".into(),
@@ -181,13 +236,22 @@ mod tests {
     #[test]
     fn tokens_never_go_back_and_start_where_they_are_told() {
         let before = read_snapshot(&old().data).unwrap().1.last_token();
-        for (floor, expected) in [(0, before), (before + 1_000, before + 1_000)] {
+        let by_clock = IN_2026 << 20;
+        for (floor, expected) in [(0, by_clock), (by_clock + 1_000, by_clock + 1_000)] {
             let (made, account) = begin_anew(&old(), terms(1, floor)).unwrap();
             assert_eq!(read_snapshot(&made.data).unwrap().1.last_token(), expected);
             assert_eq!((account.last_token_before, account.last_token), (before, expected));
         }
         let error = begin_anew(&old(), terms(1, TOKEN_FLOOR_MAX + 1)).unwrap_err();
-        assert!(matches!(error, AnewError::TokensRunOut(_)), "{error}");
+        assert!(matches!(error, AnewError::FloorTooHigh { .. }), "{error}");
+        // The clock's tokens are in the state now, so the clock tells nothing until it has gone on.
+        let (once, _) = begin_anew(&old(), terms(1, 0)).unwrap();
+        let error = begin_anew(&once, terms(1, 0)).unwrap_err();
+        assert!(matches!(error, AnewError::ClockBelowTokens { .. }), "{error}");
+        let later = Terms { clock_unix_ms: IN_2026 + 1, ..terms(1, 0) };
+        let (twice, account) = begin_anew(&once, later).unwrap();
+        assert_eq!(account.last_token, by_clock + (1 << 40), "a millisecond is no distance");
+        assert!(twice.term > once.term + 1_000, "{} after {}", twice.term, once.term);
     }
 
     #[test]
@@ -219,12 +283,14 @@ mod tests {
 
         // The sessions are gone, and their time is kept.
         let (once, _) = begin_anew(&file, terms(1, 0)).unwrap();
+        let floor = account.last_token + 1;
         for closed_for in [None, Some(Span::ZERO), Some(Span::from_secs(60))] {
-            let (twice, account) = begin_anew(&once, Terms { closed_for, ..terms(1, 0) }).unwrap();
+            let again = Terms { closed_for, ..terms(1, floor) };
+            let (twice, account) = begin_anew(&once, again).unwrap();
             let frozen = read_snapshot(&twice.data).unwrap().1.status("any", 1).frozen.unwrap();
             assert_eq!((account.closed_for, frozen.until.since(now)), (longest, longest));
         }
-        let longer = Terms { closed_for: Some(Span::from_secs(900)), ..terms(1, 0) };
+        let longer = Terms { closed_for: Some(Span::from_secs(900)), ..terms(1, floor) };
         assert_eq!(begin_anew(&once, longer).unwrap().1.closed_for, Span::from_secs(900));
     }
 }

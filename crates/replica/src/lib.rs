@@ -43,8 +43,8 @@ mod replica;
 mod snapshot_body;
 
 pub use anew::{
-    Account, AnewError, SalvageError, TOKEN_FLOOR_MAX, Terms, begin_anew, read_snapshot, salvage,
-    snapshot_versions,
+    Account, AnewError, BEST_EFFORT_TERM_END, SalvageError, TOKEN_FLOOR_MAX, TOKENS_PER_TERM_BITS,
+    Terms, begin_anew, read_snapshot, salvage, snapshot_versions,
 };
 pub use backup::{BackupError, BackupHeader, BodyCheck};
 pub use config::ReplicaConfig;

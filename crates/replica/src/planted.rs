@@ -39,6 +39,11 @@ pub enum Bug {
     BeginningIsServed,
     /// A cluster that begins anew goes on with the tokens of the backup.
     RestoreKeepsTokens,
+    /// A cluster that begins anew takes the clock's token, or the backup's where that is higher, without a leap and
+    /// without a question.
+    RestoreTrustsTheClock,
+    /// A cluster that begins anew goes on with the backup's term, plus one.
+    RestoreLeapsNoTerm,
     /// A cluster that begins anew grants at once.
     RestoreOpensAtOnce,
     /// A leader adopts new rules though some member cannot read that yet.

@@ -24,6 +24,7 @@ pub use check::CheckError;
 #[cfg(test)]
 pub(crate) use connections::ARRIVAL_MS_MAX;
 pub use connections::ConnectionsConfig;
+use holdfast_proto::peer_v1::Timing;
 use holdfast_replica::NodeId;
 pub use http::HttpConfig;
 pub use kafka::KafkaConfig;
@@ -264,6 +265,12 @@ impl NodeConfig {
 
     pub fn tick(&self) -> Duration {
         Duration::from_millis(self.tick_ms)
+    }
+
+    /// What has to be the same on all nodes.
+    pub(crate) fn timing(&self) -> Timing {
+        let number = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
+        Timing { tick_ms: number(self.tick_ms), election_ticks: number(self.election_ticks) }
     }
 }
 

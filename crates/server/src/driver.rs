@@ -67,6 +67,7 @@ pub(crate) use self::start::{Channels, replica_config, start};
 pub(crate) use self::streams::Streams;
 use self::sureness::Sureness;
 use self::take_in::Digests;
+use crate::boot_clock::BootTime;
 use crate::events::EventRing;
 use crate::membership::Membership;
 use crate::memory_tier::MemoryTier;
@@ -155,7 +156,7 @@ impl Driver {
                     replica.transfer_leadership();
                 }
                 if replica.is_handing_over() {
-                    self.sureness.doubt(&self.memory, Instant::now());
+                    self.sureness.doubt(&self.memory, BootTime::now());
                 }
             }
             self.keep_memory_tier_sure();

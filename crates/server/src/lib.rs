@@ -18,6 +18,7 @@
 
 mod alone;
 mod audit;
+mod boot_clock;
 mod config;
 mod connections;
 #[doc(hidden)]

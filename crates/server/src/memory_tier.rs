@@ -22,7 +22,7 @@ mod tests;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use holdfast_core::command::Owner;
 use holdfast_core::{
@@ -33,6 +33,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::time::sleep;
 
 use self::reign::Reign;
+use crate::boot_clock::BootTime;
 use crate::driver::{Delivery, ReplyTo, StreamKey, Streams, Unavailable};
 use crate::metrics::Operations;
 
@@ -44,7 +45,7 @@ const IDLE_PAUSE: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(crate) struct MemoryTier {
     /// The beginning of the tier's own time.
-    started: Instant,
+    started: BootTime,
     state: Mutex<State>,
     /// Sessions that use it: as long as there are any, the driver keeps asking the quorum.
     sessions: AtomicUsize,
@@ -70,7 +71,7 @@ impl MemoryTier {
 
     pub(crate) fn counting(operations: Arc<Operations>) -> MemoryTier {
         MemoryTier {
-            started: Instant::now(),
+            started: BootTime::now(),
             state: Mutex::default(),
             sessions: AtomicUsize::new(0),
             earlier: Notify::new(),
@@ -82,7 +83,7 @@ impl MemoryTier {
 
     /// This node leads from now on, with nothing held, and grants from `opens` on. Tells whether an earlier term of
     /// its own was in use: those who held something in it have to be told.
-    pub(crate) fn begin_term(&self, term: u64, opens: Instant) -> bool {
+    pub(crate) fn begin_term(&self, term: u64, opens: BootTime) -> bool {
         let mut state = self.state();
         if state.reign.as_ref().is_some_and(|reign| reign.term() == term) {
             return false;
@@ -99,7 +100,7 @@ impl MemoryTier {
     }
 
     /// A quorum confirmed the leadership of this term, and no later leader grants anything before `until`.
-    pub(crate) fn confirm(&self, term: u64, until: Instant) {
+    pub(crate) fn confirm(&self, term: u64, until: BootTime) {
         let until = self.at(until);
         if let Some(reign) = self.state().reign.as_mut().filter(|reign| reign.term() == term) {
             reign.confirm(until);
@@ -244,11 +245,11 @@ impl MemoryTier {
     }
 
     fn now(&self) -> LogicalTime {
-        self.at(Instant::now())
+        self.at(BootTime::now())
     }
 
-    fn at(&self, instant: Instant) -> LogicalTime {
-        let since = instant.saturating_duration_since(self.started).as_millis();
+    fn at(&self, moment: BootTime) -> LogicalTime {
+        let since = moment.saturating_since(self.started).as_millis();
         LogicalTime::ZERO.after(Span::from_ms(u64::try_from(since).unwrap_or(u64::MAX)))
     }
 

@@ -145,7 +145,9 @@ impl Node {
         let leadership = watch::Sender::new(Leadership::default());
         let driver = DriverHandle::new(inbox_sender.clone(), leadership.subscribe());
         let data_dir = identity.data_dir.into();
-        let handshake = Arc::new(Handshake::new(identity, Arc::clone(&membership), known_peers));
+        let known = Arc::clone(&membership);
+        let handshake = Handshake::new(identity, known, known_peers, config.timing());
+        let handshake = Arc::new(handshake);
         let mut tasks = JoinSet::new();
         let limits = PortLimits::of_clients(&config.connections, &descriptors);
         let clients = Connections::new(limits, Arc::clone(&descriptors));

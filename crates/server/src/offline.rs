@@ -3,8 +3,8 @@
 //!
 //! Both of the latter make a *new* cluster of one voter. Its id is new, as is the id of its data directory, so
 //! nodes of the old cluster and it refuse each other. Its tokens begin above all that the old cluster can
-//! have granted: at the wall clock's milliseconds times 2^20, or higher if the state or the operator says so.
-//! This is the one place where a wall clock decides anything, and it does so once, on one node.
+//! have granted: at the highest of the state's last token + 2^40, the wall clock's milliseconds x 2^20, and what the
+//! operator says. This is the one place where a wall clock decides anything, and it does so once, on one node.
 
 mod backup_file;
 mod furnish;
@@ -17,7 +17,8 @@ use std::time::Duration;
 
 use holdfast_core::Span;
 use holdfast_replica::{
-    AnewError, BackupError, GroupId, Member, NodeId, SalvageError, SnapshotError, Terms,
+    AnewError, BEST_EFFORT_TERM_END, BackupError, GroupId, Member, NodeId, SalvageError,
+    SnapshotError, TOKENS_PER_TERM_BITS, Terms,
 };
 use holdfast_wal::{DirectoryError, OpenError};
 
@@ -34,13 +35,10 @@ use crate::founders::FoundersError;
 use crate::identity::{Identity, IdentityError};
 use crate::membership::Membership;
 
-/// Grants per millisecond that the rule for tokens leaves room for.
-const TOKENS_PER_MS_BITS: u32 = 20;
-
 /// What an operator may say about a new beginning.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NewClusterOptions {
-    /// New tokens are higher than this.
+    /// New tokens of both tiers are higher than this.
     pub token_floor: Option<u64>,
     /// For how long nothing is granted; otherwise as long as anybody can believe to hold a lock.
     pub closed_for: Option<Duration>,
@@ -57,6 +55,8 @@ pub struct NewCluster {
     pub last_token_before: u64,
     /// All new tokens are higher.
     pub last_token: u64,
+    /// All new best-effort tokens are higher; `None` if there are none left, and the efficiency tier is off.
+    pub last_best_effort_token: Option<u64>,
     pub closed_for: Duration,
 }
 
@@ -91,11 +91,6 @@ pub enum OfflineError {
          than what any member had"
     )]
     Removed { node: NodeId },
-    #[error(
-        "the clock of this machine shows a time before the snapshot was made, and tokens begin by it: \
-         set the clock, or give a --token-floor that no token of the old cluster reached"
-    )]
-    ClockBehind,
     #[error(transparent)]
     Identity(#[from] IdentityError),
     #[error(transparent)]
@@ -136,6 +131,7 @@ impl OfflineError {
 fn terms(
     config: &NodeConfig,
     identity: &Identity,
+    written_unix_ms: Option<u64>,
     options: NewClusterOptions,
     reason: String,
 ) -> Terms {
@@ -145,18 +141,15 @@ fn terms(
         node,
         member: Member { directory: Some(identity.data_dir.into()), ..addresses },
         cluster: identity.cluster_id(),
-        token_floor: token_floor(unix_ms(), options.token_floor),
+        clock_unix_ms: unix_ms(),
+        written_unix_ms,
+        token_floor: options.token_floor,
         closed_for: options.closed_for.map(|closed_for| {
             Span::from_ms(u64::try_from(closed_for.as_millis()).unwrap_or(u64::MAX))
         }),
         by: format!("node {node}"),
         reason,
     }
-}
-
-fn token_floor(unix_ms: u64, wanted: Option<u64>) -> u64 {
-    let by_clock = unix_ms.saturating_mul(1 << TOKENS_PER_MS_BITS);
-    by_clock.max(wanted.unwrap_or(0))
 }
 
 impl NewCluster {
@@ -168,9 +161,16 @@ impl NewCluster {
             waits_ended: account.ended.waits,
             last_token_before: account.last_token_before,
             last_token: account.last_token,
+            last_best_effort_token: last_best_effort_token(account.last_term),
             closed_for: Duration::from_millis(account.closed_for.as_ms()),
         }
     }
+}
+
+/// The first leader has the next term, which is the upper part of its tokens.
+fn last_best_effort_token(last_term: u64) -> Option<u64> {
+    let first_term = last_term.checked_add(1)?;
+    (first_term < BEST_EFFORT_TERM_END).then_some(first_term << TOKENS_PER_TERM_BITS)
 }
 
 #[cfg(test)]
@@ -178,13 +178,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tokens_begin_at_the_clock_or_higher_and_leave_room() {
-        const IN_2026: u64 = 1_790_000_000_000;
-        assert_eq!(token_floor(IN_2026, None), IN_2026 << 20);
-        assert_eq!(token_floor(IN_2026, Some(1)), IN_2026 << 20);
-        assert_eq!(token_floor(IN_2026, Some(1 << 61)), 1 << 61);
-        const IN_2100: u64 = 4_102_444_800_000;
-        assert!(token_floor(IN_2100, None) < holdfast_replica::TOKEN_FLOOR_MAX);
-        assert_eq!(token_floor(u64::MAX, None), u64::MAX, "which is refused");
+    fn a_term_that_is_too_high_has_no_best_effort_tokens() {
+        assert_eq!(last_best_effort_token(6), Some(7 << 40));
+        assert_eq!(last_best_effort_token(BEST_EFFORT_TERM_END - 1), None);
+        assert_eq!(last_best_effort_token(u64::MAX), None);
     }
 }

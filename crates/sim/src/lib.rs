@@ -16,6 +16,7 @@
 //!   do in the product.
 
 mod agenda;
+mod best_effort;
 pub mod check;
 mod client;
 mod clock;

@@ -78,6 +78,8 @@ const fn rare(
     Mutant { name, place, faults, bug }
 }
 
+const RESTORES: &[FaultKind] = &[FaultKind::Restore, FaultKind::Crash, FaultKind::PausedClient];
+
 /// New voters, and votes that are long under way between sides that cannot hear each other.
 const CHANGES_AND_SPLITS: &[FaultKind] = &[
     FaultKind::ReplacedNode,
@@ -374,8 +376,20 @@ pub const ALL: &[Mutant] = &[
     ),
     mutant(
         "restore-keeps-tokens",
-        "replica/anew.rs",
+        "replica/anew/numbers.rs",
         Planted::Replica(replica::Bug::RestoreKeepsTokens),
+    ),
+    // A first restore by a clock that is ahead or behind, and a second one.
+    rare(
+        "restore-trusts-the-clock",
+        "replica/anew/numbers.rs",
+        Planted::Replica(replica::Bug::RestoreTrustsTheClock),
+        RESTORES,
+    ),
+    mutant(
+        "restore-leaps-no-term",
+        "replica/anew/numbers.rs",
+        Planted::Replica(replica::Bug::RestoreLeapsNoTerm),
     ),
     mutant(
         "restore-opens-at-once",
@@ -428,6 +442,11 @@ pub const ALL: &[Mutant] = &[
         "hold-deadline-ignored",
         "client/lease.rs",
         Planted::Client(client::Bug::HoldDeadlineIgnored),
+    ),
+    mutant(
+        "best-effort-kept-without-leader",
+        "client/lease.rs",
+        Planted::Client(client::Bug::BestEffortKeptWithoutLeader),
     ),
     mutant("lease-from-receipt", "sim/client/session.rs", Planted::Here(Bug::LeaseFromReceipt)),
     mutant("wiped-node-comes-back", "sim/fault/strike.rs", Planted::Here(Bug::WipedNodeComesBack)),

@@ -2,6 +2,10 @@
 //! time before. What was acknowledged after the backup is gone, and so are all sessions; what has to hold over
 //! the gap is in `check::restore`.
 //!
+//! Often it strikes twice: the restored cluster is lost as well, and a third one begins with the same backup or with one
+//! of the second cluster. Wall clocks are wrong in some of these restores, behind or years ahead. The operator does
+//! what the refusals and the manual say.
+//!
 //! The history is cut there: the log that follows is that of another cluster. What operators had set is carried
 //! into it, and that everything is closed at first.
 
@@ -10,7 +14,8 @@ use std::collections::BTreeMap;
 use holdfast_core::command::{Action, Intervention};
 use holdfast_core::{Event, LogIndex, LogicalTime, Span};
 use holdfast_replica::{
-    ClusterId, Membership, NodeId, SnapshotFile, Terms, begin_anew, read_snapshot,
+    Account, AnewError, ClusterId, Membership, NodeId, SnapshotFile, TOKENS_PER_TERM_BITS, Terms,
+    begin_anew, read_snapshot,
 };
 
 use crate::fault::Undo;
@@ -25,18 +30,36 @@ const UNIX_MS_AT_START: u64 = 1_790_000_000_000;
 /// A cluster of one node grows to this.
 const VOTERS_WANTED: usize = 3;
 
+const HOUR_MS: u64 = 3_600_000;
+const YEAR_MS: u64 = 365 * 24 * HOUR_MS;
+/// What the manual says to add to the numbers that an earlier restore printed.
+const FLOOR_LEAP: u64 = 1 << 56;
+
 /// A backup as an operator saved it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Backup {
     pub(crate) at: LogicalTime,
     pub(crate) file: SnapshotFile,
+    /// By a clock that is right.
+    pub(crate) written_unix_ms: u64,
+    /// Of which cluster it is: there were so many before that one.
+    pub(crate) clusters_before: usize,
+}
+
+/// What an operator remembers of a restore.
+#[derive(Debug)]
+pub(crate) struct Remembered {
+    backup_index: u64,
+    /// The numbers that it printed: new tokens of each tier are higher.
+    last_token: u64,
+    last_best_effort_token: u64,
 }
 
 impl World {
-    /// Somebody saves a backup; some time later it is needed. Once in a run is enough.
+    /// An operator saves a backup; some time later it is needed.
     pub(crate) fn announce_disaster(&mut self) -> Option<Undo> {
         let leader = self.leader()?;
-        if self.disaster_announced || self.nodes.len() + VOTERS_WANTED > crate::network::NODES_MAX {
+        if self.disaster_announced || !self.has_room_for_another_cluster() {
             return None;
         }
         self.disaster_announced = true;
@@ -46,9 +69,51 @@ impl World {
         Some(Undo::Nothing)
     }
 
+    fn has_room_for_another_cluster(&self) -> bool {
+        self.nodes.len() + VOTERS_WANTED <= crate::network::NODES_MAX
+    }
+
+    /// The restored cluster is lost as well, once it has granted something.
+    fn announce_second_disaster(&mut self) {
+        if self.restored.len() > 1 || self.fault_rng.percent(25) {
+            return;
+        }
+        // Nothing is granted in the first half minute.
+        let grants = self.fault_rng.between(35 * SECOND_US, 60 * SECOND_US);
+        if self.fault_rng.percent(50) {
+            self.agenda.plan(RealTime(self.now.0 + grants), Due::SaveBackup);
+        }
+        let after = grants + self.fault_rng.between(5 * SECOND_US, 20 * SECOND_US);
+        self.agenda.plan(RealTime(self.now.0 + after), Due::Disaster);
+    }
+
+    pub(crate) fn save_backup(&mut self) {
+        if let Some(leader) = self.leader() {
+            self.tell(leader, Incoming::Backup, 0);
+        }
+    }
+
+    pub(crate) fn wall_ms(&self) -> u64 {
+        UNIX_MS_AT_START + self.now.0 / 1_000
+    }
+
+    /// What the clock of the machine shows on which the restore is run.
+    fn clock_of_restore_ms(&mut self) -> u64 {
+        let wall_ms = self.wall_ms();
+        match self.fault_rng.below(4) {
+            0 => wall_ms - self.fault_rng.between(HOUR_MS, YEAR_MS),
+            1 => wall_ms + self.fault_rng.between(HOUR_MS, 20 * YEAR_MS),
+            _ => wall_ms,
+        }
+    }
+
     /// Everything is lost but the backup.
     pub(crate) fn disaster(&mut self) {
-        let Some(backup) = self.backup.take().filter(|_| !self.settling) else { return };
+        let backup = self.backup.clone();
+        let Some(backup) = backup.filter(|_| !self.settling && self.has_room_for_another_cluster())
+        else {
+            return;
+        };
         self.trace.line(self.now, || format!("all is lost but a backup at {}", backup.file.index));
         for node in &mut self.nodes {
             node.stop();
@@ -56,21 +121,8 @@ impl World {
         }
         let index = self.furnish_node();
         self.first_node = index;
-        let node = self.nodes[index].id;
-        let member = member(node);
-        let directory = member.directory.map_or([0; 16], |directory| directory.0);
-        let wall_ms = UNIX_MS_AT_START + self.now.0 / 1_000;
-        let terms = Terms {
-            node,
-            member,
-            cluster: ClusterId(directory),
-            token_floor: wall_ms << 20,
-            closed_for: None,
-            by: "operator".to_owned(),
-            reason: "the nodes are lost".to_owned(),
-        };
-        let made = begin_anew(&backup.file, terms).map_err(|error| error.to_string());
-        let restored = made.and_then(|(made, account)| {
+        let made = self.restore_as_operators_do(&backup, self.nodes[index].id);
+        let restored = made.map_err(|error| error.to_string()).and_then(|(made, account)| {
             self.nodes[index].furnish(&made)?;
             let (members, _) = read_snapshot(&made.data).map_err(|error| error.to_string())?;
             Ok((made, account.closed_for, members))
@@ -81,9 +133,61 @@ impl World {
                 self.go_on_with(LogIndex(made.index), members);
                 let after = self.fault_rng.between(0, 3 * SECOND_US);
                 self.agenda.plan(RealTime(self.now.0 + after), Due::Restart(index));
+                self.announce_second_disaster();
             }
             Err(what) => self.recorder.violation("restore", what),
         }
+    }
+
+    /// Runs `snapshot restore`. If that is refused, the operator does what the refusal says.
+    fn restore_as_operators_do(
+        &mut self,
+        backup: &Backup,
+        node: NodeId,
+    ) -> Result<(SnapshotFile, Account), AnewError> {
+        let member = member(node);
+        let directory = member.directory.map_or([0; 16], |directory| directory.0);
+        let clock_unix_ms = self.clock_of_restore_ms();
+        let mut terms = Terms {
+            node,
+            member,
+            cluster: ClusterId(directory),
+            clock_unix_ms,
+            written_unix_ms: Some(backup.written_unix_ms),
+            token_floor: self.floor_by_the_manual(backup, clock_unix_ms),
+            closed_for: None,
+            by: "operator".to_owned(),
+            reason: "the nodes are lost".to_owned(),
+        };
+        let mut made = begin_anew(&backup.file, terms.clone());
+        if let Err(
+            AnewError::ClockBelowTokens { safe, .. }
+            | AnewError::ClockBehind { safe }
+            | AnewError::ClockAhead { safe, .. },
+        ) = &made
+        {
+            terms.token_floor = Some(*safe);
+            made = begin_anew(&backup.file, terms.clone());
+        }
+        if let Ok((_, account)) = &made {
+            let (clock, floor) = (terms.clock_unix_ms, terms.token_floor);
+            self.trace.line(self.now, || {
+                format!("restored by the clock {clock} and the floor {floor:?}: {account:?}")
+            });
+            self.restored.push(Remembered {
+                backup_index: backup.file.index,
+                last_token: account.last_token,
+                last_best_effort_token: (account.last_term + 1) << TOKENS_PER_TERM_BITS,
+            });
+        }
+        made
+    }
+
+    /// A cluster was restored from this backup before, and the clock is not ahead of what it printed.
+    fn floor_by_the_manual(&self, backup: &Backup, clock_unix_ms: u64) -> Option<u64> {
+        let of_this = self.restored.iter().filter(|made| made.backup_index == backup.file.index);
+        let printed = of_this.last().filter(|made| made.last_token >= clock_unix_ms << 20)?;
+        Some(printed.last_token.max(printed.last_best_effort_token) + FLOOR_LEAP)
     }
 
     fn go_on_with(&mut self, index: LogIndex, members: Membership) {
@@ -118,7 +222,7 @@ impl World {
         for client in &mut self.clients {
             client.operations_moved(&moved);
         }
-        let Some(before) = self.recorder.epochs.last() else { return };
+        let Some(before) = self.recorder.epochs.get(backup.clusters_before) else { return };
         let mut kept = what_operators_set(before, backup);
         if closed_for > Span::ZERO {
             kept.push(Action::Freeze { prefix: "".into(), ttl: closed_for });

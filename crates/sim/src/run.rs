@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
+use crate::best_effort;
 use crate::check::{self, ExpiryBound, Promises};
 use crate::coverage::Coverage;
 use crate::fault::FaultKind;
@@ -70,6 +71,7 @@ pub fn run_with(seed: u64, options: Options) -> RunReport {
     let mut violations = std::mem::take(&mut world.recorder.violations);
     let promises = promises(&world);
     let operations = judge(&mut world.recorder, &promises, &mut violations);
+    violations.extend(best_effort::check(seed));
     RunReport {
         seed,
         simulated: Duration::from_micros(world.now.0),
@@ -97,7 +99,8 @@ fn judge(recorder: &mut Recorder, promises: &Promises, violations: &mut Vec<Viol
     let unanswered = recorder.history.operations.iter();
     count += unanswered.filter(|operation| operation.returned.is_none()).count();
     let after = recorder.epochs.iter().skip(1).chain([&recorder.history]);
-    for ((before, after), leftovers) in recorder.epochs.iter().zip(after).zip(&leftovers) {
+    for (number, (after, leftovers)) in after.zip(&leftovers).enumerate() {
+        let before = &recorder.epochs[..=number];
         violations.extend(check::restore::check(before, after, leftovers));
     }
     count as u64

@@ -22,7 +22,7 @@ use crate::node::{self, Build, Incoming, Node};
 use crate::operator::Operator;
 use crate::plan::Plan;
 use crate::recorder::Recorder;
-use crate::restore::Backup;
+use crate::restore::{Backup, Remembered};
 use crate::rng::Rng;
 use crate::run::Options;
 use crate::store::FencedStore;
@@ -50,6 +50,7 @@ pub(crate) struct World {
     pub(crate) operator: Operator,
     pub(crate) backup: Option<Backup>,
     pub(crate) disaster_announced: bool,
+    pub(crate) restored: Vec<Remembered>,
     /// Of the present cluster; those before it are lost.
     pub(crate) first_node: usize,
     /// No more faults.
@@ -89,6 +90,7 @@ pub(crate) enum Due {
     FaultOver(u64),
     Repeat(u64),
     Disaster,
+    SaveBackup,
     Grow,
     /// This node gets the new build.
     Upgrade(usize),
@@ -142,6 +144,7 @@ impl World {
             operator: Operator::new(plan.settings.nodes),
             backup: None,
             disaster_announced: false,
+            restored: Vec::new(),
             first_node: 0,
             settling: false,
             store: FencedStore::default(),
@@ -256,6 +259,7 @@ impl World {
             Due::FaultOver(number) => self.end_fault(number),
             Due::Repeat(number) => self.repeat(number),
             Due::Disaster => self.disaster(),
+            Due::SaveBackup => self.save_backup(),
             Due::Grow => self.grow(),
             Due::Upgrade(node) => self.upgrade(node),
             Due::Ask { change, attempt } => self.ask_for_change(change, attempt),

@@ -125,7 +125,7 @@ async fn when_the_leader_dies_holders_learn_it_waiters_stand_in_line_anew_and_to
     let waits = stand_in_line(fast(&bob, "report")).await;
 
     cluster.kill(cluster.leader().await);
-    assert_eq!(lost(&held).await, LossReason::LeaderChanged);
+    assert_eq!(lost(&held).await, LossReason::LeaderUnreachable);
     assert!(held.token().is_err());
     let next = tokio::time::timeout(PATIENCE, waits).await.unwrap().unwrap().unwrap();
     assert!(next.token().unwrap() > token, "{:?} after {token}", next.token());

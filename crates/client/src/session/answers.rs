@@ -115,6 +115,9 @@ impl Session {
                 Verdict::SessionLost(LossReason::of_session(ended.reason()))
             }
             Some(NoticeKind::LeaderMoved(moved)) => {
+                if !moved.leader.is_empty() {
+                    self.leader_lost(LossReason::LeaderChanged);
+                }
                 Verdict::Move { leader: moved.leader, words: "the leader moved".to_owned() }
             }
             Some(NoticeKind::MembersChanged(changed)) => {

@@ -188,8 +188,33 @@ impl Handle {
         endpoints: Endpoints,
         settings: Settings,
     ) -> Result<Handle, ConnectError> {
-        let (commands, inbox) = mpsc::unbounded_channel();
+        let request_timeout = settings.request_timeout;
         let (opened, when_opened) = oneshot::channel();
+        let handle = Handle::start(endpoints, settings, Some(opened))?;
+        match tokio::time::timeout(request_timeout, when_opened).await {
+            Ok(Ok(Ok(()))) => Ok(handle),
+            Ok(Ok(Err(NotOpened::Refused(rejection)))) => Err(ConnectError::Rejected(rejection)),
+            Ok(Ok(Err(NotOpened::NobodyThere))) => {
+                Err(ConnectError::Unavailable(handle.unavailable(false)))
+            }
+            Ok(Err(_)) | Err(_) => Err(ConnectError::Unavailable(handle.unavailable(true))),
+        }
+    }
+
+    /// Starts the task, which opens a session when something is asked of the cluster, and connects to nothing before.
+    pub(crate) fn open_when_needed(
+        endpoints: Endpoints,
+        settings: Settings,
+    ) -> Result<Handle, ConnectError> {
+        Handle::start(endpoints, settings, None)
+    }
+
+    fn start(
+        endpoints: Endpoints,
+        settings: Settings,
+        opened: Option<oneshot::Sender<Result<(), NotOpened>>>,
+    ) -> Result<Handle, ConnectError> {
+        let (commands, inbox) = mpsc::unbounded_channel();
         let request_timeout = settings.request_timeout;
         let (trouble, nodes) = (Trouble::default(), KnownNodes::new(endpoints.clone()));
         let task = Task::new(inbox, endpoints, settings, trouble.clone(), nodes.clone(), opened)?;
@@ -202,14 +227,7 @@ impl Handle {
             places: Places::new(),
         });
         tokio::spawn(task.run());
-        match tokio::time::timeout(request_timeout, when_opened).await {
-            Ok(Ok(Ok(()))) => Ok(handle),
-            Ok(Ok(Err(NotOpened::Refused(rejection)))) => Err(ConnectError::Rejected(rejection)),
-            Ok(Ok(Err(NotOpened::NobodyThere))) => {
-                Err(ConnectError::Unavailable(handle.unavailable(false)))
-            }
-            Ok(Err(_)) | Err(_) => Err(ConnectError::Unavailable(handle.unavailable(true))),
-        }
+        Ok(handle)
     }
 
     /// A place among the calls that may stand in a queue. Fails at once while the circuit is open.

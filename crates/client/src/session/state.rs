@@ -13,7 +13,7 @@ use super::{Command, Settings, StatusReply};
 use crate::error::{ConnectError, LossReason};
 use crate::hold::{Hold, HoldKey};
 use crate::in_flight::InFlight;
-use crate::lease::{Leases, LocalTime, LogicalTime};
+use crate::lease::{HoldId, Leases, LocalTime, LogicalTime};
 use crate::tier::Tier;
 
 /// How long an answer may take, beyond the request's own wait, before another node is asked.
@@ -139,6 +139,27 @@ impl Session {
             let Some((request, _)) = self.requests.settle(id) else { continue };
             if !request.is_abandoned() {
                 self.stage(request);
+            }
+        }
+    }
+
+    /// There is no stream to the leader any more, and another leader may be elected without this client hearing of it.
+    /// What is held in the memory of the last one ends. If that leader still leads, it is told so by the next stream.
+    pub(crate) fn leader_lost(&mut self, reason: LossReason) {
+        let ended: BTreeSet<HoldId> = match self.leases() {
+            Some(mut leases) => leases.leader_lost().into_iter().collect(),
+            None => return,
+        };
+        let is_lost = |hold: &&Arc<Hold>| ended.contains(&hold.lease);
+        for hold in self.holds.values().filter(is_lost).cloned().collect::<Vec<_>>() {
+            hold.lose(reason);
+            let release = Command::Release { hold: Arc::clone(&hold), reply: None };
+            // Under which token it is held is not known until a conversion has its answer.
+            if self.unless_converting(release).is_some() {
+                let request = hold.release_request();
+                hold.end(reason);
+                self.forget_hold(&hold);
+                self.requests.stage(Request::Release { request, reply: None });
             }
         }
     }

@@ -60,7 +60,7 @@ pub(crate) struct Task {
     unhelpful: Option<String>,
     session: Session,
     breaker: Breaker,
-    /// Of the client's first session: told once it is open, or will not be.
+    /// Of the client's first session, if it is opened at once: told when it is open, or will not be.
     opened: Option<oneshot::Sender<Result<(), NotOpened>>>,
     /// When the first try began, as long as all that the nodes ever did was to refuse the connection.
     refused_since: Option<Instant>,
@@ -91,7 +91,7 @@ impl Task {
         settings: Settings,
         trouble: Trouble,
         nodes: KnownNodes,
-        opened: oneshot::Sender<Result<(), NotOpened>>,
+        opened: Option<oneshot::Sender<Result<(), NotOpened>>>,
     ) -> Result<Task, ConnectError> {
         let session = Session::new(1, settings.ttl)?;
         Ok(Task {
@@ -106,7 +106,7 @@ impl Task {
             unhelpful: None,
             session,
             breaker: Breaker::new(),
-            opened: Some(opened),
+            opened,
             refused_since: Some(Instant::now()),
             answered: 0,
             held_up_since: None,
@@ -185,6 +185,7 @@ impl Task {
                 Ok(Some(stream))
             }
             Err(no_stream) => {
+                self.session.leader_lost(LossReason::LeaderUnreachable);
                 self.unhelpful = approached.or(self.unhelpful.take());
                 let (contact, failure) = match no_stream {
                     NoStream::Unreachable { failure, refused } => {
@@ -316,6 +317,7 @@ impl Task {
                 self.trouble.lock().note(&self.address, Contact::Made, &failure);
                 self.endpoints.follow_leader(&leader);
                 self.session.stream_broke();
+                self.session.leader_lost(LossReason::LeaderUnreachable);
                 // A client that is about to end its session has nothing against its lingering.
                 if self.closing_until.is_none() {
                     stream.leave();

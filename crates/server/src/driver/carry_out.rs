@@ -12,6 +12,7 @@ use super::inbox::{
     Delivery, Query, ReadAnswer, ReadData, StreamKey, Touched, Unavailable, WholeState,
 };
 use super::measure::{self, SnapshotTimes};
+use crate::boot_clock::BootTime;
 use crate::metrics::{Kind, Settled};
 use crate::peers::PeerLinks;
 
@@ -192,7 +193,7 @@ impl Driver {
             self.callers.fail_parked(group, reason, &mut self.streams);
             self.memory.end_term(reason);
             self.streams.end_all(|| Delivery::LeaderMoved { leader });
-        } else if self.memory.begin_term(term, Instant::now() + self.sureness.after_others()) {
+        } else if self.memory.begin_term(term, BootTime::now() + self.sureness.after_others()) {
             // It led before, and was back before anybody noticed. Whoever resumes learns the new term.
             self.streams.end_all(|| Delivery::LeaderMoved { leader });
         }

@@ -2,8 +2,6 @@
 //!
 //! Answers to a stream travel as one [`Delivery`] list per loop turn.
 
-use std::time::Instant;
-
 use holdfast_core::command::Owner;
 use holdfast_core::{
     Command, EndReason, FenceToken, FreezeInfo, LockName, LockStatus, LockSummary, LockWhy,
@@ -22,6 +20,7 @@ use super::abandoned::{CallRef, LiveCall};
 use super::ears::Ear;
 use super::heartbeats::MayWait;
 use super::outbox::Outbox;
+use crate::boot_clock::BootTime;
 
 /// The one group that runs while names are not yet spread over several.
 pub(crate) const FIRST_GROUP: GroupId = GroupId(1);
@@ -253,12 +252,12 @@ pub(crate) enum Query {
     },
     /// Whether this node leads, to be told to the memory tier as well. It was asked at this moment.
     Confirm {
-        asked: Instant,
+        asked: BootTime,
     },
     /// As [`Query::Confirm`], and that the session be admitted to the memory tier.
     Admit {
         session: SessionId,
-        asked: Instant,
+        asked: BootTime,
     },
     /// A part of the locks, for whoever looks for something among them.
     Survey {

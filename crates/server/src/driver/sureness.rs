@@ -2,7 +2,7 @@
 //! that a quorum followed this node after the moment at which it was asked for. Whoever is elected later is so after
 //! that moment, and waits for as long as this node may go on.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use holdfast_replica::{Leadership, Replica};
 use tokio::sync::oneshot;
@@ -10,6 +10,7 @@ use tokio::sync::oneshot;
 use super::Driver;
 use super::callers::ReadReply;
 use super::inbox::Query;
+use crate::boot_clock::BootTime;
 use crate::memory_tier::MemoryTier;
 
 /// Clocks run within 1 % of each other, on either side.
@@ -22,11 +23,11 @@ pub(super) struct Sureness {
     /// As long as that by any clock. It is less than an election timeout, so that an ordinary election costs no more.
     waits: Duration,
     /// The latest moment of which it is known that this node led.
-    confirmed: Option<Instant>,
+    confirmed: Option<BootTime>,
     /// The latest that was asked for, by the driver itself.
-    asked: Option<Instant>,
+    asked: Option<BootTime>,
     /// What was asked before tells nothing: somebody else was told to lead.
-    doubted: Option<Instant>,
+    doubted: Option<BootTime>,
     /// This node is about to stop.
     has_ended: bool,
 }
@@ -48,7 +49,7 @@ impl Sureness {
         &mut self,
         memory: &MemoryTier,
         leadership: Leadership,
-        asked: Instant,
+        asked: BootTime,
     ) {
         let is_doubted = self.has_ended || self.doubted.is_some_and(|since| asked <= since);
         if leadership.is_here && !is_doubted {
@@ -58,7 +59,7 @@ impl Sureness {
     }
 
     /// Somebody else was told to lead, and need not wait until it could be elected.
-    pub(super) fn doubt(&mut self, memory: &MemoryTier, now: Instant) {
+    pub(super) fn doubt(&mut self, memory: &MemoryTier, now: BootTime) {
         self.doubted = Some(now);
         self.forget();
         memory.doubt();
@@ -76,16 +77,16 @@ impl Sureness {
     }
 
     /// Half of the time is over, and a question that was asked since has had its time too.
-    fn is_due(&self, now: Instant) -> bool {
+    fn is_due(&self, now: BootTime) -> bool {
         let half = self.lasts / 2;
-        self.confirmed.max(self.asked).is_none_or(|last| now.duration_since(last) >= half)
+        self.confirmed.max(self.asked).is_none_or(|last| now.saturating_since(last) >= half)
     }
 }
 
 impl Driver {
     /// Costs nothing while nobody uses the tier.
     pub(super) fn keep_memory_tier_sure(&mut self) {
-        let now = Instant::now();
+        let now = BootTime::now();
         if !self.memory.is_in_use() || self.stop_by.is_some() || !self.sureness.is_due(now) {
             return;
         }
@@ -115,7 +116,7 @@ mod tests {
         let (slowest, fastest) = (0.99, 1.01);
         let next = sureness.after_others() - ms(1);
         assert!(next.div_f64(fastest) >= sureness.lasts.div_f64(slowest), "nobody grants before");
-        let start = Instant::now();
+        let start = BootTime::now();
         assert!(sureness.is_due(start));
         sureness.asked = Some(start);
         assert!(!sureness.is_due(start + ms(195)) && sureness.is_due(start + ms(196)));

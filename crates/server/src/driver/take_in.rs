@@ -20,6 +20,7 @@ use super::inbox::{
     Unavailable,
 };
 use super::log::LogError;
+use crate::boot_clock::BootTime;
 
 /// How long a node that is to stop tries to hand leadership over.
 const HAND_OVER_MAX: Duration = Duration::from_secs(2);
@@ -89,7 +90,7 @@ impl Driver {
                 let replica = self.replicas.get_mut(&group);
                 let answer = replica.map(|replica| replica.hand_over(to));
                 // Whoever is told to lead need not wait until others may be elected.
-                self.sureness.doubt(&self.memory, Instant::now());
+                self.sureness.doubt(&self.memory, BootTime::now());
                 let none = HandOverRefusal::NotLeader { leader: None };
                 let _ = reply.send(answer.unwrap_or(Err(none)));
             }

@@ -68,7 +68,9 @@ impl Bench {
         let known_peers = KnownPeers::load(&config.data_dir).unwrap();
         let data_dir = identity.data_dir.into();
         let membership = Arc::new(Membership::of(&config, &founders));
-        let handshake = Arc::new(Handshake::new(identity, Arc::clone(&membership), known_peers));
+        let known = Arc::clone(&membership);
+        let handshake = Handshake::new(identity, known, known_peers, config.timing());
+        let handshake = Arc::new(handshake);
         let runtime = Builder::new_current_thread().build().unwrap();
         let links = {
             let _entered = runtime.enter();

@@ -10,11 +10,11 @@ use holdfast_core::{
     Outcome, PublicSessionId, ReleaseAnswer, RequestId, RulesVersion, SessionId, Span,
     TokenStanding,
 };
+use holdfast_replica::TOKENS_PER_TERM_BITS;
 
 use crate::driver::{Answer, Delivery, ReplyTo, Streams, Unavailable};
 use crate::metrics::{Kind, Operations, Settled};
 
-const TOKENS_PER_TERM_BITS: u32 = 40;
 /// No request takes more tokens than this.
 const TOKENS_PER_REQUEST_MAX: u64 = 1 << 16;
 

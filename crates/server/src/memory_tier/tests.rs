@@ -1,7 +1,7 @@
 //! One term after the other, in a time that the test tells.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use holdfast_core::command::{Acquire, Call, HoldRef, Mode, Owner, Policy, Terms};
 use holdfast_core::{
@@ -12,6 +12,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::MemoryTier;
 use super::reign::Reign;
+use crate::boot_clock::BootTime;
 use crate::driver::{Answer, Delivery, ReplyTo, StreamKey, Streams, Unavailable};
 
 const ALICE: SessionId = SessionId(0xa11ce);
@@ -141,7 +142,7 @@ fn a_new_leader_grants_nothing_while_one_of_before_may_still_be_sure() {
 
     let tier = MemoryTier::new();
     assert_eq!(tier.opens_in(), Duration::ZERO, "nobody waits for a node that does not lead");
-    tier.begin_term(1, Instant::now() + Duration::from_secs(60));
+    tier.begin_term(1, BootTime::now() + Duration::from_secs(60));
     assert!(tier.opens_in() > Duration::from_secs(59));
 }
 
@@ -276,11 +277,11 @@ fn a_tier_that_is_not_sure_gives_operations_back_and_serves_them_once_it_is() {
         tier.carry_out(ALICE, vec![(acquire, ReplyTo::Call(reply))]).is_ok().then_some(answer)
     };
     assert!(try_once(&tier).is_none(), "this node does not lead");
-    let at_once = Instant::now();
+    let at_once = BootTime::now();
     tier.begin_term(3, at_once);
     tier.admit(ALICE, PublicSessionId(1), Owner::default());
     assert!(tier.is_in_use() && try_once(&tier).is_none(), "nobody has confirmed it");
-    let soon = Instant::now() + Duration::from_secs(60);
+    let soon = BootTime::now() + Duration::from_secs(60);
     tier.confirm(2, soon);
     assert!(try_once(&tier).is_none(), "what was confirmed was another term");
     tier.confirm(3, soon);

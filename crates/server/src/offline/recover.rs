@@ -164,7 +164,7 @@ fn prepare(
     let identity = Identity::random(&config.cluster, config.node_id())?;
     let reason = "the majority of the cluster was lost; nothing is granted until those who held locks \
                   have noticed";
-    let terms = terms(config, &identity, options, reason.to_owned());
+    let terms = terms(config, &identity, None, options, reason.to_owned());
     let (state, account) = begin_anew(&found.state, terms)?;
     furnish(&recovering.join(NEW_DIR), config, &identity, FIRST_GROUP, &state)?;
     durable_file::create_dir(&recovering.join(OLD_DIR))?;

@@ -9,7 +9,6 @@ use holdfast_replica::begin_anew;
 use super::furnish::furnish;
 use super::{NewCluster, NewClusterOptions, OfflineError, backup_file, terms};
 use crate::config::NodeConfig;
-use crate::driver::unix_ms;
 use crate::durable_file::FileError;
 use crate::identity::Identity;
 
@@ -33,13 +32,11 @@ pub fn restore(
     if !is_empty(&config.data_dir)? {
         return Err(OfflineError::NotEmpty { path: config.data_dir.clone() });
     }
-    if unix_ms() < backup.header.created_unix_ms && options.token_floor.is_none() {
-        return Err(OfflineError::ClockBehind);
-    }
     let identity = Identity::random(&config.cluster, config.node_id())?;
     let reason = "the cluster was restored from a backup; nothing is granted until those who held locks \
                   in the old one have noticed";
-    let terms = terms(config, &identity, options, reason.to_owned());
+    let written = Some(backup.header.created_unix_ms);
+    let terms = terms(config, &identity, written, options, reason.to_owned());
     let (state, account) = begin_anew(&backup.state, terms)?;
     furnish(&config.data_dir, config, &identity, backup.header.group, &state)?;
     Ok(Restored {

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use holdfast_proto::peer_v1::{Hello, Welcome};
+use holdfast_proto::peer_v1::{Hello, Timing, Welcome};
 use holdfast_replica::{Member, NodeId};
 use tonic::{Code, Status};
 
@@ -28,6 +28,7 @@ pub(crate) struct Handshake {
     pub(super) identity: Identity,
     pub(super) membership: Arc<Membership>,
     known_peers: KnownPeers,
+    timing: Timing,
 }
 
 /// The other side, let in.
@@ -64,6 +65,12 @@ pub(super) enum Refusal {
     Removed { me: String, caller: u64 },
     #[error("{me}; the caller says it is that node itself")]
     Myself { me: String },
+    #[error(
+        "{me}, with tick_ms = {} and election_ticks = {}; the other side has tick_ms = {} and election_ticks = {}. \
+         They have to be the same on all nodes: correct the configuration of one of them, and restart it",
+        ours.tick_ms, ours.election_ticks, theirs.tick_ms, theirs.election_ticks
+    )]
+    OtherTiming { me: String, ours: Timing, theirs: Timing },
     #[error("the other side's data_dir_id is not 32 lower-case hexadecimal digits")]
     MalformedDataDir,
     #[error(transparent)]
@@ -75,8 +82,9 @@ impl Handshake {
         identity: Identity,
         membership: Arc<Membership>,
         known_peers: KnownPeers,
+        timing: Timing,
     ) -> Handshake {
-        Handshake { identity, membership, known_peers }
+        Handshake { identity, membership, known_peers, timing }
     }
 
     pub(super) fn hello(&self, to: NodeId) -> Hello {
@@ -91,6 +99,7 @@ impl Handshake {
             peer_address: own.peer_address,
             client_address: own.client_address,
             log_version: LOG_VERSION,
+            timing: Some(self.timing),
         }
     }
 
@@ -107,6 +116,7 @@ impl Handshake {
             client_address: own.client_address,
             log_version: LOG_VERSION,
             wire_pass,
+            timing: Some(self.timing),
         }
     }
 
@@ -122,6 +132,7 @@ impl Handshake {
             return Err(Refusal::Myself { me });
         }
         self.check_member(caller, &hello.cluster_id)?;
+        self.check_timing(hello.timing)?;
         let directory = self.check_data_dir(caller, &hello.data_dir_id)?;
         let member = said_of_itself(&hello.peer_address, &hello.client_address, directory);
         Ok(Peer { node: caller, member, log_version: hello.log_version })
@@ -134,6 +145,7 @@ impl Handshake {
             let me = self.introduction();
             return Err(Refusal::AnotherAnswered { me, wanted, found: welcome.node });
         }
+        self.check_timing(welcome.timing)?;
         let directory = self.check_data_dir(wanted, &welcome.data_dir_id)?;
         let member = said_of_itself(&welcome.peer_address, &welcome.client_address, directory);
         Ok(Peer { node: wanted, member, log_version: welcome.log_version })
@@ -158,6 +170,16 @@ impl Handshake {
             return Err(Refusal::OtherClusterOfThatName { me });
         }
         Ok(())
+    }
+
+    /// An older node does not say.
+    fn check_timing(&self, theirs: Option<Timing>) -> Result<(), Refusal> {
+        match theirs {
+            Some(theirs) if theirs != self.timing => {
+                Err(Refusal::OtherTiming { me: self.introduction(), ours: self.timing, theirs })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// A member, or one that may have been added by entries that this node does not have yet: it knows the
@@ -223,6 +245,7 @@ impl From<Refusal> for Status {
             | Refusal::OtherClusterOfThatName { .. }
             | Refusal::NotTheOneWanted { .. }
             | Refusal::AnotherAnswered { .. }
+            | Refusal::OtherTiming { .. }
             | Refusal::Stranger(StrangerError::OtherDirectory { .. }) => {
                 Status::failed_precondition(words)
             }
@@ -247,7 +270,29 @@ pub(super) mod tests {
             Identity::load_or_create(&config.data_dir, &config.cluster, config.node_id()).unwrap();
         let known_peers = KnownPeers::load(&config.data_dir).unwrap();
         let founders = [1, 2, 3].map(NodeId);
-        Handshake::new(identity, Arc::new(Membership::of(config, &founders)), known_peers)
+        let membership = Arc::new(Membership::of(config, &founders));
+        Handshake::new(identity, membership, known_peers, config.timing())
+    }
+
+    #[test]
+    fn nodes_with_different_ticks_refuse_each_other_and_a_node_that_does_not_say_is_let_in() {
+        let dir = tempfile::tempdir().unwrap();
+        let (one, two) = (handshake_of(1, dir.path(), 7420), handshake_of(2, dir.path(), 7420));
+        let good = one.timing;
+        assert_eq!((good.tick_ms, good.election_ticks), (50, 10));
+        for other in [Timing { tick_ms: 60, ..good }, Timing { election_ticks: 20, ..good }] {
+            let hello = Hello { timing: Some(other), ..one.hello(NodeId(2)) };
+            let status = Status::from(two.check_hello(&hello).unwrap_err());
+            assert_eq!(status.code(), Code::FailedPrecondition, "{status}");
+            assert!(status.message().contains("tick_ms = 50"), "{status}");
+            assert!(status.message().contains("the same on all nodes"), "{status}");
+            let welcome = Welcome { timing: Some(other), ..two.welcome(Vec::new()) };
+            let words = one.check_welcome(NodeId(2), &welcome).unwrap_err().to_string();
+            assert!(words.contains("the same on all nodes"), "{words}");
+        }
+        two.check_hello(&Hello { timing: None, ..one.hello(NodeId(2)) }).unwrap();
+        let older = Welcome { timing: None, ..two.welcome(Vec::new()) };
+        one.check_welcome(NodeId(2), &older).unwrap();
     }
 
     #[test]

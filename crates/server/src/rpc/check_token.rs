@@ -1,8 +1,6 @@
 //! `CheckToken`: whether a lock is still held under a token. A hint for whoever wants to give up early;
 //! what protects the resource is that the resource itself checks.
 
-use std::time::Instant;
-
 use holdfast_core::{FenceToken, LogicalTime, TokenStanding};
 use holdfast_proto::v1::{CheckTokenRequest, CheckTokenResponse, Failure, Reason, TokenState};
 use holdfast_proto::{Fence, Guarantee, v1};
@@ -14,6 +12,7 @@ use super::encode::on_wire;
 use super::failure::{refused, unsure};
 use super::forward::Leader;
 use super::look::Look;
+use crate::boot_clock::BootTime;
 use crate::driver::{Query, ReadAnswer, ReadData};
 
 /// The token in question.
@@ -73,7 +72,7 @@ impl Look for CheckTokenRequest {
         let Asked { token, guarantee } = asked(self)?;
         Ok(match guarantee {
             Guarantee::Linearizable => Query::Token { name, token },
-            Guarantee::BestEffort => Query::Confirm { asked: Instant::now() },
+            Guarantee::BestEffort => Query::Confirm { asked: BootTime::now() },
         })
     }
 

@@ -1,7 +1,7 @@
 //! The way to the efficiency tier: straight to the memory of this node, which leads. The driver is asked only
 //! by a session that is new there, or when this node is not sure that it still leads.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use holdfast_core::{Command, Rejection, SessionId};
 use holdfast_proto::v1::Failure;
@@ -10,6 +10,7 @@ use tokio::time::{sleep, timeout};
 
 use super::Rpc;
 use super::failure::{bug, dropped_by_driver, rejected, unsure};
+use crate::boot_clock::BootTime;
 use crate::driver::{Answer, Query, ReadData, ReplyTo};
 
 /// A leader that its quorum does not confirm within this time has none.
@@ -51,7 +52,7 @@ impl Rpc {
     }
 
     async fn admit_to_memory(&self, session: SessionId) -> Result<(), Failure> {
-        let read = self.read(Query::Admit { session, asked: Instant::now() });
+        let read = self.read(Query::Admit { session, asked: BootTime::now() });
         match timeout(ADMISSION_TIMEOUT, read).await.unwrap_or_else(|_| Err(unsure()))?.data {
             ReadData::Admitted(true) => Ok(()),
             ReadData::Admitted(false) => Err(rejected(Rejection::UnknownSession)),

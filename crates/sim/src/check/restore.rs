@@ -1,5 +1,6 @@
-//! What holds over the gap between a cluster that was lost and the one that was restored from its backup:
-//! * every token of the new one is higher than all of the old one, those that no backup knew included;
+//! What holds over the gap between clusters that were lost and the one that was restored from a backup of theirs:
+//! * every token of the new one is higher than all of those before, those that no backup knew included;
+//! * so is the term of each of its leaders: it is the upper part of the tokens that a leader grants from its memory;
 //! * no session lives on;
 //! * nothing is granted anew while a client of before may believe to hold it, as long as its TTL is covered by
 //!   the time for which everything is closed (the backup's longest, and half a minute at least);
@@ -42,26 +43,48 @@ pub fn set_apart(after: &mut History) -> Leftovers {
     Leftovers { operations, writes }
 }
 
-pub fn check(before: &History, after: &History, leftovers: &Leftovers) -> Vec<Violation> {
+/// `before` are the clusters that were lost, in their order.
+pub fn check(before: &[History], after: &History, leftovers: &Leftovers) -> Vec<Violation> {
     let mut findings = Findings::of("restore");
     check_tokens(before, after, &mut findings);
+    check_terms(before, after, &mut findings);
     check_sessions(leftovers, &mut findings);
-    check_belief(before, after, leftovers, &mut findings);
+    if let Some(lost_last) = before.last() {
+        check_belief(lost_last, after, leftovers, &mut findings);
+    }
+    let writes = before.iter().flat_map(|lost| &lost.writes);
     let mut writes: Vec<&StoreWrite> =
-        before.writes.iter().chain(&after.writes).chain(&leftovers.writes).collect();
+        writes.chain(&after.writes).chain(&leftovers.writes).collect();
     writes.sort_by_key(|write| write.at);
     fence::check_store(writes, &mut findings);
     findings.into_violations()
 }
 
-fn check_tokens(before: &History, after: &History, findings: &mut Findings) {
-    let highest = grants_in(before).map(|(_, _, token)| token).max().unwrap_or(FenceToken(0));
+fn check_tokens(before: &[History], after: &History, findings: &mut Findings) {
+    let granted = before.iter().flat_map(grants_in).map(|(_, _, token)| token);
+    let highest = granted.max().unwrap_or(FenceToken(0));
     let back = grants_in(after).find(|(_, _, token)| *token <= highest);
     if let Some((record, name, token)) = back {
+        let mut granted = before.iter().flat_map(grants_in);
+        let twice = granted.any(|(_, _, granted)| granted == token);
         findings.add(format!(
-            "{name} was granted under {token} at index {} of the restored cluster; the one before had \
-             granted {highest}",
-            record.index.0
+            "{name} was granted under {token} at index {} of the restored cluster; those before had granted up to \
+             {highest}{}",
+            record.index.0,
+            if twice { ", and that very token too" } else { "" }
+        ));
+    }
+}
+
+fn check_terms(before: &[History], after: &History, findings: &mut Findings) {
+    let terms = before.iter().flat_map(|lost| &lost.leaders).map(|span| span.term);
+    let highest = terms.max().unwrap_or(0);
+    let back = after.leaders.iter().find(|span| span.term <= highest);
+    if let Some(span) = back {
+        findings.add(format!(
+            "node {} of the restored cluster led in term {}; the clusters before had come to term {highest}, so \
+             best-effort tokens come again",
+            span.node, span.term
         ));
     }
 }
@@ -151,7 +174,7 @@ fn grants_in(history: &History) -> impl Iterator<Item = (&Replicated, &LockName,
 mod tests {
     use super::*;
     use crate::check::story::*;
-    use crate::history::Beginning;
+    use crate::history::{Beginning, LeaderSpan};
     use holdfast_core::Span;
 
     /// Session 1 holds `a` until all is lost at 100 ms; everything is closed for a second.
@@ -167,7 +190,7 @@ mod tests {
 
     fn found(before: &Story, mut after: Story) -> usize {
         let leftovers = set_apart(&mut after.history);
-        check(&before.history, &after.history, &leftovers).len()
+        check(std::slice::from_ref(&before.history), &after.history, &leftovers).len()
     }
 
     #[test]
@@ -184,6 +207,35 @@ mod tests {
         let (before, mut after) = stories();
         after.log(1_200, [opened(2), granted("b", 2, 1, 7)]);
         assert_eq!(found(&before, after), 1);
+    }
+
+    #[test]
+    fn a_token_of_a_cluster_that_was_restored_from_the_same_backup_before_is_found() {
+        let (before, between) = stories();
+        let (mut between, mut after) = (between, stories().1);
+        between.log(1_200, [opened(2), granted("a", 2, 1, 50)]);
+        after.log(2_400, [opened(3), granted("a", 3, 1, 50)]);
+        let leftovers = set_apart(&mut after.history);
+        let lost = [before.history, between.history];
+        let found = check(&lost, &after.history, &leftovers);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].what.contains("that very token"), "{found:?}");
+        assert!(check(&lost[..1], &after.history, &leftovers).is_empty(), "it is above the first");
+    }
+
+    #[test]
+    fn a_leader_in_a_term_that_was_led_before_is_found() {
+        let leads = |story: &mut Story, term: u64| {
+            let node = holdfast_replica::NodeId(1);
+            let (from, to) = (ms(0), ms(100));
+            story.history.leaders.push(LeaderSpan { node, term, from, to });
+        };
+        for (term, violations) in [(7, 1), (8, 0)] {
+            let (mut before, mut after) = stories();
+            leads(&mut before, 7);
+            leads(&mut after, term);
+            assert_eq!(found(&before, after), violations);
+        }
     }
 
     #[test]

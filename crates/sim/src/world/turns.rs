@@ -141,7 +141,11 @@ impl World {
                 self.trace.line(now, || format!("node {id}: {leadership:?}"));
             }
             node::Output::Members { index, members } => self.note_members(node, index, *members),
-            node::Output::Backup { at, file } => self.backup = Some(Backup { at, file }),
+            node::Output::Backup { at, file } => {
+                let (written_unix_ms, clusters_before) =
+                    (self.wall_ms(), self.recorder.epochs.len());
+                self.backup = Some(Backup { at, file, written_unix_ms, clusters_before });
+            }
             node::Output::ChangeEnded { number, answer } => self.change_ended(number, answer),
             node::Output::FromRemoved(removed) => {
                 self.tell(index_of(removed), Incoming::Removed, 1_000);

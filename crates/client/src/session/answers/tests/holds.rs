@@ -346,3 +346,62 @@ fn of_shared_holds_under_one_token_only_the_one_that_is_told_is_lost() {
     assert_eq!(lost.token(), Err(Lost { reason: LossReason::Ended }));
     assert!(kept.token().is_ok());
 }
+
+/// A hold of each tier.
+fn one_of_each_tier(bench: &mut Bench) -> (Guard, Guard) {
+    let tier = v1::Tier::Efficiency.into();
+    let guarantee = v1::Guarantee::BestEffort.into();
+    let wanted = Wanted::One(v1::AcquireRequest { tier, ..Default::default() });
+    let (fast, mut fast_answer) = bench.want(wanted);
+    bench.answer(fast, granted_as(Grant { token: 7 << 40, guarantee, ..grant() }));
+    let (safe, mut safe_answer) = bench.acquire();
+    bench.answer(safe, granted());
+    (only(&mut fast_answer), only(&mut safe_answer))
+}
+
+#[test]
+fn a_lost_leader_ends_what_the_efficiency_tier_held_and_it_is_given_back_with_the_next_stream() {
+    let mut bench = Bench::new();
+    let (fast, safe) = one_of_each_tier(&mut bench);
+    bench.session.stream_broke();
+    bench.session.leader_lost(LossReason::LeaderUnreachable);
+    let lost = Lost { reason: LossReason::LeaderUnreachable };
+    assert_eq!((fast.token(), safe.token()), (Err(lost), Ok(5)));
+    let released: Vec<u64> = bench.releases().into_iter().map(|(_, token, _)| token).collect();
+    assert_eq!(released, [7 << 40]);
+    // Once is enough.
+    bench.session.leader_lost(LossReason::LeaderUnreachable);
+    assert_eq!(bench.releases(), []);
+}
+
+#[test]
+fn a_leader_that_names_its_successor_ends_what_the_efficiency_tier_held() {
+    let mut bench = Bench::new();
+    let (fast, safe) = one_of_each_tier(&mut bench);
+    let moved = |leader: &str| {
+        let moved = v1::LeaderMoved { leader: leader.into() };
+        let notice = Notice { kind: Some(v1::notice::Kind::LeaderMoved(moved)) };
+        v1::ServerFrame { notices: vec![notice], ..Default::default() }
+    };
+    let verdict = bench.session.on_frame(moved("127.0.0.1:7430"), &mut Backoff::new());
+    assert!(matches!(verdict, Verdict::Move { .. }));
+    let lost = Lost { reason: LossReason::LeaderChanged };
+    assert_eq!((fast.token(), safe.token()), (Err(lost), Ok(5)));
+}
+
+#[test]
+fn a_best_effort_hold_whose_conversion_is_under_way_is_given_back_under_the_token_that_it_gets() {
+    let mut bench = Bench::new();
+    let (fast, _safe) = one_of_each_tier(&mut bench);
+    let (convert, _) = bench.convert(&fast, Mode::Shared);
+    bench.session.stream_broke();
+    bench.session.leader_lost(LossReason::LeaderUnreachable);
+    assert_eq!(fast.token(), Err(Lost { reason: LossReason::LeaderUnreachable }));
+    assert_eq!(bench.releases(), [], "its token is not known yet");
+    bench.answer(convert, granted_as(Grant { token: (7 << 40) + 3, ..grant() }));
+    let [Command::Release { hold, reply: None }] = &bench.session.ready[..] else {
+        panic!("{:?}", bench.session.ready)
+    };
+    assert_eq!(hold.token(), (7 << 40) + 3);
+    assert!(fast.token().is_err());
+}
