@@ -11,6 +11,8 @@ pub enum Bug {
     NoMargin,
     /// The deadline of the hold itself is not looked at.
     HoldDeadlineIgnored,
+    /// A session is trusted for its TTL, though the servers may end it a shorter linger time after its connection.
+    LingerIgnored,
 }
 
 const NONE: u8 = u8::MAX;

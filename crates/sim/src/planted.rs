@@ -414,6 +414,7 @@ pub const ALL: &[Mutant] = &[
         "client/lease.rs",
         Planted::Client(client::Bug::HoldDeadlineIgnored),
     ),
+    mutant("linger-ignored", "client/lease.rs", Planted::Client(client::Bug::LingerIgnored)),
     mutant("lease-from-receipt", "sim/client/session.rs", Planted::Here(Bug::LeaseFromReceipt)),
     mutant("wiped-node-comes-back", "sim/fault/strike.rs", Planted::Here(Bug::WipedNodeComesBack)),
     mutant(
