@@ -5,8 +5,8 @@ use clap::{Args, ColorChoice, CommandFactory, Parser, Subcommand, ValueEnum};
 use crate::cluster::ClusterVerb;
 use crate::snapshot::SnapshotVerb;
 use crate::{
-    acquire, advise_ttl, bench, check_token, demo, dev, elect, exec_child, history,
-    lock, ls, observe, recover, release, renew, server, status, watch,
+    acquire, advise_ttl, bench, check_token, demo, dev, elect, exec_child, history, lock, ls,
+    observe, recover, release, renew, server, status, watch,
 };
 use crate::{
     break_lock, completions, freeze, kill_session, man, set_permits, thaw, top, transfer, who, why,

@@ -36,8 +36,8 @@ const WORD_INTERVAL_MIN: Duration = Duration::from_millis(10);
 
 #[derive(Debug, Args)]
 pub(crate) struct CommandArgs {
-    /// How long the command may take to end after the lock is lost. If the cluster does not answer, it is asked to end that
-    /// long before the lease is over, or a sixth of the TTL before, and killed when the lease is over.
+    /// How long the command may take to end after the lock is lost. If the cluster does not answer, the command is asked to end
+    /// that long before its lease is over, or a sixth of the lease before, and is killed when the lease is over.
     #[arg(long, value_name = "D", default_value = "5s", allow_hyphen_values = true,
           value_parser = duration::parse)]
     grace: Duration,
@@ -141,12 +141,8 @@ pub(crate) async fn run(
     story.held(&proof);
     let mut suspensions = Suspensions::listen().map_err(cannot_start)?;
     let not_inherited = args.status_fd.as_ref().map(StatusFd::number);
-    let started = Running::start(
-        &args.command,
-        &proof.environment(),
-        not_inherited,
-        stderr.clone(),
-    );
+    let started =
+        Running::start(&args.command, &proof.environment(), not_inherited, stderr.clone());
     let mut running = started.map_err(cannot_start)?;
     story.started(running.pid());
     let tell_loss = |reason| {
@@ -208,7 +204,14 @@ async fn watch_over(
             // The loss first: a command that ended after it did not run under the lock to its end.
             biased;
             reason = held.lost() => {
-                // First the deed, then the word.
+                // First the deed, then the word. The time for a notice passed while we stood still: the next holder may
+                // have started.
+                if is_by_time(reason) {
+                    running.send(Signal::SIGKILL);
+                    let words = tell_loss(reason);
+                    running.ended().await?;
+                    return Ok(Outcome::Lost(words));
+                }
                 running.must_end_within(grace.saturating_add(KILL_PATIENCE));
                 ask_to_end(running);
                 let words = tell_loss(reason);
@@ -246,6 +249,19 @@ async fn runs_out(held: &Held, notice: Duration) {
         }
         sleep(left.min(PAUSE_CHECK_INTERVAL)).await;
     }
+}
+
+/// Whether the lease is over, and not something that an operator or another actor did.
+fn is_by_time(reason: LossReason) -> bool {
+    matches!(
+        reason,
+        LossReason::Expired
+            | LossReason::OwnTimeOver
+            | LossReason::HoldTtl
+            | LossReason::MaxHold
+            | LossReason::SessionExpired
+            | LossReason::Disconnected
+    )
 }
 
 fn ask_to_end(running: &Running) {

@@ -30,6 +30,7 @@ mod help_examples;
 mod interventions;
 mod json_shapes;
 mod kafka;
+mod lease_end;
 mod library_examples;
 mod live;
 mod lock_command;
