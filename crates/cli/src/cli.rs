@@ -6,8 +6,8 @@ use crate::cluster::ClusterVerb;
 use crate::fence::FenceVerb;
 use crate::snapshot::SnapshotVerb;
 use crate::{
-    acquire, advise_ttl, bench, check_token, demo, dev, elect, exec_child, history, kill_group,
-    lock, ls, observe, recover, release, renew, server, status, watch,
+    acquire, advise_ttl, bench, check_token, demo, dev, elect, exec_child, history, lock, ls,
+    observe, recover, release, renew, server, status, watch,
 };
 use crate::{
     break_lock, completions, freeze, kill_session, man, reopen, set_permits, thaw, top, transfer,
@@ -191,8 +191,9 @@ pub(crate) enum Verb {
     Man(man::ManArgs),
     #[command(name = "exec-child", hide = true)]
     ExecChild(exec_child::ExecChildArgs),
-    #[command(name = "kill-group", hide = true)]
-    KillGroup(kill_group::KillGroupArgs),
+    /// Ends the command and the session of the program that started it, when that program is dead.
+    #[command(hide = true)]
+    Companion,
 }
 
 #[cfg(test)]

@@ -1,89 +1,229 @@
-//! Our side of the companion process ([`crate::kill_group`]), which sees to the end of the command when we cannot:
-//! because we are dead, or stand still past the end of the lease.
+//! `holdfast companion`: a hidden process beside `holdfast lock`, or beside a program with the client library. It does
+//! what the other can no longer do ([`holdfast_client::companion`] is the other side).
 //!
-//! It hears from us through a pipe: numbers of 8 bytes, each the time at which the lease ends, or one of those below.
+//! - If the other is dead, it kills the command's process group, waits until all of it is dead, and then ends the
+//!   session. So a killed holder frees its locks at once, and never before its work has stopped.
+//! - If the other stands still (SIGSTOP cannot be caught) while its lease ends, it ends the group as the other would
+//!   have: SIGTERM, and SIGKILL when the lease is over.
+//!
+//! Its stdin is a pipe that only the other can write to. The end of it means that the other is dead.
+//!
+//! It acts on positive evidence only. If it cannot see the group dead, or cannot reach the cluster, it ends after the
+//! session's TTL: by then the cluster has ended the session itself.
 
-use std::fs::File;
-use std::io::{self, Write};
-use std::os::unix::process::CommandExt;
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+mod group;
 
-use nix::time::{ClockId, clock_gettime};
-use nix::unistd::Pid;
-use tokio::net::unix::pipe;
+use std::io::{BufRead, BufReader, Read};
+use std::process::ExitCode;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::thread;
+use std::time::{Duration, Instant};
 
-/// All is well, and the companion may go.
-pub(crate) const FAREWELL: u64 = 0;
-/// A lease whose end does not matter.
-pub(crate) const NO_END: u64 = u64::MAX;
+use holdfast_client::companion::{LINE_BYTES_MAX, Message, ParseMessageError, Session};
+use holdfast_client::unary::{CallError, Unary, Why};
+use nix::sys::signal::Signal;
+use tokio::runtime::Builder;
 
-#[cfg(any(target_os = "linux", target_os = "android"))]
-const CLOCK: ClockId = ClockId::CLOCK_BOOTTIME;
-#[cfg(not(any(target_os = "linux", target_os = "android")))]
-const CLOCK: ClockId = ClockId::CLOCK_MONOTONIC;
+use self::group::Group;
+use crate::companion_link::now;
+use crate::exit::{Code, Problem};
 
-/// Nanoseconds on a clock that both processes read, and that runs on while the machine sleeps.
-pub(crate) fn now() -> io::Result<u64> {
-    let time = Duration::from(clock_gettime(CLOCK)?);
-    Ok(nanos(time))
+/// Timers stand still while the machine sleeps.
+const LOOK_INTERVAL: Duration = Duration::from_millis(250);
+/// How often it looks whether the group is dead.
+const GROUP_LOOK_INTERVAL: Duration = Duration::from_millis(5);
+/// How long it waits for that if there is no session whose TTL says so.
+const GROUP_PATIENCE: Duration = Duration::from_secs(60);
+/// How long one call to the cluster may take, and the pause before the next.
+const CALL_PATIENCE: Duration = Duration::from_secs(5);
+const CALL_PAUSE: Duration = Duration::from_millis(100);
+/// No request of the session's own has this number.
+const FAREWELL_REQUEST: u64 = u64::MAX >> 1;
+
+/// What was told last.
+#[derive(Debug, Default)]
+struct Told {
+    session: Option<Session>,
+    has_lock_delay: bool,
+    group: Work,
 }
 
-pub(crate) fn nanos(span: Duration) -> u64 {
-    u64::try_from(span.as_nanos()).unwrap_or(NO_END)
+/// What works under the locks.
+#[derive(Debug, Default)]
+enum Work {
+    /// The other process itself, and nothing besides.
+    #[default]
+    None,
+    Starting,
+    Group(Group),
 }
 
-pub(crate) struct Companion {
-    process: Child,
-    /// Never waits: a companion that stands still must not hold us up.
-    pipe: File,
-}
-
-impl Companion {
-    /// `not_inherited`: a file descriptor whose reader waits for the end of it.
-    pub(crate) fn start(
-        this_program: &Path,
-        group: Pid,
-        grace: Duration,
-        not_inherited: Option<i32>,
-    ) -> io::Result<Companion> {
-        let (pipe, its_stdin) = pipe::pipe()?;
-        let pipe = File::from(pipe.into_nonblocking_fd()?);
-        let process = Command::new(this_program)
-            .arg0("holdfast")
-            .args(["kill-group", "--group", &group.to_string()])
-            .arg(format!("--grace-ms={}", grace.as_millis()))
-            .args(not_inherited.map(|number| format!("--close={number}")))
-            .stdin(Stdio::from(its_stdin.into_blocking_fd()?))
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .process_group(0)
-            .spawn()?;
-        Ok(Companion { process, pipe })
+pub(crate) fn run() -> Result<ExitCode, Problem> {
+    keep_nothing_open();
+    let cannot = |error| Problem::new(Code::Unavailable, format!("cannot watch: {error}"));
+    let messages = messages_from_stdin().map_err(cannot)?;
+    let mut told = Told::default();
+    let (mut term_at, mut kill_at) = (Message::NEVER, Message::NEVER);
+    loop {
+        match next(&messages, term_at.min(kill_at)).map_err(cannot)? {
+            Next::Message(Message::EndGroupAt { term, kill }) => (term_at, kill_at) = (term, kill),
+            Next::Message(message) => told.note(message),
+            Next::Nonsense(error) => return Err(Problem::new(Code::Usage, error.to_string())),
+            Next::End => {
+                told.end_all();
+                return Ok(ExitCode::SUCCESS);
+            }
+            Next::Time => {}
+        }
+        let now = now().map_err(cannot)?;
+        if now >= term_at {
+            term_at = Message::NEVER;
+            told.send(Signal::SIGTERM);
+            // One that was stopped could not even see the signal.
+            told.send(Signal::SIGCONT);
+        }
+        if now >= kill_at {
+            kill_at = Message::NEVER;
+            told.send(Signal::SIGKILL);
+        }
     }
+}
 
-    /// The lease ends after this span, unless more is told by then.
-    pub(crate) fn held_for(&self, span: Duration) {
-        if let Ok(now) = now() {
-            self.tell(now.saturating_add(nanos(span)));
+enum Next {
+    Message(Message),
+    Nonsense(ParseMessageError),
+    /// The other process is dead.
+    End,
+    Time,
+}
+
+type Messages = Receiver<Result<Message, ParseMessageError>>;
+
+fn next(messages: &Messages, due_at: u64) -> std::io::Result<Next> {
+    let received = if due_at == Message::NEVER {
+        messages.recv().map_err(|_| RecvTimeoutError::Disconnected)
+    } else {
+        let left = Duration::from_nanos(due_at.saturating_sub(now()?));
+        messages.recv_timeout(left.min(LOOK_INTERVAL))
+    };
+    Ok(match received {
+        Ok(Ok(message)) => Next::Message(message),
+        Ok(Err(error)) => Next::Nonsense(error),
+        Err(RecvTimeoutError::Disconnected) => Next::End,
+        Err(RecvTimeoutError::Timeout) => Next::Time,
+    })
+}
+
+impl Told {
+    fn note(&mut self, message: Message) {
+        match message {
+            Message::Session(session) => self.session = Some(session),
+            Message::NoSession => self.session = None,
+            Message::LockDelay => self.has_lock_delay = true,
+            Message::GroupStarts => self.group = Work::Starting,
+            Message::Group(group) => self.group = Work::Group(Group::new(group)),
+            Message::NoGroup => self.group = Work::None,
+            Message::EndGroupAt { .. } => {}
         }
     }
 
-    /// The companion has to look only at whether we live.
-    pub(crate) fn held_without_end(&self) {
-        self.tell(NO_END);
+    fn send(&self, signal: Signal) {
+        if let Work::Group(group) = &self.group {
+            group.send(signal);
+        }
     }
 
-    fn tell(&self, number: u64) {
-        // So little is written as a whole or not at all.
-        let _ = (&self.pipe).write(&number.to_be_bytes());
+    /// The other process is dead.
+    fn end_all(self) {
+        let died = Instant::now();
+        let patience = self.session.as_ref().map_or(GROUP_PATIENCE, |session| session.ttl);
+        let over = died + patience;
+        let is_work_over = match &self.group {
+            Work::None => true,
+            // The kernel kills it, but nothing tells when. The session is left to its TTL.
+            Work::Starting => false,
+            Work::Group(group) => kill(group, over),
+        };
+        if let Some(session) = self.session.filter(|_| is_work_over) {
+            end_session(&session, self.has_lock_delay, over);
+        }
     }
 }
 
-impl Drop for Companion {
-    fn drop(&mut self) {
-        self.tell(FAREWELL);
-        let _ = self.process.wait();
+/// Whether all of the group is dead. SIGKILL cannot be ignored, but a process can be stuck in the kernel.
+fn kill(group: &Group, over: Instant) -> bool {
+    loop {
+        group.send(Signal::SIGKILL);
+        if group.is_dead() {
+            return true;
+        }
+        if Instant::now() >= over {
+            return false;
+        }
+        thread::sleep(GROUP_LOOK_INTERVAL);
     }
+}
+
+fn end_session(session: &Session, has_lock_delay: bool, over: Instant) {
+    let Ok(runtime) = Builder::new_current_thread().enable_all().build() else { return };
+    let Ok(calls) = Unary::new(&session.endpoints.join(",")) else { return };
+    runtime.block_on(async {
+        let calls = calls.timeout(CALL_PATIENCE);
+        while Instant::now() < over {
+            match say_farewell(&calls, session, has_lock_delay).await {
+                Ok(()) => return,
+                // It has ended, or may not be ended.
+                Err(error) if !error.is_retryable() => return,
+                Err(_) => tokio::time::sleep(CALL_PAUSE).await,
+            }
+        }
+    });
+}
+
+/// To close a session is to release its locks, and opens them at once. Where a lock delay was asked for, the holder's
+/// death must not look like that.
+async fn say_farewell(
+    calls: &Unary,
+    session: &Session,
+    has_lock_delay: bool,
+) -> Result<(), CallError> {
+    if has_lock_delay {
+        let why = Why {
+            by: "holdfast companion".to_owned(),
+            reason: "the program that held the lock was killed".to_owned(),
+        };
+        return calls.kill_session(&why, &session.id.public_id().to_string()).await;
+    }
+    calls.close_session(session.id, FAREWELL_REQUEST).await.map(drop)
+}
+
+/// Readers of the other process's files wait for the end of them, and its directory may have to be unmounted.
+fn keep_nothing_open() {
+    let _ = std::env::set_current_dir("/");
+    let Ok(open) = std::fs::read_dir("/proc/self/fd") else { return };
+    let numbers = open.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    // The directory itself is among them, and closed by then.
+    for number in numbers.filter(|number: &i32| *number > 2).collect::<Vec<_>>() {
+        let _ = nix::unistd::close(number);
+    }
+}
+
+/// A thread reads them, because reading has no timeout.
+fn messages_from_stdin() -> std::io::Result<Messages> {
+    let (tell, told) = sync_channel(1);
+    thread::Builder::new().spawn(move || {
+        let mut stdin = BufReader::new(std::io::stdin().lock());
+        loop {
+            let mut line = String::new();
+            let limit = LINE_BYTES_MAX as u64;
+            match stdin.by_ref().take(limit).read_line(&mut line) {
+                Ok(1..) => {}
+                Ok(0) | Err(_) => return,
+            }
+            if tell.send(line.trim_end_matches('\n').parse()).is_err() {
+                return;
+            }
+        }
+    })?;
+    Ok(told)
 }

@@ -53,6 +53,16 @@ impl Held {
         }
     }
 
+    /// What ends it first, if the cluster does not answer any more.
+    pub(crate) fn ends_by(&self) -> LossReason {
+        match self {
+            Held::One(guard) => guard.ends_by(),
+            Held::All(guard) => guard.ends_by(),
+            Held::Leader(leadership) => leadership.guard().ends_by(),
+            Held::Nothing(_) => LossReason::NotLocked,
+        }
+    }
+
     /// How long all of it is certainly held, as far as is known now; zero once it is lost.
     pub(crate) fn valid_for(&self) -> Duration {
         match self {

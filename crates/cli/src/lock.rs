@@ -42,8 +42,9 @@ use crate::traced::Traced;
 ///
 /// SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to the command, unless they were
 /// ignored when this program started. If the lock is lost the command's whole process group gets SIGTERM
-/// and, after the grace, SIGKILL. If this program is killed, the command is killed too; if it is suspended
-/// (SIGTSTP), so is the command, and it is continued only if the lock is still held.
+/// and, after the grace, SIGKILL. If the cluster does not answer, they come before the lease is over, so that nothing
+/// of the command runs beside the next holder. If this program is killed, the command is killed too, and then the lock
+/// is freed; if it is suspended (SIGTSTP), so is the command, and it is continued only if the lock is still held.
 ///
 /// stdin, stdout and stderr belong to the command. While it waits this program shows its place in the
 /// queue, if stderr is a terminal; a program hears of it with --status-fd.

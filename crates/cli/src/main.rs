@@ -11,6 +11,7 @@ mod check_token;
 mod cli;
 mod cluster;
 mod companion;
+mod companion_link;
 mod completions;
 mod demo;
 mod dev;
@@ -25,7 +26,6 @@ mod freezes;
 mod held;
 mod history;
 mod intervention;
-mod kill_group;
 mod kill_session;
 mod leaderless;
 mod live;
@@ -105,7 +105,7 @@ fn run(cli: Cli) -> Result<ExitCode, Problem> {
     match cli.verb {
         // These two become another program, or only wait for one: no runtime.
         Verb::ExecChild(args) => exec_child::run(args),
-        Verb::KillGroup(args) => kill_group::run(args),
+        Verb::Companion => companion::run(),
         Verb::Completions(args) => completions::run(&args),
         Verb::Man(args) => man::run(&args),
         Verb::Fence { verb } => fence::run(&verb),

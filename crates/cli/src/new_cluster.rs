@@ -43,7 +43,7 @@ pub(crate) struct NewClusterReport {
     #[serde(serialize_with = "token::as_text")]
     last_token: u64,
     /// All new best-effort tokens are higher; null if there are none left.
-    #[serde(serialize_with = "token::as_optional_text")]
+    #[serde(serialize_with = "token::as_text_if_any")]
     last_best_effort_token: Option<u64>,
     closed_for_ms: u64,
     /// The lowest id that a node can be added under.

@@ -2,12 +2,12 @@
 //!
 //! - The command gets the terminal if we had it: a background group could not read from it.
 //! - If we are killed, the command is killed by the kernel ([`crate::exec_child`]), and the rest of
-//!   its group by a companion ([`crate::kill_group`]), which also ends the group if we stand still.
+//!   its group by a companion ([`crate::companion`]), which also ends the group if we stand still. When all of it is
+//!   dead, the companion ends the session.
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use nix::unistd::{Pid, getpgrp, tcgetpgrp, tcsetpgrp};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::timeout;
 
-use crate::companion::Companion;
+use crate::companion_link::{GroupWatch, this_program};
 use crate::output;
 use crate::voice::Voice;
 
@@ -29,7 +29,7 @@ const NOT_SUSPENDED: &str = "a command that holds a lock is not suspended";
 
 pub(crate) struct Running {
     group: Pid,
-    companion: Option<Companion>,
+    watch: GroupWatch,
     has_terminal: bool,
     ended: Option<Ended>,
     is_stopped: bool,
@@ -60,13 +60,12 @@ impl Running {
         command: &[OsString],
         environment: &[(&str, String)],
         not_inherited: Option<i32>,
-        grace: Duration,
         stderr: Voice,
     ) -> io::Result<Running> {
         // Before the command starts, so that its end is not missed.
         let children_changed = signal(SignalKind::child())?;
-        let this_program = this_program()?;
-        let child = Command::new(&this_program)
+        let watch = GroupWatch::start()?;
+        let child = Command::new(this_program()?)
             .arg0("holdfast")
             .args(["exec-child", "--parent", &std::process::id().to_string()])
             .args(not_inherited.map(|number| format!("--close={number}")))
@@ -76,9 +75,10 @@ impl Running {
             .process_group(0)
             .spawn()?;
         let group = Pid::from_raw(child.id().cast_signed());
+        watch.started(group);
         let mut running = Running {
             group,
-            companion: None,
+            watch,
             has_terminal: false,
             ended: None,
             is_stopped: false,
@@ -86,9 +86,6 @@ impl Running {
             stderr,
         };
         running.has_terminal = running.hand_over_terminal();
-        running.companion = Companion::start(&this_program, group, grace, not_inherited)
-            .inspect_err(|error| running.say(&format!("no companion process: {error}")))
-            .ok();
         Ok(running)
     }
 
@@ -112,7 +109,8 @@ impl Running {
             self.say(NOT_SUSPENDED);
             return false;
         }
-        self.need_not_end_in_time();
+        // A group that is stopped may outlive the lease: it does nothing.
+        self.watch.has_no_end();
         self.is_stopped = false;
         // Another `holdfast lock` in the group has a command of its own to stop, so it must hear of it.
         self.send(Signal::SIGTSTP);
@@ -131,18 +129,15 @@ impl Running {
         Ok(())
     }
 
-    /// Unless this is told again in time, the companion ends the group.
-    pub(crate) fn may_run_for(&self, span: Duration) {
-        if let Some(companion) = &self.companion {
-            companion.held_for(span);
-        }
+    /// Unless this is told again in time, the companion asks the group to end `notice` before the span is over, and kills
+    /// it then.
+    pub(crate) fn may_run_for(&self, span: Duration, notice: Duration) {
+        self.watch.ends_in(span, notice);
     }
 
-    /// A group that is stopped may outlive the lease: it does nothing.
-    fn need_not_end_in_time(&self) {
-        if let Some(companion) = &self.companion {
-            companion.held_without_end();
-        }
+    /// It was asked to end. Whatever becomes of us, the companion kills it after this span.
+    pub(crate) fn must_end_within(&self, span: Duration) {
+        self.watch.is_killed_in(span);
     }
 
     /// Waits until nobody of the group is left. To be called after the command itself has ended.
@@ -218,10 +213,4 @@ impl Drop for Running {
             self.take_back_terminal();
         }
     }
-}
-
-/// By way of /proc it is found even if the file was replaced while we run.
-fn this_program() -> io::Result<PathBuf> {
-    let by_process = PathBuf::from("/proc/self/exe");
-    if by_process.exists() { Ok(by_process) } else { std::env::current_exe() }
 }

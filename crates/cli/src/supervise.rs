@@ -12,6 +12,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::cli::Global;
 use crate::cluster;
+use crate::companion_link;
 use crate::duration;
 use crate::exit::{Code, Problem};
 use crate::held::Held;
@@ -22,18 +23,21 @@ use crate::status_fd::{self, StatusFd, Story};
 use crate::suspension::Suspensions;
 use crate::voice::Voice;
 
-/// A session whose program was killed should not hold others up for its TTL.
-const LINGER: Duration = Duration::from_millis(500);
 const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
 const RELEASE_PATIENCE: Duration = Duration::from_secs(2);
 /// How long after the grace the companion believes that we kill the command.
 const KILL_PATIENCE: Duration = Duration::from_secs(1);
+/// The longest sleep of a task that waits for the end of a lease: timers stand still while the machine sleeps.
+const PAUSE_CHECK_INTERVAL: Duration = Duration::from_millis(250);
+/// The part of a lease that is kept for ending the command, at most.
+const NOTICE_SHARE: u32 = 6;
 /// How often the companion hears from us at most.
 const WORD_INTERVAL_MIN: Duration = Duration::from_millis(10);
 
 #[derive(Debug, Args)]
 pub(crate) struct CommandArgs {
-    /// How long the command may take to end after the lock is lost.
+    /// How long the command may take to end after the lock is lost. If the cluster does not answer, the command is asked to end
+    /// that long before its lease is over, or a sixth of the lease before, and is killed when the lease is over.
     #[arg(long, value_name = "D", default_value = "5s", allow_hyphen_values = true,
           value_parser = duration::parse)]
     grace: Duration,
@@ -76,7 +80,7 @@ impl CommandArgs {
 pub(crate) enum Parting {
     /// What it holds is given back.
     Close,
-    /// What it holds ends with its linger time, as if we had been killed: not by a release, so lock delays apply.
+    /// What it holds ends as if we had been killed, by the companion: not by a release, so lock delays apply.
     Leave,
 }
 
@@ -92,7 +96,9 @@ pub(crate) async fn with_session(
     without: impl AsyncFnOnce(Problem, &mut Signals) -> Result<ExitCode, Problem>,
 ) -> Result<ExitCode, Problem> {
     let mut signals = Signals::listen()?;
-    let builder = builder.linger(LINGER).note(args.note());
+    // It starts while we connect, and knows the session before anything is asked for.
+    let companion = companion_link::companion().map_err(cannot_start)?;
+    let builder = builder.companion(companion).note(args.note());
     let connected = tokio::select! {
         biased;
         signal = signals.next() => return Ok(signals::exit_code(signal)),
@@ -104,7 +110,7 @@ pub(crate) async fn with_session(
     };
     let (outcome, parting) = work(&client, &mut signals).await;
     match parting {
-        // Whatever is left of the session goes now and not when its linger time is over.
+        // Whatever is left of the session goes now. If that is not answered, the companion goes on trying.
         Parting::Close => drop(timeout(CLOSE_PATIENCE, client.close()).await),
         // To drop it would close the session.
         Parting::Leave => std::mem::forget(client),
@@ -146,13 +152,8 @@ pub(crate) async fn run(
     story.held(&proof);
     let mut suspensions = Suspensions::listen().map_err(cannot_start)?;
     let not_inherited = args.status_fd.as_ref().map(StatusFd::number);
-    let started = Running::start(
-        &args.command,
-        &proof.environment(),
-        not_inherited,
-        args.grace,
-        stderr.clone(),
-    );
+    let started =
+        Running::start(&args.command, &proof.environment(), not_inherited, stderr.clone());
     let mut running = started.map_err(cannot_start)?;
     story.started(running.pid());
     let tell_loss = |reason| {
@@ -226,18 +227,35 @@ async fn watch_over(
     grace: Duration,
     tell_loss: impl Fn(LossReason) -> String,
 ) -> io::Result<Outcome> {
+    // Nothing of the command may run when the lease is over: the next holder may start then.
+    let notice = grace.min(held.valid_for() / NOTICE_SHARE);
     loop {
-        running.may_run_for(held.valid_for());
+        running.may_run_for(held.valid_for(), notice);
         // Long before that span is over.
         let next_word = sleep((held.valid_for() / 4).max(WORD_INTERVAL_MIN));
         tokio::select! {
             // The loss first: a command that ended after it did not run under the lock to its end.
             biased;
             reason = held.lost() => {
-                // First the deed, then the word.
-                ask_to_end(running, grace);
+                // First the deed, then the word. The time for a notice passed while we stood still: the next holder may
+                // have started.
+                if is_by_time(reason) {
+                    running.send(Signal::SIGKILL);
+                    let words = tell_loss(reason);
+                    running.ended().await?;
+                    return Ok(Outcome::Lost(words));
+                }
+                running.must_end_within(grace.saturating_add(KILL_PATIENCE));
+                ask_to_end(running);
                 let words = tell_loss(reason);
                 end_within(grace, running).await?;
+                return Ok(Outcome::Lost(words));
+            }
+            () = runs_out(held, notice) => {
+                running.must_end_within(held.valid_for());
+                ask_to_end(running);
+                let words = tell_loss(held.ends_by());
+                end_while_held(grace, running, held).await?;
                 return Ok(Outcome::Lost(words));
             }
             ended = running.ended() => return ended.map(|ended| Outcome::Ended(ended.exit_code())),
@@ -246,7 +264,7 @@ async fn watch_over(
                 suspensions.stop_ourselves().await;
                 // If it was lost in the meantime the command is not continued but ended.
                 if held.proof().is_ok() {
-                    running.may_run_for(held.valid_for());
+                    running.may_run_for(held.valid_for(), notice);
                     running.send(Signal::SIGCONT);
                 }
             },
@@ -255,9 +273,31 @@ async fn watch_over(
     }
 }
 
-fn ask_to_end(running: &Running, grace: Duration) {
-    // We see to it, unless we stand still in the meantime.
-    running.may_run_for(grace.saturating_add(KILL_PATIENCE));
+/// Returns when no more than the notice is left of the lease. Safe to drop and call again.
+async fn runs_out(held: &Held, notice: Duration) {
+    loop {
+        let left = held.valid_for().saturating_sub(notice);
+        if left.is_zero() {
+            return;
+        }
+        sleep(left.min(PAUSE_CHECK_INTERVAL)).await;
+    }
+}
+
+/// Whether the lease is over, and not something that an operator or another actor did.
+fn is_by_time(reason: LossReason) -> bool {
+    matches!(
+        reason,
+        LossReason::Expired
+            | LossReason::OwnTimeOver
+            | LossReason::HoldTtl
+            | LossReason::MaxHold
+            | LossReason::SessionExpired
+            | LossReason::Disconnected
+    )
+}
+
+fn ask_to_end(running: &Running) {
     running.send(Signal::SIGTERM);
     // One that was stopped could not even see the signal.
     running.send(Signal::SIGCONT);
@@ -265,14 +305,32 @@ fn ask_to_end(running: &Running, grace: Duration) {
 
 /// All of the group has the grace to end; what is left of it then is killed.
 async fn end_within(grace: Duration, running: &mut Running) -> io::Result<()> {
-    let ended = timeout(grace, async {
-        let ended = running.ended().await;
-        running.group_is_gone().await;
-        ended
-    })
-    .await;
-    if let Ok(ended) = ended {
-        return ended.map(drop);
+    let ended = timeout(grace, all_ended(running)).await;
+    finish(ended.ok(), running).await
+}
+
+/// As [`end_within`], but what is left when the lease is over is killed then. The lease may be renewed meanwhile; that
+/// gives the group the rest of the grace.
+async fn end_while_held(grace: Duration, running: &mut Running, held: &Held) -> io::Result<()> {
+    let grace_is_over = sleep(grace);
+    let ended = tokio::select! {
+        biased;
+        ended = all_ended(running) => Some(ended),
+        _ = held.lost() => None,
+        () = grace_is_over => None,
+    };
+    finish(ended, running).await
+}
+
+async fn all_ended(running: &mut Running) -> io::Result<()> {
+    running.ended().await?;
+    running.group_is_gone().await;
+    Ok(())
+}
+
+async fn finish(ended: Option<io::Result<()>>, running: &mut Running) -> io::Result<()> {
+    if let Some(ended) = ended {
+        return ended;
     }
     running.send(Signal::SIGKILL);
     running.ended().await.map(drop)

@@ -152,6 +152,10 @@ impl Endpoints {
         self.unreachable_count >= self.addresses.len()
     }
 
+    pub(crate) fn all(&self) -> &[String] {
+        &self.addresses
+    }
+
     pub(crate) fn count(&self) -> usize {
         self.addresses.len()
     }

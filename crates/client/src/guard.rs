@@ -280,6 +280,17 @@ impl Guard {
         vigil::at_risk(self).await;
     }
 
+    /// What ends the lock at [`Guard::valid_until`], if the cluster does not answer before: that nothing was heard for
+    /// too long, or the hold's own time.
+    pub fn ends_by(&self) -> LossReason {
+        match &self.kind {
+            Kind::Table(guard) => guard.hold.ends_by(),
+            #[cfg(feature = "redis")]
+            Kind::Kept(kept) => kept.hold.ends_by(),
+            Kind::Without { .. } => LossReason::NotLocked,
+        }
+    }
+
     /// Returns when the lock is lost, and only then.
     pub async fn lost(&self) -> LossReason {
         vigil::lost(self).await

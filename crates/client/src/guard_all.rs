@@ -92,6 +92,12 @@ impl GuardAll {
         vigil::at_risk(self).await;
     }
 
+    /// As [`Guard::ends_by`], of the one that ends first.
+    pub fn ends_by(&self) -> LossReason {
+        let first = self.guards.iter().min_by_key(|guard| guard.valid_until());
+        first.map_or(LossReason::Expired, Guard::ends_by)
+    }
+
     /// Returns when one of them is lost, and only then.
     pub async fn lost(&self) -> LossReason {
         vigil::lost(self).await

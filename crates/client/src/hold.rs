@@ -145,8 +145,7 @@ impl Hold {
     pub(crate) fn check(&self) -> Result<(), Lost> {
         let certain = self.valid_until().is_some_and(|end| clock::now() < end);
         if !certain {
-            let own = self.leases().ends_before_session(self.lease);
-            self.loss.tell(if own { LossReason::OwnTimeOver } else { LossReason::Expired });
+            self.loss.tell(self.ends_by());
         }
         match self.loss.reason() {
             Some(reason) => Err(Lost { reason }),
@@ -155,6 +154,12 @@ impl Hold {
             }
             None => Ok(()),
         }
+    }
+
+    /// What ends it if nothing more is heard.
+    pub(crate) fn ends_by(&self) -> LossReason {
+        let own = self.leases().ends_before_session(self.lease);
+        if own { LossReason::OwnTimeOver } else { LossReason::Expired }
     }
 
     pub(crate) fn valid_until(&self) -> Option<LocalTime> {

@@ -14,6 +14,13 @@
 //! `S - 0.98 L`, and only that one is kept. It matters for the grant of a long wait, whose own S is
 //! long past when the answer comes.
 //!
+//! **The lease that a client trusts never outlives what the servers may end.** They end a session a TTL after
+//! the last request that they answered, or a linger time after its connection ended, whichever is sooner. A
+//! connection can end without the client knowing (a relay dies), but the servers learn of it no earlier than they
+//! stamp the last request that they answer: a request that is stamped later starts the TTL again. So the session
+//! lives at least for the shorter of TTL and linger since that request was sent. That is the *lease span*, and
+//! heartbeats go out often enough for it.
+//!
 //! The efficiency tier has a clock of its own, which begins anew with each leader. Samples of it are kept apart:
 //! they bound the holds of that tier, and say nothing about the session, whose time the replicated lock table
 //! keeps.
@@ -72,7 +79,8 @@ struct Sample {
 /// [`Leases::heartbeat_due`].
 #[derive(Debug, Clone)]
 pub struct Leases {
-    ttl: Duration,
+    /// The shorter of TTL and linger.
+    span: Duration,
     best_sample: Sample,
     last_answered_sent_at: LocalTime,
     /// Of the efficiency tier's clock, in the present leader's term.
@@ -93,10 +101,16 @@ struct HoldLease {
 }
 
 impl Leases {
-    /// The session was opened by a request sent at `sent_at`.
-    pub fn opened(sent_at: LocalTime, logical_time: LogicalTime, ttl: Duration) -> Leases {
+    /// The session was opened by a request sent at `sent_at`. It ends a TTL after its last answered request, or a
+    /// linger time after its connection.
+    pub fn opened(
+        sent_at: LocalTime,
+        logical_time: LogicalTime,
+        ttl: Duration,
+        linger: Duration,
+    ) -> Leases {
         Leases {
-            ttl,
+            span: lease_span(ttl, linger),
             best_sample: Sample { sent_at, logical_time },
             last_answered_sent_at: sent_at,
             best_effort_sample: None,
@@ -189,9 +203,9 @@ impl Leases {
         self.holds.remove(&hold);
     }
 
-    /// The session certainly lives until then: its TTL counts from the last answered request.
+    /// The session certainly lives until then: its lease span counts from the last answered request.
     pub fn session_valid_until(&self) -> LocalTime {
-        safe_end(self.last_answered_sent_at, self.ttl)
+        safe_end(self.last_answered_sent_at, self.span)
     }
 
     /// The hold certainly lives until then; `None` if there is no such hold.
@@ -222,7 +236,7 @@ impl Leases {
         let lease = self.holds.get(&hold)?;
         let third_before =
             |end: LocalTime, span: Duration| LocalTime(end.0.saturating_sub(span / 3));
-        let session = third_before(self.session_valid_until(), self.ttl);
+        let session = third_before(self.session_valid_until(), self.span);
         let own = self.own_end(lease).map(|end| third_before(end, lease.own_span));
         Some(own.map_or(session, |own| own.min(session)))
     }
@@ -248,7 +262,7 @@ impl Leases {
 
     /// When to send the next heartbeat, if nothing else is answered before.
     pub fn heartbeat_due(&self) -> LocalTime {
-        LocalTime(self.last_answered_sent_at.0 + self.ttl / 3)
+        LocalTime(self.last_answered_sent_at.0 + self.span / 3)
     }
 }
 
@@ -262,6 +276,16 @@ impl Sample {
         let remaining_ms = deadline.0.saturating_sub(self.logical_time.0);
         safe_end(self.sent_at, Duration::from_millis(remaining_ms))
     }
+}
+
+/// How long a session certainly outlives its last answered request: the servers may end it after its TTL, or after
+/// its linger time if its connection ended right behind that request.
+pub(crate) fn lease_span(ttl: Duration, linger: Duration) -> Duration {
+    #[cfg(feature = "planted")]
+    if crate::planted::Bug::LingerIgnored.is_active() {
+        return ttl;
+    }
+    ttl.min(linger)
 }
 
 /// A span of logical time that began after `sent_at` is certainly not over before then.
@@ -292,13 +316,39 @@ mod tests {
     }
 
     fn leases_with_ttl_30_s() -> Leases {
-        Leases::opened(local_ms(1_000), LogicalTime(500_000), Duration::from_secs(30))
+        let ttl = Duration::from_secs(30);
+        Leases::opened(local_ms(1_000), LogicalTime(500_000), ttl, ttl)
     }
 
     #[test]
     fn a_session_is_valid_for_98_percent_of_its_ttl_from_the_sending() {
         let leases = leases_with_ttl_30_s();
         assert_eq!(leases.session_valid_until(), local_ms(1_000 + 29_400 - 2));
+    }
+
+    #[test]
+    fn a_linger_below_the_ttl_bounds_the_lease_and_the_time_between_heartbeats() {
+        let ttl = Duration::from_secs(30);
+        // (linger, valid for, heartbeat after, at risk after), in milliseconds.
+        for (linger_ms, valid_ms, heartbeat_ms, at_risk_ms) in [
+            (60_000, 29_398, 10_000, 19_398),
+            (30_000, 29_398, 10_000, 19_398),
+            (6_000, 5_878, 2_000, 3_878),
+            (600, 586, 200, 386),
+            (0, 0, 0, 0),
+        ] {
+            let linger = Duration::from_millis(linger_ms);
+            let mut leases = Leases::opened(local_ms(1_000), LogicalTime(500_000), ttl, linger);
+            leases.granted(HOLD, None);
+            leases.granted(HoldId(8), Some(LogicalTime(520_000)));
+            let after = |ms: u64| local_ms(1_000 + ms);
+            assert_eq!(leases.session_valid_until(), after(valid_ms), "{linger_ms}");
+            assert_eq!(leases.valid_until(HOLD), Some(after(valid_ms)), "{linger_ms}");
+            assert_eq!(leases.heartbeat_due(), after(heartbeat_ms), "{linger_ms}");
+            assert_eq!(leases.at_risk_from(HOLD), Some(after(at_risk_ms)), "{linger_ms}");
+            let with_own_end = leases.valid_until(HoldId(8)).unwrap();
+            assert!(with_own_end <= leases.session_valid_until(), "{linger_ms}");
+        }
     }
 
     #[test]
@@ -419,11 +469,16 @@ mod tests {
     struct Exchange {
         pause_us: u64,
         to_stamp_us: u64,
+        to_detach_us: u64,
     }
 
     fn exchanges() -> impl Strategy<Value = Vec<Exchange>> {
-        let exchange = (0..20_000_000u64, 0..3_000_000u64)
-            .prop_map(|(pause_us, to_stamp_us)| Exchange { pause_us, to_stamp_us });
+        let exchange = (0..20_000_000u64, 0..3_000_000u64, 0..1_000_000u64);
+        let exchange = exchange.prop_map(|(pause_us, to_stamp_us, to_detach_us)| Exchange {
+            pause_us,
+            to_stamp_us,
+            to_detach_us,
+        });
         proptest::collection::vec(exchange, 1..20)
     }
 
@@ -434,6 +489,7 @@ mod tests {
             server_rate in 0.99..1.01f64,
             client_rate in 0.99..1.01f64,
             ttl_ms in 100..60_000u64,
+            linger_ms in 0..90_000u64,
             hold_ttl_ms in 1..60_000u64,
             logical_start_ms in 0..1_000_000_000u64,
             exchanges in exchanges(),
@@ -443,7 +499,8 @@ mod tests {
             let real_us_of = |logical: LogicalTime| (logical.0 - logical_start_ms) as f64 * 1e3 / server_rate;
 
             let mut now_us = 5_000_000;
-            let mut leases = Leases::opened(local_at(now_us), logical_at(now_us), Duration::from_millis(ttl_ms));
+            let (ttl, linger) = (Duration::from_millis(ttl_ms), Duration::from_millis(linger_ms));
+            let mut leases = Leases::opened(local_at(now_us), logical_at(now_us), ttl, linger);
             let mut session_deadline = LogicalTime(logical_at(now_us).0 + ttl_ms);
             for exchange in exchanges {
                 let sent_us = now_us + exchange.pause_us;
@@ -458,6 +515,12 @@ mod tests {
                 let true_hold_end = local_at(real_us_of(hold_deadline) as u64);
                 prop_assert!(leases.session_valid_until() <= true_session_end);
                 prop_assert!(leases.valid_until(HOLD).unwrap() <= true_session_end.min(true_hold_end));
+                // The connection ends some time behind the request, and the client does not learn of it.
+                let detached = logical_at(stamped_us + exchange.to_detach_us);
+                let lingers_until = LogicalTime(detached.0 + linger_ms).min(session_deadline);
+                let true_end = local_at(real_us_of(lingers_until) as u64);
+                prop_assert!(leases.session_valid_until() <= true_end);
+                prop_assert!(leases.valid_until(HOLD).unwrap() <= true_end);
                 now_us = stamped_us;
             }
         }

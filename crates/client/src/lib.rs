@@ -74,16 +74,11 @@
 //! - while no node is of use, calls fail at once; [`Client::circuit`] tells when.
 //!
 //! Caveats:
-//! - a session whose linger is shorter than its TTL can be ended by the servers before
-//!   [`Guard::valid_until`]. It happens when the servers see the connection end and the client does
-//!   not, or not yet: something between them (a firewall, a proxy, a NAT that forgets) resets one
-//!   side only, or the client is paused. After the linger time the lock may go to somebody else, while
-//!   the guard gives its token until this client has noticed and asked again (a heartbeat is due after
-//!   a third of the TTL, and a silent connection is noticed within 4 s), at the longest until
-//!   [`Guard::valid_until`]. [`Guard::lost`] fires once it is known; in between the fencing token is
-//!   what protects the resource. The default linger, the TTL, has no such window;
+//! - a program that is killed keeps its locks for its TTL, unless it has a [`companion`]. The end of a connection is
+//!   no evidence of death, so the default linger is the TTL. A guard is never trusted for longer than the servers keep
+//!   the lock: with a shorter [`ClientBuilder::linger`] its lease is as short;
 //! - the work of releasing is done by a task: before the process ends, `release().await` the guards
-//!   or [`Client::close`] the client, or else the locks are freed only by linger or TTL.
+//!   or [`Client::close`] the client, or else the locks are freed only by companion, linger or TTL.
 //!
 //! [`blocking`] is for programs without tokio; [`unary`] is the thin wrapper for single calls; [`lease`] is pure and
 //! can be simulated.
@@ -97,6 +92,7 @@ mod builder;
 mod circuit;
 mod client;
 mod clock;
+pub mod companion;
 mod connection;
 mod efficiency;
 mod election;

@@ -13,6 +13,8 @@ pub enum Bug {
     HoldDeadlineIgnored,
     /// A best-effort hold is believed in though the leader that keeps it is lost.
     BestEffortKeptWithoutLeader,
+    /// A session is trusted for its TTL, though the servers may end it a shorter linger time after its connection.
+    LingerIgnored,
 }
 
 const NONE: u8 = u8::MAX;

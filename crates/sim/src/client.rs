@@ -234,6 +234,7 @@ impl Client {
             linger: if self.rng.percent(20) { short } else { ttl },
             stream: self.next_stream(),
             stream_node: self.leader,
+            is_stream_broken: false,
             leases: None,
             holds: Default::default(),
             pending: Default::default(),
@@ -269,14 +270,27 @@ impl Client {
             Choice::BreakStream { comes_back } => {
                 let broken = BrokenStream { session: session.id, stream: session.stream };
                 outputs.push(Output::StreamBroke { node: session.stream_node, broken });
+                session.is_stream_broken = true;
                 if comes_back {
-                    session.stream = self.next_stream();
-                    session.stream_node = self.leader;
-                    let stream = session.stream;
-                    self.ask(session, Ask::Attach { stream }, now, recorder, outputs);
+                    self.attach(session, now, recorder, outputs);
                 }
             }
+            Choice::NoticeBrokenStream => self.attach(session, now, recorder, outputs),
         }
+    }
+
+    fn attach(
+        &mut self,
+        session: &mut Session,
+        now: RealTime,
+        recorder: &mut Recorder,
+        outputs: &mut Vec<Output>,
+    ) {
+        session.stream = self.next_stream();
+        session.stream_node = self.leader;
+        session.is_stream_broken = false;
+        let stream = session.stream;
+        self.ask(session, Ask::Attach { stream }, now, recorder, outputs);
     }
 
     fn any_node(&mut self) -> usize {

@@ -448,6 +448,7 @@ pub const ALL: &[Mutant] = &[
         "client/lease.rs",
         Planted::Client(client::Bug::BestEffortKeptWithoutLeader),
     ),
+    mutant("linger-ignored", "client/lease.rs", Planted::Client(client::Bug::LingerIgnored)),
     mutant("lease-from-receipt", "sim/client/session.rs", Planted::Here(Bug::LeaseFromReceipt)),
     mutant("wiped-node-comes-back", "sim/fault/strike.rs", Planted::Here(Bug::WipedNodeComesBack)),
     mutant(

@@ -209,7 +209,7 @@ async fn variables_that_were_inherited_never_show_through() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_command_that_ended_after_the_loss_does_not_count_as_done() {
     let scene = Scene::set().await;
-    // Our companion asks it to end, as we stand still; it takes its grace.
+    // Our companion asks it to end, as we stand still, and kills it when the lease is over, whatever the grace is.
     let script = "trap '' TERM; echo $$ > pid; while [ ! -e go ]; do sleep 0.02; done; exit 0";
     let args = ["lock", "a", "--ttl", "500ms", "--grace", "60s", "--", "sh", "-c", script];
     let process = scene.holdfast(&args).spawn().unwrap();

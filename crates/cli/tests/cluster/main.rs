@@ -34,6 +34,7 @@ mod help_examples;
 mod interventions;
 mod json_shapes;
 mod kafka;
+mod lease_end;
 mod library_examples;
 mod limits;
 mod live;

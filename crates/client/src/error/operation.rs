@@ -15,6 +15,8 @@ pub enum ConnectError {
     InvalidEfficiency(#[from] InvalidEfficiency),
     #[error("the operating system gives no random numbers for a session id")]
     NoRandomness,
+    #[error("the linger time is below 100 ms; take a longer one, or none: then it is the TTL")]
+    LingerTooShort,
     /// Of the blocking client, which has one in the background.
     #[error("the operating system gives no thread")]
     NoThread,
@@ -151,6 +153,7 @@ impl ConnectError {
             ConnectError::InvalidEndpoints(_)
             | ConnectError::InvalidEfficiency(_)
             | ConnectError::NoRandomness
+            | ConnectError::LingerTooShort
             | ConnectError::NoThread => false,
         }
     }
@@ -162,6 +165,7 @@ impl ConnectError {
             ConnectError::InvalidEndpoints(_)
             | ConnectError::InvalidEfficiency(_)
             | ConnectError::NoRandomness
+            | ConnectError::LingerTooShort
             | ConnectError::NoThread => false,
         }
     }

@@ -32,12 +32,14 @@ use holdfast_proto::v1::{Owner, StatusResponse};
 use tokio::sync::{Semaphore, SemaphorePermit, mpsc, oneshot};
 
 use crate::circuit::{Circuit, CircuitState};
+use crate::companion::Companion;
 use crate::endpoints::{Endpoints, KnownNodes};
 use crate::error::{
     ConnectError, ProclaimError, Rejection, RenewError, TransferError, Unavailable,
 };
 use crate::guard::ReleaseOutcome;
 use crate::hold::Hold;
+use crate::lease::lease_span;
 use crate::trouble::Troubles;
 use crate::unary::Unary;
 
@@ -59,6 +61,14 @@ pub(crate) struct Settings {
     pub(crate) linger: Option<Duration>,
     pub(crate) owner: Owner,
     pub(crate) request_timeout: Duration,
+    pub(crate) companion: Option<Companion>,
+}
+
+impl Settings {
+    /// How long the session certainly outlives its last answered request.
+    pub(crate) fn lease_span(&self) -> Duration {
+        lease_span(self.ttl, self.linger.unwrap_or(self.ttl))
+    }
 }
 
 #[derive(Debug)]

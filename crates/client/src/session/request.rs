@@ -162,6 +162,14 @@ impl AcquireCall {
         (Box::new(AcquireCall { wanted, ticket, reply, on_queued, handle }), answer)
     }
 
+    pub(crate) fn wants_lock_delay(&self) -> bool {
+        let delay_ms = match &self.wanted {
+            Wanted::One(request) => request.lock_delay_ms,
+            Wanted::All(request) => request.lock_delay_ms,
+        };
+        delay_ms.is_some_and(|ms| ms > 0)
+    }
+
     pub(crate) fn is_abandoned(&self) -> bool {
         self.handle.is_none()
     }

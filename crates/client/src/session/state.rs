@@ -62,7 +62,7 @@ pub(crate) struct Hello {
 }
 
 impl Session {
-    pub(crate) fn new(number: u64, ttl: Duration) -> Result<Session, ConnectError> {
+    pub(crate) fn new(number: u64, lease_span: Duration) -> Result<Session, ConnectError> {
         let id = SessionId::random().map_err(|_| ConnectError::NoRandomness)?;
         Ok(Session {
             id,
@@ -75,7 +75,7 @@ impl Session {
             open_sent_at: None,
             heartbeat: None,
             retries_due: BTreeSet::new(),
-            answer_patience: (ttl / 4).clamp(ANSWER_PATIENCE_MIN, ANSWER_PATIENCE_MAX),
+            answer_patience: (lease_span / 4).clamp(ANSWER_PATIENCE_MIN, ANSWER_PATIENCE_MAX),
             patience_ends_from: None,
             endpoints_told: None,
             term: 0,
@@ -117,8 +117,8 @@ impl Session {
             leases.answered(sent_at, logical_time);
             return;
         }
-        let ttl = Duration::from_millis(welcome.ttl_ms);
-        let leases = Leases::opened(sent_at, logical_time, ttl);
+        let [ttl, linger] = [welcome.ttl_ms, welcome.linger_ms].map(Duration::from_millis);
+        let leases = Leases::opened(sent_at, logical_time, ttl, linger);
         self.leases = Some(Arc::new(Mutex::new(leases)));
     }
 

@@ -23,6 +23,7 @@ use super::{Command, Settings, Trouble};
 use crate::backoff::Backoff;
 use crate::circuit::{Breaker, Circuit};
 use crate::clock;
+use crate::companion::{self, Message};
 use crate::connection::REFUSED_PATIENCE;
 use crate::endpoints::{Endpoints, KnownNodes};
 use crate::error::{ConnectError, LossReason, Rejection};
@@ -93,7 +94,7 @@ impl Task {
         nodes: KnownNodes,
         opened: Option<oneshot::Sender<Result<(), NotOpened>>>,
     ) -> Result<Task, ConnectError> {
-        let session = Session::new(1, settings.ttl)?;
+        let session = Session::new(1, settings.lease_span())?;
         Ok(Task {
             inbox,
             settings,
@@ -177,8 +178,8 @@ impl Task {
                 self.endpoints.reached();
                 self.unhelpful = self.unhelpful.take().filter(|leader| *leader != address);
                 self.trouble.lock().reached(&address);
-                self.learn(&stream.welcome.endpoints);
                 self.session.welcomed(sent_at, &stream.welcome);
+                self.learn(&stream.welcome.endpoints);
                 if let Some(opened) = self.opened.take() {
                     let _ = opened.send(Ok(()));
                 }
@@ -234,9 +235,9 @@ impl Task {
         self.pause().await
     }
 
-    /// Before the next try: not so long that it would matter to a short TTL.
+    /// Before the next try: not so long that it would matter to a short lease.
     async fn pause(&mut self) -> Result<(), Finished> {
-        let longest = self.settings.ttl / 20;
+        let longest = self.settings.lease_span() / 20;
         let pause = tokio::time::sleep(self.backoff.next_delay().min(longest));
         self.while_taking_commands(pause).await
     }
@@ -309,7 +310,10 @@ impl Task {
             verdict = self.next_input(&mut stream, leader.as_mut(), &mut alarm).await?;
         }
         match verdict {
-            Verdict::Closed => Err(Finished),
+            Verdict::Closed => {
+                self.dismiss_companion();
+                Err(Finished)
+            }
             Verdict::SessionLost(reason) => self.replace_session(reason),
             Verdict::Move { leader, words } => {
                 tracing::debug!(leader, "stream ended: {words}");
@@ -397,7 +401,7 @@ impl Task {
     fn leader_elsewhere(&self, stream: &Stream) -> Option<String> {
         let leader = &stream.welcome.leader;
         let is_elsewhere = *leader != self.address && self.endpoints.may_follow(leader);
-        if self.settings.ttl < leader::TTL_MIN {
+        if self.settings.lease_span() < leader::LEASE_SPAN_MIN {
             return None;
         }
         (is_elsewhere && self.unhelpful.as_ref() != Some(leader)).then(|| leader.clone())
@@ -415,6 +419,21 @@ impl Task {
     fn learn(&mut self, addresses: &[String]) {
         self.endpoints.learn(addresses);
         self.nodes.publish(&self.endpoints);
+        if let Some(companion) = &self.settings.companion {
+            let session = companion::Session {
+                id: self.session.id,
+                ttl: self.settings.ttl,
+                endpoints: self.endpoints.all().to_vec(),
+            };
+            companion.tell(&Message::Session(session));
+        }
+    }
+
+    /// The session is over, or was never opened: if this program dies, nothing is left to be ended.
+    fn dismiss_companion(&self) {
+        if let Some(companion) = &self.settings.companion {
+            companion.tell(&Message::NoSession);
+        }
     }
 
     fn on_stream_error(&mut self, failure: &Failure) -> Verdict {
@@ -533,11 +552,12 @@ impl Task {
             self.closing_until.is_none() && matches!(request, Request::Acquire(_))
         });
         self.session.end(reason);
+        self.dismiss_companion();
         if self.closing_until.is_some() {
             return Err(Finished);
         }
-        let next =
-            Session::new(self.session.number + 1, self.settings.ttl).map_err(|_| Finished)?;
+        let next = Session::new(self.session.number + 1, self.settings.lease_span())
+            .map_err(|_| Finished)?;
         let lost = std::mem::replace(&mut self.session, next);
         for request in unsent {
             self.session.stage(request);

@@ -51,13 +51,20 @@ impl FakeNode {
     }
 
     pub(crate) async fn welcome_for(&mut self, ttl_ms: u64) -> ServedStream {
-        self.welcome_with(OpenSessionResponse { ttl_ms, ..Default::default() }).await
+        self.welcome_with(OpenSessionResponse { ttl_ms, linger_ms: ttl_ms, ..Default::default() })
+            .await
     }
 
     /// As a node that passes on what it is sent.
     pub(crate) async fn welcome_on_behalf_of(&mut self, leader: &str) -> ServedStream {
         let (ttl_ms, leader) = (30_000, leader.to_owned());
-        self.welcome_with(OpenSessionResponse { ttl_ms, leader, ..Default::default() }).await
+        self.welcome_with(OpenSessionResponse {
+            ttl_ms,
+            linger_ms: ttl_ms,
+            leader,
+            ..Default::default()
+        })
+        .await
     }
 
     async fn welcome_with(&mut self, welcome: OpenSessionResponse) -> ServedStream {

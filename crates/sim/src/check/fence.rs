@@ -5,18 +5,16 @@
 //! where only the token protects:
 //! * a client that is paused between looking and writing;
 //! * a client whose own clock stood still;
-//! * a session with a linger shorter than its TTL that was ended because its stream broke. If it ends in any
-//!   other way, its lease is as good as everybody's;
 //! * a hold that somebody else took away: an operator, an older actor. Its late writes come under a token that is
 //!   lower than that of the next holder.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use holdfast_core::{EndReason, Event, FenceToken, LockName, Outcome, RequestId, SessionId};
+use holdfast_core::{EndReason, Event, FenceToken, LockName, RequestId, SessionId};
 
 use super::evidence::Evidence;
 use super::words::{At, Findings, Who};
-use crate::history::{History, Output, RealTime, StoreWrite, Violation};
+use crate::history::{History, RealTime, StoreWrite, Violation};
 
 pub fn check(history: &Evidence<'_>) -> Vec<Violation> {
     let mut findings = Findings::of("fence");
@@ -65,23 +63,10 @@ fn openings(history: &History) -> BTreeMap<SessionId, RealTime> {
     openings
 }
 
-/// Sessions that end with their stream, before their lease does.
-fn with_short_linger(history: &History) -> BTreeSet<SessionId> {
-    let opened = history.operations.iter().filter_map(|operation| match &operation.returned {
-        Some((_, Output::Outcome(Outcome::SessionOpen { ttl, linger, .. }))) if linger < ttl => {
-            Some(operation.session)
-        }
-        _ => None,
-    });
-    opened.collect()
-}
-
 fn check_leases(history: &Evidence<'_>, findings: &mut Findings) {
-    let short_linger = with_short_linger(history);
     // A lease is reckoned from the best answer since the session was opened, however old that is.
     let openings = openings(history);
     let opened = |session| openings.get(&session).copied().unwrap_or_default();
-    let mut disconnected = BTreeSet::new();
     let mut holds: BTreeMap<(&LockName, SessionId, RequestId), Hold> = BTreeMap::new();
     for entry in history.log() {
         for event in &entry.events {
@@ -104,9 +89,6 @@ fn check_leases(history: &Evidence<'_>, findings: &mut Findings) {
                     if let Some(hold) = holds.get_mut(&(name, *session, *request)) {
                         hold.ended = Some((entry.first_applied, *reason));
                     }
-                }
-                Event::SessionEnded { session, reason: EndReason::Disconnected, .. } => {
-                    disconnected.insert(*session);
                 }
                 _ => {}
             }
@@ -133,9 +115,7 @@ fn check_leases(history: &Evidence<'_>, findings: &mut Findings) {
         if holds.iter().any(|hold| hold.ended.is_none()) {
             continue;
         }
-        let lost_its_stream =
-            short_linger.contains(&write.session) && disconnected.contains(&write.session);
-        let only_the_token = history.rates_broken || write.clock_stood_still || lost_its_stream;
+        let only_the_token = history.rates_broken || write.clock_stood_still;
         let last = holds.iter().filter_map(|hold| hold.ended).max_by_key(|(ended, _)| *ended);
         if let Some((ended, reason)) =
             last.filter(|(_, reason)| !only_the_token && !by_others(*reason))
@@ -225,17 +205,15 @@ mod tests {
     }
 
     #[test]
-    fn a_short_linger_excuses_only_an_end_by_a_broken_stream() {
-        for (linger, reason, violations) in [
-            (200, EndReason::Disconnected, 0),
-            (200, EndReason::Ttl, 1),
-            (1_000, EndReason::Disconnected, 1),
-        ] {
-            let mut story = two_holds_in_a_row();
-            story.open(1, 1_000, linger, 0);
-            story.log(21, [ended(1, reason)]);
-            story.write("a", 1, 1, 26, true);
-            assert_eq!(found(&story), violations, "{linger} {reason:?}");
+    fn a_broken_stream_excuses_no_lease_however_short_the_linger() {
+        for linger in [200, 1_000] {
+            for reason in [EndReason::Disconnected, EndReason::Ttl] {
+                let mut story = two_holds_in_a_row();
+                story.open(1, 1_000, linger, 0);
+                story.log(21, [ended(1, reason)]);
+                story.write("a", 1, 1, 26, true);
+                assert_eq!(found(&story), 1, "{linger} {reason:?}");
+            }
         }
     }
 

@@ -120,8 +120,9 @@ impl Client {
             _ => match &mut session.leases {
                 Some(leases) => leases.answered(pending.first_sent, at),
                 None => {
-                    let ttl = Duration::from_millis(session.ttl.as_ms());
-                    session.leases = Some(Leases::opened(pending.first_sent, at, ttl));
+                    let [ttl, linger] =
+                        [session.ttl, session.linger].map(|it| Duration::from_millis(it.as_ms()));
+                    session.leases = Some(Leases::opened(pending.first_sent, at, ttl, linger));
                 }
             },
         }

@@ -17,10 +17,13 @@ pub(super) enum Choice {
     Ask(Ask),
     /// An acquire, and right behind it the wish that it had not been sent.
     AcquireAndCancel(Ask),
-    /// The stream breaks; the session goes on over another one, perhaps.
+    /// The stream breaks; the session goes on over another one, perhaps. If not, the client has not noticed: something
+    /// between it and the node has died.
     BreakStream {
         comes_back: bool,
     },
+    /// The client learns late that its stream is broken.
+    NoticeBrokenStream,
     /// The session is forgotten, with all that it holds and waits for.
     Abandon,
     Nothing,
@@ -33,6 +36,9 @@ impl Client {
         }
         if session.heartbeat_due(local) {
             return Choice::Ask(Ask::Touch);
+        }
+        if session.is_stream_broken && self.rng.percent(10) {
+            return Choice::NoticeBrokenStream;
         }
         if session.pending.len() >= IN_FLIGHT_MAX || self.draining {
             return Choice::Nothing;

@@ -26,6 +26,8 @@ pub(super) struct Session {
     pub(super) stream: StreamId,
     /// The node at the other end of the stream.
     pub(super) stream_node: usize,
+    /// The servers see the end of it, or will. The client does not know.
+    pub(super) is_stream_broken: bool,
     /// None until the session is open.
     pub(super) leases: Option<Leases>,
     pub(super) holds: BTreeMap<HoldKey, Held>,

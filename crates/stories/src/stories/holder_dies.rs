@@ -17,7 +17,7 @@ pub(crate) const STORY: Story = Story {
     play: |stage, tale| Box::pin(play(stage, tale)),
 };
 
-/// Of `holdfast lock`: half a second, and what the debug build of a busy machine adds to it.
+/// The companion of `holdfast lock` needs a tenth of a second; the rest is for the debug build of a busy machine.
 const FREED_WITHIN: Duration = Duration::from_secs(3);
 
 async fn play(stage: &mut Stage, tale: &mut Tale) -> Result<(), Trouble> {

@@ -19,7 +19,11 @@ pub(crate) struct Scene {
 
 impl Scene {
     pub(crate) async fn set() -> Scene {
-        Scene { cluster: Cluster::start(1).await, dir: tempfile::tempdir().unwrap() }
+        Scene::of(Cluster::start(1).await)
+    }
+
+    pub(crate) fn of(cluster: Cluster) -> Scene {
+        Scene { cluster, dir: tempfile::tempdir().unwrap() }
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {

@@ -64,12 +64,17 @@ impl Hold {
     pub(crate) fn check(&self) -> Result<(), Lost> {
         let lease = *self.lease();
         if clock::now() >= lease.valid_until {
-            self.lose(if lease.is_own { LossReason::OwnTimeOver } else { LossReason::Expired });
+            self.lose(self.ends_by());
         }
         match self.loss.reason() {
             Some(reason) => Err(Lost { reason }),
             None => Ok(()),
         }
+    }
+
+    /// What ends it if nothing more is heard.
+    pub(crate) fn ends_by(&self) -> LossReason {
+        if self.lease().is_own { LossReason::OwnTimeOver } else { LossReason::Expired }
     }
 
     pub(crate) fn fence(&self) -> String {

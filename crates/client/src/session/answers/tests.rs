@@ -28,7 +28,8 @@ impl Bench {
     fn new() -> Bench {
         let ttl = Duration::from_secs(30);
         let mut session = Session::new(1, ttl).unwrap();
-        let welcome = v1::OpenSessionResponse { ttl_ms: 30_000, ..Default::default() };
+        let welcome =
+            v1::OpenSessionResponse { ttl_ms: 30_000, linger_ms: 30_000, ..Default::default() };
         session.welcomed(clock::now(), &welcome);
         let (commands, inbox) = mpsc::unbounded_channel();
         let handle = Handle::new(Shared {

@@ -3,6 +3,7 @@
 use super::super::request::Request;
 use super::super::{Command, Ticket};
 use super::{Finished, Task};
+use crate::companion::Message;
 use crate::error::Lost;
 use crate::guard::ReleaseOutcome;
 use crate::hold::Hold;
@@ -25,6 +26,11 @@ impl Task {
         let Some(command) = session.unless_converting(command) else { return Ok(()) };
         match command {
             Command::Acquire(call) => {
+                if let Some(companion) = self.settings.companion.as_ref()
+                    && call.wants_lock_delay()
+                {
+                    companion.tell(&Message::LockDelay);
+                }
                 session.stage(Request::Acquire(call));
             }
             Command::Abandon(ticket) => self.abandon(&ticket),

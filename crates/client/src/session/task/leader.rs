@@ -13,7 +13,7 @@ const SETTLING_TIME: Duration = Duration::from_millis(250);
 
 /// A leader that takes the connection and then says nothing costs a second or two. A session that could end of that
 /// stays where it is.
-pub(super) const TTL_MIN: Duration = Duration::from_secs(6);
+pub(super) const LEASE_SPAN_MIN: Duration = Duration::from_secs(6);
 
 /// A node to which there is a connection.
 #[derive(Debug)]

@@ -268,7 +268,12 @@ fn another_term_ends_what_the_efficiency_tier_held_and_asks_anew_for_what_it_wai
     bench.abandon(abandoned);
 
     // A stream that comes back in the same term changes nothing.
-    let welcome = |term| v1::OpenSessionResponse { term, ttl_ms: 30_000, ..Default::default() };
+    let welcome = |term| v1::OpenSessionResponse {
+        term,
+        ttl_ms: 30_000,
+        linger_ms: 30_000,
+        ..Default::default()
+    };
     bench.session.welcomed(clock::now(), &welcome(0));
     assert!(fast_guard.token().is_ok());
     bench.session.welcomed(clock::now(), &welcome(8));

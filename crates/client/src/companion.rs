@@ -1,0 +1,268 @@
+//! A companion process, which ends this program's session when this program is dead.
+//!
+//! The end of a connection is no evidence of death: a relay between client and node can die while the client works
+//! on. So the cluster keeps the locks of a client that has gone silent for its TTL. A process on the same machine
+//! knows better: the kernel closes the pipe between the two when this program ends, however it ends. Then the companion
+//! says farewell to the cluster, and the locks are free within about a second.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use holdfast_client::{Client, companion::Companion};
+//!
+//! let companion = Companion::start("/usr/bin/holdfast")?;
+//! let client = Client::builder().companion(companion).connect("127.0.0.1:7420").await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Caveats:
+//! - the companion sees the end of this process, and not that of processes which this one started. A program whose
+//!   children work under its locks must see to it that they end with it, as `holdfast lock` does, or go without a
+//!   companion;
+//! - if the companion is killed as well, or the machine is gone, or the cluster cannot be reached, the locks end with
+//!   the TTL, as without a companion.
+//!
+//! The companion is `holdfast companion`. It reads [`Message`]s from its stdin, one a line, and keeps the last of each
+//! kind. At the end of its stdin it acts on what it has: it kills the process group, waits until all of it is dead, and
+//! only then ends the session. The session's id is a secret: it travels through the pipe, and never as an argument or
+//! in the environment.
+
+use std::fmt;
+use std::io::{self, PipeWriter, Write};
+use std::mem::ManuallyDrop;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::str::FromStr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use holdfast_proto::SessionId;
+
+use crate::session::whole_ms;
+
+/// A line of this length, or of less, is written to a pipe as a whole or not at all.
+pub const LINE_BYTES_MAX: usize = 4096;
+
+/// Room for addresses in a line. Nodes beyond are left out.
+const ENDPOINTS_BYTES_MAX: usize = LINE_BYTES_MAX - 128;
+
+/// A running companion, for one client. Clones are the same one.
+///
+/// When the last of them is dropped while the session may still live, the pipe stays open for the session's TTL, or
+/// until this program ends: guards may still be trusted, so the companion must not end the session yet.
+#[derive(Debug, Clone)]
+pub struct Companion(Arc<Process>);
+
+#[derive(Debug)]
+struct Process {
+    /// `None` once it is being dropped.
+    running: Option<(Child, PipeWriter)>,
+    /// The TTL of the session that the companion knows of; zero if there is none.
+    session_ttl_ms: AtomicU64,
+    /// What was told last about the session: the same is not told twice.
+    last_session: Mutex<String>,
+}
+
+/// One line of what a companion is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Message {
+    /// To be ended if this program dies. It replaces what was told before.
+    Session(Session),
+    /// No session is left to be ended.
+    NoSession,
+    /// The locks of the session have a lock delay. Its end must not count as a release, which would open them at once.
+    LockDelay,
+    /// A process group is about to be started. If this program dies before it is known which, nothing is ended.
+    GroupStarts,
+    /// It works under the locks. If this program dies, it is killed before the session ends.
+    Group(i32),
+    /// There is no such group, or it needs the locks no more.
+    NoGroup,
+    /// When the group is to be sent SIGTERM and SIGKILL if nothing else is told by then: nanoseconds of the clock
+    /// `CLOCK_BOOTTIME`, or [`Message::NEVER`].
+    EndGroupAt { term: u64, kill: u64 },
+}
+
+/// What it takes to end a session. `Debug` does not print the secret id.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Session {
+    pub id: SessionId,
+    /// When this has passed since the program died, the cluster has ended the session itself.
+    pub ttl: Duration,
+    pub endpoints: Vec<String>,
+}
+
+/// A line that is not a [`Message`]. It does not repeat the line, which may contain a secret.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a line that a companion does not understand; both sides must be of the same version")]
+pub struct ParseMessageError;
+
+impl Companion {
+    /// Starts `PROGRAM companion`, where `program` is the path of the binary `holdfast`. It has its own process group,
+    /// no terminal, and neither the working directory nor open files of this program.
+    pub fn start(program: impl AsRef<Path>) -> io::Result<Companion> {
+        let (its_stdin, pipe) = io::pipe()?;
+        // A companion that stands still must not hold this program up.
+        rustix::io::ioctl_fionbio(&pipe, true)?;
+        let process = Command::new(program.as_ref())
+            .arg0("holdfast")
+            .arg("companion")
+            .stdin(its_stdin)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .process_group(0)
+            .spawn()?;
+        Ok(Companion(Arc::new(Process {
+            running: Some((process, pipe)),
+            session_ttl_ms: AtomicU64::new(0),
+            last_session: Mutex::default(),
+        })))
+    }
+
+    /// A companion that is gone, or takes no more, is not told.
+    pub fn tell(&self, message: &Message) {
+        let line = format!("{message}\n");
+        match message {
+            Message::Session(session) => {
+                let mut last = self.0.last_session.lock().unwrap_or_else(|lock| lock.into_inner());
+                if *last == line {
+                    return;
+                }
+                last.clone_from(&line);
+                self.0.session_ttl_ms.store(whole_ms(session.ttl), Ordering::Relaxed);
+            }
+            Message::NoSession => self.0.session_ttl_ms.store(0, Ordering::Relaxed),
+            _ => {}
+        }
+        if let Some((_, pipe)) = &self.0.running {
+            let mut pipe = pipe;
+            let _ = pipe.write(line.as_bytes());
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let Some((mut process, pipe)) = self.running.take() else { return };
+        let session_ttl = Duration::from_millis(*self.session_ttl_ms.get_mut());
+        // Without a thread it stays open until this program ends.
+        let pipe = ManuallyDrop::new(pipe);
+        let reap = move || {
+            thread::sleep(session_ttl);
+            drop(ManuallyDrop::into_inner(pipe));
+            // It ends by itself, and then leaves nothing behind.
+            let _ = process.wait();
+        };
+        if let Err(error) = thread::Builder::new().name("companion".to_owned()).spawn(reap) {
+            tracing::debug!("no thread to wait for the companion: {error}");
+        }
+    }
+}
+
+impl Message {
+    /// A time that never comes.
+    pub const NEVER: u64 = u64::MAX;
+}
+
+impl fmt::Display for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Message::Session(Session { id, ttl, endpoints }) => {
+                write!(f, "session {} {} ", id.to_secret_text(), whole_ms(*ttl))?;
+                let mut room = ENDPOINTS_BYTES_MAX;
+                for (number, endpoint) in endpoints.iter().enumerate() {
+                    let Some(left) = room.checked_sub(endpoint.len() + 1) else { break };
+                    room = left;
+                    write!(f, "{}{endpoint}", if number == 0 { "" } else { "," })?;
+                }
+                Ok(())
+            }
+            Message::NoSession => f.write_str("no-session"),
+            Message::LockDelay => f.write_str("lock-delay"),
+            Message::GroupStarts => f.write_str("group-starts"),
+            Message::Group(group) => write!(f, "group {group}"),
+            Message::NoGroup => f.write_str("no-group"),
+            Message::EndGroupAt { term, kill } => write!(f, "end-group-at {term} {kill}"),
+        }
+    }
+}
+
+impl FromStr for Message {
+    type Err = ParseMessageError;
+
+    fn from_str(line: &str) -> Result<Message, ParseMessageError> {
+        let words: Vec<&str> = line.split(' ').collect();
+        let number = |text: &str| text.parse::<u64>().map_err(|_| ParseMessageError);
+        match *words.as_slice() {
+            ["session", id, ttl_ms, endpoints] => Ok(Message::Session(Session {
+                id: id.parse().map_err(|_| ParseMessageError)?,
+                ttl: Duration::from_millis(number(ttl_ms)?),
+                endpoints: endpoints.split(',').map(str::to_owned).collect(),
+            })),
+            ["no-session"] => Ok(Message::NoSession),
+            ["lock-delay"] => Ok(Message::LockDelay),
+            ["group-starts"] => Ok(Message::GroupStarts),
+            // Groups 0 and 1 would be our own and everybody's.
+            ["group", group] => match group.parse() {
+                Ok(group @ 2..) => Ok(Message::Group(group)),
+                _ => Err(ParseMessageError),
+            },
+            ["no-group"] => Ok(Message::NoGroup),
+            ["end-group-at", term, kill] => {
+                Ok(Message::EndGroupAt { term: number(term)?, kill: number(kill)? })
+            }
+            _ => Err(ParseMessageError),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn session(endpoints: Vec<String>) -> Message {
+        let id = SessionId::from_bytes([7; 16]).unwrap();
+        Message::Session(Session { id, ttl: Duration::from_secs(30), endpoints })
+    }
+
+    #[test]
+    fn what_a_companion_is_told_is_read_as_it_was_meant() {
+        for message in [
+            session(vec!["a:1".to_owned(), "[::1]:2".to_owned()]),
+            Message::NoSession,
+            Message::LockDelay,
+            Message::GroupStarts,
+            Message::Group(4711),
+            Message::NoGroup,
+            Message::EndGroupAt { term: 5, kill: Message::NEVER },
+        ] {
+            assert_eq!(message.to_string().parse(), Ok(message));
+        }
+    }
+
+    #[test]
+    fn a_line_fits_into_one_write_however_many_nodes_there_are() {
+        let many = (0..1_000).map(|number| format!("node-{number}.example.com:7420")).collect();
+        let line = format!("{}\n", session(many));
+        assert!(line.len() <= LINE_BYTES_MAX, "{} bytes", line.len());
+        let Ok(Message::Session(read)) = line.trim_end().parse() else { panic!("{line}") };
+        assert_eq!(read.endpoints[100], "node-100.example.com:7420");
+    }
+
+    #[test]
+    fn no_group_but_a_commands_own_can_be_named() {
+        for line in ["group 0", "group 1", "group -5", "group x", "session 00 1 a:1", "", "goodbye"]
+        {
+            assert_eq!(line.parse::<Message>(), Err(ParseMessageError), "{line}");
+        }
+    }
+
+    #[test]
+    fn the_secret_of_a_session_is_not_printed() {
+        let told = format!("{:?}", session(vec!["a:1".to_owned()]));
+        assert!(!told.contains("0707070707"), "{told}");
+    }
+}
