@@ -54,7 +54,8 @@ pub(crate) fn check(seed: u64) -> Vec<Violation> {
 fn play(rng: &mut Rng) -> Option<Violation> {
     let cut = *rng.pick(&[Cut::Together, Cut::Reset, Cut::Silent])?;
     let ttl_ms = rng.between(2_000, 120_000);
-    let mut leases = Leases::opened(local(0), LogicalTime(0), Duration::from_millis(ttl_ms));
+    let ttl = Duration::from_millis(ttl_ms);
+    let mut leases = Leases::opened(local(0), LogicalTime(0), ttl, ttl);
     let own_ttl = rng.percent(30).then(|| LogicalTime(rng.between(1_000, ttl_ms)));
     leases.answered_best_effort(local(0), LogicalTime(0));
     leases.granted_best_effort(HOLD, own_ttl);
