@@ -2,9 +2,9 @@
 //!
 //! What such a call did is undone, but only if no other call is concerned. Several copies of one request can be under way:
 //! a client that retries on a new connection may be faster than the end of the old one. So for each request the driver
-//! knows one owner. It is the newest copy, until one copy is given the answer; from then on it is that one. Only
-//! when the owner is abandoned the request is undone. A copy that comes after the answer owns nothing: its end says nothing
-//! about the caller that has the answer.
+//! knows one owner: the newest copy, as long as the request has no answer. Only when the owner is abandoned the request is
+//! undone. If the answer goes to another copy, or a copy comes when the answer was given, more than one caller may
+//! have it: from then on the request has no owner, and is not undone.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -74,6 +74,7 @@ impl RequestOwners {
         };
         let is_undone = self.owners.get(&wait).is_some_and(|owner| owner.state == State::Undone);
         if has_answer && !is_undone {
+            self.owners.remove(&wait);
             return;
         }
         self.sweep();
@@ -87,12 +88,12 @@ impl RequestOwners {
         }
         let Some(owner) = self.owners.get_mut(&wait) else { return };
         match call {
-            Some(call) if owner.state == State::Unanswered => {
-                owner.call = call.clone();
-                owner.state = State::Answered;
+            Some(call) if owner.call.is(call) => {
+                if owner.state == State::Unanswered {
+                    owner.state = State::Answered;
+                }
             }
-            Some(_) => {}
-            None => drop(self.owners.remove(&wait)),
+            _ => drop(self.owners.remove(&wait)),
         }
     }
 
@@ -148,17 +149,26 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_beside_the_one_that_has_the_answer_undoes_nothing() {
+    fn of_two_copies_that_are_given_the_answer_neither_undoes_it_for_the_other() {
+        let (first, second) = (LiveCall::new(), LiveCall::new());
+        for abandoned in [&first, &second] {
+            let mut owners = RequestOwners::default();
+            owners.copy_came(WAIT, Some(&first.to_ref()), false);
+            owners.copy_came(WAIT, Some(&second.to_ref()), false);
+            owners.answered(WAIT, Some(&first.to_ref()));
+            assert!(!owners.abandoned(WAIT, abandoned));
+        }
+    }
+
+    #[test]
+    fn a_retry_that_finds_the_answer_keeps_it_when_the_old_call_ends_later() {
         let mut owners = RequestOwners::default();
-        let (first, second, late) = (LiveCall::new(), LiveCall::new(), LiveCall::new());
-        owners.copy_came(WAIT, Some(&first.to_ref()), false);
-        owners.copy_came(WAIT, Some(&second.to_ref()), false);
-        owners.answered(WAIT, Some(&first.to_ref()));
-        owners.answered(WAIT, Some(&second.to_ref()));
-        owners.copy_came(WAIT, Some(&late.to_ref()), true);
-        assert!(!owners.abandoned(WAIT, &second));
-        assert!(!owners.abandoned(WAIT, &late));
-        assert!(owners.abandoned(WAIT, &first));
+        let (old, retry) = (LiveCall::new(), LiveCall::new());
+        owners.copy_came(WAIT, Some(&old.to_ref()), false);
+        owners.answered(WAIT, Some(&old.to_ref()));
+        owners.copy_came(WAIT, Some(&retry.to_ref()), true);
+        assert!(!owners.abandoned(WAIT, &old));
+        assert!(!owners.abandoned(WAIT, &retry));
     }
 
     #[test]
