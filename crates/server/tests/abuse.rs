@@ -64,7 +64,9 @@ async fn begin(
         .unwrap();
     let mut requests = requests.clone().ready().await.unwrap();
     let (response, mut stream) = requests.send_request(request, false).unwrap();
-    stream.send_data(Bytes::from(first), false).unwrap();
+    if !first.is_empty() {
+        stream.send_data(Bytes::from(first), false).unwrap();
+    }
     (response, stream)
 }
 
