@@ -65,7 +65,7 @@ Examples:
   holdfast lock thumbnails --tier efficiency --when-down go-without -- ./thumbnails.sh
   holdfast lock --all account/1,account/2 -- ./transfer.sh
   holdfast lock deploy --wait 0s -E 0 -- ./deploy.sh   # busy is as good as done
-  holdfast lock nightly --wait 0s -E 0 --hold-at-least 5s --quiet -- ./report.sh   # cron on two hosts
+  holdfast lock nightly --wait 0s -q -E 0 --hold-at-least 5s -- ./report.sh
   holdfast lock deploy --status-fd 3 -- ./deploy.sh 3>deploy.status"
 )]
 pub(crate) struct LockArgs {
