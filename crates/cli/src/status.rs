@@ -14,8 +14,8 @@ use crate::mode;
 use crate::name;
 use crate::one_shot;
 use crate::output::{self, Show, table};
-use crate::token;
 use crate::owner;
+use crate::token;
 
 /// Shows who holds a lock and how, who waits for it, and whether it is frozen or closed.
 ///
