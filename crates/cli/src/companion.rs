@@ -45,17 +45,8 @@ const FAREWELL_REQUEST: u64 = u64::MAX >> 1;
 struct Told {
     session: Option<Session>,
     has_lock_delay: bool,
-    group: Work,
-}
-
-/// What works under the locks.
-#[derive(Debug, Default)]
-enum Work {
-    /// The other process itself, and nothing besides.
-    #[default]
-    None,
-    Starting,
-    Group(Group),
+    /// What works under the locks. None: the other process itself, and nothing besides.
+    group: Option<Group>,
 }
 
 pub(crate) fn run() -> Result<ExitCode, Problem> {
@@ -120,15 +111,14 @@ impl Told {
             Message::Session(session) => self.session = Some(session),
             Message::NoSession => self.session = None,
             Message::LockDelay => self.has_lock_delay = true,
-            Message::GroupStarts => self.group = Work::Starting,
-            Message::Group(group) => self.group = Work::Group(Group::new(group)),
-            Message::NoGroup => self.group = Work::None,
+            Message::Group(group) => self.group = Some(Group::new(group)),
+            Message::NoGroup => self.group = None,
             Message::EndGroupAt { .. } => {}
         }
     }
 
     fn send(&self, signal: Signal) {
-        if let Work::Group(group) = &self.group {
+        if let Some(group) = &self.group {
             group.send(signal);
         }
     }
@@ -138,12 +128,7 @@ impl Told {
         let died = Instant::now();
         let patience = self.session.as_ref().map_or(GROUP_PATIENCE, |session| session.ttl);
         let over = died + patience;
-        let is_work_over = match &self.group {
-            Work::None => true,
-            // The kernel kills it, but nothing tells when. The session is left to its TTL.
-            Work::Starting => false,
-            Work::Group(group) => kill(group, over),
-        };
+        let is_work_over = self.group.as_ref().is_none_or(|group| kill(group, over));
         if let Some(session) = self.session.filter(|_| is_work_over) {
             end_session(&session, self.has_lock_delay, over);
         }

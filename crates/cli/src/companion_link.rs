@@ -45,14 +45,12 @@ pub(crate) fn companion() -> io::Result<Companion> {
 pub(crate) struct GroupWatch(Companion);
 
 impl GroupWatch {
-    /// To be called before the command starts: if we die now, its group is not known yet.
-    pub(crate) fn start() -> io::Result<GroupWatch> {
-        let watch = GroupWatch(companion()?);
-        watch.0.tell(&Message::GroupStarts);
-        Ok(watch)
+    pub(crate) fn new() -> io::Result<GroupWatch> {
+        companion().map(GroupWatch)
     }
 
-    pub(crate) fn started(&self, group: Pid) {
+    /// To be called before the command begins: if we die, the companion kills what it knows of.
+    pub(crate) fn begin(&self, group: Pid) {
         self.0.tell(&Message::Group(group.as_raw()));
     }
 

@@ -5,7 +5,7 @@
 //! where Rust allows only `unsafe` code; a program that asks for itself needs none.
 
 use std::ffi::OsString;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 
@@ -14,6 +14,7 @@ use nix::sys::signal::Signal;
 
 use crate::exit::{Code, Problem};
 use crate::output;
+use crate::status_fd;
 
 /// As shells have it.
 const NOT_EXECUTABLE: u8 = 126;
@@ -23,6 +24,9 @@ const NOT_FOUND: u8 = 127;
 pub(crate) struct ExecChildArgs {
     #[arg(long)]
     pub(crate) parent: i32,
+    /// A pipe. The command begins when a byte comes through it, and never if it ends before.
+    #[arg(long)]
+    pub(crate) gate: Option<i32>,
     /// A file descriptor that is not the command's.
     #[arg(long)]
     pub(crate) close: Option<i32>,
@@ -35,8 +39,16 @@ pub(crate) fn run(args: ExecChildArgs) -> Result<ExitCode, Problem> {
     nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)
         .map_err(|error| Problem::new(Code::Unavailable, format!("cannot guard: {error}")))?;
     // The parent may have died before the line above.
+    let holder_died = || Problem::new(Code::LockLost, "the holder of the lock died at the start");
     if nix::unistd::getppid().as_raw() != args.parent {
-        return Err(Problem::new(Code::LockLost, "the holder of the lock died at the start"));
+        return Err(holder_died());
+    }
+    if let Some(number) = args.gate {
+        let opened = status_fd::duplicate(number).and_then(|mut gate| gate.read(&mut [0]));
+        let _ = nix::unistd::close(number);
+        if opened.unwrap_or(0) == 0 {
+            return Err(holder_died());
+        }
     }
     if let Some(number) = args.close {
         // If it cannot be closed the command merely has one more than it needs.

@@ -15,12 +15,17 @@ pub(crate) struct ReasonArgs {
 
 impl ReasonArgs {
     pub(crate) fn why(&self) -> Why {
-        Why { by: by(), reason: self.reason.clone() }
+        why(&self.reason)
     }
 }
 
+/// In the name of the user of this process.
+pub(crate) fn why(reason: &str) -> Why {
+    Why { by: by(), reason: reason.to_owned() }
+}
+
 /// Before anything is looked up, and with the name of the flag.
-fn parse_reason(text: &str) -> Result<String, &'static str> {
+pub(crate) fn parse_reason(text: &str) -> Result<String, &'static str> {
     match text.trim() {
         "" => Err("must not be empty"),
         reason if reason.len() > REASON_BYTES_MAX => Err("must have at most 512 bytes"),

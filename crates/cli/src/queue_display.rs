@@ -231,7 +231,7 @@ mod tests {
             assert!(words.contains("jobs/") && words.contains("place 2 for 1m01s"), "{words}");
         }
         let long = "y".repeat(100);
-        let words = seen("deploy", "is held by …", &long).words(
+        let words = seen("deploy", &format!("is held by {long}"), &long).words(
             &["deploy".into()],
             Duration::from_secs(1),
             77,

@@ -3,14 +3,16 @@
 //! - The command gets the terminal if we had it: a background group could not read from it.
 //! - If we are killed, the command is killed by the kernel ([`crate::exec_child`]), and the rest of
 //!   its group by a companion ([`crate::companion`]), which also ends the group if we stand still. When all of it is
-//!   dead, the companion ends the session.
+//!   dead, the companion ends the session. The command begins after the companion was told its group.
 
 use std::ffi::OsString;
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::Duration;
 
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::signal::{SigSet, Signal, killpg};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, getpgrp, tcgetpgrp, tcsetpgrp};
@@ -64,10 +66,13 @@ impl Running {
     ) -> io::Result<Running> {
         // Before the command starts, so that its end is not missed.
         let children_changed = signal(SignalKind::child())?;
-        let watch = GroupWatch::start()?;
+        let watch = GroupWatch::new()?;
+        let (gate, mut gate_key) = io::pipe()?;
+        fcntl(&gate, FcntlArg::F_SETFD(FdFlag::empty()))?;
         let child = Command::new(this_program()?)
             .arg0("holdfast")
             .args(["exec-child", "--parent", &std::process::id().to_string()])
+            .arg(format!("--gate={}", gate.as_raw_fd()))
             .args(not_inherited.map(|number| format!("--close={number}")))
             .arg("--")
             .args(command)
@@ -75,7 +80,10 @@ impl Running {
             .process_group(0)
             .spawn()?;
         let group = Pid::from_raw(child.id().cast_signed());
-        watch.started(group);
+        drop(gate);
+        watch.begin(group);
+        // One that is dead already is missed below.
+        let _ = gate_key.write_all(&[1]);
         let mut running = Running {
             group,
             watch,

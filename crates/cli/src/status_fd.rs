@@ -38,7 +38,7 @@ pub(crate) fn parse(text: &str) -> Result<StatusFd, String> {
 
 /// The same open file, with the same offset: who wrote to it before us and writes to it after us loses nothing.
 #[expect(unsafe_code, reason = "a descriptor that is known by its number alone")]
-fn duplicate(number: i32) -> io::Result<File> {
+pub(crate) fn duplicate(number: i32) -> io::Result<File> {
     // SAFETY: it is used for this one call, which fails if no file is open under the number.
     let given = unsafe { BorrowedFd::borrow_raw(number) };
     given.try_clone_to_owned().map(File::from)

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
+use holdfast_client::companion::Message;
 use holdfast_client::{Client, ClientBuilder, LossReason};
 use nix::sys::signal::Signal;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -98,7 +99,7 @@ pub(crate) async fn with_session(
     let mut signals = Signals::listen()?;
     // It starts while we connect, and knows the session before anything is asked for.
     let companion = companion_link::companion().map_err(cannot_start)?;
-    let builder = builder.companion(companion).note(args.note());
+    let builder = builder.companion(companion.clone()).note(args.note());
     let connected = tokio::select! {
         biased;
         signal = signals.next() => return Ok(signals::exit_code(signal)),
@@ -112,8 +113,11 @@ pub(crate) async fn with_session(
     match parting {
         // Whatever is left of the session goes now. If that is not answered, the companion goes on trying.
         Parting::Close => drop(timeout(CLOSE_PATIENCE, client.close()).await),
-        // To drop it would close the session.
-        Parting::Leave => std::mem::forget(client),
+        // To drop it would close the session. The companion leaves it alone as well: its holds end by themselves.
+        Parting::Leave => {
+            companion.tell(&Message::NoSession);
+            std::mem::forget(client);
+        }
     }
     outcome
 }

@@ -75,9 +75,8 @@ pub enum Message {
     NoSession,
     /// The locks of the session have a lock delay. Its end must not count as a release, which would open them at once.
     LockDelay,
-    /// A process group is about to be started. If this program dies before it is known which, nothing is ended.
-    GroupStarts,
-    /// It works under the locks. If this program dies, it is killed before the session ends.
+    /// This process group works under the locks. If this program dies, it is killed before the session ends. To be told
+    /// before the group begins to work.
     Group(i32),
     /// There is no such group, or it needs the locks no more.
     NoGroup,
@@ -182,7 +181,6 @@ impl fmt::Display for Message {
             }
             Message::NoSession => f.write_str("no-session"),
             Message::LockDelay => f.write_str("lock-delay"),
-            Message::GroupStarts => f.write_str("group-starts"),
             Message::Group(group) => write!(f, "group {group}"),
             Message::NoGroup => f.write_str("no-group"),
             Message::EndGroupAt { term, kill } => write!(f, "end-group-at {term} {kill}"),
@@ -204,7 +202,6 @@ impl FromStr for Message {
             })),
             ["no-session"] => Ok(Message::NoSession),
             ["lock-delay"] => Ok(Message::LockDelay),
-            ["group-starts"] => Ok(Message::GroupStarts),
             // Groups 0 and 1 would be our own and everybody's.
             ["group", group] => match group.parse() {
                 Ok(group @ 2..) => Ok(Message::Group(group)),
@@ -234,7 +231,6 @@ mod tests {
             session(vec!["a:1".to_owned(), "[::1]:2".to_owned()]),
             Message::NoSession,
             Message::LockDelay,
-            Message::GroupStarts,
             Message::Group(4711),
             Message::NoGroup,
             Message::EndGroupAt { term: 5, kill: Message::NEVER },

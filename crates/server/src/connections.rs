@@ -116,7 +116,7 @@ impl PortLimits {
             connections_per_address_max: CONNECTIONS_MAX / 2,
             idle_max: CONNECTIONS_MAX / 8 * 7,
             idle_per_address_max: CONNECTIONS_MAX / 16 * 7,
-            calls_per_address_max: CONNECTIONS_MAX / 4,
+            calls_per_address_max: CONNECTIONS_MAX / 8 * 3,
             unfinished_max: CONNECTIONS_MAX,
             unfinished_per_address_max: CONNECTIONS_MAX / 2,
             unfinished_per_connection_max: 8,

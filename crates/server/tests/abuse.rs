@@ -211,7 +211,7 @@ async fn the_bytes_of_calls_that_are_never_completed_are_bounded() {
 #[tokio::test(flavor = "multi_thread")]
 async fn session_calls_that_open_no_session_are_limited_and_end() {
     let cluster = with(|limits| {
-        (limits.unfinished_per_connection_max, limits.first_request_ms) = (50, 60_000);
+        (limits.unfinished_per_connection_max, limits.first_request_ms) = (50, 20_000);
     })
     .await;
     let requests = speak_http2(&cluster).await;

@@ -247,7 +247,7 @@ async fn a_frame_past_its_limits_is_refused() {
     huge.metadata = vec![0; 5 << 20];
     stream.send(vec![operation::Kind::Acquire(huge)]).await;
     let status = stream.end().await;
-    assert_eq!(reason(&status), "invalid_frame", "{status}");
+    assert_eq!(reason(&status), "message_too_large", "{status}");
 }
 
 #[tokio::test]

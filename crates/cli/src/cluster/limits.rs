@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::cli::Global;
 use crate::exit::{Code, Problem};
-use crate::intervention::ReasonArgs;
+use crate::intervention;
 use crate::one_shot;
 use crate::output::{self, Show};
 
@@ -35,8 +35,9 @@ pub(crate) struct LimitsArgs {
     #[arg(long, value_name = "N", allow_negative_numbers = true, requires = "reason",
           value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     locks: Option<u64>,
-    #[command(flatten)]
-    reason: Option<ReasonArgs>,
+    /// Why, for everybody who looks at it later; recorded together with your name and host.
+    #[arg(long, value_name = "TEXT", value_parser = intervention::parse_reason)]
+    reason: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -80,7 +81,9 @@ pub(super) async fn run(args: LimitsArgs, global: &Global) -> Result<ExitCode, P
             let words = "--reason sets nothing by itself; give --bytes or --locks as well";
             return Err(Problem::new(Code::Usage, words.to_owned()));
         }
-        (Some(reason), bytes, locks) => calls.set_limits(&reason.why(), bytes, locks).await?,
+        (Some(reason), bytes, locks) => {
+            calls.set_limits(&intervention::why(reason), bytes, locks).await?
+        }
         (None, ..) => {}
     }
     let status = calls.cluster_status().await?;

@@ -107,7 +107,7 @@ async fn an_acquire_all_with_one_bad_member_takes_none() {
     refused!(scene, stub.acquire_all, all(Vec::new()), "too_many_names");
     let many = |count: u32| (0..count).map(|number| member(&format!("n{number}"))).collect();
     refused!(scene, stub.acquire_all, all(many(257)), "too_many_names");
-    refused!(scene, stub.acquire_all, all(many(100_000)), "too_many_names");
+    refused!(scene, stub.acquire_all, all(many(50_000)), "too_many_names");
     refused!(scene, stub.acquire_all, all(vec![good(), good()]), "duplicate_name");
     let in_two_modes = || vec![good(), Member { mode: Mode::Shared.into(), ..good() }];
     refused!(scene, stub.acquire_all, all(in_two_modes()), "duplicate_name");

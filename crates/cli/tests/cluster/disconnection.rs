@@ -48,8 +48,10 @@ async fn lock_in_a_process(
 async fn a_lock_command_that_is_killed_with_9_frees_its_lock_within_about_a_second() {
     let cluster = Cluster::start(3).await;
     // Through the leader, and through a node that forwards.
-    for id in [cluster.leader().await, cluster.follower().await] {
-        let name = format!("killed-{id}");
+    let (leader, follower) = (cluster.leader().await, cluster.follower().await);
+    // Several times, because the command begins while the lock is already held.
+    for (round, id) in [leader, follower].repeat(4).into_iter().enumerate() {
+        let name = format!("killed-{round}");
         let endpoints = cluster.client_address(id);
         let mut process = lock_in_a_process(&cluster, &endpoints, &name, "30s").await;
         let killed = Instant::now();

@@ -308,7 +308,7 @@ async fn who_waits_at_a_terminal_sees_the_place_in_line_and_nobody_else_does() {
     let mut terminal = Terminal::start(&scene.cluster, "lock a --wait 1500ms -- true");
     assert_eq!(terminal.ended().await, 75);
     let seen = terminal.shown();
-    assert!(seen.contains("waiting for a since") && seen.contains("place 1 in line"), "{seen:?}");
+    assert!(seen.contains("waiting for a since") && seen.contains("place 1 for"), "{seen:?}");
     assert!(seen.contains("a is held by holdfast acquire"), "{seen:?}");
     let piped = run(&scene.cluster, &["lock", "a", "--wait", "1500ms", "--", "true"]).await;
     assert_eq!(piped.status.code(), Some(75));

@@ -233,7 +233,8 @@ fn failure(reason: Reason, message: String, retryable: bool) -> Failure {
 }
 
 fn too_large(bytes: usize, bytes_max: usize) -> Failure {
-    let words = format!("the request has {bytes} bytes; send one of at most {bytes_max}");
+    let words =
+        format!("the request is too large: it has {bytes} bytes; send one of at most {bytes_max}");
     failure(Reason::MessageTooLarge, words, false)
 }
 

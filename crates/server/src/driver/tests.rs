@@ -508,7 +508,9 @@ fn of_a_large_table_there_is_no_new_digest_right_after_the_last_one() {
     let _deliveries = bench.open_stream();
     let operations = (0..LOCKS).map(|n| bench.acquire(&format!("lock-{n}"))).collect();
     bench.send(Input::Frame { stream: STREAM, group: FIRST_GROUP, operations });
-    bench.turn();
+    bench.turn_until(|bench| {
+        bench.driver.replicas[&FIRST_GROUP].table().lock_count() as u64 == LOCKS
+    });
     let first = bench.inspect();
     assert_eq!((first.locks as u64, first.digest.is_some()), (LOCKS, true));
     assert_eq!(bench.inspect().digest, first.digest, "the one that is there is given");

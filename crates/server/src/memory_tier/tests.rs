@@ -239,11 +239,14 @@ fn those_who_wait_when_the_term_ends_are_told_that_the_leadership_is_lost() {
 }
 
 #[test]
-fn unacknowledged_answers_are_limited_as_everywhere() {
+fn unacknowledged_answers_of_falling_ids_are_limited_as_everywhere() {
     let mut scene = Scene::new(1);
     let held = scene.granted(BOB, None);
-    let refused = (0..10_000).map(|_| {
-        let busy = scene.acquire(ALICE, 0, None);
+    let refused = (0..10_000).map(|number| {
+        let mut busy = scene.acquire(ALICE, 0, None);
+        if let Command::Acquire(acquire) = &mut busy {
+            acquire.call.request = RequestId(1_000_000 - number);
+        }
         scene.outcome(busy)
     });
     assert!(refused.into_iter().any(|o| o == Outcome::Rejected(Rejection::TooManyUnacknowledged)));

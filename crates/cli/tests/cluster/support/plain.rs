@@ -17,6 +17,8 @@ use tonic::{Code, Status};
 
 use super::eventually;
 
+const INSIST_MAX: Duration = Duration::from_secs(20);
+
 /// Knows some endpoints and tries them in turn.
 #[derive(Clone, Debug)]
 pub(crate) struct PlainClient {
@@ -44,17 +46,28 @@ impl PlainClient {
         OperatorServiceClient::new(self.channels[0].clone())
     }
 
-    /// Calls until somebody answers: an endpoint that is unavailable or overloaded is followed by the
+    /// Calls until a node answers: an endpoint that is unavailable or overloaded is followed by the
     /// next. Fails the test after 20 s.
     pub(crate) async fn insist<T, F>(
         &self,
+        call: impl FnMut(LockServiceClient<Channel>) -> F,
+    ) -> Result<T, Status>
+    where
+        F: Future<Output = Result<tonic::Response<T>, Status>>,
+    {
+        self.insist_for(INSIST_MAX, call).await
+    }
+
+    async fn insist_for<T, F>(
+        &self,
+        patience: Duration,
         mut call: impl FnMut(LockServiceClient<Channel>) -> F,
     ) -> Result<T, Status>
     where
         F: Future<Output = Result<tonic::Response<T>, Status>>,
     {
         let mut next = 0;
-        eventually("somebody answers", Duration::from_secs(20), || {
+        eventually("a node answers", patience, || {
             let stub = LockServiceClient::new(self.channels[next % self.channels.len()].clone());
             next += 1;
             // A frozen node takes connections and says nothing.
@@ -172,10 +185,12 @@ impl PlainSession {
             acked_through: 0,
             name: name.to_owned(),
             wait_ms: wait.as_millis() as u64,
+            // Asked again below, under the same id.
+            resume_later: true,
             ..AcquireRequest::default()
         };
         self.client
-            .insist(|mut stub| {
+            .insist_for(INSIST_MAX + wait, |mut stub| {
                 let request = request.clone();
                 async move { stub.acquire(request).await }
             })
