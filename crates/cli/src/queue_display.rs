@@ -220,8 +220,11 @@ mod tests {
             let name = format!("jobs/{}/end", "x".repeat(length));
             let obstacle =
                 format!("is held by {holder} under token 42 for 3m12s, because: month end");
-            let words =
-                seen(&name, &obstacle, holder).words(&[name.clone()], Duration::from_secs(61), 77);
+            let words = seen(&name, &obstacle, holder).words(
+                std::slice::from_ref(&name),
+                Duration::from_secs(61),
+                77,
+            );
             assert!(words.chars().count() <= 77, "{words}");
             assert!(
                 words.ends_with("is held by nightly-batch@build-host-17.example.org:21346")
