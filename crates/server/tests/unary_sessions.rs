@@ -1,6 +1,6 @@
 //! Sessions that are used by unary calls alone, by clients that say no more than they must.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests")]
 
 mod support;
 
