@@ -139,7 +139,7 @@ async fn commands_run_under_a_lock_in_redis_and_without_one_only_if_that_was_sai
 #[tokio::test(flavor = "multi_thread")]
 async fn the_example_of_the_library_runs_over_redis() {
     let Some(redis) = RedisServer::start(Durability::None).await else { return };
-    let directory = build_examples("holdfast-client");
+    let directory = build_examples();
     let cluster = Cluster::start(1).await;
     let mut command = Command::new(directory.join("cache_refresh"));
     command.env("HOLDFAST_ENDPOINTS", cluster.endpoints()).env("HOLDFAST_EFFICIENCY", redis.url());

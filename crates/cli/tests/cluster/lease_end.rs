@@ -35,7 +35,7 @@ struct Relay {
 
 impl Relay {
     fn start(target: &str) -> Relay {
-        let mut process = Command::new(build_examples("holdfast").join("relay"))
+        let mut process = Command::new(build_examples().join("relay"))
             .arg(target)
             .stdout(Stdio::piped())
             .spawn()
@@ -259,7 +259,7 @@ async fn a_companion_keeps_nothing_open_and_knows_the_secret_by_its_pipe_alone()
 
 /// A program with the client library that holds the lock `a`.
 fn program(cluster: &Cluster, companion: Option<&str>) -> Child {
-    let mut process = Command::new(build_examples("holdfast").join("holder"))
+    let mut process = Command::new(build_examples().join("holder"))
         .args([cluster.endpoints(), "30000".to_owned()])
         .args(companion)
         .stdin(Stdio::piped())

@@ -7,7 +7,7 @@ use crate::support::{Cluster, build_examples, output, text};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_example_of_the_library_runs_and_says_what_it_should() {
-    let directory = build_examples("holdfast-client");
+    let directory = build_examples();
     let cluster = Cluster::start(3).await;
     for (name, expected) in [
         ("critical_section", &["8 deposits of 100: the balance is 800", "is older than"][..]),

@@ -21,7 +21,7 @@ struct Holder {
 
 impl Holder {
     fn start(cluster: &Cluster) -> Holder {
-        let mut process = Command::new(build_examples("holdfast").join("holder"))
+        let mut process = Command::new(build_examples().join("holder"))
             .args([cluster.endpoints(), TTL.as_millis().to_string()])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -5,13 +5,15 @@ use std::process::Command;
 
 use super::text;
 
-/// Builds the examples of a package into the directory to which this test was built, if they are not there
+/// Builds the examples into the directory to which this test was built, if they are not there
 /// yet. Gives the directory in which they are.
-pub(crate) fn build_examples(package: &str) -> PathBuf {
+pub(crate) fn build_examples() -> PathBuf {
     let this = std::env::current_exe().unwrap();
     let profile = this.ancestors().nth(2).unwrap();
     let mut command = Command::new(env!("CARGO"));
-    command.args(["build", "--quiet", "-p", package, "--examples", "--target-dir"]);
+    // Of the whole workspace, because that is what `cargo test --workspace` has built: other features of dependencies
+    // would be another build.
+    command.args(["build", "--quiet", "--workspace", "--examples", "--target-dir"]);
     command.arg(profile.parent().unwrap());
     if profile.ends_with("release") {
         command.arg("--release");
