@@ -304,7 +304,9 @@ async fn an_operator_reopens_what_a_lock_delay_keeps_closed_and_why_names_the_re
     let delay = Duration::from_secs(3600);
     let guard = client.lock("disk").lock_delay(delay).acquire().await.unwrap();
     data(&cluster, 0, &["break", "disk", "--reason", "a test"]).await;
-    assert_eq!(tokio::time::timeout(LONG, guard.lost()).await.unwrap(), LossReason::Broken);
+    // A client that changes its connection at that moment is told later, without the reason.
+    let lost = tokio::time::timeout(LONG, guard.lost()).await.unwrap();
+    assert!(matches!(lost, LossReason::Broken | LossReason::Ended), "{lost:?}");
     let why = data(&cluster, 0, &["why", "disk"]).await;
     let remedy = why["obstacles"][0]["next_step"].as_str().unwrap();
     assert!(remedy.contains("holdfast reopen disk --reason"), "{remedy}");
