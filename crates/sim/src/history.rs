@@ -44,6 +44,8 @@ pub struct History {
 pub struct Beginning {
     pub at: RealTime,
     pub closed_for: Span,
+    /// The backup is of the cluster before which there were so many.
+    pub backup_of: usize,
 }
 
 impl History {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use holdfast_core::{Batch, Command, LogIndex, LogicalTime, RequestId, SessionId, Span};
+use holdfast_core::{Batch, Command, LogIndex, LogicalTime, RequestId, SessionId};
 use holdfast_replica::NodeId;
 
 use crate::history::{
@@ -151,8 +151,8 @@ impl Recorder {
 
     /// The cluster is lost and another one takes its place. What has no answer may get one from the new one;
     /// gives where each of these operations was, and is now.
-    pub(crate) fn begin_anew(&mut self, at: RealTime, closed_for: Span) -> BTreeMap<usize, usize> {
-        self.finish(at);
+    pub(crate) fn begin_anew(&mut self, beginning: Beginning) -> BTreeMap<usize, usize> {
+        self.finish(beginning.at);
         let before = std::mem::take(&mut self.history);
         let open = before.operations.iter().enumerate();
         let open = open.filter(|(_, operation)| operation.returned.is_none());
@@ -161,7 +161,7 @@ impl Recorder {
             moved.insert(was, self.history.operations.len());
             self.history.operations.push(operation.clone());
         }
-        self.history.beginning = Some(Beginning { at, closed_for });
+        self.history.beginning = Some(beginning);
         self.history.slow.clone_from(&before.slow);
         self.history.clocks.clone_from(&before.clocks);
         self.history.rates_broken = before.rates_broken;

@@ -19,7 +19,7 @@ use holdfast_replica::{
 };
 
 use crate::fault::Undo;
-use crate::history::{Happening, History, RealTime, Replicated};
+use crate::history::{Beginning, Happening, History, RealTime, Replicated};
 use crate::node::{Incoming, member};
 use crate::operator::Operator;
 use crate::world::{Due, World};
@@ -218,7 +218,8 @@ impl World {
         let stopped = self.nodes.iter().filter_map(|node| node.clock.stopped_since());
         let stops = stopped.map(|since| (since, self.now)).collect::<Vec<_>>();
         self.recorder.history.clocks.stops.extend(stops);
-        let moved = self.recorder.begin_anew(self.now, closed_for);
+        let (at, backup_of) = (self.now, backup.clusters_before);
+        let moved = self.recorder.begin_anew(Beginning { at, closed_for, backup_of });
         for client in &mut self.clients {
             client.operations_moved(&moved);
         }

@@ -11,7 +11,8 @@
 //!   at the state's term + 2^16 + the state's age, or at the floor's share if that is higher.
 //!
 //! Caveat: no rule separates two beginnings from the same state with the same clock reading and the same floor. Nor does
-//! one know of a first beginning whose clock was ahead, or whose floor was high, if its state is of before that.
+//! one know of a first beginning whose clock was ahead, or whose floor was high, if its state is of before that. Terms
+//! separate two beginnings from the same state only if the second is more seconds later than the first had elections.
 
 use holdfast_core::FenceToken;
 
