@@ -175,7 +175,7 @@ impl Judge {
                 let waiter = self.queues.values().flatten().next();
                 let waiter = waiter.map(|waiter| (waiter.session, waiter.request));
                 let holder = holder.map(|holder| (holder.session, holder.request));
-                let meant = if self.next_request % 2 == 0 { waiter } else { holder };
+                let meant = if self.next_request.is_multiple_of(2) { waiter } else { holder };
                 if let Some(meant) = meant {
                     (*session, *request) = meant;
                 }

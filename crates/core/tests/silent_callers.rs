@@ -1,5 +1,7 @@
 //! Sessions that never say that they have their answers.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
+
 use holdfast_core::command::{Acquire, Call, HoldRef, Mode, OpenSession, Owner, Terms};
 use holdfast_core::{
     ActorId, Command, FenceToken, Grant, Limits, LockName, LockTable, LogIndex, LogicalTime,

@@ -1,6 +1,8 @@
 //! The limits of the whole table: what adds to it is refused before they are passed, what gives back always works, and
 //! the bytes are those that a new count finds.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
+
 use holdfast_core::command::{
     Acquire, AcquireAll, Action, Call, HoldRef, Intervention, Member, Mode, OpenSession, Owner,
     Terms,
