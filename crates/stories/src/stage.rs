@@ -67,7 +67,12 @@ impl Stage {
     pub(crate) fn split_off(&self, apart: &[u64]) {
         self.network.cut_peers(|from, to| apart.contains(&from) != apart.contains(&to));
         // The others pass nothing on to them either.
-        apart.iter().for_each(|node| self.network.silence_clients(*node));
+        self.silence(apart);
+    }
+
+    /// No node reaches the client ports of these, so it passes nothing on to them and learns of no leader from them.
+    pub(crate) fn silence(&self, nodes: &[u64]) {
+        nodes.iter().for_each(|node| self.network.silence_clients(*node));
     }
 
     pub(crate) fn ids(&self) -> Vec<u64> {

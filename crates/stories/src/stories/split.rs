@@ -30,6 +30,7 @@ async fn play(stage: &mut Stage, tale: &mut Tale) -> Result<(), Trouble> {
     tale.say(format!("node {leader} leads; A holds ledger under token {first}, lease 3 s"));
 
     stage.split_off(&few);
+    stage.silence(&many);
     let split = Instant::now();
     tale.say(format!("the network splits: {few:?} with A, {many:?} with B"));
     let other = stage.client_of(&many, "B", TTL);
