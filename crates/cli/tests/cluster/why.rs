@@ -10,11 +10,13 @@ use crate::support::{Cluster, data, run, text};
 
 const LONG: Duration = Duration::from_secs(60);
 
-/// Stands in line in the background; returns once it does.
+/// Waits in the background for the lock, then releases it; returns once it is in the queue.
 async fn wait_for(client: &Client, actor: u64, name: &str) -> JoinHandle<()> {
     let (queued, when_queued) = oneshot::channel();
     let request = client.lock(name).actor(actor).wait(LONG).on_queued(|_| queued.send(()).unwrap());
-    let waiting = tokio::spawn(async move { request.acquire().await.map(drop).unwrap() });
+    let waiting = tokio::spawn(async move {
+        request.acquire().await.unwrap().release().await.unwrap();
+    });
     when_queued.await.unwrap();
     waiting
 }
