@@ -1,6 +1,6 @@
 //! `holdfast bench`: how much a cluster bears, and how soon it answers.
 //!
-//! The loads are those of `crates/bench`, which `cargo xtask compare` runs against other lock services as well.
+//! The loads are those of `bench/bench`, which `cargo xtask compare` runs against other lock services as well.
 
 mod report;
 

@@ -1,7 +1,7 @@
 //! Loads for a lock service, and what they show.
 //!
 //! - [`Locks`]: what a lock service must offer to be measured. [`holdfast::HoldfastClient`] is ours; those of others are
-//!   in `crates/compare`, so that nothing of them is in the product.
+//!   in `bench/compare`, so that nothing of them is in the product.
 //! - [`workload`]: one file per workload, the same code for every service.
 //! - [`Cluster`]: real nodes on loopback, each a process of its own, with the disk's sync on.
 //! - [`Turn`] is what one run of a workload has shown, [`median`] what several have.
