@@ -3,7 +3,7 @@
 
 mod here;
 
-use holdfast_client::planted as client;
+use holdfast_client_core::planted as client;
 use holdfast_core::planted as core;
 use holdfast_replica::planted as replica;
 use holdfast_wal::planted as wal;
