@@ -6,9 +6,9 @@ use std::time::Duration;
 use clap::Args;
 use serde::Serialize;
 
-use crate::cli::Global;
 use crate::duration;
 use crate::exit::Problem;
+use crate::global::Global;
 use crate::intervention::ReasonArgs;
 use crate::one_shot;
 use crate::output::{self, Show};

@@ -7,10 +7,10 @@ use holdfast_proto::v1;
 use holdfast_server::utc;
 use serde::Serialize;
 
-use crate::cli::Global;
 use crate::duration::in_words;
 use crate::exit::Problem;
 use crate::freeze::prefix_in_words;
+use crate::global::Global;
 use crate::one_shot;
 use crate::output::{self, Show, table};
 use crate::status::on_one_line;

@@ -10,9 +10,9 @@ use holdfast_proto::v1;
 use holdfast_server::utc;
 use serde::Serialize;
 
-use crate::cli::{Format, Global};
 use crate::duration::{self, in_words};
 use crate::exit::Problem;
+use crate::global::{Format, Global};
 use crate::mode;
 use crate::name;
 use crate::one_shot;

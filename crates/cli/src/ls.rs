@@ -6,9 +6,9 @@ use clap::Args;
 use holdfast_proto::v1;
 use serde::Serialize;
 
-use crate::cli::Global;
 use crate::duration::in_words;
 use crate::exit::Problem;
+use crate::global::Global;
 use crate::mode;
 use crate::one_shot;
 use crate::output::{self, Show, quoted, table};

@@ -7,8 +7,8 @@ use clap::Args;
 use holdfast_client::{Observed, unary::CallError};
 use serde_json::json;
 
-use crate::cli::{Format, Global};
 use crate::exit::Problem;
+use crate::global::{Format, Global};
 use crate::name;
 use crate::one_shot;
 use crate::output;

@@ -9,8 +9,8 @@ use std::time::Duration;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde::Serialize;
 
-use crate::cli::Format;
 use crate::exit::{Code, Problem};
+use crate::global::Format;
 
 const LOOK_FOR_READER_EVERY: Duration = Duration::from_millis(500);
 

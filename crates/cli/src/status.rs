@@ -6,10 +6,10 @@ use clap::Args;
 use holdfast_proto::v1;
 use serde::Serialize;
 
-use crate::cli::Global;
 use crate::duration::in_words;
 use crate::exit::Problem;
 use crate::freezes::Freeze;
+use crate::global::Global;
 use crate::mode;
 use crate::name;
 use crate::one_shot;

@@ -14,8 +14,8 @@ use clap::Args;
 use holdfast_client::unary::{CallError, Watch, Watched};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use crate::cli::{Format, Global};
 use crate::exit::{Code, Problem};
+use crate::global::{Format, Global};
 use crate::live::drawing::Palette;
 use crate::live::screen::{Key, Screen};
 use crate::one_shot;

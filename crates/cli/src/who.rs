@@ -9,9 +9,9 @@ use holdfast_proto::v1;
 use holdfast_server::utc;
 use serde::Serialize;
 
-use crate::cli::Global;
 use crate::duration::in_words;
 use crate::exit::Problem;
+use crate::global::Global;
 use crate::history::{self, Happened, Kept};
 use crate::mode;
 use crate::name;

@@ -11,8 +11,8 @@ use holdfast_proto::v1;
 use serde::Serialize;
 use tokio::task::JoinSet;
 
-use crate::cli::Global;
 use crate::exit::{Code, Problem};
+use crate::global::Global;
 use crate::one_shot;
 use crate::output::{self, Show, table};
 use crate::token;

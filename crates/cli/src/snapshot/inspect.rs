@@ -7,9 +7,9 @@ use clap::Args;
 use holdfast_server::{FreezeLine, Inspection, LockLine, MemberLine, utc};
 use serde::Serialize;
 
-use crate::cli::Global;
 use crate::duration::in_words;
 use crate::exit::Problem;
+use crate::global::Global;
 use crate::output::{self, Show, quoted, table};
 use crate::status::on_one_line;
 use crate::token;

@@ -7,8 +7,8 @@ use clap::Args;
 use holdfast_server::{NodeConfig, restore};
 use serde::Serialize;
 
-use crate::cli::Global;
 use crate::exit::{Code, Problem};
+use crate::global::Global;
 use crate::new_cluster::{NewClusterArgs, NewClusterReport};
 use crate::output::{self, Show, quoted};
 
