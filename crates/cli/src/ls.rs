@@ -11,8 +11,9 @@ use crate::exit::Problem;
 use crate::global::Global;
 use crate::mode;
 use crate::one_shot;
-use crate::output::{self, Show, quoted, table};
+use crate::output::{self, Show};
 use crate::status::OwnerInfo;
+use crate::text::{quoted, table};
 use crate::token;
 
 /// Lists the locks that are held or waited for.

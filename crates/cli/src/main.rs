@@ -60,6 +60,7 @@ mod supervise;
 mod suspension;
 mod systemd;
 mod terms;
+mod text;
 mod thaw;
 mod tier;
 mod token;

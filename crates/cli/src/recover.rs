@@ -11,7 +11,8 @@ use crate::exit::{Code, Problem};
 use crate::global::Global;
 use crate::new_cluster::{NewClusterArgs, NewClusterReport};
 use crate::one_shot;
-use crate::output::{self, Show, quoted};
+use crate::output::{self, Show};
+use crate::text::quoted;
 
 const WARNING: &str = "\
 `holdfast recover` gives up the cluster that this node belonged to, and makes a new one of this node alone.

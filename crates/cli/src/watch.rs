@@ -21,6 +21,7 @@ use crate::live::screen::{Key, Screen};
 use crate::one_shot;
 use crate::output;
 use crate::stop_signal::StopSignal;
+use crate::text;
 use lines::Style;
 use owners::Owners;
 use picture::Picture;
@@ -94,7 +95,7 @@ async fn in_lines(mut watch: Watch, mut owners: Owners, style: Style) -> Result<
         told_something = true;
         let lines = lines.join("\n");
         // Of JSON each character counts.
-        let lines = if style == Style::Words { output::visible(&lines) } else { lines.into() };
+        let lines = if style == Style::Words { text::visible(&lines) } else { lines.into() };
         if !lines.is_empty() && !output::line_to_stdout(&lines)? {
             return Ok(ExitCode::SUCCESS);
         }

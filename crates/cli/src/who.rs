@@ -16,8 +16,9 @@ use crate::history::{self, Happened, Kept};
 use crate::mode;
 use crate::name;
 use crate::one_shot;
-use crate::output::{self, Show, table};
+use crate::output::{self, Show};
 use crate::status::OwnerInfo;
+use crate::text::table;
 use crate::tier::TierArg;
 use crate::token::{self, TokenArg};
 

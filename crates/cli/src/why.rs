@@ -12,8 +12,9 @@ use crate::global::Global;
 use crate::name;
 use crate::obstacle::{self, Obstacle};
 use crate::one_shot;
-use crate::output::{self, Show, quoted};
+use crate::output::{self, Show};
 use crate::status::{Holder, OwnerInfo, Waiter, holder_table, waiter_table};
+use crate::text::quoted;
 use crate::whereabouts;
 
 /// Tells what is in the way of a lock: who holds it and why, who waits, how long it may take, and what to do.

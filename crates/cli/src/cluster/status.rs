@@ -14,7 +14,8 @@ use tokio::task::JoinSet;
 use crate::exit::{Code, Problem};
 use crate::global::Global;
 use crate::one_shot;
-use crate::output::{self, Show, table};
+use crate::output::{self, Show};
+use crate::text::table;
 use crate::token;
 
 /// Shows the nodes, who leads, and how far each replica is.

@@ -10,7 +10,8 @@ use serde::Serialize;
 use crate::exit::{Code, Problem};
 use crate::global::Global;
 use crate::new_cluster::{NewClusterArgs, NewClusterReport};
-use crate::output::{self, Show, quoted};
+use crate::output::{self, Show};
+use crate::text::quoted;
 
 /// Makes the data directory of a new cluster's first node from a snapshot file.
 ///
