@@ -1,10 +1,10 @@
 //! `Cancel`: end a wait that is no longer wanted.
 
 use holdfast_core::Command;
+use holdfast_proto::decode::{self, Scope};
 use holdfast_proto::v1::{CancelRequest, CancelResponse, Failure, answer};
 use tonic::{Request, Response, Status};
 
-use super::decode::{self, Scope};
 use super::forward::Leader;
 use super::unary::Verb;
 

@@ -2,18 +2,19 @@
 //! what protects the resource is that the resource itself checks.
 
 use holdfast_core::{FenceToken, LogicalTime, TokenStanding};
+use holdfast_proto::decode::{self, lock_name};
+use holdfast_proto::failure::refused;
 use holdfast_proto::v1::{CheckTokenRequest, CheckTokenResponse, Failure, Reason, TokenState};
 use holdfast_proto::{Fence, Guarantee, v1};
 use tonic::{Request, Response, Status};
 
 use super::Rpc;
-use super::decode::{self, lock_name};
-use super::encode::on_wire;
-use super::failure::{refused, unsure};
+use super::failure::unsure;
 use super::forward::Leader;
 use super::look::Look;
 use crate::boot_clock::BootTime;
 use crate::driver::{Query, ReadAnswer, ReadData};
+use holdfast_proto::encode::on_wire;
 
 /// The token in question.
 struct Asked {

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use holdfast_core::Command;
+use holdfast_proto::decode::{self, Scope};
 use holdfast_proto::v1::{AcquireResponse, ConvertRequest, Failure, answer};
 use tonic::{Request, Response, Status};
 
-use super::decode::{self, Scope};
 use super::forward::Leader;
 use super::unary::{CALL_TIMEOUT, Verb};
 

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use holdfast_dashboard::{OwnView, RecentEvents, Source, WatchFrames};
+use holdfast_proto::encode::read;
 use holdfast_proto::v1::lock_service_server::LockService;
 use holdfast_proto::v1::operator_service_server::OperatorService;
 use holdfast_proto::v1::watch_service_server::WatchService;
@@ -23,7 +24,7 @@ use tokio_stream::StreamExt;
 use tonic::{Request, Response, Status};
 
 use super::failure::{dropped_by_driver, took_too_long};
-use super::{Rpc, look, watch};
+use super::{Rpc, watch};
 use crate::driver::{FIRST_GROUP, Input};
 
 /// A node that takes longer to say how it is does not answer.
@@ -63,8 +64,8 @@ impl Source for Rpc {
         let table = table.map_err(|_| dropped_by_driver())?;
         Ok(OwnView {
             cluster,
-            locks: table.locks.into_iter().map(|lock| look::summary(lock, table.at)).collect(),
-            freezes: table.freezes.into_iter().map(|info| look::frozen(info, table.at)).collect(),
+            locks: table.locks.into_iter().map(|lock| read::summary(lock, table.at)).collect(),
+            freezes: table.freezes.into_iter().map(|info| read::frozen(info, table.at)).collect(),
         })
     }
 
@@ -98,7 +99,7 @@ impl Source for Rpc {
     fn owners_lately(&self, sessions: &BTreeSet<String>) -> BTreeMap<String, Owner> {
         let known = watch::opened_lately(&self.events, sessions.iter().map(String::as_str));
         let known = known.into_iter().filter_map(|(session, owner)| Some((session, owner?)));
-        known.map(|(session, owner)| (session.to_string(), look::owner(owner))).collect()
+        known.map(|(session, owner)| (session.to_string(), read::owner(owner))).collect()
     }
 
     async fn watch(&self, request: WatchRequest) -> Result<WatchFrames, Failure> {

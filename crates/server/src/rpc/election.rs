@@ -7,6 +7,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use holdfast_core::{Command, Limits};
+use holdfast_proto::decode::{self, Scope};
 use holdfast_proto::v1::election_service_server::ElectionService;
 use holdfast_proto::v1::{
     AcquireRequest, AcquireResponse, CampaignRequest, Failure, ObserveRequest, ObserveResponse,
@@ -16,7 +17,6 @@ use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
 use super::Rpc;
-use super::decode::{self, Scope};
 use super::forward::Leader;
 use super::unary::{self, Verb};
 

@@ -3,6 +3,8 @@
 //! Each of them costs a few microseconds, where a heartbeat of its own costs tens: a frame, a wake-up and a share of a commit.
 
 use holdfast_core::{Command, RequestId, SessionId, Span};
+use holdfast_proto::decode::secret_id;
+use holdfast_proto::failure::refused;
 use holdfast_proto::v1::{Failure, KeepAliveManyRequest, KeepAliveManyResponse, Reason};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
@@ -10,8 +12,7 @@ use tonic::{Request, Response, Status};
 
 use super::Rpc;
 use super::authorise::authorise;
-use super::decode::secret_id;
-use super::failure::{dropped_by_driver, refused, took_too_long, unavailable};
+use super::failure::{dropped_by_driver, took_too_long, unavailable};
 use super::origin::Origin;
 use super::places::Kind;
 use super::route::Route;

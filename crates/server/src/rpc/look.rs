@@ -1,27 +1,21 @@
 //! `Status`, `List`, `ListSessions`: linearizable reads. They change nothing, so one that failed
 //! never "may have happened".
 
-use holdfast_core::command::{Mode, Owner};
-use holdfast_core::{
-    FreezeInfo, HolderInfo, LockName, LockStatus, LockSummary, LogicalTime, SessionSummary,
-    WaiterInfo,
-};
-use holdfast_proto::v1;
+use holdfast_core::{LockName, LockStatus, LogicalTime};
+use holdfast_proto::decode::lock_name;
+use holdfast_proto::decode::page::{self, PageSize};
+use holdfast_proto::encode::read::{self, frozen, holder_in_memory, session, summary, waiter};
 use holdfast_proto::v1::{
-    EfficiencyStatus, Failure, Holder, ListFreezesRequest, ListFreezesResponse, ListRequest,
-    ListResponse, ListSessionsRequest, ListSessionsResponse, SessionInfo, StatusRequest,
-    StatusResponse, Waiter,
+    EfficiencyStatus, Failure, ListFreezesRequest, ListFreezesResponse, ListRequest, ListResponse,
+    ListSessionsRequest, ListSessionsResponse, StatusRequest, StatusResponse,
 };
 use tokio::time::timeout;
 use tonic::{Request, Response, Status};
 
 use super::Rpc;
-use super::decode::lock_name;
-use super::encode::{mode, permits};
 use super::failure::{bug, took_too_long, unavailable};
 use super::forward::Leader;
 use super::origin::Origin;
-use super::page::{self, PageSize};
 use super::places::Kind;
 use super::route::Route;
 use super::unary::CALL_TIMEOUT;
@@ -227,7 +221,7 @@ fn in_efficiency_tier(
 ) -> Option<EfficiencyStatus> {
     let (now, status) = memory.status(name, shown_max)?;
     Some(EfficiencyStatus {
-        holders: status.holders.into_iter().map(|info| in_memory(info, now)).collect(),
+        holders: status.holders.into_iter().map(|info| holder_in_memory(info, now)).collect(),
         waiters: status.waiters.into_iter().map(|info| waiter(info, now)).collect(),
         holder_count: status.holder_count as u64,
         waiter_count: status.waiter_count as u64,
@@ -240,107 +234,5 @@ pub(super) fn lock_status(
     now: LogicalTime,
     applied_index: u64,
 ) -> StatusResponse {
-    StatusResponse {
-        name: name.to_owned(),
-        holders: status.holders.into_iter().map(|info| holder(info, now)).collect(),
-        waiters: status.waiters.into_iter().map(|info| waiter(info, now)).collect(),
-        holder_count: status.holder_count as u64,
-        waiter_count: status.waiter_count as u64,
-        closed_for_ms: status.closed_until.map(|until| until.since(now).as_ms()),
-        frozen: status.frozen.map(|freeze| frozen(freeze, now)),
-        permits: status.permits.unwrap_or(0),
-        logical_time_ms: now.as_ms(),
-        group: FIRST_GROUP.0,
-        applied_index,
-        efficiency: None,
-    }
-}
-
-pub(super) fn holder(info: HolderInfo, now: LogicalTime) -> Holder {
-    Holder {
-        public_session_id: info.session.to_string(),
-        owner: Some(owner(info.owner)),
-        actor: info.actor.0,
-        mode: mode(info.mode).into(),
-        token: info.token.0,
-        held_for_ms: now.since(info.granted_at).as_ms(),
-        remaining_ms: info.deadline.map(|deadline| deadline.since(now).as_ms()),
-        session_remaining_ms: info.session_deadline.since(now).as_ms(),
-        metadata: info.metadata.into_vec(),
-        permits: permits(info.mode),
-        reentries: info.reentries,
-        preemptible: info.preemptible,
-        renewed: info.session_connected,
-    }
-}
-
-/// The efficiency tier does not know when the session ends.
-fn in_memory(info: HolderInfo, now: LogicalTime) -> Holder {
-    Holder { session_remaining_ms: 0, ..holder(info, now) }
-}
-
-pub(super) fn waiter(info: WaiterInfo, now: LogicalTime) -> Waiter {
-    Waiter {
-        public_session_id: info.session.to_string(),
-        owner: Some(owner(info.owner)),
-        actor: info.actor.0,
-        mode: mode(info.mode).into(),
-        position: info.position,
-        waiting_for_ms: now.since(info.queued_at).as_ms(),
-        remaining_ms: info.deadline.since(now).as_ms(),
-        permits: permits(info.mode),
-        also: info.also.iter().map(|name| name.as_str().to_owned()).collect(),
-        converts: info.converts,
-        metadata: info.metadata.into_vec(),
-    }
-}
-
-pub(super) fn frozen(info: FreezeInfo, now: LogicalTime) -> v1::Frozen {
-    v1::Frozen {
-        prefix: info.prefix,
-        remaining_ms: info.until.since(now).as_ms(),
-        by: info.by.into(),
-        reason: info.reason.into(),
-    }
-}
-
-pub(super) fn summary(lock: LockSummary, now: LogicalTime) -> v1::LockSummary {
-    let awaited = v1::LockSummary {
-        name: lock.name.as_str().to_owned(),
-        holder_count: lock.holder_count as u64,
-        waiter_count: lock.waiter_count as u64,
-        ..Default::default()
-    };
-    let Some(first) = lock.first_holder else { return awaited };
-    v1::LockSummary {
-        mode: mode(first.mode).into(),
-        token: first.token.0,
-        public_session_id: first.session.to_string(),
-        owner: Some(owner(first.owner)),
-        held_for_ms: now.since(first.granted_at).as_ms(),
-        permits: match first.mode {
-            // What an operator has set is in force, whatever its holders stated.
-            Mode::Permit { limit } => lock.permits.unwrap_or(limit),
-            Mode::Exclusive | Mode::Shared => 0,
-        },
-        metadata: first.metadata.into_vec(),
-        ..awaited
-    }
-}
-
-fn session(info: SessionSummary, now: LogicalTime) -> SessionInfo {
-    SessionInfo {
-        public_id: info.public.to_string(),
-        owner: Some(owner(info.owner)),
-        ttl_ms: info.ttl.as_ms(),
-        remaining_ms: info.deadline.since(now).as_ms(),
-        age_ms: now.since(info.opened_at).as_ms(),
-        hold_count: info.hold_count as u64,
-        wait_count: info.wait_count as u64,
-        connected: info.connected,
-    }
-}
-
-pub(super) fn owner(owner: Owner) -> v1::Owner {
-    v1::Owner { application: owner.application, host: owner.host, pid: owner.pid, note: owner.note }
+    read::lock_status(name, status, now, applied_index, FIRST_GROUP.0)
 }

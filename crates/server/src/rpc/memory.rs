@@ -4,12 +4,13 @@
 use std::time::Duration;
 
 use holdfast_core::{Command, Rejection, SessionId};
+use holdfast_proto::failure::rejected;
 use holdfast_proto::v1::Failure;
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
 use super::Rpc;
-use super::failure::{bug, dropped_by_driver, rejected, unsure};
+use super::failure::{bug, dropped_by_driver, unsure};
 use crate::boot_clock::BootTime;
 use crate::driver::{Answer, Query, ReadData, ReplyTo};
 

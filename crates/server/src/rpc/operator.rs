@@ -1,6 +1,8 @@
 //! What operators do: each call is one intervention, forwarded to the leader like any other.
 
 use holdfast_core::{Command, Intervened, LogicalTime, Outcome};
+use holdfast_proto::decode;
+use holdfast_proto::failure::rejected;
 use holdfast_proto::v1::operator_service_server::OperatorService;
 use holdfast_proto::v1::{
     BreakRequest, BreakResponse, Failure, FreezeRequest, FreezeResponse, KillSessionRequest,
@@ -12,13 +14,13 @@ use tokio::time::timeout;
 use tonic::{Request, Response, Status};
 
 use super::authorise::authorise;
-use super::failure::{bug, rejected, took_too_long, unavailable};
+use super::failure::{bug, took_too_long, unavailable};
 use super::forward::Leader;
 use super::origin::Origin;
 use super::places::Kind;
 use super::route::Route;
 use super::unary::CALL_TIMEOUT;
-use super::{Rpc, decode, look};
+use super::{Rpc, look};
 
 /// A request of an operator.
 trait Step: Clone + Send + Sync + 'static {

@@ -4,13 +4,13 @@
 //! where it could have been forwarded, and every principal may do the same. That ends when nodes
 //! authenticate to each other, and then these fields must be believed from nodes only.
 
+use holdfast_proto::failure::refused;
 use holdfast_proto::v1::{Failure, Reason};
 use holdfast_replica::NodeId;
 use tonic::Request;
 use tonic::metadata::{AsciiMetadataValue, MetadataMap};
 
 use super::authorise::Principal;
-use super::failure::refused;
 
 const FORWARDED_BY: &str = "holdfast-forwarded-by";
 const PRINCIPAL: &str = "holdfast-principal";

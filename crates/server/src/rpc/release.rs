@@ -1,10 +1,10 @@
 //! `Release`: give a lock back.
 
 use holdfast_core::Command;
+use holdfast_proto::decode::{self, Scope};
 use holdfast_proto::v1::{Failure, ReleaseRequest, ReleaseResponse, answer};
 use tonic::{Request, Response, Status};
 
-use super::decode::{self, Scope};
 use super::forward::Leader;
 use super::unary::Verb;
 

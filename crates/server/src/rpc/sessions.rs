@@ -1,13 +1,13 @@
 //! `OpenSession`, `KeepAlive`, `CloseSession`: the life of a session whose client has no stream.
 
 use holdfast_core::Command;
+use holdfast_proto::decode::{self, Scope};
 use holdfast_proto::v1::{
     CloseSessionRequest, CloseSessionResponse, Failure, KeepAliveRequest, KeepAliveResponse,
     OpenSessionRequest, OpenSessionResponse, answer,
 };
 use tonic::{Request, Response, Status};
 
-use super::decode::{self, Scope};
 use super::forward::Leader;
 use super::unary::Verb;
 

@@ -11,11 +11,8 @@
 mod body_end;
 mod ear;
 mod frame;
-#[cfg(test)]
-mod fuzz;
 mod incoming;
 mod looks;
-mod operation;
 mod outgoing;
 mod pen;
 mod plain;
@@ -33,7 +30,6 @@ use holdfast_proto::v1::{ClientFrame, Failure};
 use tonic::{Request, Response, Status, Streaming};
 
 use self::incoming::Incoming;
-use self::operation::Opening;
 use self::outgoing::Words;
 use super::Rpc;
 use super::authorise::authorise;
@@ -41,6 +37,7 @@ use super::origin::Origin;
 use super::places::Kind;
 use super::route::Route;
 use crate::connections::Call;
+use holdfast_proto::decode::operation::Opening;
 
 pub(super) use self::body_end::WatchBody;
 pub(super) use self::ear::lent_max;

@@ -9,16 +9,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use holdfast_core::{LockSummary, LogicalTime, Rank, Survey, SurveyPart};
+use holdfast_proto::decode::page::{self, PageSize};
+use holdfast_proto::encode::read;
+use holdfast_proto::failure::refused;
 use holdfast_proto::v1::{Failure, ListOrder, ListRequest, ListResponse, Reason};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 use tonic::{Request, Response, Status};
 
 use super::Rpc;
-use super::failure::{bug, refused, took_too_long};
+use super::failure::{bug, took_too_long};
 use super::look::{self, Look};
 use super::origin::Origin;
-use super::page::{self, PageSize};
 use super::places::Kind;
 use super::route::Route;
 use super::unary::CALL_TIMEOUT;
@@ -119,7 +121,7 @@ async fn by_name(
     loop {
         let wanted = size.limit() - locks.len();
         let (at, part) = look_at(rpc, &survey, after, None, wanted).await?;
-        locks.extend(part.found.into_iter().map(|(_, lock)| look::summary(lock, at)));
+        locks.extend(part.found.into_iter().map(|(_, lock)| read::summary(lock, at)));
         after = part.next;
         let full = locks.len() >= size.limit();
         if full || after.is_none() || started.elapsed() >= PAGE_PATIENCE {
@@ -149,7 +151,7 @@ async fn by_rank(
     let shown = ranking.locks.get(first..end).unwrap_or_default();
     let more = end < ranking.locks.len();
     Ok(ListResponse {
-        locks: shown.iter().map(|lock| look::summary(lock.clone(), ranking.at)).collect(),
+        locks: shown.iter().map(|lock| read::summary(lock.clone(), ranking.at)).collect(),
         next_page: if more { end.to_string() } else { String::new() },
         logical_time_ms: ranking.at.as_ms(),
         matched: Some(ranking.matched),

@@ -1,10 +1,10 @@
 //! `Transfer`: the holder hands its lock to a chosen waiter.
 
 use holdfast_core::Command;
+use holdfast_proto::decode::{self, Scope};
 use holdfast_proto::v1::{Failure, TransferRequest, TransferResponse, answer};
 use tonic::{Request, Response, Status};
 
-use super::decode::{self, Scope};
 use super::forward::Leader;
 use super::unary::Verb;
 

@@ -11,14 +11,14 @@ use tonic::{Request, Response, Status};
 
 use super::Rpc;
 use super::authorise::authorise;
-use super::decode;
-use super::encode::{self, Surroundings};
 use super::failure::{bug, took_too_long};
 use super::forward::Leader;
 use super::hang_up::HangUpGuard;
 use super::origin::Origin;
 use super::places::Kind;
+use super::response::{self, ResponseContext};
 use super::route::Route;
+use holdfast_proto::decode;
 
 /// How long a call may take, beyond the time for which it is willing to wait in a queue.
 pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(5);
@@ -108,8 +108,8 @@ async fn carry_out<V: Verb>(
             };
             let term = rpc.driver.leadership().term;
             let around =
-                Surroundings { membership: &rpc.membership, resumed: false, term, guarantee };
-            match encode::result(&answer, around) {
+                ResponseContext { membership: &rpc.membership, resumed: false, term, guarantee };
+            match response::result(&answer, around) {
                 answer::Result::Failure(failure) => Err(failure),
                 result => V::response(result)
                     .ok_or_else(|| bug("the lock table answered another question")),

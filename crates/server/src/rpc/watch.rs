@@ -22,6 +22,7 @@ pub(crate) use teller::Teller;
 use std::pin::Pin;
 
 use holdfast_core::LockName;
+use holdfast_proto::failure::refused;
 use holdfast_proto::v1::watch_service_server::WatchService;
 use holdfast_proto::v1::{
     EventPosition, Failure, HistoryRequest, HistoryResponse, Reason, WatchFrame, WatchRequest,
@@ -30,7 +31,6 @@ use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
 use super::Rpc;
-use super::failure::refused;
 use super::origin::Origin;
 use super::places::{Kind, Place, held_by};
 use super::route::Route;

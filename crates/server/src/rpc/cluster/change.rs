@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use holdfast_proto::failure::refused;
 use holdfast_proto::v1::cluster_service_server::ClusterService;
 use holdfast_proto::v1::{
     AddNodeRequest, AddNodeResponse, Failure, PromoteNodeRequest, PromoteNodeResponse, Reason,
@@ -22,7 +23,7 @@ use crate::config::Address;
 use crate::driver::{FIRST_GROUP, Input, Unavailable};
 use crate::rpc::Rpc;
 use crate::rpc::authorise::authorise_operator;
-use crate::rpc::failure::{dropped_by_driver, refused, took_too_long, unavailable};
+use crate::rpc::failure::{dropped_by_driver, took_too_long, unavailable};
 use crate::rpc::forward::Leader;
 use crate::rpc::origin::Origin;
 use crate::rpc::route::Route;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use holdfast_proto::failure::refused;
 use holdfast_proto::v1::save_snapshot_chunk::Kind;
 use holdfast_proto::v1::{Failure, Reason, SaveSnapshotChunk, SaveSnapshotRequest};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
@@ -18,7 +19,7 @@ use crate::driver::{FIRST_GROUP, Query, ReadData, WholeState};
 use crate::offline::header_of;
 use crate::rpc::Rpc;
 use crate::rpc::authorise::authorise_operator;
-use crate::rpc::failure::{bug, overloaded, refused, took_too_long};
+use crate::rpc::failure::{bug, overloaded, took_too_long};
 use crate::rpc::origin::Origin;
 use crate::rpc::places::{self, Place};
 use crate::rpc::route::Route;

@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use holdfast_proto::decode::lock_name;
 use holdfast_proto::v1::observe_response::Change;
 use holdfast_proto::v1::{
     EventKind, EventPosition, Leader, LockSummary, Mode, ObserveRequest, ObserveResponse, Vacancy,
@@ -16,7 +17,6 @@ use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
 use super::super::Rpc;
-use super::super::decode::lock_name;
 use super::super::origin::Origin;
 use super::super::places::{Kind, held_by};
 use super::super::route::Route;

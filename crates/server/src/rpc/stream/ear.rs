@@ -5,6 +5,7 @@ use std::io::{self, ErrorKind, Read};
 use std::net::TcpStream;
 
 use holdfast_core::{RequestId, SessionId};
+use holdfast_proto::decode::Scope;
 use holdfast_proto::plain::{self, BorrowedOperation, Piece};
 use holdfast_proto::v1::{Tier, operation};
 use mio::net::TcpStream as WatchedSocket;
@@ -12,14 +13,13 @@ use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::super::authorise::{Principal, authorise};
-use super::super::decode::Scope;
 use super::incoming::Received;
 use super::looks::Looks;
-use super::operation::{self as decoding, Asked};
 use super::plain::PlainFrames;
 use super::reading::Reading;
 use super::unread::{Found, Unread};
 use crate::driver::{self, AfterHearing, Heard};
+use holdfast_proto::decode::operation::{self as decoding, StreamOperation};
 
 #[cfg(test)]
 mod tests;
@@ -158,11 +158,11 @@ impl Ear {
         heard.operations.reserve(frame.operations.len());
         for operation in frame.operations {
             match decoding::decode(operation, scope) {
-                (request, Ok(Asked::Change(_, command))) => {
+                (request, Ok(StreamOperation::Change(_, command))) => {
                     authorise(&self.principal, &command).ok()?;
                     heard.operations.push((request, command));
                 }
-                (request, Ok(Asked::Status(name))) if self.looks.begin() => {
+                (request, Ok(StreamOperation::Status(name))) if self.looks.begin() => {
                     heard.looks.push((request, name));
                 }
                 _ => return None,

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use holdfast_proto::failure::REASON_KEY;
+use holdfast_proto::failure::refused;
 use holdfast_proto::plain::BorrowedFrame;
 use holdfast_proto::v1::{ClientFrame, Failure, Reason};
 use prost::{DecodeError, Message};
@@ -11,7 +12,6 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 use tonic::{Code, Request, Status, Streaming};
 
-use super::super::failure::refused;
 use super::super::serve::REQUEST_BYTES_MAX;
 use super::body_end::{BodyEnd, Ending};
 use super::ear::Lent;

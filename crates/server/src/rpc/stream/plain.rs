@@ -10,6 +10,7 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
 
+use holdfast_proto::failure::refused;
 use holdfast_proto::plain::{self, FrameWriter, NotAPiece};
 use holdfast_proto::v1::{Failure, Reason};
 use tokio::io::{AsyncRead, AsyncReadExt};
@@ -18,7 +19,6 @@ use tokio::time::{sleep, timeout, timeout_at};
 use tonic::Status;
 
 use super::super::Rpc;
-use super::super::failure::refused;
 use super::super::origin::Origin;
 use super::super::places::Kind;
 use super::super::serve::RESPONSE_BYTES_MAX;

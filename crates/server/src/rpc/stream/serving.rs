@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_core::{Command, LockName, RequestId, SessionId};
+use holdfast_proto::decode::Scope;
 use holdfast_proto::plain::BorrowedOperation;
 use holdfast_proto::v1::{ClientFrame, Failure, Tier};
 use mio::net::TcpStream as WatchedSocket;
@@ -13,16 +14,15 @@ use tokio::time::sleep;
 
 use super::super::Rpc;
 use super::super::authorise::authorise;
-use super::super::decode::Scope;
 use super::super::failure::{overloaded, stopping};
 use super::super::origin::Origin;
 use super::ear::{Ear, Lent, are_common};
 use super::incoming::{FATE_TIMEOUT, Incoming, Next};
 use super::looks::Looks;
-use super::operation::{self, Asked, Opening};
 use super::outgoing::{Served, Words};
 use crate::driver::{DriverHandle, FIRST_GROUP, Input, MayWait, ReplyTo, StreamKey};
 use crate::traces::parent_of;
+use holdfast_proto::decode::operation::{self, Opening, StreamOperation};
 
 /// As [`super::speaker`] has for the driver's lists.
 const MEMORY_LISTS_MAX: usize = 1_024;
@@ -175,18 +175,20 @@ impl Serving<'_> {
             let traced = traces.and_then(|traces| Some((traces, parent_of(&operation)?)));
             let (request, decoded) = operation::decode(operation, scope);
             let allowed = decoded.and_then(|asked| {
-                if let Asked::Change(_, command) = &asked {
+                if let StreamOperation::Change(_, command) = &asked {
                     authorise(&self.origin.principal, command)?;
                 }
                 Ok(asked)
             });
             match allowed {
-                Ok(Asked::Status(name)) if self.looks.begin() => looks.push((request, name)),
-                Ok(Asked::Status(_)) => failures.push((request, overloaded())),
-                Ok(Asked::Change(Tier::Efficiency, command)) => {
+                Ok(StreamOperation::Status(name)) if self.looks.begin() => {
+                    looks.push((request, name))
+                }
+                Ok(StreamOperation::Status(_)) => failures.push((request, overloaded())),
+                Ok(StreamOperation::Change(Tier::Efficiency, command)) => {
                     in_memory.push((command, ReplyTo::Stream { stream: self.stream, request }));
                 }
-                Ok(Asked::Change(_, command)) => {
+                Ok(StreamOperation::Change(_, command)) => {
                     if let Some((traces, parent)) = traced {
                         traces.received((self.session, request), &command, &parent);
                     }

@@ -7,6 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_core::Event;
+use holdfast_proto::encode::read::summary;
+use holdfast_proto::failure::refused;
 use holdfast_proto::v1::{EventPosition, Failure, Reason, WatchFrame};
 use holdfast_replica::{Leadership, NodeId};
 use prost::Message;
@@ -14,8 +16,7 @@ use tokio::sync::watch;
 use tokio::time::{interval, timeout};
 
 use super::super::Rpc;
-use super::super::failure::{refused, stopping, unavailable};
-use super::super::look::summary;
+use super::super::failure::{stopping, unavailable};
 use super::super::places::Place;
 use super::queue::{FrameSender, Frames, NoRoom, queue};
 use super::snapshot::{self, Told};

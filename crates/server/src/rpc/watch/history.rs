@@ -7,6 +7,9 @@ use std::sync::Arc;
 
 use holdfast_core::command::{Action, Owner};
 use holdfast_core::{Event, LogicalTime, PublicSessionId};
+use holdfast_proto::decode::lock_name;
+use holdfast_proto::encode::read::owner;
+use holdfast_proto::failure::refused;
 use holdfast_proto::v1::{
     EventKind, Failure, HistoryRequest, HistoryResponse, Reason, SessionOwner, WatchEvent,
 };
@@ -15,9 +18,7 @@ use tokio::time::timeout;
 use tonic::{Request, Response, Status};
 
 use super::super::Rpc;
-use super::super::decode::lock_name;
-use super::super::failure::{bug, refused, took_too_long};
-use super::super::look::owner;
+use super::super::failure::{bug, took_too_long};
 use super::super::origin::Origin;
 use super::super::places::Kind;
 use super::super::route::Route;

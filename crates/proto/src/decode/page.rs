@@ -2,19 +2,19 @@
 //! right place whatever came and went in between.
 
 use holdfast_core::{LockName, PublicSessionId};
-use holdfast_proto::v1::{Failure, Reason};
 
-use super::failure::refused;
+use crate::failure::refused;
+use crate::v1::{Failure, Reason};
 
 const DEFAULT_SIZE: usize = 100;
 const SIZE_MAX: usize = 1_000;
 
 /// How many lines to answer with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct PageSize(usize);
+pub struct PageSize(usize);
 
 impl PageSize {
-    pub(super) fn new(asked: u32) -> Result<PageSize, Failure> {
+    pub fn new(asked: u32) -> Result<PageSize, Failure> {
         match usize::try_from(asked) {
             Ok(0) => Ok(PageSize(DEFAULT_SIZE)),
             Ok(size) if size <= SIZE_MAX => Ok(PageSize(size)),
@@ -26,12 +26,12 @@ impl PageSize {
     }
 
     /// One more than is shown, to learn whether there is more.
-    pub(super) fn limit(self) -> usize {
+    pub fn limit(self) -> usize {
         self.0 + 1
     }
 
     /// Cuts the lines to the page; gives the last one shown if there is more after it.
-    pub(super) fn cut<T>(self, lines: &mut Vec<T>) -> Option<&T> {
+    pub fn cut<T>(self, lines: &mut Vec<T>) -> Option<&T> {
         if lines.len() <= self.0 {
             return None;
         }
@@ -41,7 +41,7 @@ impl PageSize {
 }
 
 /// The name after which to go on.
-pub(super) fn after_name(page: &str) -> Result<Option<String>, Failure> {
+pub fn after_name(page: &str) -> Result<Option<String>, Failure> {
     if page.is_empty() {
         return Ok(None);
     }
@@ -50,7 +50,7 @@ pub(super) fn after_name(page: &str) -> Result<Option<String>, Failure> {
 }
 
 /// The session after which to go on.
-pub(super) fn after_session(page: &str) -> Result<Option<PublicSessionId>, Failure> {
+pub fn after_session(page: &str) -> Result<Option<PublicSessionId>, Failure> {
     if page.is_empty() {
         return Ok(None);
     }
@@ -61,7 +61,7 @@ pub(super) fn after_session(page: &str) -> Result<Option<PublicSessionId>, Failu
     }
 }
 
-pub(super) fn not_ours() -> Failure {
+pub fn not_ours() -> Failure {
     refused(Reason::InvalidPage, "the page is not one that was given as next_page; start over")
 }
 

@@ -1,24 +1,25 @@
-//! The operations of a frame, decoded one by one: what is wrong with one does not touch the others.
+//! The operations of a session's stream, decoded one by one: a wrong operation does not touch the others of its frame.
 
 use holdfast_core::{Command, LockName, RequestId, SessionId, StreamId};
-use holdfast_proto::plain::BorrowedOperation;
-use holdfast_proto::v1::{ClientFrame, Failure, Operation, Reason, Tier, operation};
 
-use super::super::decode::{self, Scope};
-use super::super::failure::refused;
+use super::Scope;
+use crate::decode;
+use crate::failure::refused;
+use crate::plain::BorrowedOperation;
+use crate::v1::{ClientFrame, Failure, Operation, Reason, Tier, operation};
 
 /// The first operation of a stream.
 #[derive(Debug)]
-pub(super) struct Opening {
-    pub(super) stream: StreamId,
-    pub(super) session: SessionId,
-    pub(super) request: RequestId,
-    pub(super) resumed: bool,
-    pub(super) command: Command,
+pub struct Opening {
+    pub stream: StreamId,
+    pub session: SessionId,
+    pub request: RequestId,
+    pub resumed: bool,
+    pub command: Command,
 }
 
 impl Opening {
-    pub(super) fn decode(frame: &ClientFrame) -> Result<Opening, Failure> {
+    pub fn decode(frame: &ClientFrame) -> Result<Opening, Failure> {
         let first = frame.operations.first().and_then(|operation| operation.kind.as_ref());
         match first {
             Some(operation::Kind::Open(open)) => {
@@ -43,19 +44,19 @@ impl Opening {
     }
 }
 
-/// What a later operation asks for.
+/// A later operation of a stream.
 #[derive(Debug, PartialEq)]
-pub(super) enum Asked {
+pub enum StreamOperation {
     Change(Tier, Command),
-    /// To look at a lock.
+    /// A read of one lock.
     Status(LockName),
 }
 
-/// A later operation, and the number under which it is answered.
-pub(super) fn decode(
+/// Decodes a later operation. Gives the request id under which it is answered.
+pub fn decode(
     operation: BorrowedOperation<'_>,
     scope: Scope,
-) -> (RequestId, Result<Asked, Failure>) {
+) -> (RequestId, Result<StreamOperation, Failure>) {
     let (request, tier, command) = match operation {
         BorrowedOperation::Acquire(request) => {
             (request.request_id, request.tier, decode::acquire(request, scope))
@@ -65,17 +66,23 @@ pub(super) fn decode(
         }
         BorrowedOperation::Message(operation) => return decode_message(operation, scope),
     };
-    (RequestId(request), decode::tier(tier).and_then(|tier| Ok(Asked::Change(tier, command?))))
+    (
+        RequestId(request),
+        decode::tier(tier).and_then(|tier| Ok(StreamOperation::Change(tier, command?))),
+    )
 }
 
-fn decode_message(operation: Operation, scope: Scope) -> (RequestId, Result<Asked, Failure>) {
+fn decode_message(
+    operation: Operation,
+    scope: Scope,
+) -> (RequestId, Result<StreamOperation, Failure>) {
     use operation::Kind;
     let tier = tier_of(&operation);
     let (request, command) = match operation.kind {
         Some(Kind::Status(request)) => {
             let asked = answerable(request.request_id)
                 .and_then(|()| decode::lock_name(&request.name))
-                .map(Asked::Status);
+                .map(StreamOperation::Status);
             return (RequestId(request.request_id), asked);
         }
         Some(Kind::KeepAlive(request)) => (request.request_id, decode::keep_alive(&request, scope)),
@@ -97,7 +104,7 @@ fn decode_message(operation: Operation, scope: Scope) -> (RequestId, Result<Aske
             (0, Err(refused(Reason::InvalidFrame, words)))
         }
     };
-    (RequestId(request), tier.and_then(|tier| Ok(Asked::Change(tier, command?))))
+    (RequestId(request), tier.and_then(|tier| Ok(StreamOperation::Change(tier, command?))))
 }
 
 fn answerable(request: u64) -> Result<(), Failure> {
@@ -129,8 +136,8 @@ fn not_again() -> Failure {
     refused(Reason::InvalidFrame, "the stream has its session; use another stream for another one")
 }
 
-/// A stream is known by the request id of its hello, which rises from one to the next: then of two
-/// hellos that overtake each other the later is known.
+/// A stream is known by the request id of its first operation, which rises from one stream to the next. So if two openings
+/// overtake each other, the server knows the later one.
 fn stream_id(request: u64) -> Result<StreamId, Failure> {
     if request == 0 {
         let words = "open and resume need a request id above 0, and higher than that of any stream \
@@ -142,9 +149,7 @@ fn stream_id(request: u64) -> Result<StreamId, Failure> {
 
 #[cfg(test)]
 mod tests {
-    use holdfast_proto::v1::{
-        AcquireRequest, OpenSessionRequest, ResumeSessionRequest, StatusRequest,
-    };
+    use crate::v1::{AcquireRequest, OpenSessionRequest, ResumeSessionRequest, StatusRequest};
 
     use super::*;
 
@@ -208,7 +213,7 @@ mod tests {
         };
         let (request, asked) = look("wallet", 7);
         assert_eq!(request, RequestId(7));
-        assert!(matches!(asked, Ok(Asked::Status(name)) if name.as_str() == "wallet"));
+        assert!(matches!(asked, Ok(StreamOperation::Status(name)) if name.as_str() == "wallet"));
         for (name, request, reason) in
             [("wallet", 0, Reason::InvalidRequestId), ("", 8, Reason::InvalidName)]
         {

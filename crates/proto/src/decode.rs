@@ -1,5 +1,7 @@
-//! From the wire to a [`Command`]. What is wrong in itself is refused here, with words, so that
-//! nothing wrong reaches the queue; the lock table checks again, because it must not depend on it.
+//! From the wire to a [`Command`]. Pure: no node, no clock.
+//!
+//! A request that is wrong in itself is refused here, with words, so that it never reaches the lock table. The lock table
+//! checks again, because it must not depend on this.
 
 use holdfast_core::command::{
     Acquire, AcquireAll, Call, HoldRef, Member, OpenSession, Owner, Terms,
@@ -8,17 +10,19 @@ use holdfast_core::{
     ActorId, Command, FenceToken, Limits, LockName, LogicalTime, PublicSessionId, Rejection,
     RequestId, SessionId, Span, StreamId,
 };
-use holdfast_proto::plain::{BorrowedAcquire, BorrowedRelease};
-use holdfast_proto::v1::{self, Failure, Reason};
 
-use super::failure::{refused, rejected};
+use crate::failure::{refused, rejected};
+use crate::plain::{BorrowedAcquire, BorrowedRelease};
+use crate::v1::{self, Failure, Reason};
 
 mod choice;
 mod intervention;
+pub mod operation;
+pub mod page;
 
-pub(super) use choice::tier;
+pub use choice::tier;
 use choice::{mode, policy};
-pub(super) use intervention::{
+pub use intervention::{
     break_holds, freeze, kill_session, move_lock, reopen, set_limits, set_permits, thaw,
 };
 
@@ -26,7 +30,7 @@ const DEFAULT_TTL: Span = Span::from_secs(30);
 
 /// To which session an operation belongs.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Scope {
+pub enum Scope {
     /// The request names it.
     Unary,
     /// The stream's own. An operation need not name it, and must not name another.
@@ -66,31 +70,28 @@ impl Scope {
 }
 
 /// The secret and what may be shown of it.
-pub(super) fn session_id(text: &str) -> Result<(SessionId, PublicSessionId), Failure> {
+pub fn session_id(text: &str) -> Result<(SessionId, PublicSessionId), Failure> {
     let id = parsed_id(text)?;
     Ok((secret(id), PublicSessionId(id.public_number())))
 }
 
 /// The secret alone: what may be shown of it is a hash.
-pub(super) fn secret_id(text: &str) -> Result<SessionId, Failure> {
+pub fn secret_id(text: &str) -> Result<SessionId, Failure> {
     parsed_id(text).map(secret)
 }
 
-fn parsed_id(text: &str) -> Result<holdfast_proto::SessionId, Failure> {
-    text.parse().map_err(|error: holdfast_proto::ParseSessionIdError| {
+fn parsed_id(text: &str) -> Result<crate::SessionId, Failure> {
+    text.parse().map_err(|error: crate::ParseSessionIdError| {
         refused(Reason::InvalidSessionId, error.to_string())
     })
 }
 
 /// In the order of the digits, so that ids that begin alike stand together in the table.
-fn secret(id: holdfast_proto::SessionId) -> SessionId {
+fn secret(id: crate::SessionId) -> SessionId {
     SessionId(u128::from_be_bytes(id.to_bytes()))
 }
 
-pub(super) fn open(
-    request: v1::OpenSessionRequest,
-    stream: Option<StreamId>,
-) -> Result<Command, Failure> {
+pub fn open(request: v1::OpenSessionRequest, stream: Option<StreamId>) -> Result<Command, Failure> {
     let (session, public) = session_id(&request.session_id)?;
     let ttl = match request.ttl_ms {
         0 => DEFAULT_TTL,
@@ -106,16 +107,16 @@ pub(super) fn open(
     checked(Command::OpenSession(OpenSession { session, public, stream, ttl, linger, owner }))
 }
 
-pub(super) fn keep_alive(request: &v1::KeepAliveRequest, scope: Scope) -> Result<Command, Failure> {
+pub fn keep_alive(request: &v1::KeepAliveRequest, scope: Scope) -> Result<Command, Failure> {
     let session = scope.session(&request.session_id)?;
     checked(Command::Touch { session, acked_through: scope.acked_through(request.acked_through) })
 }
 
-pub(super) fn close(request: &v1::CloseSessionRequest, scope: Scope) -> Result<Command, Failure> {
+pub fn close(request: &v1::CloseSessionRequest, scope: Scope) -> Result<Command, Failure> {
     checked(Command::CloseSession { session: scope.session(&request.session_id)? })
 }
 
-pub(super) fn acquire<'a>(
+pub fn acquire<'a>(
     request: impl Into<BorrowedAcquire<'a>>,
     scope: Scope,
 ) -> Result<Command, Failure> {
@@ -139,10 +140,7 @@ pub(super) fn acquire<'a>(
     }))
 }
 
-pub(super) fn acquire_all(
-    request: v1::AcquireAllRequest,
-    scope: Scope,
-) -> Result<Command, Failure> {
+pub fn acquire_all(request: v1::AcquireAllRequest, scope: Scope) -> Result<Command, Failure> {
     // Before the names are looked at one by one.
     if request.members.len() > Limits::default().names_per_acquire_max {
         return Err(rejected(Rejection::TooManyNames));
@@ -169,7 +167,7 @@ pub(super) fn acquire_all(
     }))
 }
 
-pub(super) fn convert(request: &v1::ConvertRequest, scope: Scope) -> Result<Command, Failure> {
+pub fn convert(request: &v1::ConvertRequest, scope: Scope) -> Result<Command, Failure> {
     checked(Command::Convert {
         call: scope.call(&request.session_id, request.request_id, request.acked_through)?,
         hold: hold(&request.name, request.token, request.acquire_request_id)?,
@@ -179,14 +177,14 @@ pub(super) fn convert(request: &v1::ConvertRequest, scope: Scope) -> Result<Comm
     })
 }
 
-pub(super) fn cancel(request: &v1::CancelRequest, scope: Scope) -> Result<Command, Failure> {
+pub fn cancel(request: &v1::CancelRequest, scope: Scope) -> Result<Command, Failure> {
     checked(Command::Cancel {
         call: scope.call(&request.session_id, request.request_id, request.acked_through)?,
         target: RequestId(request.target),
     })
 }
 
-pub(super) fn release<'a>(
+pub fn release<'a>(
     request: impl Into<BorrowedRelease<'a>>,
     scope: Scope,
 ) -> Result<Command, Failure> {
@@ -197,7 +195,7 @@ pub(super) fn release<'a>(
     })
 }
 
-pub(super) fn renew(request: &v1::RenewRequest, scope: Scope) -> Result<Command, Failure> {
+pub fn renew(request: &v1::RenewRequest, scope: Scope) -> Result<Command, Failure> {
     checked(Command::Renew {
         call: scope.call(&request.session_id, request.request_id, request.acked_through)?,
         hold: hold(&request.name, request.token, request.acquire_request_id)?,
@@ -205,7 +203,7 @@ pub(super) fn renew(request: &v1::RenewRequest, scope: Scope) -> Result<Command,
     })
 }
 
-pub(super) fn proclaim(request: v1::ProclaimRequest, scope: Scope) -> Result<Command, Failure> {
+pub fn proclaim(request: v1::ProclaimRequest, scope: Scope) -> Result<Command, Failure> {
     checked(Command::Proclaim {
         call: scope.call(&request.session_id, request.request_id, request.acked_through)?,
         hold: hold(&request.name, request.token, request.acquire_request_id)?,
@@ -213,7 +211,7 @@ pub(super) fn proclaim(request: v1::ProclaimRequest, scope: Scope) -> Result<Com
     })
 }
 
-pub(super) fn transfer(request: &v1::TransferRequest, scope: Scope) -> Result<Command, Failure> {
+pub fn transfer(request: &v1::TransferRequest, scope: Scope) -> Result<Command, Failure> {
     checked(Command::Transfer {
         call: scope.call(&request.session_id, request.request_id, request.acked_through)?,
         hold: hold(&request.name, request.token, 0)?,
@@ -221,7 +219,7 @@ pub(super) fn transfer(request: &v1::TransferRequest, scope: Scope) -> Result<Co
     })
 }
 
-pub(super) fn lock_name(text: &str) -> Result<LockName, Failure> {
+pub fn lock_name(text: &str) -> Result<LockName, Failure> {
     LockName::new(text).map_err(|error| refused(Reason::InvalidName, error.to_string()))
 }
 
@@ -240,14 +238,14 @@ fn hold(name: &str, number: u64, acquire: u64) -> Result<HoldRef, Failure> {
 
 /// As listings show it.
 fn public_session_id(text: &str) -> Result<PublicSessionId, Failure> {
-    let id: holdfast_proto::PublicSessionId =
-        text.parse().map_err(|error: holdfast_proto::ParsePublicSessionIdError| {
+    let id: crate::PublicSessionId =
+        text.parse().map_err(|error: crate::ParsePublicSessionIdError| {
             refused(Reason::InvalidSessionId, error.to_string())
         })?;
     Ok(PublicSessionId(id.to_number()))
 }
 
-pub(super) fn token(number: u64) -> Result<FenceToken, Failure> {
+pub fn token(number: u64) -> Result<FenceToken, Failure> {
     if (1..=FenceToken::MAX.0).contains(&number) {
         return Ok(FenceToken(number));
     }

@@ -1,9 +1,9 @@
-//! Values of the wire's enumerations. What this build does not know, a newer client has sent.
+//! Values of the wire's enumerations. A value that this build does not know comes from a newer client.
 
 use holdfast_core::command::{Mode, Policy};
-use holdfast_proto::v1::{self, Failure, Reason};
 
-use super::super::failure::refused;
+use crate::failure::refused;
+use crate::v1::{self, Failure, Reason};
 
 pub(super) fn mode(number: i32, permits: u32) -> Result<Mode, Failure> {
     match (v1::Mode::try_from(number), permits) {
@@ -35,7 +35,7 @@ pub(super) fn policy(number: i32) -> Result<Policy, Failure> {
     }
 }
 
-pub(in super::super) fn tier(number: i32) -> Result<v1::Tier, Failure> {
+pub fn tier(number: i32) -> Result<v1::Tier, Failure> {
     v1::Tier::try_from(number).map_err(|_| {
         let words = format!("this node does not know the tier {number}; upgrade it, or use 1");
         refused(Reason::InvalidTier, words)

@@ -1,9 +1,14 @@
 //! Frames of clients that were changed on their way: what becomes a command is within all limits, applies to
 //! a lock table, and survives the log.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "it is a test")]
+#![allow(clippy::print_stdout, reason = "a failure says where its input is kept")]
+
 use holdfast_core::{
     Batch, Command, Limits, LockName, LockTable, LogIndex, LogicalTime, RequestId, SessionId,
 };
+use holdfast_proto::decode::operation::{self, Opening, StreamOperation};
+use holdfast_proto::decode::{Scope, page};
 use holdfast_proto::plain::{BorrowedFrame, BorrowedOperation};
 use holdfast_proto::v1::operation::Kind;
 use holdfast_proto::v1::{
@@ -13,13 +18,9 @@ use holdfast_proto::v1::{ReleaseRequest, RenewRequest, ResumeSessionRequest, Sta
 use proptest::prelude::*;
 use prost::Message;
 
-use super::super::decode::Scope;
-use super::super::page;
-use super::operation::{self, Asked, Opening};
 use support::{Target, cases};
 
-#[path = "../../../../../fuzz/support.rs"]
-#[allow(clippy::panic, clippy::print_stdout, clippy::unwrap_used, reason = "it is for tests")]
+#[path = "../../../fuzz/support.rs"]
 mod support;
 
 const CASES_USUAL: u32 = 2_000;
@@ -47,8 +48,10 @@ fn take_frames(input: &[Vec<u8>]) {
                 let read = borrowed().nth(number).unwrap();
                 assert_eq!(decoded, operation::decode(read, scope));
                 match decoded.1 {
-                    Ok(Asked::Change(_, command)) => commands.push(command),
-                    Ok(Asked::Status(name)) => assert!(LockName::new(name.as_str()).is_ok()),
+                    Ok(StreamOperation::Change(_, command)) => commands.push(command),
+                    Ok(StreamOperation::Status(name)) => {
+                        assert!(LockName::new(name.as_str()).is_ok())
+                    }
                     Err(_) => {}
                 }
             }
