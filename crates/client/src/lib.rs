@@ -135,7 +135,7 @@ pub use error::{
 pub use guard::{Guard, ReleaseOutcome};
 pub use guard_all::GuardAll;
 pub use holdfast_proto::v1::Owner;
-pub use holdfast_proto::{Fence, Guarantee, PublicSessionId, SessionFamily, SessionId};
+pub use holdfast_proto::{Fence, Guarantee, PublicSessionId, SessionId};
 pub use lock::LockRequest;
 pub use lock_all::{LockAllRequest, Member};
 pub use metrics::ClientMetrics;

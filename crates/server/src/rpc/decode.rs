@@ -82,7 +82,7 @@ fn parsed_id(text: &str) -> Result<holdfast_proto::SessionId, Failure> {
     })
 }
 
-/// In the order of the digits, so that ids that begin alike stand together in the table.
+/// In the order of the digits.
 fn secret(id: holdfast_proto::SessionId) -> SessionId {
     SessionId(u128::from_be_bytes(id.to_bytes()))
 }
