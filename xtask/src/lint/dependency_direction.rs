@@ -26,7 +26,12 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     ("holdfast-browser", &["holdfast-client"]),
     ("holdfast-client-core", &["holdfast-proto"]),
-    ("holdfast-client", &["holdfast-client-core", "holdfast-proto"]),
+    ("holdfast-lease-clock", &["holdfast-client-core"]),
+    ("holdfast-redis-locks", &["holdfast-client-core", "holdfast-fence", "holdfast-lease-clock"]),
+    (
+        "holdfast-client",
+        &["holdfast-client-core", "holdfast-lease-clock", "holdfast-proto", "holdfast-redis-locks"],
+    ),
     ("holdfast-bench", &["holdfast-client", "holdfast-cluster-kit", "holdfast-proto"]),
     ("holdfast-compare", &["holdfast-bench", "holdfast-client", "holdfast-cluster-kit"]),
     (

@@ -1,18 +1,24 @@
-//! What keeps locks outside of the cluster, seen from those who wait for locks and hold them.
+//! What keeps the locks, seen from those who wait for locks and hold them.
 
 use std::fmt;
 use std::pin::Pin;
 use std::time::Duration;
 
+use holdfast_client_core::circuit::CircuitState;
 use tokio::sync::watch;
 
-use super::listening::Listening;
-use crate::circuit::Circuit;
-use crate::efficiency::ServedBy;
-use crate::error::EfficiencyDown;
+use crate::listening::Listening;
 
-pub(crate) type Answer<'a, T> =
-    Pin<Box<dyn Future<Output = Result<T, EfficiencyDown>> + Send + 'a>>;
+/// The servers are of no use.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct StoreDown {
+    /// Which servers were tried, and what came of it.
+    pub message: String,
+    pub may_have_happened: bool,
+}
+
+pub(crate) type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreDown>> + Send + 'a>>;
 
 /// A hold, or one that may come of a try. Whatever is done to a lock is done on condition that its value is this
 /// owner's, so nobody can touch what is somebody else's.
@@ -52,9 +58,7 @@ pub(crate) trait Store: fmt::Debug + Send + Sync {
     /// News of releases, until it is dropped. `None` if this store has none to give.
     fn listen(&self, name: &str) -> Option<Listening>;
 
-    fn served_by(&self) -> ServedBy;
-
-    fn circuit(&self) -> Circuit;
+    fn circuit(&self) -> watch::Receiver<CircuitState>;
 
     /// Changes when servers that were gone are back. They may have forgotten what they had.
     fn returns(&self) -> watch::Receiver<u64>;
@@ -67,5 +71,23 @@ impl Claim {
         getrandom::fill(&mut owner).ok()?;
         let owner = format!("{:032x}", u128::from_be_bytes(owner));
         Some(Claim { name: name.to_owned(), owner })
+    }
+}
+
+impl StoreDown {
+    pub(crate) fn circuit_open() -> StoreDown {
+        let message = "it has been of no use for a while, and is being tried".to_owned();
+        StoreDown { message, may_have_happened: false }
+    }
+
+    pub(crate) fn no_randomness() -> StoreDown {
+        let message = "the operating system gives no random numbers for an owner".to_owned();
+        StoreDown { message, may_have_happened: false }
+    }
+
+    /// The one who asked was not there to the end.
+    pub(crate) fn unexplained() -> StoreDown {
+        let message = "it was not asked to the end".to_owned();
+        StoreDown { message, may_have_happened: true }
     }
 }

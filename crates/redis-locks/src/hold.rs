@@ -6,16 +6,14 @@ use std::time::Duration;
 use holdfast_client_core::error::{LossReason, Lost};
 use holdfast_client_core::lease::{LocalTime, safe_end};
 use holdfast_client_core::loss::{Loss, Told};
-use holdfast_proto::{Fence, Guarantee};
+use holdfast_fence::{Fence, Guarantee};
 
-use crate::clock;
-use crate::efficiency::ServedBy;
+use holdfast_lease_clock as clock;
 
 #[derive(Debug)]
-pub(crate) struct Hold {
-    pub(crate) name: String,
-    pub(crate) token: u64,
-    pub(crate) served_by: ServedBy,
+pub struct Hold {
+    pub name: String,
+    pub token: u64,
     lease: Mutex<Lease>,
     loss: Loss,
 }
@@ -31,10 +29,10 @@ struct Lease {
 }
 
 impl Hold {
-    pub(crate) fn new(name: String, token: u64, served_by: ServedBy, granted: Granted) -> Hold {
+    pub(crate) fn new(name: String, token: u64, granted: Granted) -> Hold {
         let Granted { sent_at, ttl, is_own } = granted;
         let lease = Lease { valid_until: safe_end(sent_at, ttl), span: ttl, is_own };
-        Hold { name, token, served_by, lease: Mutex::new(lease), loss: Loss::default() }
+        Hold { name, token, lease: Mutex::new(lease), loss: Loss::default() }
     }
 
     /// The first reason stands.
@@ -60,7 +58,7 @@ impl Hold {
     }
 
     /// Reads the clock.
-    pub(crate) fn check(&self) -> Result<(), Lost> {
+    pub fn check(&self) -> Result<(), Lost> {
         let lease = *self.lease();
         if clock::now() >= lease.valid_until {
             self.lose(self.ends_by());
@@ -72,25 +70,25 @@ impl Hold {
     }
 
     /// What ends it if nothing more is heard.
-    pub(crate) fn ends_by(&self) -> LossReason {
+    pub fn ends_by(&self) -> LossReason {
         if self.lease().is_own { LossReason::OwnTimeOver } else { LossReason::Expired }
     }
 
-    pub(crate) fn fence(&self) -> String {
+    pub fn fence(&self) -> String {
         let fence = Fence::new(Guarantee::BestEffort, &self.name, self.token);
         fence.map(|fence| fence.to_string()).unwrap_or_default()
     }
 
-    pub(crate) fn valid_until(&self) -> LocalTime {
+    pub fn valid_until(&self) -> LocalTime {
         self.lease().valid_until
     }
 
-    pub(crate) fn at_risk_from(&self) -> LocalTime {
+    pub fn at_risk_from(&self) -> LocalTime {
         let lease = *self.lease();
         LocalTime(lease.valid_until.0.saturating_sub(lease.span / 3))
     }
 
-    pub(crate) fn told(&self) -> Told {
+    pub fn told(&self) -> Told {
         self.loss.told()
     }
 
@@ -114,7 +112,7 @@ mod tests {
     fn hold(ttl: Duration) -> (Hold, LocalTime) {
         let sent_at = clock::now();
         let granted = Granted { sent_at, ttl, is_own: false };
-        (Hold::new("a".to_owned(), 7, ServedBy::Redis, granted), sent_at)
+        (Hold::new("a".to_owned(), 7, granted), sent_at)
     }
 
     #[test]

@@ -6,8 +6,7 @@ use std::time::Duration;
 use holdfast_client_core::circuit::{Breaker, CircuitState};
 use tokio::sync::watch;
 
-use crate::circuit::Circuit;
-use crate::clock;
+use holdfast_lease_clock as clock;
 
 /// For so long too few servers have to be of use. There is no election to be waited for, as with the cluster.
 const OPEN_AFTER: Duration = Duration::from_secs(1);
@@ -69,8 +68,8 @@ impl Health {
         }
     }
 
-    pub(super) fn circuit(&self) -> Circuit {
-        Circuit(self.circuit.subscribe())
+    pub(super) fn circuit(&self) -> watch::Receiver<CircuitState> {
+        self.circuit.subscribe()
     }
 
     fn publish(&self, state: &State) {
@@ -105,7 +104,7 @@ mod tests {
         assert!(health.state().are_enough_up());
         health.went_down(2);
         assert!(!health.state().are_enough_up());
-        assert_eq!(health.circuit().state(), CircuitState::Closed, "for a moment it may");
+        assert_eq!(*health.circuit().borrow(), CircuitState::Closed, "for a moment it may");
         health.came_up(0);
         assert!(health.state().are_enough_up());
         assert!(health.returns().has_changed().is_ok());

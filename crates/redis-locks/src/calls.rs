@@ -5,10 +5,9 @@ use std::time::Duration;
 
 use redis::Script;
 
-use super::node::Node;
-use crate::efficiency::outside::store::{Attempt, Claim};
-use crate::error::EfficiencyDown;
-use crate::session::whole_ms;
+use crate::node::Node;
+use crate::store::StoreDown;
+use crate::store::{Attempt, Claim};
 
 static ACQUIRE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("acquire.lua")));
 static EXTEND: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("extend.lua")));
@@ -37,7 +36,7 @@ impl Node {
         self: &Arc<Node>,
         claim: &Claim,
         ttl: Duration,
-    ) -> Result<Attempt, EfficiencyDown> {
+    ) -> Result<Attempt, StoreDown> {
         let mut call = ACQUIRE.key(key(claim));
         call.key(TOKENS).arg(&claim.owner).arg(whole_ms(ttl));
         let (granted, number): (bool, i64) = self.call(&call).await?;
@@ -45,7 +44,7 @@ impl Node {
         let number = u64::try_from(number).ok();
         match (granted, number) {
             (true, Some(token)) => Ok(Attempt::Granted { token }),
-            (true, None) => Err(EfficiencyDown {
+            (true, None) => Err(StoreDown {
                 message: format!("{}: the counter `{TOKENS}` is below zero", self.label()),
                 may_have_happened: true,
             }),
@@ -57,21 +56,25 @@ impl Node {
         self: &Arc<Node>,
         claim: &Claim,
         ttl: Duration,
-    ) -> Result<bool, EfficiencyDown> {
+    ) -> Result<bool, StoreDown> {
         let mut call = EXTEND.key(key(claim));
         call.arg(&claim.owner).arg(whole_ms(ttl));
         self.call(&call).await
     }
 
-    pub(super) async fn release(self: &Arc<Node>, claim: &Claim) -> Result<bool, EfficiencyDown> {
+    pub(super) async fn release(self: &Arc<Node>, claim: &Claim) -> Result<bool, StoreDown> {
         let mut call = RELEASE.key(key(claim));
         call.arg(&claim.owner).arg(channel(&claim.name));
         self.call(&call).await
     }
 
-    pub(super) async fn raise_tokens(self: &Arc<Node>, to: u64) -> Result<bool, EfficiencyDown> {
+    pub(super) async fn raise_tokens(self: &Arc<Node>, to: u64) -> Result<bool, StoreDown> {
         let mut call = RAISE.key(TOKENS);
         call.arg(to);
         self.call(&call).await
     }
+}
+
+fn whole_ms(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

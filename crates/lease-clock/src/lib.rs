@@ -15,7 +15,7 @@ const CLOCK: ClockId = ClockId::Boottime;
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 const CLOCK: ClockId = ClockId::Monotonic;
 
-pub(crate) fn now() -> LocalTime {
+pub fn now() -> LocalTime {
     let time = clock_gettime(CLOCK);
     // The kernel counts both from boot, so neither is ever negative.
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);

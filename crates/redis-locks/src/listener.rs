@@ -14,9 +14,9 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_stream::StreamExt;
 
-use super::calls::{channel, name_of};
-use crate::efficiency::outside::listening::Registry;
-use crate::jitter_seed;
+use crate::calls::{channel, name_of};
+use crate::jitter::jitter_seed;
+use crate::listening::Registry;
 
 /// How long a server that refused us is left alone.
 const REFUSED_PAUSE: Duration = Duration::from_secs(10);

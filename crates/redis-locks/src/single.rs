@@ -3,38 +3,37 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use holdfast_client_core::circuit::CircuitState;
 use redis::Client;
 use tokio::sync::watch;
 
-use super::listener::Listener;
-use super::node::Node;
-use crate::circuit::Circuit;
-use crate::efficiency::ServedBy;
-use crate::efficiency::outside::health::Health;
-use crate::efficiency::outside::listening::{Listening, Registry};
-use crate::efficiency::outside::store::{Answer, Attempt, Claim, Store};
+use crate::health::Health;
+use crate::listener::Listener;
+use crate::listening::{Listening, Registry};
+use crate::node::Node;
+use crate::store::{Answer, Attempt, Claim, Store};
 
 #[derive(Debug)]
-pub(crate) struct OneRedis {
+pub(crate) struct SingleRedis {
     node: Arc<Node>,
     health: Arc<Health>,
     registry: Arc<Registry>,
     listener: tokio::task::AbortHandle,
 }
 
-impl OneRedis {
-    pub(crate) fn new(client: Client, patience: Duration) -> OneRedis {
+impl SingleRedis {
+    pub(crate) fn new(client: Client, patience: Duration) -> SingleRedis {
         let health = Arc::new(Health::of(1, 1));
         let node = Node::new(0, client, patience, Arc::clone(&health));
         let (registry, changes) = Registry::new();
         let listener =
             Listener::new(node.client().clone(), patience, Arc::clone(&registry), changes);
         let listener = tokio::spawn(listener.run()).abort_handle();
-        OneRedis { node, health, registry, listener }
+        SingleRedis { node, health, registry, listener }
     }
 }
 
-impl Store for OneRedis {
+impl Store for SingleRedis {
     fn acquire<'a>(&'a self, claim: &'a Claim, ttl: Duration) -> Answer<'a, Attempt> {
         Box::pin(self.node.acquire(claim, ttl))
     }
@@ -51,11 +50,7 @@ impl Store for OneRedis {
         Some(self.registry.listen(name))
     }
 
-    fn served_by(&self) -> ServedBy {
-        ServedBy::Redis
-    }
-
-    fn circuit(&self) -> Circuit {
+    fn circuit(&self) -> watch::Receiver<CircuitState> {
         self.health.circuit()
     }
 
@@ -64,7 +59,7 @@ impl Store for OneRedis {
     }
 }
 
-impl Drop for OneRedis {
+impl Drop for SingleRedis {
     fn drop(&mut self) {
         self.listener.abort();
     }

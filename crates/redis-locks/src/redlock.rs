@@ -11,17 +11,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use holdfast_client_core::circuit::CircuitState;
 use redis::Client;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::node::Node;
-use crate::circuit::Circuit;
-use crate::efficiency::ServedBy;
-use crate::efficiency::outside::health::Health;
-use crate::efficiency::outside::listening::Listening;
-use crate::efficiency::outside::store::{Answer, Attempt, Claim, Store};
-use crate::error::EfficiencyDown;
+use crate::health::Health;
+use crate::listening::Listening;
+use crate::node::Node;
+use crate::store::StoreDown;
+use crate::store::{Answer, Attempt, Claim, Store};
 
 #[derive(Debug)]
 pub(crate) struct Redlock {
@@ -33,7 +32,7 @@ pub(crate) struct Redlock {
 struct Answers<T> {
     /// By the number of the server.
     answered: Vec<(usize, T)>,
-    failed: Vec<EfficiencyDown>,
+    failed: Vec<StoreDown>,
 }
 
 impl Redlock {
@@ -51,7 +50,7 @@ impl Redlock {
     async fn ask<T, F>(&self, which: &[usize], question: impl Fn(Arc<Node>) -> F) -> Answers<T>
     where
         T: Send + 'static,
-        F: Future<Output = Result<T, EfficiencyDown>> + Send + 'static,
+        F: Future<Output = Result<T, StoreDown>> + Send + 'static,
     {
         let mut asked = JoinSet::new();
         for number in which {
@@ -65,7 +64,7 @@ impl Redlock {
                 Ok((number, Ok(answer))) => answers.answered.push((number, answer)),
                 Ok((_, Err(down))) => answers.failed.push(down),
                 // A task that was not there to the end, because the program ends.
-                Err(_) => answers.failed.push(EfficiencyDown::unexplained()),
+                Err(_) => answers.failed.push(StoreDown::unexplained()),
             }
         }
         answers
@@ -74,13 +73,13 @@ impl Redlock {
     async fn ask_all<T, F>(&self, question: impl Fn(Arc<Node>) -> F) -> Answers<T>
     where
         T: Send + 'static,
-        F: Future<Output = Result<T, EfficiencyDown>> + Send + 'static,
+        F: Future<Output = Result<T, StoreDown>> + Send + 'static,
     {
         let all: Vec<usize> = (0..self.nodes.len()).collect();
         self.ask(&all, question).await
     }
 
-    async fn try_acquire(&self, claim: &Claim, ttl: Duration) -> Result<Attempt, EfficiencyDown> {
+    async fn try_acquire(&self, claim: &Claim, ttl: Duration) -> Result<Attempt, StoreDown> {
         let answers = self
             .ask_all(|node| {
                 let claim = claim.clone();
@@ -127,7 +126,7 @@ impl Redlock {
         knowing + raised.answered.len() >= self.majority()
     }
 
-    async fn try_extend(&self, claim: &Claim, ttl: Duration) -> Result<bool, EfficiencyDown> {
+    async fn try_extend(&self, claim: &Claim, ttl: Duration) -> Result<bool, StoreDown> {
         let answers = self
             .ask_all(|node| {
                 let claim = claim.clone();
@@ -137,7 +136,7 @@ impl Redlock {
         self.verdict(answers)
     }
 
-    async fn try_release(&self, claim: &Claim) -> Result<bool, EfficiencyDown> {
+    async fn try_release(&self, claim: &Claim) -> Result<bool, StoreDown> {
         let answers = self
             .ask_all(|node| {
                 let claim = claim.clone();
@@ -148,7 +147,7 @@ impl Redlock {
     }
 
     /// True if a majority says so, false if none can any more.
-    fn verdict(&self, answers: Answers<bool>) -> Result<bool, EfficiencyDown> {
+    fn verdict(&self, answers: Answers<bool>) -> Result<bool, StoreDown> {
         let yes = answers.answered.iter().filter(|(_, answer)| *answer).count();
         let no = answers.answered.len() - yes;
         if yes >= self.majority() {
@@ -160,11 +159,11 @@ impl Redlock {
         }
     }
 
-    fn too_few(&self, failed: Vec<EfficiencyDown>) -> EfficiencyDown {
+    fn too_few(&self, failed: Vec<StoreDown>) -> StoreDown {
         let (count, majority) = (self.nodes.len(), self.majority());
         let words: Vec<&str> = failed.iter().map(|down| down.message.as_str()).collect();
         let words = words.join("; ");
-        EfficiencyDown {
+        StoreDown {
             message: format!("fewer than {majority} of {count} Redis are of use: {words}"),
             may_have_happened: failed.iter().any(|down| down.may_have_happened),
         }
@@ -193,11 +192,7 @@ impl Store for Redlock {
         None
     }
 
-    fn served_by(&self) -> ServedBy {
-        ServedBy::Redlock
-    }
-
-    fn circuit(&self) -> Circuit {
+    fn circuit(&self) -> watch::Receiver<CircuitState> {
         self.health.circuit()
     }
 

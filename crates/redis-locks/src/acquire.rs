@@ -1,4 +1,4 @@
-//! Asking for a lock that is kept outside: a try, and if it is busy another when there is news or time has passed.
+//! Asking for a lock: a try, and if it is busy another when there is news or time has passed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,14 +9,14 @@ use holdfast_client_core::lease::LocalTime;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 
-use super::hold::{Granted, Hold};
-use super::keeper::{Keeper, Span, give_back};
-use super::listening::Listening;
-use super::store::{Attempt, Claim};
-use super::{Kept, Outside, jitter};
-use crate::clock;
-use crate::error::EfficiencyDown;
-use crate::jitter_seed;
+use crate::hold::{Granted, Hold};
+use crate::jitter::jitter_seed;
+use crate::keeper::{Keeper, Span, give_back};
+use crate::listening::Listening;
+use crate::store::StoreDown;
+use crate::store::{Attempt, Claim};
+use crate::{HeldLock, RedisLocks, jitter};
+use holdfast_lease_clock as clock;
 
 /// How often it is asked again while releases are heard of: a release may be lost with its connection, and a lock that
 /// nobody releases ends in silence.
@@ -31,29 +31,29 @@ const COMMANDS_MAX: usize = 16;
 
 /// A lock as it is wanted.
 #[derive(Debug, Clone)]
-pub(crate) struct Request {
-    pub(crate) name: String,
-    pub(crate) wait: Duration,
-    pub(crate) own_ttl: Option<Duration>,
-    pub(crate) max_hold: Option<Duration>,
+pub struct Request {
+    pub name: String,
+    pub wait: Duration,
+    pub own_ttl: Option<Duration>,
+    pub max_hold: Option<Duration>,
 }
 
 #[derive(Debug)]
-pub(crate) enum NotGranted {
+pub enum NotGranted {
     Busy,
     TimedOut,
     Closed,
-    Down(EfficiencyDown),
+    Down(StoreDown),
 }
 
-impl Outside {
+impl RedisLocks {
     /// If the future is dropped, nothing is left behind.
-    pub(crate) async fn acquire(
-        self: &Arc<Outside>,
+    pub async fn acquire(
+        self: &Arc<RedisLocks>,
         request: &Request,
-    ) -> Result<Kept, NotGranted> {
-        // Nobody closes the semaphore.
-        let _place = self.places.acquire().await.map_err(|_| NotGranted::Closed)?;
+    ) -> Result<HeldLock, NotGranted> {
+        // The semaphore is never closed.
+        let _permit = self.calls.acquire().await.map_err(|_| NotGranted::Closed)?;
         let circuit = self.circuit();
         let give_up_at = Instant::now().checked_add(request.wait);
         let left = || {
@@ -65,9 +65,9 @@ impl Outside {
             if *self.closing.borrow() {
                 return Err(NotGranted::Closed);
             }
-            let is_circuit_closed = circuit.state() == CircuitState::Closed;
+            let is_circuit_closed = *circuit.borrow() == CircuitState::Closed;
             if !is_circuit_closed {
-                return Err(NotGranted::Down(EfficiencyDown::circuit_open()));
+                return Err(NotGranted::Down(StoreDown::circuit_open()));
             }
             match self.try_once(request).await {
                 Ok(Tried::Granted(kept)) => return Ok(kept),
@@ -103,8 +103,8 @@ impl Outside {
         }
     }
 
-    async fn try_once(self: &Arc<Outside>, request: &Request) -> Result<Tried, EfficiencyDown> {
-        let claim = Claim::new(&request.name).ok_or_else(EfficiencyDown::no_randomness)?;
+    async fn try_once(self: &Arc<RedisLocks>, request: &Request) -> Result<Tried, StoreDown> {
+        let claim = Claim::new(&request.name).ok_or_else(StoreDown::no_randomness)?;
         let sent_at = clock::now();
         let span = Span {
             ttl: request.own_ttl.unwrap_or(self.ttl),
@@ -112,7 +112,7 @@ impl Outside {
             ends_at: request.max_hold.map(|max| LocalTime(sent_at.0.saturating_add(max))),
         };
         let ttl = span.next(sent_at).unwrap_or(Duration::ZERO);
-        let mut unknown = Unknown { outside: Some(self), claim: &claim, ttl };
+        let mut unknown = Unknown { locks: Some(self), claim: &claim, ttl };
         let attempt = self.store.acquire(&claim, jitter::prolonged(ttl).max(MIN_TTL)).await;
         if !matches!(&attempt, Err(down) if down.may_have_happened) {
             unknown.is_known();
@@ -129,7 +129,7 @@ impl Outside {
 
     /// A grant may have been so long on its way that it is over by now: then it is as good as busy.
     fn keep(&self, claim: Claim, token: u64, granted: Granted, span: Span) -> Tried {
-        let hold = Hold::new(claim.name.clone(), token, self.served_by(), granted);
+        let hold = Hold::new(claim.name.clone(), token, granted);
         let hold = Arc::new(hold);
         let (commands, inbox) = mpsc::channel(COMMANDS_MAX);
         let keeper = Keeper {
@@ -143,7 +143,7 @@ impl Outside {
             is_loss_counted: false,
         };
         tokio::spawn(keeper.run());
-        let kept = Kept { hold, commands };
+        let kept = HeldLock { hold, commands };
         match kept.hold.check() {
             Ok(()) => Tried::Granted(kept),
             Err(_) => Tried::Busy { free_in: None },
@@ -155,30 +155,30 @@ impl Outside {
 const MIN_TTL: Duration = Duration::from_millis(1);
 
 enum Tried {
-    Granted(Kept),
+    Granted(HeldLock),
     Busy { free_in: Option<Duration> },
 }
 
 /// A try of which it is not known what came. If it is dropped like this, because the caller is gone or there was no
 /// answer, the claim is given back.
 struct Unknown<'a> {
-    outside: Option<&'a Arc<Outside>>,
+    locks: Option<&'a Arc<RedisLocks>>,
     claim: &'a Claim,
     ttl: Duration,
 }
 
 impl Unknown<'_> {
     fn is_known(&mut self) {
-        self.outside = None;
+        self.locks = None;
     }
 }
 
 impl Drop for Unknown<'_> {
     fn drop(&mut self) {
-        let Some(outside) = self.outside else { return };
-        let (store, claim, ttl) = (Arc::clone(&outside.store), self.claim.clone(), self.ttl);
+        let Some(locks) = self.locks else { return };
+        let (store, claim, ttl) = (Arc::clone(&locks.store), self.claim.clone(), self.ttl);
         // Whoever closes the client waits for this too.
-        let closing = outside.closing.subscribe();
+        let closing = locks.closing.subscribe();
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move {
                 give_back(&*store, &claim, ttl).await;

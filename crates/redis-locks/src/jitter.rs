@@ -21,6 +21,11 @@ pub(super) fn shortened(interval: Duration) -> Duration {
     interval.mul_f64(1.0 - RENEWAL_JITTER * random_fraction())
 }
 
+/// For a series of pauses.
+pub(super) fn jitter_seed() -> u64 {
+    getrandom::u64().unwrap_or(0)
+}
+
 fn random_fraction() -> f64 {
     // Jitter needs no secrecy: a system that has no randomness to give gets the middle.
     getrandom::u32().map_or(0.5, |number| f64::from(number) / f64::from(u32::MAX))

@@ -13,9 +13,9 @@ use redis::{
 };
 use tokio::sync::Mutex;
 
-use crate::efficiency::outside::health::Health;
-use crate::error::EfficiencyDown;
-use crate::jitter_seed;
+use crate::health::Health;
+use crate::jitter::jitter_seed;
+use crate::store::StoreDown;
 
 /// Written to see whether a server takes writes: one that loads its data, is full, or is a replica does not.
 const PROBE: &str = "holdfast:probe";
@@ -61,7 +61,7 @@ impl Node {
     pub(super) async fn call<T: FromRedisValue>(
         self: &Arc<Node>,
         script: &ScriptInvocation<'_>,
-    ) -> Result<T, EfficiencyDown> {
+    ) -> Result<T, StoreDown> {
         let (mut connection, generation) = self.connection().await?;
         match script.invoke_async(&mut connection).await {
             Ok(answer) => Ok(answer),
@@ -70,18 +70,18 @@ impl Node {
                 self.broke(generation, message.clone()).await;
                 // What the server refused in words it did not do.
                 let may_have_happened = !matches!(error.kind(), ErrorKind::Server(_));
-                Err(EfficiencyDown { message, may_have_happened })
+                Err(StoreDown { message, may_have_happened })
             }
         }
     }
 
-    async fn connection(self: &Arc<Node>) -> Result<(MultiplexedConnection, u64), EfficiencyDown> {
+    async fn connection(self: &Arc<Node>) -> Result<(MultiplexedConnection, u64), StoreDown> {
         // Those who come first wait together for the one connection.
         let mut link = self.link.lock().await;
         match &*link {
             Link::Up { connection, generation } => Ok((connection.clone(), *generation)),
             Link::Down { words, .. } => {
-                Err(EfficiencyDown { message: words.clone(), may_have_happened: false })
+                Err(StoreDown { message: words.clone(), may_have_happened: false })
             }
             Link::NotMade => match self.connect().await {
                 Ok(connection) => {
@@ -91,7 +91,7 @@ impl Node {
                 Err(error) => {
                     let message = self.words_of(&error);
                     self.go_down(&mut link, 0, message.clone());
-                    Err(EfficiencyDown { message, may_have_happened: false })
+                    Err(StoreDown { message, may_have_happened: false })
                 }
             },
         }

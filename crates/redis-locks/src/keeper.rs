@@ -2,6 +2,7 @@
 //! both, one after the other, no extension outlives the release.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use holdfast_client_core::backoff::Backoff;
@@ -11,15 +12,15 @@ use holdfast_client_core::lease::LocalTime;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::sleep;
 
-use super::hold::Hold;
-use super::jitter;
-use super::store::{Claim, Store};
-use crate::clock;
-use crate::efficiency::counts::Counts;
-use crate::error::{EfficiencyDown, ReleaseError, RenewError};
-use crate::jitter_seed;
+use crate::hold::Hold;
+use crate::jitter;
+use crate::jitter::jitter_seed;
+use crate::store::StoreDown;
+use crate::store::{Claim, Store};
+use crate::{Counters, RenewError};
+use holdfast_lease_clock as clock;
 
-pub(crate) type ReleaseReply = oneshot::Sender<Result<ReleaseOutcome, ReleaseError>>;
+pub(crate) type ReleaseReply = oneshot::Sender<Result<ReleaseOutcome, StoreDown>>;
 
 /// What a guard asks for. A guard that is gone asks for a release.
 #[derive(Debug)]
@@ -59,7 +60,7 @@ pub(super) struct Keeper {
     pub(super) commands: mpsc::Receiver<Command>,
     /// True once the client is closed. Whoever closes it waits until no keeper has this any more.
     pub(super) closing: watch::Receiver<bool>,
-    pub(super) counts: Arc<Counts>,
+    pub(super) counts: Arc<Counters>,
     pub(super) is_loss_counted: bool,
 }
 
@@ -140,14 +141,14 @@ impl Keeper {
                 // The news may have come too late.
                 self.hold.check()?;
                 self.hold.extended(sent_at, ttl);
-                self.counts.renewed();
+                self.counts.renewed.fetch_add(1, Ordering::Relaxed);
                 Ok(())
             }
             Ok(false) => {
                 self.hold.lose(LossReason::Gone);
                 Err(self.hold.check().err().unwrap_or(Lost { reason: LossReason::Gone }).into())
             }
-            Err(down) => Err(RenewError::EfficiencyDown(down)),
+            Err(down) => Err(RenewError::Down(down)),
         }
     }
 
@@ -158,7 +159,7 @@ impl Keeper {
         let outcome = match first {
             Ok(true) if !lost => Ok(ReleaseOutcome::Released),
             Ok(_) => Ok(ReleaseOutcome::Expired),
-            Err(down) => Err(ReleaseError::EfficiencyDown(down)),
+            Err(down) => Err(down),
         };
         if let Some(reply) = reply {
             let _ = reply.send(outcome);
@@ -177,7 +178,7 @@ impl Keeper {
         let is_lost = self.hold.check().is_err();
         if is_lost && !self.is_loss_counted {
             self.is_loss_counted = true;
-            self.counts.lost();
+            self.counts.lost.fetch_add(1, Ordering::Relaxed);
         }
         is_lost
     }
@@ -209,7 +210,7 @@ const MIN_PAUSE: Duration = Duration::from_millis(1);
 pub(super) async fn give_back(store: &dyn Store, claim: &Claim, ttl: Duration) {
     let mut backoff = Backoff::new(jitter_seed());
     let released = async {
-        while let Err(EfficiencyDown { .. }) = store.release(claim).await {
+        while let Err(StoreDown { .. }) = store.release(claim).await {
             sleep(backoff.next_delay()).await;
         }
     };

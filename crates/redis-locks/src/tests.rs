@@ -9,13 +9,13 @@ use proptest::test_runner::TestRunner;
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
 
-use super::node::Node;
-use crate::efficiency::outside::health::Health;
-use crate::efficiency::outside::store::{Attempt, Claim};
+use crate::health::Health;
+use crate::node::Node;
+use crate::store::{Attempt, Claim};
 
-#[path = "../../../../../fence/tests/servers/redis.rs"]
+#[path = "../../fence/tests/servers/redis.rs"]
 mod server;
-#[path = "../../../../../fence/tests/servers/start.rs"]
+#[path = "../../fence/tests/servers/start.rs"]
 mod start;
 
 use server::{Durability, RedisServer};
