@@ -9,9 +9,9 @@ use holdfast_client::{AcquireError, SessionId};
 use holdfast_proto::v1::{AcquireRequest, Grant};
 use serde::Serialize;
 
-use crate::cli::Global;
 use crate::duration;
 use crate::exit::{Code, Problem};
+use crate::global::Global;
 use crate::leaderless;
 use crate::name;
 use crate::obstacle;

@@ -9,11 +9,11 @@ use clap::Args;
 use holdfast_client::unary::Unary;
 use holdfast_client::{AcquireError, Client, LossReason};
 
-use crate::cli::Global;
 use crate::cluster;
 use crate::duration;
 use crate::efficiency::EfficiencyArgs;
 use crate::exit::{Code, Problem};
+use crate::global::Global;
 use crate::held::Held;
 use crate::leaderless;
 use crate::name;

@@ -11,11 +11,11 @@ use holdfast_client::{Client, ClientBuilder, LossReason};
 use nix::sys::signal::Signal;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use crate::cli::Global;
 use crate::cluster;
 use crate::companion_link;
 use crate::duration;
 use crate::exit::{Code, Problem};
+use crate::global::Global;
 use crate::held::Held;
 use crate::output;
 use crate::running::Running;

@@ -4,9 +4,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use holdfast_client_core::session::Request;
+use holdfast_client_core::tier::Tier;
 use holdfast_proto::v1::{AcquireRequest, Mode};
 
-use crate::asking::{CurrentSpan, ask};
+use crate::acquire_call::{CurrentSpan, acquire};
 use crate::efficiency::Route;
 #[cfg(feature = "redis")]
 use crate::efficiency::{OutsideRequest, ServedBy};
@@ -16,11 +18,10 @@ use crate::error::NotInThisTier;
 use crate::guard::Guard;
 #[cfg(feature = "redis")]
 use crate::limits::check_whole_name;
-use crate::session::{AcquireCall, Handle, Wanted, whole_ms};
+use crate::session::{Handle, OnQueued, whole_ms};
 #[cfg(feature = "redis")]
 use crate::terms::Policy;
 use crate::terms::{Terms, setters_of_terms};
-use crate::tier::Tier;
 
 /// A lock that is about to be asked for.
 #[must_use = "nothing is asked for until acquire() is awaited"]
@@ -33,7 +34,7 @@ pub struct LockRequest {
     permits: u32,
     reentrant: bool,
     terms: Terms,
-    on_queued: Option<Box<dyn FnOnce(u64) + Send>>,
+    on_queued: Option<OnQueued>,
     current_span: Option<CurrentSpan>,
 }
 
@@ -117,10 +118,10 @@ impl LockRequest {
             traceparent: terms.traceparent.clone(),
             ..Default::default()
         };
-        let (wanted, on_queued) = (Wanted::One(request), self.on_queued.take());
-        let (call, answer) = AcquireCall::new(&self.handle, wanted, terms.wait, on_queued);
-        let mut guards = ask(&self.handle, call, answer, self.current_span.as_ref()).await?;
-        guards.pop().ok_or(AcquireError::Closed)
+        let (request, on_queued) = (Request::Acquire(request), self.on_queued.take());
+        let current = self.current_span.as_ref();
+        let guards = acquire(&self.handle, request, terms.wait, on_queued, current).await?;
+        guards.into_iter().next().ok_or(AcquireError::Closed)
     }
 
     /// Asks the correctness tier, for what is left of the wait.

@@ -24,6 +24,9 @@ pub struct Limits {
     /// Waiters, holders and places that all searches for cycles of waits in one log entry look at (under the first
     /// rules, those of one command). Past them requests are queued without a search.
     pub deadlock_walk_max: usize,
+    /// Places of acquire-alls, and names under thawed prefixes, that the promotions of one log entry look at. What is
+    /// left goes on in the entries that follow. Without a bound before rules 3.
+    pub promotion_walk_max: usize,
     /// Answers kept for a session until it says that it has them.
     pub unacknowledged_answers_max: usize,
     /// So many of a session's newest answers are kept at least, if it never says that it has them.
@@ -69,6 +72,7 @@ impl Default for Limits {
             stored_permits_max: 100_000,
             freezes_max: 64,
             deadlock_walk_max: 10_000,
+            promotion_walk_max: 10_000,
             unacknowledged_answers_max: 8_192,
             silent_answers_kept: 4_096,
             remembered_losses_max: 1_024,

@@ -19,8 +19,9 @@ impl RulesVersion {
     /// Every log begins with these. They are what builds did before rules had a version.
     pub const ONE: RulesVersion = RulesVersion(1);
     pub const TWO: RulesVersion = RulesVersion(2);
+    pub const THREE: RulesVersion = RulesVersion(3);
     /// The newest that this build knows.
-    pub const NEWEST: RulesVersion = RulesVersion::TWO;
+    pub const NEWEST: RulesVersion = RulesVersion::THREE;
 
     pub fn number(self) -> u8 {
         self.0

@@ -23,6 +23,7 @@ pub(crate) mod answers;
 mod check;
 pub(crate) mod deadlines;
 pub(crate) mod deadlock;
+pub(crate) mod deferred;
 mod dense;
 pub(crate) mod ended;
 mod ending;
@@ -50,7 +51,8 @@ pub use size::TableLimits;
 pub use snapshot::Digest;
 
 use deadlines::{Deadlines, Due};
-use deadlock::{SearchBudget, SearchCost};
+use deadlock::SearchCost;
+use deferred::Deferred;
 use ended::EndedSessions;
 use freeze::Freezes;
 use hold::Hold;
@@ -80,6 +82,8 @@ pub struct LockTable {
     pub(crate) table_limits: TableLimits,
     /// None unless events are published.
     publication: Option<Publication>,
+    /// Empty before rules 3.
+    pub(crate) deferred: Deferred,
     // What follows can be computed from the above, and is not in the snapshot.
     pub(crate) deadlines: Deadlines,
     pub(crate) public_ids: BTreeSet<(PublicSessionId, SessionId)>,
@@ -96,8 +100,22 @@ pub struct LockTable {
     pub(crate) freed: BTreeSet<LockName>,
     /// How much of what is due the present command may still end.
     endings_left: usize,
-    search_budget: SearchBudget,
+    search_budget: EntryBudget,
     search_cost: SearchCost,
+    promotion_budget: EntryBudget,
+}
+
+/// Steps that a log entry may still take.
+#[derive(Clone, Copy, Debug)]
+struct EntryBudget {
+    /// Which entry it is: its index, and its time for a table that is driven without a log.
+    entry: (LogIndex, LogicalTime),
+    left: usize,
+}
+
+impl EntryBudget {
+    const UNUSED: EntryBudget =
+        EntryBudget { entry: (LogIndex(0), LogicalTime::ZERO), left: usize::MAX };
 }
 
 impl LockTable {
@@ -122,6 +140,7 @@ impl LockTable {
             freezes: Freezes::default(),
             table_limits: TableLimits::default(),
             publication: None,
+            deferred: Deferred::default(),
             deadlines: Deadlines::default(),
             public_ids: BTreeSet::new(),
             waiter_count: 0,
@@ -131,8 +150,9 @@ impl LockTable {
             snapshot_bytes_last: 0,
             freed: BTreeSet::new(),
             endings_left: 0,
-            search_budget: SearchBudget::UNUSED,
+            search_budget: EntryBudget::UNUSED,
             search_cost: SearchCost::default(),
+            promotion_budget: EntryBudget::UNUSED,
         }
     }
 
@@ -164,6 +184,7 @@ impl LockTable {
             Err(rejection) => Outcome::Rejected(rejection),
         };
         self.promote_freed(in_tick, events);
+        self.continue_deferred(in_tick, events);
         self.count_events(events.get(before..).unwrap_or_default());
         outcome
     }
@@ -226,10 +247,13 @@ impl LockTable {
         self.applied_index
     }
 
-    /// The earliest of all deadlines: when the leader should write a [`Command::Tick`].
+    /// The earliest of all deadlines: when the leader should write a [`Command::Tick`]. Promotions that are left for
+    /// later go on with any entry, so a tick is due at once for them.
     pub fn next_deadline(&self) -> Option<LogicalTime> {
         let reopening = self.closed.first().map(|(until, _)| *until);
-        [self.deadlines.first(), reopening, self.freezes.first_end()].into_iter().flatten().min()
+        let deferred = (!self.deferred.is_empty()).then_some(self.now);
+        let all = [self.deadlines.first(), reopening, self.freezes.first_end(), deferred];
+        all.into_iter().flatten().min()
     }
 
     /// The highest token granted so far; 0 before the first.

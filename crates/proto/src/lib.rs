@@ -22,7 +22,7 @@ mod watch_frame;
 
 pub use holdfast_fence::{Fence, Guarantee, ParseFenceError, TOKEN_LIMIT, name_hash};
 pub use session_id::{
-    ParsePublicSessionIdError, ParseSessionIdError, PublicSessionId, SessionFamily, SessionId,
+    ParsePublicSessionIdError, ParseSessionIdError, PublicSessionId, SessionId,
 };
 
 /// The client API, package `holdfast.v1`.

@@ -27,7 +27,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     ("holdfast-browser", &["holdfast-client"]),
-    ("holdfast-client", &["holdfast-proto"]),
+    ("holdfast-client-core", &["holdfast-proto"]),
+    ("holdfast-client", &["holdfast-client-core", "holdfast-proto"]),
     ("holdfast-bench", &["holdfast-client", "holdfast-cluster-kit", "holdfast-proto"]),
     ("holdfast-compare", &["holdfast-bench", "holdfast-client", "holdfast-cluster-kit"]),
     (
@@ -46,7 +47,13 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     (
         "holdfast-sim",
-        &["holdfast-client", "holdfast-core", "holdfast-proto", "holdfast-replica", "holdfast-wal"],
+        &[
+            "holdfast-client-core",
+            "holdfast-core",
+            "holdfast-proto",
+            "holdfast-replica",
+            "holdfast-wal",
+        ],
     ),
     (
         "holdfast-chaos",

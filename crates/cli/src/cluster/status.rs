@@ -11,10 +11,11 @@ use holdfast_proto::v1;
 use serde::Serialize;
 use tokio::task::JoinSet;
 
-use crate::cli::Global;
 use crate::exit::{Code, Problem};
+use crate::global::Global;
 use crate::one_shot;
-use crate::output::{self, Show, table};
+use crate::output::{self, Show};
+use crate::text::table;
 use crate::token;
 
 /// Shows the nodes, who leads, and how far each replica is.

@@ -12,8 +12,8 @@ use holdfast_proto::v1::save_snapshot_chunk::Kind;
 use holdfast_server::{BackupWriter, OfflineError};
 use serde::Serialize;
 
-use crate::cli::Global;
 use crate::exit::{Code, Problem};
+use crate::global::Global;
 use crate::one_shot;
 use crate::output::{self, Show};
 

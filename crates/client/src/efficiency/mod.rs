@@ -24,7 +24,7 @@ pub(crate) use outside::{Kept, Request as OutsideRequest};
 pub(crate) use requirement::Requirements;
 pub(crate) use route::{Route, Settings};
 
-use crate::circuit::CircuitState;
+use holdfast_client_core::circuit::CircuitState;
 
 /// What serves the efficiency tier. All of those who use a lock have to use the same.
 #[derive(Clone, Default, PartialEq, Eq)]

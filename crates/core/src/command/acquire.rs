@@ -198,7 +198,7 @@ impl LockTable {
     }
 
     /// What it would take away from younger actors. Nothing where it could not be granted anyway.
-    fn wounds(&self, holder: Holder, members: &[Member], terms: &Terms) -> Wounds {
+    fn wounds(&mut self, holder: Holder, members: &[Member], terms: &Terms) -> Wounds {
         if terms.policy != Policy::WoundWait || terms.wait == Span::ZERO {
             return Wounds::new();
         }
@@ -211,11 +211,14 @@ impl LockTable {
             return Wounds::new();
         }
         let age = self.age((holder.session, holder.actor), terms.since);
-        let wounds = members.iter().flat_map(|member| {
-            let keys = self.to_be_wounded(age, &member.name, member.mode).into_iter();
-            keys.map(|key| (member.name.clone(), key))
-        });
-        wounds.collect()
+        let mut wounds = Wounds::new();
+        for member in members {
+            let Some(keys) = self.to_be_wounded(age, &member.name, member.mode) else {
+                return Wounds::new();
+            };
+            wounds.extend(keys.into_iter().map(|key| (member.name.clone(), key)));
+        }
+        wounds
     }
 
     fn wound(&mut self, wounds: Wounds, events: &mut Vec<Event>) {
@@ -262,12 +265,10 @@ impl LockTable {
         }
         let actor = (holder.session, holder.actor);
         let age = self.age(actor, terms.since);
-        let waits_for_older =
-            |member: &Member| self.waits_for_older(age, &member.name, member.mode);
         let dies = terms.policy == Policy::WaitDie;
         #[cfg(feature = "planted")]
         let dies = dies && !crate::planted::Bug::YoungerWaits.is_active();
-        if dies && members.iter().any(waits_for_older) {
+        if dies && members.iter().any(|it| self.waits_for_older(age, &it.name, it.mode)) {
             return Some(Reply::Died { since: self.since(holder.session, terms.since) });
         }
         let wants: Vec<Want<'_>> = members.iter().map(want).collect();

@@ -14,6 +14,8 @@ use crate::event::{EndReason, Event};
 use crate::id::{FenceToken, PublicSessionId, SessionId};
 use crate::name::LockName;
 use crate::outcome::{Intervened, Outcome, Rejection};
+use crate::rules::RulesVersion;
+use crate::table::deferred::Promotion;
 use crate::table::freeze::Freeze;
 use crate::table::hold::{Actor, HoldKey};
 use crate::table::size;
@@ -115,8 +117,16 @@ impl LockTable {
         prefix: &str,
         events: &mut Vec<Event>,
     ) -> Result<Intervened, Rejection> {
+        if self.deferred.prefix_count() >= self.limits.freezes_max {
+            return Err(Rejection::TooManyFreezes);
+        }
         self.freezes.remove(prefix).ok_or(Rejection::NotFrozen)?;
         events.push(Event::Thawed { prefix: String::from(prefix) });
+        if self.rules >= RulesVersion::THREE {
+            // There may be a million of them.
+            self.deferred.push(Promotion::Prefix { prefix: Box::from(prefix), passed: None });
+            return Ok(Intervened::Thawed);
+        }
         let under = self.resources.from(Bound::Included(prefix));
         let awaited = under
             .take_while(|(name, _)| name.starts_with(prefix))

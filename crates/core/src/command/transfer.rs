@@ -103,12 +103,7 @@ impl LockTable {
         let ids = self.public_ids.range((to, SessionId(0))..=(to, SessionId(u128::MAX)));
         ids.filter_map(|(_, id)| {
             let session = self.sessions.get(id)?;
-            let waits_for_it = session.waits.iter().find(|(_, wait)| {
-                let places = wait.places.as_slice();
-                let alone = matches!(places, [place]
-                    if place.name == *name && place.mode == Mode::Exclusive);
-                alone && wait.converts.is_none() && wait.deadline > self.now
-            });
+            let waits_for_it = session.waits.lone(name).find(|(_, wait)| wait.deadline > self.now);
             Some((*id, waits_for_it?.0))
         })
         .next()

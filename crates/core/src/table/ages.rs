@@ -12,6 +12,7 @@ use super::queue::Waiter;
 use crate::command::Mode;
 use crate::id::SessionId;
 use crate::name::LockName;
+use crate::rules::RulesVersion;
 use crate::time::LogicalTime;
 
 /// The lower, the older. Of two that are equally old, the ids decide.
@@ -44,29 +45,73 @@ impl LockTable {
 
     /// Would it wait for an older one: a holder, or somebody ahead who also waits for younger ones only?
     /// Each of those is older than all of them before it, so the last of them is enough.
-    pub(crate) fn waits_for_older(&self, age: Age, name: &LockName, mode: Mode) -> bool {
+    ///
+    /// To look at holders takes steps of a search. Past the bound nobody older is seen, and that is counted.
+    pub(crate) fn waits_for_older(&mut self, age: Age, name: &LockName, mode: Mode) -> bool {
+        let steps = self.steps_for_holders();
         let Some(resource) = self.resources.get(name) else { return false };
-        let in_the_way = |hold: &&Hold| !(hold.mode == Mode::Shared && mode == Mode::Shared);
-        resource.holds().filter(in_the_way).any(|hold| self.age_of_hold(hold) < age)
-            || resource.queue().last_wait_die().is_some_and(|last| self.age_of_waiter(last) < age)
+        let mut looked_at = 0;
+        let mut is_older = false;
+        if !share(resource.mode(), mode) {
+            is_older = resource.holds().take(steps).any(|hold| {
+                looked_at += 1;
+                self.age_of_hold(hold) < age
+            });
+        }
+        let is_cut = !is_older && looked_at == steps && looked_at < resource.holder_count();
+        let last = resource.queue().last_wait_die();
+        let is_older = is_older || last.is_some_and(|last| self.age_of_waiter(last) < age);
+        self.holders_looked_at(looked_at, is_cut);
+        is_older
+    }
+
+    /// Without a bound before rules 3.
+    fn steps_for_holders(&self) -> usize {
+        if self.rules >= RulesVersion::THREE { self.search_steps() } else { usize::MAX }
+    }
+
+    fn holders_looked_at(&mut self, looked_at: usize, is_cut: bool) {
+        if self.rules >= RulesVersion::THREE {
+            let before = self.search_steps();
+            self.search_ended(before, before.saturating_sub(looked_at), u64::from(is_cut));
+        }
     }
 
     /// The holds that an older actor takes away: all that are in its way; of permits, as many as it takes,
-    /// the youngest first.
-    pub(crate) fn to_be_wounded(&self, age: Age, name: &LockName, mode: Mode) -> Vec<HoldKey> {
-        let Some(resource) = self.resources.get(name) else { return Vec::new() };
-        let mut wounded: Vec<&Hold> = resource
+    /// the youngest first. None where there are more holders than may be looked at: a part of them would not help.
+    pub(crate) fn to_be_wounded(
+        &mut self,
+        age: Age,
+        name: &LockName,
+        mode: Mode,
+    ) -> Option<Vec<HoldKey>> {
+        let steps = self.steps_for_holders();
+        let Some(resource) = self.resources.get(name) else { return Some(Vec::new()) };
+        if share(resource.mode(), mode) {
+            return Some(Vec::new());
+        }
+        let holders = resource.holder_count();
+        if holders > steps {
+            self.holders_looked_at(0, true);
+            return None;
+        }
+        let mut wounded: Vec<(Age, HoldKey)> = resource
             .holds()
             .filter(|hold| hold.is_preemptible() && hold.actor() != age.actor)
-            .filter(|hold| !(hold.mode == Mode::Shared && mode == Mode::Shared))
-            .filter(|hold| age < self.age_of_hold(hold))
+            .map(|hold| (self.age_of_hold(hold), hold.key()))
+            .filter(|(of_hold, _)| age < *of_hold)
             .collect();
         if let (Mode::Permit { .. }, Some(Mode::Permit { .. })) = (mode, resource.mode()) {
-            let wanted = resource.holder_count() + resource.queue().counts().permits + 1;
+            let wanted = holders + resource.queue().counts().permits + 1;
             let missing = wanted.saturating_sub(self.permits_of(name, mode));
-            wounded.sort_by_key(|hold| core::cmp::Reverse(self.age_of_hold(hold)));
+            wounded.sort_by_key(|(of_hold, _)| core::cmp::Reverse(*of_hold));
             wounded.truncate(missing);
         }
-        wounded.into_iter().map(Hold::key).collect()
+        self.holders_looked_at(holders, false);
+        Some(wounded.into_iter().map(|(_, key)| key).collect())
     }
+}
+
+fn share(held: Option<Mode>, wanted: Mode) -> bool {
+    held == Some(Mode::Shared) && wanted == Mode::Shared
 }

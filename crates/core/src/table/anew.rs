@@ -15,6 +15,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::LockTable;
+use super::deferred::Deferred;
 use super::freeze::Freeze;
 use crate::event::EndReason;
 use crate::id::{LogIndex, SessionId};
@@ -63,6 +64,7 @@ impl LockTable {
         // Nobody is left to be promoted; what is not used any more goes.
         self.endings_left = usize::MAX;
         self.promote_freed(true, &mut events);
+        self.deferred = Deferred::default();
         self.publication = None;
         self.last_token = self.last_token.max(token_floor);
         self.applied_index = self.applied_index.max(index);

@@ -262,11 +262,18 @@ impl LockTable {
             && let Some(wait) = session.waits.get(waiter.request)
         {
             let places = wait.places.as_slice().iter();
+            let is_deferred = || {
+                self.deferred.covers(name)
+                    || places.clone().any(|place| self.deferred.covers(&place.name))
+            };
             let admitted = wait.converts.is_none()
                 && session.deadline > self.now
                 && wait.deadline > self.now
                 && places.clone().all(|place| self.admits_waiter(&place.name, place.ticket));
-            ensure!(!admitted, "{name} could be granted to the first in line, {next:?}");
+            ensure!(
+                !admitted || is_deferred(),
+                "{name} could be granted to the first in line, {next:?}"
+            );
         }
         Ok(())
     }

@@ -23,18 +23,17 @@ mod stuck;
 use in_the_way::InTheWay;
 use stuck::{Obstacle, Obstacles, way_back};
 
-use super::LockTable;
 use super::answers::Reply;
 use super::hold::{Actor, HoldKey};
 use super::queue::Ticket;
 use super::wait::{Place, Wait};
+use super::{EntryBudget, LockTable};
 use crate::command::{Mode, Policy};
 use crate::event::Event;
-use crate::id::{LogIndex, PublicSessionId, RequestId, SessionId};
+use crate::id::{PublicSessionId, RequestId, SessionId};
 use crate::name::LockName;
 use crate::outcome::CycleLink;
 use crate::rules::RulesVersion;
-use crate::time::LogicalTime;
 
 /// The longest cycle that is told in full.
 const LINKS_MAX: usize = 32;
@@ -72,20 +71,6 @@ pub struct SearchCost {
     pub skipped: u64,
 }
 
-/// Steps that the searches of a log entry may still take.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct SearchBudget {
-    /// Which entry it is: its index, and its time for a table that is driven without a log.
-    entry: (LogIndex, LogicalTime),
-    left: usize,
-}
-
-impl SearchBudget {
-    /// No search was made yet.
-    pub(crate) const UNUSED: SearchBudget =
-        SearchBudget { entry: (LogIndex(0), LogicalTime::ZERO), left: usize::MAX };
-}
-
 /// What a search has found.
 pub(crate) enum Found {
     Cycle(Box<[CycleLink]>),
@@ -113,7 +98,7 @@ impl LockTable {
 
     /// Of what a search might have cost, so much is left.
     pub(crate) fn search_ended(&mut self, before: usize, left: usize, skipped: u64) {
-        self.search_budget = SearchBudget { entry: (self.applied_index, self.now), left };
+        self.search_budget = EntryBudget { entry: (self.applied_index, self.now), left };
         self.search_cost.steps += before.saturating_sub(left) as u64;
         self.search_cost.skipped += skipped;
     }
@@ -232,22 +217,27 @@ impl LockTable {
         let nothing_ended = Wounds::new();
         let mut skipped = 0;
         let before = *steps;
-        let in_cycles: Vec<(RequestId, Box<[CycleLink]>)> = self
-            .waits_of(actor)
-            .filter(|(request, wait)| Some(*request) != but && wait.terms.policy != Policy::Wait)
-            .filter_map(|(request, wait)| {
-                let wants: Vec<Want<'_>> =
-                    wait.places.as_slice().iter().map(|place| wait.want(actor.0, place)).collect();
-                match self.cycle_through(actor, &wants, &nothing_ended, steps) {
-                    Found::Cycle(cycle) => Some((request, cycle)),
-                    Found::NoCycle => None,
-                    Found::OutOfSteps => {
-                        skipped += 1;
-                        None
-                    }
+        let mut in_cycles: Vec<(RequestId, Box<[CycleLink]>)> = Vec::new();
+        for (request, wait) in self.waits_of(actor) {
+            if self.rules >= RulesVersion::THREE {
+                // An actor may have many waits, and a search may end before its first step.
+                if *steps == 0 {
+                    skipped += 1;
+                    break;
                 }
-            })
-            .collect();
+                *steps -= 1;
+            }
+            if Some(request) == but || wait.terms.policy == Policy::Wait {
+                continue;
+            }
+            let wants: Vec<Want<'_>> =
+                wait.places.as_slice().iter().map(|place| wait.want(actor.0, place)).collect();
+            match self.cycle_through(actor, &wants, &nothing_ended, steps) {
+                Found::Cycle(cycle) => in_cycles.push((request, cycle)),
+                Found::NoCycle => {}
+                Found::OutOfSteps => skipped += 1,
+            }
+        }
         self.search_ended(before, *steps, skipped);
         for (request, cycle) in in_cycles {
             self.end_wait(actor.0, request, Reply::Deadlock(cycle), events);

@@ -483,34 +483,6 @@ mod tests {
     }
 
     #[test]
-    fn a_family_that_is_gone_through_in_order_is_found_one_behind_the_other() {
-        let (mut map, mut model) = (DenseMap::default(), BTreeMap::new());
-        let mut shuffled = Shuffled(5);
-        let mut id = || SessionId(7 << 96 | u128::from(shuffled.next()) << 64);
-        for step in 0..2_000_u64 {
-            let key = id();
-            assert_eq!(map.insert(key, [step; 4]), model.insert(key, [step; 4]));
-        }
-        let mut steps = 0;
-        for (number, key) in model.keys().copied().collect::<Vec<_>>().into_iter().enumerate() {
-            steps += usize::from(map.look_next(&key).is_some());
-            assert_eq!(map.get_mut(&key), model.get_mut(&key));
-            // What comes and goes on the way does not lead astray.
-            match number % 7 {
-                0 => assert_eq!(map.remove(&key), model.remove(&key)),
-                1 => {
-                    let key = id();
-                    assert_eq!(map.insert(key, [7; 4]), model.insert(key, [7; 4]));
-                }
-                2 => assert_eq!(map.get(&SessionId(key.0 + 1)), None),
-                _ => {}
-            }
-        }
-        assert!(map.iter().eq(model.iter()));
-        assert!(steps > 1_000, "{steps} of 2,000 were found right behind the last");
-    }
-
-    #[test]
     fn what_comes_in_order_fills_one_chunk_after_the_other() {
         for count in [0, 1, 30, 1_000, 10_000] {
             let (mut map, mut model) = (Tested::default(), BTreeMap::new());

@@ -73,9 +73,9 @@ impl LockTable {
     /// The acquire of the hold that this request has converted.
     fn converted_by(&self, call: &Call, question: &Question) -> Option<RequestId> {
         let Question::Convert { name, .. } = question else { return None };
-        let mut holds = self.resources.get(name)?.holds_of(call.session);
-        let converted = holds.find(|hold| hold.converted_by() == Some(call.request));
-        converted.map(|hold| hold.request)
+        let acquire = self.sessions.get(&call.session)?.converted_by(call.request)?;
+        let hold = self.resources.get(name)?.hold((call.session, acquire))?;
+        (hold.converted_by() == Some(call.request)).then_some(acquire)
     }
 
     /// How many answers may be kept before a request of this kind is refused. To give something back

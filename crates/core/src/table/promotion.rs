@@ -7,20 +7,23 @@
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use core::ops::Bound;
 
-use super::LockTable;
 use super::answers::{Question, Reply};
 use super::deadlines::Due;
+use super::deferred::Promotion;
 use super::hold::{Hold, HoldKey, Holder};
 use super::queue::{Counts, Ticket};
 use super::resource::Resource;
 use super::size;
 use super::wait::{Converts, Wait};
+use super::{EntryBudget, LockTable};
 use crate::command::{Mode, Terms};
 use crate::event::Event;
 use crate::id::{FenceToken, RequestId, SessionId};
 use crate::name::LockName;
 use crate::outcome::{Grant, Outcome, Rejection};
+use crate::rules::RulesVersion;
 #[cfg(feature = "planted")]
 use crate::time::Span;
 
@@ -32,6 +35,18 @@ enum Next {
     EndWait(Reply),
     EndSession,
 }
+
+/// Where a promotion comes from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Line {
+    /// The present command has freed something.
+    Fresh,
+    /// It was left by an earlier entry, and is next in line.
+    Deferred,
+}
+
+/// Steps for a name that is awaited and is about to be granted: as long as it takes, one could look at so many.
+const AWAITED_NAME_STEPS: usize = 8;
 
 impl LockTable {
     /// Gives what has become free to the next in line. In a tick a due session that comes up is ended
@@ -48,6 +63,94 @@ impl LockTable {
         }
     }
 
+    /// Goes on with what earlier entries have left, as far as this one may.
+    pub(crate) fn continue_deferred(&mut self, in_tick: bool, events: &mut Vec<Event>) {
+        while !self.deferred.is_empty()
+            && self.promotion_steps() > 0
+            && let Some(next) = self.deferred.pop()
+        {
+            self.spend_promotion_steps(1);
+            match next {
+                Promotion::Queue { name, passed } => {
+                    self.promote_behind(&name, passed, Line::Deferred, in_tick, events);
+                }
+                Promotion::Prefix { prefix, passed } => self.sweep(prefix, passed),
+            }
+            self.promote_freed(in_tick, events);
+        }
+    }
+
+    /// Notes the locks under a prefix that are awaited, as many as this entry may look at.
+    fn sweep(&mut self, prefix: Box<str>, mut passed: Option<LockName>) {
+        let mut steps = self.promotion_steps();
+        let start = match &passed {
+            Some(passed) => Bound::Excluded(passed.as_str()),
+            None => Bound::Included(&*prefix),
+        };
+        let under = self.resources.from(start).take_while(|(name, _)| name.starts_with(&*prefix));
+        let mut last = None;
+        let mut is_finished = true;
+        for (name, resource) in under {
+            if steps == 0 {
+                is_finished = false;
+                break;
+            }
+            let is_awaited = resource.waiter_count() > 0;
+            steps = steps.saturating_sub(if is_awaited { AWAITED_NAME_STEPS } else { 1 });
+            if is_awaited {
+                self.freed.insert(name.clone());
+            }
+            last = Some(name);
+        }
+        if !is_finished {
+            passed = last.cloned().or(passed);
+            self.deferred.put_back(Promotion::Prefix { prefix, passed });
+        }
+        self.spend_promotion_steps(self.promotion_steps() - steps);
+    }
+
+    /// What the promotions of this entry may still cost.
+    fn promotion_steps(&self) -> usize {
+        let steps_max = self.limits.promotion_walk_max;
+        let is_same_entry = self.promotion_budget.entry == (self.applied_index, self.now);
+        if is_same_entry { self.promotion_budget.left.min(steps_max) } else { steps_max }
+    }
+
+    fn spend_promotion_steps(&mut self, steps: usize) {
+        let left = self.promotion_steps().saturating_sub(steps);
+        self.promotion_budget = EntryBudget { entry: (self.applied_index, self.now), left };
+    }
+
+    /// May this entry look at a waiter that stands in so many places? If not, the rest of the queue is left for later.
+    fn may_look_at(
+        &mut self,
+        places: usize,
+        name: &LockName,
+        passed: Option<Ticket>,
+        line: Line,
+    ) -> bool {
+        if places <= 1 || self.rules < RulesVersion::THREE {
+            return true;
+        }
+        // Who comes later goes behind those who wait for their turn.
+        let is_next = line == Line::Deferred || self.deferred.is_empty();
+        if is_next && self.promotion_steps() > 0 {
+            self.spend_promotion_steps(places);
+            return true;
+        }
+        let rest = Promotion::Queue { name: name.clone(), passed };
+        match line {
+            Line::Deferred => self.deferred.put_back(rest),
+            Line::Fresh => drop(self.deferred.push(rest)),
+        }
+        false
+    }
+
+    /// Promotions that are left for later entries.
+    pub fn deferred_promotions(&self) -> usize {
+        self.deferred.len()
+    }
+
     /// A session that was due lives after all. It may be first in lines that a tick has left for that.
     pub(crate) fn resume_lines_of(&mut self, id: SessionId) {
         let Some(session) = self.sessions.get(&id) else { return };
@@ -56,8 +159,19 @@ impl LockTable {
     }
 
     fn promote(&mut self, name: &LockName, in_tick: bool, events: &mut Vec<Event>) {
-        let mut passed: Option<Ticket> = None;
-        let mut ahead = Counts::NONE;
+        self.promote_behind(name, None, Line::Fresh, in_tick, events);
+    }
+
+    /// Grants what can be granted behind this place: all before it have been passed by.
+    fn promote_behind(
+        &mut self,
+        name: &LockName,
+        mut passed: Option<Ticket>,
+        line: Line,
+        in_tick: bool,
+        events: &mut Vec<Event>,
+    ) {
+        let Some(mut ahead) = self.counts_through(name, passed) else { return };
         loop {
             let Some(resource) = self.resources.get(name) else { return };
             if resource.is_unused() {
@@ -81,6 +195,9 @@ impl LockTable {
             }
             let converts = self.converts(id, request).map(|converts| (id, converts.acquire));
             if !self.admits(name, resource, mode, ahead, converts) {
+                return;
+            }
+            if !self.may_look_at(self.places_of(id, request), name, passed, line) {
                 return;
             }
             let next = self.next_for(id, request, name, in_tick);
@@ -113,6 +230,25 @@ impl LockTable {
                 return;
             }
         }
+    }
+
+    /// Who stands up to this place, if all of them want the lock in one way; otherwise nobody behind can be granted it.
+    fn counts_through(&self, name: &LockName, passed: Option<Ticket>) -> Option<Counts> {
+        let mut ahead = Counts::NONE;
+        let Some(passed) = passed else { return Some(ahead) };
+        let queue = self.resources.get(name)?.queue();
+        let (next, waiter) = queue.after(Some(passed))?;
+        if !queue.all_before_are_like(waiter.mode, Some(next)) {
+            return None;
+        }
+        *ahead.of(waiter.mode) = (queue.position(next) - 1) as usize;
+        Some(ahead)
+    }
+
+    /// In how many queues a request waits.
+    fn places_of(&self, id: SessionId, request: RequestId) -> usize {
+        let wait = self.sessions.get(&id).and_then(|session| session.waits.get(request));
+        wait.map_or(0, |wait| wait.places.as_slice().len())
     }
 
     pub(crate) fn converts(&self, id: SessionId, request: RequestId) -> Option<Converts> {

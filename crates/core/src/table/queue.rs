@@ -169,10 +169,10 @@ impl WaitQueue {
             return if ticket.is_none() { self.iter().last() } else { None };
         }
         let Some(ticket) = ticket else { return self.first() };
-        let next = Ticket(ticket.0 + 1);
+        let next = Ticket(ticket.0.saturating_add(1));
         let beside = self.blocks.get(&ticket.block()).and_then(|block| block.range(next..).next());
         let next = beside.or_else(|| {
-            let (_, block) = self.blocks.range(ticket.block() + 1..).next()?;
+            let (_, block) = self.blocks.range(ticket.block().saturating_add(1)..).next()?;
             block.first_key_value()
         });
         next.map(|(ticket, waiter)| (*ticket, waiter))

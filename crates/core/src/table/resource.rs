@@ -5,7 +5,7 @@
 //! an operator has frozen it.
 
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 
 use super::hold::{Actor, Hold, HoldKey};
 use super::queue::WaitQueue;
@@ -28,8 +28,70 @@ enum Holders {
     Nobody,
     One(Hold),
     /// At least two.
-    #[allow(clippy::box_collection, reason = "it keeps the usual case small")]
-    Many(Box<BTreeMap<HoldKey, Hold>>),
+    Many(Box<ManyHolds>),
+}
+
+/// By their keys; and where there are many, also by what else a session asks for them by.
+#[derive(Clone, Debug, Default)]
+struct ManyHolds {
+    by_key: BTreeMap<HoldKey, Hold>,
+    /// Neither actor nor token of a hold change while there are others.
+    index: Option<HoldIndex>,
+}
+
+/// One session can have hundreds of thousands of the holds.
+#[derive(Clone, Debug, Default)]
+struct HoldIndex {
+    actors: BTreeSet<(Actor, RequestId)>,
+    tokens: BTreeSet<(SessionId, FenceToken, RequestId)>,
+}
+
+/// Fewer are looked through one by one.
+const INDEXED_MIN: usize = 64;
+
+impl ManyHolds {
+    fn insert(&mut self, hold: Hold) {
+        if let Some(index) = &mut self.index {
+            index.insert(&hold);
+        }
+        self.by_key.insert(hold.key(), hold);
+        if self.index.is_none() && self.by_key.len() > INDEXED_MIN {
+            let mut index = HoldIndex::default();
+            self.by_key.values().for_each(|hold| index.insert(hold));
+            self.index = Some(index);
+        }
+    }
+
+    fn remove(&mut self, key: HoldKey) -> Option<Hold> {
+        let hold = self.by_key.remove(&key)?;
+        if self.by_key.len() <= INDEXED_MIN / 2 {
+            self.index = None;
+        }
+        if let Some(index) = &mut self.index {
+            index.actors.remove(&(hold.actor(), hold.request));
+            index.tokens.remove(&(hold.session, hold.token, hold.request));
+        }
+        Some(hold)
+    }
+}
+
+impl HoldIndex {
+    fn insert(&mut self, hold: &Hold) {
+        self.actors.insert((hold.actor(), hold.request));
+        self.tokens.insert((hold.session, hold.token, hold.request));
+    }
+
+    /// The acquires of an actor's holds.
+    fn by_actor(&self, actor: Actor) -> impl Iterator<Item = RequestId> {
+        let all = (actor, RequestId(0))..=(actor, RequestId(u64::MAX));
+        self.actors.range(all).map(|(_, request)| *request)
+    }
+
+    /// The acquires of a session's holds under this token.
+    fn by_token(&self, session: SessionId, token: FenceToken) -> impl Iterator<Item = RequestId> {
+        let all = (session, token, RequestId(0))..=(session, token, RequestId(u64::MAX));
+        self.tokens.range(all).map(|(_, _, request)| *request)
+    }
 }
 
 /// Those who wait, and a closed door.
@@ -47,11 +109,13 @@ impl Resource {
         self.holders = match core::mem::take(&mut self.holders) {
             Holders::Nobody => Holders::One(hold),
             Holders::One(first) => {
-                let both = BTreeMap::from([(first.key(), first), (hold.key(), hold)]);
+                let mut both = ManyHolds::default();
+                both.insert(first);
+                both.insert(hold);
                 Holders::Many(Box::new(both))
             }
             Holders::Many(mut many) => {
-                many.insert(hold.key(), hold);
+                many.insert(hold);
                 Holders::Many(many)
             }
         };
@@ -64,9 +128,9 @@ impl Resource {
                 _ => None,
             },
             Holders::Many(many) => {
-                let removed = many.remove(&key);
-                if many.len() == 1
-                    && let Some((_, last)) = many.pop_first()
+                let removed = many.remove(key);
+                if many.by_key.len() == 1
+                    && let Some((_, last)) = many.by_key.pop_first()
                 {
                     self.holders = Holders::One(last);
                 }
@@ -96,7 +160,7 @@ impl Resource {
     pub(crate) fn hold_mut(&mut self, key: HoldKey) -> Option<&mut Hold> {
         match &mut self.holders {
             Holders::One(hold) if hold.key() == key => Some(hold),
-            Holders::Many(many) => many.get_mut(&key),
+            Holders::Many(many) => many.by_key.get_mut(&key),
             _ => None,
         }
     }
@@ -104,7 +168,7 @@ impl Resource {
     pub(crate) fn hold(&self, key: HoldKey) -> Option<&Hold> {
         match &self.holders {
             Holders::One(hold) if hold.key() == key => Some(hold),
-            Holders::Many(many) => many.get(&key),
+            Holders::Many(many) => many.by_key.get(&key),
             _ => None,
         }
     }
@@ -114,7 +178,7 @@ impl Resource {
         let (one, many) = match &self.holders {
             Holders::Nobody => (None, None),
             Holders::One(hold) => (Some(hold), None),
-            Holders::Many(many) => (None, Some(many.values())),
+            Holders::Many(many) => (None, Some(many.by_key.values())),
         };
         one.into_iter().chain(many.into_iter().flatten())
     }
@@ -125,7 +189,7 @@ impl Resource {
             Holders::One(hold) if hold.session == session => (Some(hold), None),
             Holders::Many(many) => {
                 let all = (session, RequestId(0))..=(session, RequestId(u64::MAX));
-                (None, Some(many.range(all).map(|(_, hold)| hold)))
+                (None, Some(many.by_key.range(all).map(|(_, hold)| hold)))
             }
             _ => (None, None),
         };
@@ -139,23 +203,44 @@ impl Resource {
             let hold = self.hold((session, meant.acquire));
             return hold.filter(|hold| hold.token == meant.token).ok_or(Rejection::NotHeld);
         }
-        let mut candidates = self.holds_of(session).filter(|hold| hold.token == meant.token);
-        match (candidates.next(), candidates.next()) {
+        let (first, second) = match self.index() {
+            Some(index) => {
+                let mut requests = index.by_token(session, meant.token);
+                let mut next = || self.hold((session, requests.next()?));
+                (next(), next())
+            }
+            None => {
+                let mut holds = self.holds_of(session).filter(|hold| hold.token == meant.token);
+                (holds.next(), holds.next())
+            }
+        };
+        match (first, second) {
             (None, _) => Err(Rejection::NotHeld),
             (Some(only), None) => Ok(only),
             (Some(_), Some(_)) => Err(Rejection::AmbiguousHold),
         }
     }
 
+    /// The first hold of an actor.
     pub(crate) fn hold_of(&self, actor: Actor) -> Option<&Hold> {
-        self.holds_of(actor.0).find(|hold| hold.actor == actor.1)
+        match self.index() {
+            Some(index) => self.hold((actor.0, index.by_actor(actor).next()?)),
+            None => self.holds_of(actor.0).find(|hold| hold.actor == actor.1),
+        }
+    }
+
+    fn index(&self) -> Option<&HoldIndex> {
+        match &self.holders {
+            Holders::Many(many) => many.index.as_ref(),
+            _ => None,
+        }
     }
 
     pub(crate) fn holder_count(&self) -> usize {
         match &self.holders {
             Holders::Nobody => 0,
             Holders::One(_) => 1,
-            Holders::Many(many) => many.len(),
+            Holders::Many(many) => many.by_key.len(),
         }
     }
 

@@ -31,6 +31,9 @@ const DIGEST_BYTES: usize = 8;
 /// Before each entry of a list whose length is not known when it begins, and after the last.
 const NEXT: u8 = 1;
 const END: u8 = 0;
+/// Before a promotion that is left for later.
+const DEFERRED_QUEUE: u8 = 1;
+const DEFERRED_PREFIX: u8 = 2;
 
 /// A fingerprint of a whole table. Two replicas at the same log index have the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

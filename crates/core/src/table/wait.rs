@@ -47,6 +47,16 @@ pub(crate) struct Place {
 }
 
 impl Wait {
+    /// The lock, if it waits for it alone, exclusively, and holds it in no other way.
+    pub(crate) fn lone_name(&self) -> Option<&LockName> {
+        match self.places.as_slice() {
+            [place] if place.mode == Mode::Exclusive && self.converts.is_none() => {
+                Some(&place.name)
+            }
+            _ => None,
+        }
+    }
+
     pub(crate) fn names(&self) -> Names {
         self.places.as_slice().iter().map(|place| place.name.clone()).collect()
     }

@@ -6,12 +6,15 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use super::size;
 use super::wait::Wait;
 use crate::id::{ActorId, RequestId};
+use crate::name::LockName;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Waits {
     /// Boxed, so that a long list of them is quick to walk through.
     by_request: BTreeMap<RequestId, Box<Wait>>,
     by_actor: BTreeSet<(ActorId, RequestId)>,
+    /// Those for one lock alone, exclusively: the lock can be handed to them.
+    lone: BTreeSet<(LockName, RequestId)>,
     /// In how many places it stands by all of them.
     place_count: usize,
     /// They take so much of the table's size.
@@ -21,6 +24,7 @@ pub(crate) struct Waits {
 impl Waits {
     pub(crate) fn insert(&mut self, request: RequestId, wait: Wait) {
         self.by_actor.insert((wait.actor, request));
+        self.lone.extend(wait.lone_name().map(|name| (name.clone(), request)));
         self.place_count += wait.places.as_slice().len();
         self.bytes += size::of_wait(&wait);
         self.by_request.insert(request, Box::new(wait));
@@ -29,6 +33,9 @@ impl Waits {
     pub(crate) fn remove(&mut self, request: RequestId) -> Option<Box<Wait>> {
         let wait = self.by_request.remove(&request)?;
         self.by_actor.remove(&(wait.actor, request));
+        if let Some(name) = wait.lone_name() {
+            self.lone.remove(&(name.clone(), request));
+        }
         self.place_count -= wait.places.as_slice().len();
         self.bytes -= size::of_wait(&wait);
         Some(wait)
@@ -46,6 +53,13 @@ impl Waits {
     pub(crate) fn of(&self, actor: ActorId) -> impl Iterator<Item = (RequestId, &Wait)> {
         self.by_actor
             .range((actor, RequestId(0))..=(actor, RequestId(u64::MAX)))
+            .filter_map(|(_, request)| Some((*request, self.get(*request)?)))
+    }
+
+    /// Its waits for this lock alone, exclusively, in the order of their requests.
+    pub(crate) fn lone(&self, name: &LockName) -> impl Iterator<Item = (RequestId, &Wait)> {
+        self.lone
+            .range((name.clone(), RequestId(0))..=(name.clone(), RequestId(u64::MAX)))
             .filter_map(|(_, request)| Some((*request, self.get(*request)?)))
     }
 
@@ -75,6 +89,7 @@ impl Waits {
         places.sum::<usize>() == self.place_count
             && self.iter().map(|(_, wait)| size::of_wait(wait)).sum::<u64>() == self.bytes
             && self.by_actor.len() == self.by_request.len()
+            && self.iter().filter(|(_, wait)| wait.lone_name().is_some()).count() == self.lone.len()
             && self.iter().all(|(request, wait)| self.by_actor.contains(&(wait.actor, request)))
     }
 }
@@ -83,7 +98,6 @@ impl Waits {
 mod tests {
     use super::*;
     use crate::command::Mode;
-    use crate::name::LockName;
     use crate::table::answers::Question;
     use crate::table::queue::Ticket;
     use crate::table::wait::{Place, Places};
@@ -113,9 +127,11 @@ mod tests {
         miscounted.place_count += 1;
         let mut unknown = waits();
         unknown.by_actor.clear();
+        let mut lost = waits();
+        lost.lone.clear();
         let mut misplaced = waits();
         misplaced.by_actor = BTreeSet::from([(ActorId(2), RequestId(1))]);
-        for wrong in [miscounted, unknown, misplaced] {
+        for wrong in [miscounted, unknown, lost, misplaced] {
             assert!(!wrong.are_indexed());
         }
     }

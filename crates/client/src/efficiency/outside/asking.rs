@@ -3,6 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use holdfast_client_core::backoff::Backoff;
+use holdfast_client_core::circuit::CircuitState;
+use holdfast_client_core::lease::LocalTime;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 
@@ -11,11 +14,9 @@ use super::keeper::{Keeper, Span, give_back};
 use super::listening::Listening;
 use super::store::{Attempt, Claim};
 use super::{Kept, Outside, jitter};
-use crate::backoff::Backoff;
-use crate::circuit::CircuitState;
 use crate::clock;
 use crate::error::EfficiencyDown;
-use crate::lease::LocalTime;
+use crate::jitter_seed;
 
 /// How often it is asked again while releases are heard of: a release may be lost with its connection, and a lock that
 /// nobody releases ends in silence.
@@ -58,7 +59,7 @@ impl Outside {
         let left = || {
             give_up_at.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()))
         };
-        let mut backoff = Backoff::new();
+        let mut backoff = Backoff::new(jitter_seed());
         let mut listening = None;
         loop {
             if *self.closing.borrow() {

@@ -3,9 +3,10 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use holdfast_client_core::circuit::{Breaker, CircuitState};
 use tokio::sync::watch;
 
-use crate::circuit::{Breaker, Circuit};
+use crate::circuit::Circuit;
 use crate::clock;
 
 /// For so long too few servers have to be of use. There is no election to be waited for, as with the cluster.
@@ -14,6 +15,7 @@ const OPEN_AFTER: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Health {
     state: Mutex<State>,
+    circuit: watch::Sender<CircuitState>,
     returns: watch::Sender<u64>,
 }
 
@@ -30,7 +32,11 @@ impl Health {
     pub(super) fn of(servers: usize, needed: usize) -> Health {
         let breaker = Breaker::opening_after(OPEN_AFTER);
         let state = State { breaker, is_up: vec![true; servers], needed };
-        Health { state: Mutex::new(state), returns: watch::Sender::new(0) }
+        Health {
+            state: Mutex::new(state),
+            circuit: watch::Sender::new(CircuitState::Closed),
+            returns: watch::Sender::new(0),
+        }
     }
 
     /// The server that was gone is about to be tried.
@@ -38,6 +44,7 @@ impl Health {
         let mut state = self.state();
         if !state.are_enough_up() {
             state.breaker.handle_try(clock::now());
+            self.publish(&state);
         }
     }
 
@@ -46,6 +53,7 @@ impl Health {
         state.is_up[server] = true;
         if state.are_enough_up() {
             state.breaker.handle_success();
+            self.publish(&state);
         }
         drop(state);
         self.returns.send_modify(|count| *count += 1);
@@ -57,11 +65,17 @@ impl Health {
         if !state.are_enough_up() {
             state.breaker.handle_try(clock::now());
             state.breaker.handle_failure(clock::now());
+            self.publish(&state);
         }
     }
 
     pub(super) fn circuit(&self) -> Circuit {
-        self.state().breaker.observe()
+        Circuit(self.circuit.subscribe())
+    }
+
+    fn publish(&self, state: &State) {
+        let state = state.breaker.state();
+        self.circuit.send_if_modified(|now| std::mem::replace(now, state) != state);
     }
 
     pub(super) fn returns(&self) -> watch::Receiver<u64> {
@@ -82,7 +96,6 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::circuit::CircuitState;
 
     #[test]
     fn a_minority_that_is_down_is_no_failure_of_the_whole() {

@@ -3,14 +3,13 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use holdfast_client_core::error::{LossReason, Lost};
+use holdfast_client_core::lease::{LocalTime, safe_end};
+use holdfast_client_core::loss::{Loss, Told};
 use holdfast_proto::{Fence, Guarantee};
-use tokio::sync::watch;
 
 use crate::clock;
 use crate::efficiency::ServedBy;
-use crate::error::{LossReason, Lost};
-use crate::lease::{LocalTime, safe_end};
-use crate::loss::Loss;
 
 #[derive(Debug)]
 pub(crate) struct Hold {
@@ -91,8 +90,8 @@ impl Hold {
         LocalTime(lease.valid_until.0.saturating_sub(lease.span / 3))
     }
 
-    pub(crate) fn loss(&self) -> watch::Receiver<Option<LossReason>> {
-        self.loss.subscribe()
+    pub(crate) fn told(&self) -> Told {
+        self.loss.told()
     }
 
     fn lease(&self) -> MutexGuard<'_, Lease> {

@@ -3,8 +3,6 @@
 
 use std::time::Duration;
 
-use crate::backoff::random_fraction;
-
 const TTL_JITTER: f64 = 0.05;
 const RENEWAL_JITTER: f64 = 0.1;
 
@@ -21,6 +19,11 @@ pub(super) fn longest(ttl: Duration) -> Duration {
 /// An interval of renewal: what was asked for or a little less.
 pub(super) fn shortened(interval: Duration) -> Duration {
     interval.mul_f64(1.0 - RENEWAL_JITTER * random_fraction())
+}
+
+fn random_fraction() -> f64 {
+    // Jitter needs no secrecy: a system that has no randomness to give gets the middle.
+    getrandom::u32().map_or(0.5, |number| f64::from(number) / f64::from(u32::MAX))
 }
 
 /// Between half of it and one and a half.

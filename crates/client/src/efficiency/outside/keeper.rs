@@ -4,18 +4,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use holdfast_client_core::backoff::Backoff;
+use holdfast_client_core::error::{LossReason, Lost};
+use holdfast_client_core::hold::ReleaseOutcome;
+use holdfast_client_core::lease::LocalTime;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::sleep;
 
 use super::hold::Hold;
 use super::jitter;
 use super::store::{Claim, Store};
-use crate::backoff::Backoff;
 use crate::clock;
 use crate::efficiency::counts::Counts;
-use crate::error::{EfficiencyDown, LossReason, Lost, ReleaseError, RenewError};
-use crate::guard::ReleaseOutcome;
-use crate::lease::LocalTime;
+use crate::error::{EfficiencyDown, ReleaseError, RenewError};
+use crate::jitter_seed;
 
 pub(crate) type ReleaseReply = oneshot::Sender<Result<ReleaseOutcome, ReleaseError>>;
 
@@ -64,7 +66,7 @@ pub(super) struct Keeper {
 impl Keeper {
     pub(super) async fn run(mut self) {
         let mut returns = self.store.returns();
-        let mut backoff = Backoff::new();
+        let mut backoff = Backoff::new(jitter_seed());
         let mut next_look = self.renewal_interval();
         loop {
             let is_lost = self.is_lost();
@@ -205,7 +207,7 @@ const MIN_PAUSE: Duration = Duration::from_millis(1);
 
 /// Goes on until it is known that nothing is left of the claim, or its TTL has seen to that.
 pub(super) async fn give_back(store: &dyn Store, claim: &Claim, ttl: Duration) {
-    let mut backoff = Backoff::new();
+    let mut backoff = Backoff::new(jitter_seed());
     let released = async {
         while let Err(EfficiencyDown { .. }) = store.release(claim).await {
             sleep(backoff.next_delay()).await;

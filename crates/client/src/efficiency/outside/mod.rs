@@ -19,13 +19,14 @@ mod store;
 use std::sync::Arc;
 use std::time::Duration;
 
+use holdfast_client_core::error::{LossReason, Lost};
+use holdfast_client_core::hold::ReleaseOutcome;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
 use super::counts::Counts;
 use super::{Efficiency, InvalidEfficiency, ServedBy};
 use crate::circuit::Circuit;
-use crate::error::{LossReason, Lost, ReleaseError, RenewError};
-use crate::guard::ReleaseOutcome;
+use crate::error::{ReleaseError, RenewError};
 use keeper::Command;
 use redis::{OneRedis, Redlock};
 use store::Store;

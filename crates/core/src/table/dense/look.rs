@@ -29,9 +29,6 @@ impl<K: Key + Clone, V> DenseMap<K, V> {
         K: Borrow<Q>,
         Q: Key + ?Sized,
     {
-        if let Some(spot) = self.look_next(key) {
-            return Ok(spot);
-        }
         match self.look_behind(key) {
             Some(spot) => Err(spot),
             None => self.look_everywhere(key),
@@ -56,26 +53,6 @@ impl<K: Key + Clone, V> DenseMap<K, V> {
         let spot = self.looked_last.get();
         let (there, _) = self.chunk_at(spot.home)?.get(spot.at as usize)?;
         (there.borrow() == key).then_some(spot)
-    }
-
-    /// If it stands right behind the one where one looked last, as sessions of one family do that are asked for in order. What
-    /// rises is sought otherwise, and to compare texts costs more than it saves.
-    pub(super) fn look_next<Q>(&self, key: &Q) -> Option<Spot>
-    where
-        K: Borrow<Q>,
-        Q: Key + ?Sized,
-    {
-        if Q::NATURE != Nature::Random {
-            return None;
-        }
-        let last = self.looked_last.get();
-        let next = Spot { at: last.at + 1, ..last };
-        let (there, _) = self.chunk_at(next.home)?.get(next.at as usize)?;
-        let is_there = there.borrow() == key;
-        if is_there {
-            self.looked_last.set(next);
-        }
-        is_there.then_some(next)
     }
 
     /// If it belongs where one looked last, and found another.

@@ -6,15 +6,16 @@ use alloc::vec::Vec;
 
 use super::super::LockTable;
 use super::super::deadlines::Due;
+use super::super::deferred::Promotion;
 use super::super::ended::End;
 use super::super::freeze::Freeze;
 use super::super::hold::Hold;
 use super::super::publication::Publication;
-use super::super::queue::Waiter;
+use super::super::queue::{Ticket, Waiter};
 use super::super::resource::Resource;
 use super::super::size::TableLimits;
 use super::super::wait::Wait;
-use super::{hold, session, wait};
+use super::{DEFERRED_PREFIX, DEFERRED_QUEUE, hold, session, wait};
 use crate::codec::{DecodeError, Reader};
 use crate::id::{LogIndex, RequestId, SessionId};
 use crate::name::LockName;
@@ -39,6 +40,9 @@ impl LockTable {
         }
         if version == 3 || (version >= 4 && reader.bool("publication")?) {
             self.publication = Some(Publication::read(reader)?);
+        }
+        if self.rules >= RulesVersion::THREE {
+            self.read_deferred(reader)?;
         }
         let mut waits = Vec::new();
         while reader.bool("list of sessions")? {
@@ -82,6 +86,29 @@ impl LockTable {
                 reason: reader.text()?.into(),
             };
             self.freezes.insert(prefix.into(), freeze);
+        }
+        Ok(())
+    }
+
+    fn read_deferred(&mut self, reader: &mut Reader<'_>) -> Result<(), DecodeError> {
+        for _ in 0..reader.count()? {
+            let promotion = match reader.u8()? {
+                DEFERRED_QUEUE => {
+                    let name = reader.name()?;
+                    Promotion::Queue { name, passed: reader.optional()?.map(Ticket) }
+                }
+                DEFERRED_PREFIX => {
+                    let prefix = reader.text()?.into();
+                    let has_begun = reader.bool("thawed prefix")?;
+                    let passed = if has_begun { Some(reader.name()?) } else { None };
+                    Promotion::Prefix { prefix, passed }
+                }
+                tag => return Err(DecodeError::UnknownTag { what: "deferred promotion", tag }),
+            };
+            if !self.deferred.push(promotion) {
+                let what = String::from("a promotion is left for later twice");
+                return Err(DecodeError::Inconsistent(what));
+            }
         }
         Ok(())
     }

@@ -3,11 +3,15 @@
 use alloc::vec::Vec;
 
 use super::super::LockTable;
+use super::super::deferred::Promotion;
 use super::super::ended::End;
 use super::super::resource::Resource;
 use super::super::session::Session;
 use super::super::shelf::Written;
-use super::{END, NEXT, VERSION, VERSION_OF_PUBLICATION, VERSION_USUAL, hold, session, wait};
+use super::{
+    DEFERRED_PREFIX, DEFERRED_QUEUE, END, NEXT, VERSION, VERSION_OF_PUBLICATION, VERSION_USUAL,
+    hold, session, wait,
+};
 use crate::codec::Sink;
 use crate::id::SessionId;
 use crate::name::LockName;
@@ -76,6 +80,30 @@ impl LockTable {
         }
         if let Some(publication) = self.publication {
             publication.write(sink);
+        }
+        if self.rules >= RulesVersion::THREE {
+            self.write_deferred(sink);
+        }
+    }
+
+    fn write_deferred(&self, sink: &mut impl Sink) {
+        sink.count(self.deferred.len());
+        for promotion in self.deferred.iter() {
+            match promotion {
+                Promotion::Queue { name, passed } => {
+                    sink.u8(DEFERRED_QUEUE);
+                    sink.bytes(name.as_bytes());
+                    sink.optional(passed.map(|ticket| ticket.0));
+                }
+                Promotion::Prefix { prefix, passed } => {
+                    sink.u8(DEFERRED_PREFIX);
+                    sink.bytes(prefix.as_bytes());
+                    sink.u8(u8::from(passed.is_some()));
+                    if let Some(passed) = passed {
+                        sink.bytes(passed.as_bytes());
+                    }
+                }
+            }
         }
     }
 }

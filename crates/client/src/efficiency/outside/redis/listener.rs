@@ -7,6 +7,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use holdfast_client_core::backoff::Backoff;
 use redis::aio::{PubSubSink, PubSubStream};
 use redis::{Client, RedisError};
 use tokio::sync::mpsc;
@@ -14,8 +15,8 @@ use tokio::time::timeout;
 use tokio_stream::StreamExt;
 
 use super::calls::{channel, name_of};
-use crate::backoff::Backoff;
 use crate::efficiency::outside::listening::Registry;
+use crate::jitter_seed;
 
 /// How long a server that refused us is left alone.
 const REFUSED_PAUSE: Duration = Duration::from_secs(10);
@@ -46,7 +47,7 @@ impl Listener {
     }
 
     pub(super) async fn run(mut self) {
-        let mut backoff = Backoff::new();
+        let mut backoff = Backoff::new(jitter_seed());
         loop {
             // The change itself is not needed: a new connection subscribes all that are awaited.
             if self.registry.awaited().is_empty() && self.changes.recv().await.is_none() {

@@ -6,15 +6,16 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use holdfast_client_core::backoff::Backoff;
 use redis::aio::MultiplexedConnection;
 use redis::{
     AsyncConnectionConfig, Client, ErrorKind, FromRedisValue, RedisError, ScriptInvocation,
 };
 use tokio::sync::Mutex;
 
-use crate::backoff::Backoff;
 use crate::efficiency::outside::health::Health;
 use crate::error::EfficiencyDown;
+use crate::jitter_seed;
 
 /// Written to see whether a server takes writes: one that loads its data, is full, or is a replica does not.
 const PROBE: &str = "holdfast:probe";
@@ -150,7 +151,7 @@ impl Node {
 
 /// Goes on until the server is back or nobody needs it any more.
 async fn come_back(node: Weak<Node>) {
-    let mut backoff = Backoff::new();
+    let mut backoff = Backoff::new(jitter_seed());
     loop {
         tokio::time::sleep(backoff.next_delay()).await;
         let Some(node) = node.upgrade() else { return };
