@@ -52,8 +52,8 @@ use self::ears::Ears;
 pub(crate) use self::ears::{AfterHearing, Ear, Heard};
 pub(crate) use self::heartbeats::MayWait;
 pub(crate) use self::inbox::{
-    Answer, Delivery, FIRST_GROUP, GroupView, Input, Query, ReadAnswer, ReadData,
-    SHOWN_ON_STREAM_MAX, StreamKey, Touched, Unavailable, WholeState,
+    Answer, ChangeAnswer, Delivery, FIRST_GROUP, GroupView, Input, OwnTable, Query, ReadAnswer,
+    ReadData, SHOWN_ON_STREAM_MAX, StreamKey, Touched, Unavailable, WholeState,
 };
 use self::log::{Log, LogError};
 pub(crate) use self::log::{to_durable, to_wal_snapshot};

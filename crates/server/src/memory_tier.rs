@@ -29,6 +29,7 @@ use holdfast_core::{
     Command, FenceToken, LockName, LockStatus, LogicalTime, PublicSessionId, RequestId, SessionId,
     Span, TokenStanding,
 };
+use holdfast_service::Admitted;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::sleep;
 
@@ -155,8 +156,8 @@ impl MemoryTier {
     pub(crate) fn carry_out(
         &self,
         session: SessionId,
-        operations: Vec<(Command, ReplyTo)>,
-    ) -> Result<(), Vec<(Command, ReplyTo)>> {
+        operations: Vec<(Admitted<Command>, ReplyTo)>,
+    ) -> Result<(), Vec<(Admitted<Command>, ReplyTo)>> {
         let now = self.now();
         let mut state = self.state();
         let State { streams, reign: Some(reign), .. } = &mut *state else { return Err(operations) };
@@ -164,7 +165,7 @@ impl MemoryTier {
             return Err(operations);
         }
         for (command, reply) in operations {
-            reign.carry_out(now, command, reply, streams);
+            reign.carry_out(now, command.into_inner(), reply, streams);
         }
         streams.flush();
         self.look_in_time(&mut state);

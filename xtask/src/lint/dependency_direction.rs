@@ -13,6 +13,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("holdfast-replica", &["holdfast-core"]),
     ("holdfast-proto", &["holdfast-core", "holdfast-fence"]),
     ("holdfast-dashboard", &["holdfast-proto"]),
+    ("holdfast-service", &["holdfast-proto"]),
     (
         "holdfast-server",
         &[
@@ -20,6 +21,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "holdfast-dashboard",
             "holdfast-proto",
             "holdfast-replica",
+            "holdfast-service",
             "holdfast-spans",
             "holdfast-wal",
         ],
