@@ -11,6 +11,7 @@ use crate::process;
 /// Each crate that may depend on others of the workspace, and on which. `ARCHITECTURE.md` tells why.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("holdfast-replica", &["holdfast-core"]),
+    ("holdfast-engine", &["holdfast-core", "holdfast-replica", "holdfast-wal"]),
     ("holdfast-proto", &["holdfast-core", "holdfast-fence"]),
     ("holdfast-dashboard", &["holdfast-proto"]),
     (
@@ -18,6 +19,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &[
             "holdfast-core",
             "holdfast-dashboard",
+            "holdfast-engine",
             "holdfast-proto",
             "holdfast-replica",
             "holdfast-spans",
@@ -44,7 +46,14 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     (
         "holdfast-sim",
-        &["holdfast-client", "holdfast-core", "holdfast-proto", "holdfast-replica", "holdfast-wal"],
+        &[
+            "holdfast-client",
+            "holdfast-core",
+            "holdfast-engine",
+            "holdfast-proto",
+            "holdfast-replica",
+            "holdfast-wal",
+        ],
     ),
     (
         "holdfast-chaos",

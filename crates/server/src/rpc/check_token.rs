@@ -12,7 +12,7 @@ use super::encode::on_wire;
 use super::failure::{refused, unsure};
 use super::forward::Leader;
 use super::look::Look;
-use crate::boot_clock::BootTime;
+use crate::boot_clock;
 use crate::driver::{Query, ReadAnswer, ReadData};
 
 /// The token in question.
@@ -72,7 +72,7 @@ impl Look for CheckTokenRequest {
         let Asked { token, guarantee } = asked(self)?;
         Ok(match guarantee {
             Guarantee::Linearizable => Query::Token { name, token },
-            Guarantee::BestEffort => Query::Confirm { asked: BootTime::now() },
+            Guarantee::BestEffort => Query::Confirm { asked: boot_clock::now() },
         })
     }
 

@@ -10,7 +10,7 @@ use tokio::time::{sleep, timeout};
 
 use super::Rpc;
 use super::failure::{bug, dropped_by_driver, rejected, unsure};
-use crate::boot_clock::BootTime;
+use crate::boot_clock;
 use crate::driver::{Answer, Query, ReadData, ReplyTo};
 
 /// A leader that its quorum does not confirm within this time has none.
@@ -52,7 +52,7 @@ impl Rpc {
     }
 
     async fn admit_to_memory(&self, session: SessionId) -> Result<(), Failure> {
-        let read = self.read(Query::Admit { session, asked: BootTime::now() });
+        let read = self.read(Query::Admit { session, asked: boot_clock::now() });
         match timeout(ADMISSION_TIMEOUT, read).await.unwrap_or_else(|_| Err(unsure()))?.data {
             ReadData::Admitted(true) => Ok(()),
             ReadData::Admitted(false) => Err(rejected(Rejection::UnknownSession)),

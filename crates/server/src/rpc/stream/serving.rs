@@ -21,7 +21,7 @@ use super::incoming::{FATE_TIMEOUT, Incoming, Next};
 use super::looks::Looks;
 use super::operation::{self, Asked, Opening};
 use super::outgoing::{Served, Words};
-use crate::driver::{DriverHandle, FIRST_GROUP, Input, MayWait, ReplyTo, StreamKey};
+use crate::driver::{Deferrable, DriverHandle, FIRST_GROUP, Input, ReplyTo, StreamKey};
 use crate::traces::parent_of;
 
 /// As [`super::speaker`] has for the driver's lists.
@@ -51,10 +51,10 @@ pub(super) async fn serve(
         open: false,
         looks: looks.clone(),
     };
-    let may_wait = MayWait::default();
-    rpc.ask(Input::StreamOpened { stream, outbox, may_wait: may_wait.clone() })?;
+    let deferrable = Deferrable::default();
+    rpc.ask(Input::StreamOpened { stream, outbox, deferrable: deferrable.clone() })?;
     rpc.memory.open_stream(stream, memory_outbox);
-    let serving = Serving { rpc, origin, stream, session, words, may_wait, looks };
+    let serving = Serving { rpc, origin, stream, session, words, deferrable, looks };
     let end = serving.run(opening, first, incoming, served).await;
     // Said before the driver lets go of the stream, so that the client reads the true reason.
     let client_gone = match end {
@@ -75,7 +75,7 @@ struct Serving<'a> {
     stream: StreamKey,
     session: SessionId,
     words: &'a Words,
-    may_wait: MayWait,
+    deferrable: Deferrable,
     looks: Looks,
 }
 
@@ -242,7 +242,7 @@ impl Serving<'_> {
         let frame = Input::Frame { stream: self.stream, group: FIRST_GROUP, operations };
         let driver = &self.rpc.driver;
         let offered =
-            if self.may_wait.get() { driver.offer_unhurried(frame) } else { driver.offer(frame) };
+            if self.deferrable.get() { driver.offer_deferred(frame) } else { driver.offer(frame) };
         let Err(frame) = offered else { return Ok(()) };
         let failure = if self.rpc.driver.is_gone() { stopping() } else { overloaded() };
         if let Input::Frame { operations, .. } = *frame {
