@@ -1,7 +1,7 @@
 //! Unary calls that may be abandoned: the caller hangs up before it has its answer, and does not come back for it.
 //!
 //! What such a call did is undone, but only if no other call is concerned. Several copies of one request can be under way:
-//! a client that retries on a new connection may be faster than the end of the old one. So for each request the driver
+//! a client that retries on a new connection may be faster than the end of the old one. So for each request the engine
 //! knows one owner: the newest copy, as long as the request has no answer. Only when the owner is abandoned the request is
 //! undone. If the answer goes to another copy, or a copy comes when the answer was given, more than one caller may
 //! have it: from then on the request has no owner, and is not undone.
@@ -9,26 +9,27 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
-use super::callers::Wait;
+use crate::answer::Wait;
 
 /// Entries of calls that have ended are removed when there are twice as many entries as there were live calls, and at
 /// least so many.
 const SWEEP_AT_LEAST: usize = 1_024;
 
-/// One unary call, as long as it is served. Its server keeps it, and hands it to the driver if the caller hangs up.
+/// One unary call, as long as it is served. Its server keeps it, and hands it to the engine if the caller hangs up.
 #[derive(Clone, Debug)]
-pub(crate) struct LiveCall(Arc<()>);
+pub struct LiveCall(Arc<()>);
 
-/// What the driver keeps of a [`LiveCall`].
+/// What the engine keeps of a [`LiveCall`].
 #[derive(Clone, Debug)]
-pub(crate) struct CallRef(Weak<()>);
+pub struct CallRef(Weak<()>);
 
 impl LiveCall {
-    pub(crate) fn new() -> LiveCall {
+    #[expect(clippy::new_without_default, reason = "each call is another one")]
+    pub fn new() -> LiveCall {
         LiveCall(Arc::new(()))
     }
 
-    pub(crate) fn to_ref(&self) -> CallRef {
+    pub fn to_ref(&self) -> CallRef {
         CallRef(Arc::downgrade(&self.0))
     }
 }
@@ -44,7 +45,7 @@ impl CallRef {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct RequestOwners {
+pub(crate) struct RequestOwners {
     owners: HashMap<Wait, Owner>,
     sweep_at: usize,
 }
@@ -65,7 +66,7 @@ enum State {
 
 impl RequestOwners {
     /// A copy of the request has come; none: one that cannot be abandoned. The table may have its answer already.
-    pub(super) fn copy_came(&mut self, wait: Wait, call: Option<&CallRef>, has_answer: bool) {
+    pub(crate) fn copy_came(&mut self, wait: Wait, call: Option<&CallRef>, has_answer: bool) {
         let Some(call) = call else {
             if !self.owners.is_empty() {
                 self.owners.remove(&wait);
@@ -82,7 +83,7 @@ impl RequestOwners {
     }
 
     /// The answer to the request goes to this copy; none: to one that cannot be abandoned.
-    pub(super) fn answered(&mut self, wait: Wait, call: Option<&CallRef>) {
+    pub(crate) fn answered(&mut self, wait: Wait, call: Option<&CallRef>) {
         if self.owners.is_empty() {
             return;
         }
@@ -98,7 +99,7 @@ impl RequestOwners {
     }
 
     /// The caller has hung up. Tells whether its request is to be undone.
-    pub(super) fn abandoned(&mut self, wait: Wait, call: &LiveCall) -> bool {
+    pub(crate) fn abandoned(&mut self, wait: Wait, call: &LiveCall) -> bool {
         let Some(owner) = self.owners.get_mut(&wait) else { return false };
         if owner.state == State::Undone || !owner.call.is(&call.to_ref()) {
             return false;
@@ -107,9 +108,9 @@ impl RequestOwners {
         true
     }
 
-    /// Of a group that is led elsewhere now. Its clients ask there.
-    pub(super) fn forget_group(&mut self, group: holdfast_replica::GroupId) {
-        self.owners.retain(|wait, _| wait.0 != group);
+    /// The group is led elsewhere now. Its clients ask there.
+    pub(crate) fn clear(&mut self) {
+        self.owners.clear();
     }
 
     fn sweep(&mut self) {
@@ -123,11 +124,10 @@ impl RequestOwners {
 #[cfg(test)]
 mod tests {
     use holdfast_core::{RequestId, SessionId};
-    use holdfast_replica::GroupId;
 
     use super::*;
 
-    const WAIT: Wait = (GroupId(1), SessionId(1), RequestId(5));
+    const WAIT: Wait = (SessionId(1), RequestId(5));
 
     #[test]
     fn a_request_is_undone_when_its_only_call_is_abandoned_and_only_once() {
@@ -204,7 +204,7 @@ mod tests {
     fn calls_that_have_ended_are_forgotten() {
         let mut owners = RequestOwners::default();
         for request in 0..100_000 {
-            let wait = (GroupId(1), SessionId(1), RequestId(request));
+            let wait = (SessionId(1), RequestId(request));
             owners.copy_came(wait, Some(&LiveCall::new().to_ref()), false);
         }
         assert!(owners.owners.len() <= SWEEP_AT_LEAST, "{}", owners.owners.len());

@@ -12,7 +12,8 @@ use holdfast_core::{
 };
 use holdfast_replica::TOKENS_PER_TERM_BITS;
 
-use crate::driver::{Answer, Delivery, ReplyTo, Streams, Unavailable};
+use super::{Streams, answer};
+use crate::driver::{Answer, Delivery, ReplyTo, Unavailable, put_all};
 use crate::metrics::{Kind, Operations, Settled};
 
 /// No request takes more tokens than this.
@@ -22,7 +23,7 @@ const TOKENS_PER_REQUEST_MAX: u64 = 1 << 16;
 const FOREVER: Span = Span::from_secs(1_000 * 365 * 24 * 60 * 60);
 
 #[derive(Debug)]
-pub(super) struct Reign {
+pub(super) struct TermTable {
     term: u64,
     table: LockTable,
     /// Nothing is granted before: until then a leader of before may believe that it still leads.
@@ -42,9 +43,13 @@ struct Parked {
     kind: Kind,
 }
 
-impl Reign {
+impl TermTable {
     /// None if the tokens of this term would not be tokens any more.
-    pub(super) fn new(term: u64, opens: LogicalTime, operations: Arc<Operations>) -> Option<Reign> {
+    pub(super) fn new(
+        term: u64,
+        opens: LogicalTime,
+        operations: Arc<Operations>,
+    ) -> Option<TermTable> {
         let token_floor = first_token_of(term)?;
         first_token_of(term + 1)?;
         let limits = Limits { ttl_max: FOREVER, linger_max: FOREVER, ..Limits::default() };
@@ -57,7 +62,7 @@ impl Reign {
             by: Box::default(),
             reason: Box::default(),
         });
-        Some(Reign {
+        Some(TermTable {
             term,
             table,
             opens,
@@ -80,7 +85,7 @@ impl Reign {
         self.sure_until = self.sure_until.max(until);
     }
 
-    pub(super) fn doubt(&mut self) {
+    pub(super) fn invalidate(&mut self) {
         self.sure_until = LogicalTime::ZERO;
     }
 
@@ -124,7 +129,7 @@ impl Reign {
         let close = Command::CloseSession { session };
         let _ = self.table.apply(LogIndex(0), now, close, &mut self.events);
         self.tell_those_concerned(now, streams);
-        streams.flush();
+        put_all(streams);
     }
 
     pub(super) fn carry_out(
@@ -141,7 +146,7 @@ impl Reign {
         if self.is_release_of_an_earlier_term(&command) {
             let outcome = Outcome::Release(ReleaseAnswer::Expired);
             self.settled(Kind::Release, &outcome);
-            return reply.answer(Answer { at: now, result: Ok(outcome) }, streams);
+            return answer(reply, Answer { at: now, result: Ok(outcome) }, streams);
         }
         let kind = Kind::of(&command);
         let wait = command.wait().map(|call| (call.session, call.request));
@@ -156,7 +161,7 @@ impl Reign {
                     self.parked.insert(wait, Parked { reply, kind });
                 }
             }
-            (outcome, _) => reply.answer(Answer { at: now, result: Ok(outcome) }, streams),
+            (outcome, _) => answer(reply, Answer { at: now, result: Ok(outcome) }, streams),
         }
         self.tell_those_concerned(now, streams);
     }
@@ -201,8 +206,7 @@ impl Reign {
     pub(super) fn end(self, reason: Unavailable, streams: &mut Streams) {
         for Parked { reply, kind } in self.parked.into_values() {
             self.operations.add(kind, Settled::Unavailable);
-            let answer = Answer { at: LogicalTime::ZERO, result: Err(reason) };
-            reply.answer(answer, streams);
+            answer(reply, Answer::failed(reason), streams);
         }
     }
 
@@ -225,7 +229,7 @@ impl Reign {
                 Event::WaitEnded { session, request, outcome, .. } => {
                     if let Some(Parked { reply, kind }) = self.parked.remove(&(session, request)) {
                         self.settled(kind, &outcome);
-                        reply.answer(Answer { at: now, result: Ok(outcome) }, streams);
+                        answer(reply, Answer { at: now, result: Ok(outcome) }, streams);
                     }
                 }
                 Event::HoldEnded { name, session, request, token, reason, .. } => {

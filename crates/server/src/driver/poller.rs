@@ -1,5 +1,5 @@
-//! The driver sleeps on its inbox, on the wires from its peers and on the connections that were lent to it at once. Whoever
-//! puts something into the inbox rings the bell, which costs a system call only if the driver does sleep.
+//! The shard thread waits for its inbox, for the connections from its peers and for client connections at once. A thread
+//! that puts something into the inbox wakes it, which costs a system call only if the shard does wait.
 
 use std::io;
 use std::sync::Arc;
@@ -7,17 +7,17 @@ use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::thread;
 use std::time::Duration;
 
-use mio::{Events, Poll, Registry, Token, Waker};
+use mio::{Events, Poll, Registry, Token};
 
-const BELL: Token = Token(0);
+const WOKEN: Token = Token(0);
 /// A wire to some peer has room again, or has ended.
 pub(crate) const ROOM: Token = Token(1);
 const EVENTS_PER_LOOK_MAX: usize = 1_024;
 
 #[derive(Debug)]
-pub(crate) struct Bell {
-    is_asleep: AtomicBool,
-    waker: Waker,
+pub(crate) struct Waker {
+    is_waiting: AtomicBool,
+    waker: mio::Waker,
     registry: Registry,
 }
 
@@ -30,62 +30,62 @@ pub(crate) struct SocketNews {
 }
 
 #[derive(Debug)]
-pub(super) struct Sleeper {
-    bell: Arc<Bell>,
+pub(super) struct Poller {
+    waker: Arc<Waker>,
     poll: Poll,
     events: Events,
 }
 
-pub(super) fn bell() -> io::Result<(Arc<Bell>, Sleeper)> {
+pub(super) fn poller() -> io::Result<(Arc<Waker>, Poller)> {
     let poll = Poll::new()?;
-    let waker = Waker::new(poll.registry(), BELL)?;
+    let waker = mio::Waker::new(poll.registry(), WOKEN)?;
     let registry = poll.registry().try_clone()?;
-    let bell = Arc::new(Bell { is_asleep: AtomicBool::new(false), waker, registry });
+    let waker = Arc::new(Waker { is_waiting: AtomicBool::new(false), waker, registry });
     let events = Events::with_capacity(EVENTS_PER_LOOK_MAX);
-    Ok((Arc::clone(&bell), Sleeper { bell, poll, events }))
+    Ok((Arc::clone(&waker), Poller { waker, poll, events }))
 }
 
-impl Bell {
+impl Waker {
     /// After something was put into the inbox.
-    pub(super) fn ring(&self) {
-        // Either this sees that the driver sleeps, or the driver sees what was put there.
+    pub(super) fn wake(&self) {
+        // Either this sees that the shard waits, or the shard sees what was put there.
         fence(Ordering::SeqCst);
-        if self.is_asleep.swap(false, Ordering::SeqCst)
+        if self.is_waiting.swap(false, Ordering::SeqCst)
             && let Err(error) = self.waker.wake()
         {
-            tracing::warn!(%error, "the driver cannot be woken, and wakes when it has rested");
+            tracing::warn!(%error, "the shard cannot be woken, and goes on when its time is over");
         }
     }
 
-    /// Where sockets are registered on which the driver sleeps.
+    /// Where sockets are registered that the shard waits for.
     pub(crate) fn registry(&self) -> &Registry {
         &self.registry
     }
 }
 
-impl Sleeper {
+impl Poller {
     pub(super) fn registry(&self) -> &Registry {
         self.poll.registry()
     }
 
-    /// Sleeps until something happens, at most so long, and not at all if `is_needed` says so. Gives what
+    /// Waits until something happens, at most so long, and not at all if `is_needed` says so. Gives what
     /// happened on sockets.
-    pub(super) fn sleep(
+    pub(super) fn wait(
         &mut self,
         patience: Duration,
         is_needed: impl FnOnce() -> bool,
     ) -> impl Iterator<Item = SocketNews> + '_ {
-        self.bell.is_asleep.store(!patience.is_zero(), Ordering::SeqCst);
+        self.waker.is_waiting.store(!patience.is_zero(), Ordering::SeqCst);
         fence(Ordering::SeqCst);
         let patience = if is_needed() { Duration::ZERO } else { patience };
         if let Err(error) = self.poll.poll(&mut self.events, Some(patience))
             && error.kind() != io::ErrorKind::Interrupted
         {
-            tracing::error!(%error, "the driver cannot wait for its sockets");
+            tracing::error!(%error, "the shard cannot wait for its sockets");
             thread::sleep(patience);
         }
-        self.bell.is_asleep.store(false, Ordering::SeqCst);
-        let news = self.events.iter().filter(|event| event.token() != BELL);
+        self.waker.is_waiting.store(false, Ordering::SeqCst);
+        let news = self.events.iter().filter(|event| event.token() != WOKEN);
         news.map(|event| SocketNews { token: event.token(), has_ended: event.is_read_closed() })
     }
 }
@@ -97,22 +97,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_bell_wakes_a_sleeper_and_what_is_there_lets_nobody_sleep() {
+    fn a_waiting_poller_is_woken_and_one_that_has_something_to_do_does_not_wait() {
         const LONG: Duration = Duration::from_secs(60);
-        let (bell, mut sleeper) = bell().unwrap();
+        let (waker, mut poller) = poller().unwrap();
         let begun = Instant::now();
-        sleeper.sleep(LONG, || true).for_each(drop);
-        let ringer = thread::spawn({
-            let bell = Arc::clone(&bell);
+        poller.wait(LONG, || true).for_each(drop);
+        let other = thread::spawn({
+            let waker = Arc::clone(&waker);
             move || {
-                while !bell.is_asleep.load(Ordering::SeqCst) {
+                while !waker.is_waiting.load(Ordering::SeqCst) {
                     thread::yield_now();
                 }
-                bell.ring();
+                waker.wake();
             }
         });
-        sleeper.sleep(LONG, || false).for_each(drop);
-        ringer.join().unwrap();
+        poller.wait(LONG, || false).for_each(drop);
+        other.join().unwrap();
         assert!(begun.elapsed() < LONG);
     }
 }
