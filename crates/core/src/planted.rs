@@ -103,6 +103,10 @@ pub enum Bug {
     ExpiryKeepsBytes,
     /// A table that begins anew keeps its sessions.
     NewBeginningKeepsSessions,
+    /// A promotion for which a log entry has no steps left is forgotten.
+    DeferredPromotionLost,
+    /// Promotions that are left for later are not in the snapshot.
+    DeferredNotInSnapshot,
 }
 
 const NONE: u8 = u8::MAX;

@@ -270,7 +270,8 @@ impl Node {
             snapshot_slice_pause: Duration::ZERO,
             keep_entries: self.settings.keep_entries,
             keep_bytes: u64::MAX,
-            limits: Limits::default(),
+            // So few that promotions are often left for later.
+            limits: Limits { promotion_walk_max: 4, ..Limits::default() },
         };
         let stall_max = config.stall_max();
         let mut replica = Replica::new(config, durable)
