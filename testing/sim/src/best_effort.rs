@@ -10,7 +10,7 @@
 
 use std::time::Duration;
 
-use holdfast_client::lease::{HoldId, Leases, LocalTime, LogicalTime};
+use holdfast_client_core::lease::{HoldId, Leases, LocalTime, LogicalTime};
 
 use crate::history::Violation;
 use crate::rng::Rng;

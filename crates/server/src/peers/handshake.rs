@@ -103,7 +103,7 @@ impl Handshake {
         }
     }
 
-    /// With the pass for one wire.
+    /// With the ticket for one wire.
     pub(super) fn welcome(&self, wire_pass: Vec<u8>) -> Welcome {
         let own = self.membership.own();
         Welcome {
