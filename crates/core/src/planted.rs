@@ -105,8 +105,6 @@ pub enum Bug {
     NewBeginningKeepsSessions,
     /// A promotion for which a log entry has no steps left is forgotten.
     DeferredPromotionLost,
-    /// Promotions that are left for later are not in the snapshot.
-    DeferredNotInSnapshot,
 }
 
 const NONE: u8 = u8::MAX;

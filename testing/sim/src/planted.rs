@@ -403,11 +403,6 @@ pub const ALL: &[Mutant] = &[
         Planted::Core(core::Bug::DeferredPromotionLost),
     ),
     mutant(
-        "deferred-not-in-snapshot",
-        "core/state/snapshot.rs",
-        Planted::Core(core::Bug::DeferredNotInSnapshot),
-    ),
-    mutant(
         "expiry-keeps-bytes",
         "core/rules/teardown.rs",
         Planted::Core(core::Bug::ExpiryKeepsBytes),

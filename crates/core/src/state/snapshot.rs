@@ -125,9 +125,6 @@ impl LockTable {
             }
             self.forget_unused();
         }
-        if crate::planted::Bug::DeferredNotInSnapshot.is_active() {
-            self.deferred = Default::default();
-        }
         if crate::planted::Bug::DeadlinesNotRebuilt.is_active() {
             self.deadlines = Default::default();
         }
