@@ -4,6 +4,8 @@
 mod operation;
 
 use holdfast_client_core::error::Unavailable;
+#[cfg(feature = "redis")]
+use holdfast_redis_locks::StoreDown;
 
 use crate::efficiency::ServedBy;
 
@@ -30,21 +32,9 @@ pub struct NotInThisTier {
 }
 
 #[cfg(feature = "redis")]
-impl EfficiencyDown {
-    pub(crate) fn circuit_open() -> EfficiencyDown {
-        let message = "it has been of no use for a while, and is being tried".to_owned();
-        EfficiencyDown { message, may_have_happened: false }
-    }
-
-    pub(crate) fn no_randomness() -> EfficiencyDown {
-        let message = "the operating system gives no random numbers for an owner".to_owned();
-        EfficiencyDown { message, may_have_happened: false }
-    }
-
-    /// The one who asked was not there to the end.
-    pub(crate) fn unexplained() -> EfficiencyDown {
-        let message = "it was not asked to the end".to_owned();
-        EfficiencyDown { message, may_have_happened: true }
+impl From<StoreDown> for EfficiencyDown {
+    fn from(StoreDown { message, may_have_happened }: StoreDown) -> EfficiencyDown {
+        EfficiencyDown { message, may_have_happened }
     }
 }
 

@@ -17,16 +17,16 @@ use holdfast_client_core::lease::LocalTime;
 use holdfast_client_core::loss::Told;
 use holdfast_proto::v1::Mode;
 use holdfast_proto::{Guarantee, PublicSessionId};
-
-use crate::clock;
 #[cfg(feature = "redis")]
-use crate::efficiency::Kept;
+use holdfast_redis_locks::HeldLock;
+
 use crate::efficiency::ServedBy;
 use crate::error::{
     ConvertError, NotInThisTier, ProclaimError, ReleaseError, RenewError, TransferError,
 };
 use crate::lease_watch::{self, Held};
 use crate::session::Handle;
+use holdfast_lease_clock as clock;
 use table::TableGuard;
 
 /// A held lock. Dropping it hands the release to a task; `release().await` also tells what came of it.
@@ -42,7 +42,7 @@ enum Kind {
     Table(TableGuard),
     /// Outside of it.
     #[cfg(feature = "redis")]
-    Kept(Kept),
+    External { held: HeldLock, served_by: ServedBy },
     /// Nowhere.
     Without { name: String },
 }
@@ -53,8 +53,8 @@ impl Guard {
     }
 
     #[cfg(feature = "redis")]
-    pub(crate) fn kept(kept: Kept) -> Guard {
-        Guard { kind: Kind::Kept(kept) }
+    pub(crate) fn in_external_store(held: HeldLock, served_by: ServedBy) -> Guard {
+        Guard { kind: Kind::External { held, served_by } }
     }
 
     /// Of a caller who rather works without a lock than not at all.
@@ -67,7 +67,7 @@ impl Guard {
         match self.kind {
             Kind::Table(guard) => guard.start_release().await,
             #[cfg(feature = "redis")]
-            Kind::Kept(kept) => kept.start_release().await,
+            Kind::External { held, .. } => Ok(held.start_release().await?),
             Kind::Without { .. } => Ok(ReleaseOutcome::NothingHeld),
         }
     }
@@ -79,7 +79,10 @@ impl Guard {
         let outcome: Pin<Box<dyn Future<Output = _> + Send>> = match self.kind {
             Kind::Table(guard) => Box::pin(guard.start_release()),
             #[cfg(feature = "redis")]
-            Kind::Kept(kept) => Box::pin(kept.start_release()),
+            Kind::External { held, .. } => {
+                let released = held.start_release();
+                Box::pin(async { Ok(released.await?) })
+            }
             Kind::Without { .. } => Box::pin(ready(Ok(ReleaseOutcome::NothingHeld))),
         };
         outcome
@@ -91,7 +94,7 @@ impl Guard {
         match &self.kind {
             Kind::Table(guard) => guard.renew(ttl).await,
             #[cfg(feature = "redis")]
-            Kind::Kept(kept) => kept.renew(ttl).await,
+            Kind::External { held, .. } => Ok(held.renew(ttl).await?),
             Kind::Without { .. } => Ok(()),
         }
     }
@@ -144,7 +147,7 @@ impl Guard {
         match &self.kind {
             Kind::Table(guard) => &guard.hold.name,
             #[cfg(feature = "redis")]
-            Kind::Kept(kept) => &kept.hold.name,
+            Kind::External { held, .. } => &held.hold.name,
             Kind::Without { name } => name,
         }
     }
@@ -154,7 +157,7 @@ impl Guard {
         match &self.kind {
             Kind::Table(guard) => guard.hold.token(clock::now()),
             #[cfg(feature = "redis")]
-            Kind::Kept(kept) => kept.hold.check().map(|()| kept.hold.token),
+            Kind::External { held, .. } => held.hold.check().map(|()| held.hold.token),
             Kind::Without { .. } => Err(Lost { reason: LossReason::NotLocked }),
         }
     }
@@ -166,7 +169,7 @@ impl Guard {
         match &self.kind {
             Kind::Table(guard) => Some(guard.hold.guarantee),
             #[cfg(feature = "redis")]
-            Kind::Kept(_) => Some(Guarantee::BestEffort),
+            Kind::External { .. } => Some(Guarantee::BestEffort),
             Kind::Without { .. } => None,
         }
     }
@@ -179,7 +182,7 @@ impl Guard {
             }
             Kind::Table(_) => ServedBy::LockTable,
             #[cfg(feature = "redis")]
-            Kind::Kept(kept) => kept.hold.served_by,
+            Kind::External { served_by, .. } => *served_by,
             Kind::Without { .. } => ServedBy::Nobody,
         }
     }
@@ -190,7 +193,7 @@ impl Guard {
         match &self.kind {
             Kind::Table(guard) => guard.hold.fence(clock::now()),
             #[cfg(feature = "redis")]
-            Kind::Kept(kept) => kept.hold.check().map(|()| kept.hold.fence()),
+            Kind::External { held, .. } => held.hold.check().map(|()| held.hold.fence()),
             Kind::Without { .. } => Err(Lost { reason: LossReason::NotLocked }),
         }
     }
@@ -200,7 +203,7 @@ impl Guard {
         match &self.kind {
             Kind::Table(guard) => guard.hold.mode() == Mode::Exclusive,
             #[cfg(feature = "redis")]
-            Kind::Kept(_) => true,
+            Kind::External { .. } => true,
             Kind::Without { .. } => false,
         }
     }
@@ -220,7 +223,7 @@ impl Guard {
         match &self.kind {
             Kind::Table(guard) => guard.hold.valid_until().unwrap_or(LocalTime(Duration::ZERO)),
             #[cfg(feature = "redis")]
-            Kind::Kept(kept) => kept.hold.valid_until(),
+            Kind::External { held, .. } => held.hold.valid_until(),
             Kind::Without { .. } => LocalTime(Duration::MAX),
         }
     }
@@ -249,7 +252,7 @@ impl Guard {
         match &self.kind {
             Kind::Table(guard) => guard.hold.ends_by(),
             #[cfg(feature = "redis")]
-            Kind::Kept(kept) => kept.hold.ends_by(),
+            Kind::External { held, .. } => held.hold.ends_by(),
             Kind::Without { .. } => LossReason::NotLocked,
         }
     }
@@ -270,7 +273,7 @@ impl Held for Guard {
         match &self.kind {
             Kind::Table(guard) => guard.hold.check(clock::now()),
             #[cfg(feature = "redis")]
-            Kind::Kept(kept) => kept.hold.check(),
+            Kind::External { held, .. } => held.hold.check(),
             Kind::Without { .. } => Ok(()),
         }
     }
@@ -283,7 +286,7 @@ impl Held for Guard {
         match &self.kind {
             Kind::Table(guard) => guard.hold.at_risk_from().unwrap_or(LocalTime(Duration::ZERO)),
             #[cfg(feature = "redis")]
-            Kind::Kept(kept) => kept.hold.at_risk_from(),
+            Kind::External { held, .. } => held.hold.at_risk_from(),
             Kind::Without { .. } => LocalTime(Duration::MAX),
         }
     }
@@ -292,7 +295,7 @@ impl Held for Guard {
         match &self.kind {
             Kind::Table(guard) => Some(guard.hold.told()),
             #[cfg(feature = "redis")]
-            Kind::Kept(kept) => Some(kept.hold.told()),
+            Kind::External { held, .. } => Some(held.hold.told()),
             Kind::Without { .. } => None,
         }
     }

@@ -9,7 +9,7 @@ use holdfast_client_core::lease::LocalTime;
 use holdfast_client_core::loss::Told;
 use tokio::time::timeout;
 
-use crate::clock;
+use holdfast_lease_clock as clock;
 
 /// The longest sleep of a task that waits for the end of a lease. A pause of the machine is noticed this
 /// long after waking up at the latest.

@@ -90,7 +90,6 @@ pub mod blocking;
 mod builder;
 mod circuit;
 mod client;
-mod clock;
 pub mod companion;
 mod connection;
 mod efficiency;

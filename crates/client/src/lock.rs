@@ -7,11 +7,13 @@ use std::time::Duration;
 use holdfast_client_core::session::Request;
 use holdfast_client_core::tier::Tier;
 use holdfast_proto::v1::{AcquireRequest, Mode};
+#[cfg(feature = "redis")]
+use holdfast_redis_locks as redis_locks;
 
 use crate::acquire_call::{CurrentSpan, acquire};
 use crate::efficiency::Route;
 #[cfg(feature = "redis")]
-use crate::efficiency::{OutsideRequest, ServedBy};
+use crate::efficiency::ServedBy;
 use crate::error::AcquireError;
 #[cfg(feature = "redis")]
 use crate::error::NotInThisTier;
@@ -137,18 +139,21 @@ impl LockRequest {
 
     /// As it can be asked of a store outside of the cluster.
     #[cfg(feature = "redis")]
-    pub(crate) fn for_outside(&self, served_by: ServedBy) -> Result<OutsideRequest, AcquireError> {
+    pub(crate) fn for_external_store(
+        &self,
+        served_by: ServedBy,
+    ) -> Result<redis_locks::Request, AcquireError> {
         check_whole_name(&self.name).map_err(AcquireError::Rejected)?;
-        if let Some(what) = self.beyond_outside() {
+        if let Some(what) = self.beyond_external_store() {
             return Err(NotInThisTier { what, served_by }.into());
         }
         let Terms { wait, ttl, max_hold, .. } = self.terms;
-        Ok(OutsideRequest { name: self.name.clone(), wait, own_ttl: ttl, max_hold })
+        Ok(redis_locks::Request { name: self.name.clone(), wait, own_ttl: ttl, max_hold })
     }
 
     /// What it asks for that only the cluster can do.
     #[cfg(feature = "redis")]
-    fn beyond_outside(&self) -> Option<&'static str> {
+    fn beyond_external_store(&self) -> Option<&'static str> {
         let terms = &self.terms;
         let has_age = terms.since.is_some()
             || terms.preemptible

@@ -11,6 +11,7 @@ use crate::process;
 /// Each crate that may depend on others of the workspace, and on which. `ARCHITECTURE.md` tells why.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("holdfast-replica", &["holdfast-core"]),
+    ("holdfast-engine", &["holdfast-core", "holdfast-replica", "holdfast-wal"]),
     ("holdfast-proto", &["holdfast-core", "holdfast-fence"]),
     ("holdfast-dashboard", &["holdfast-proto"]),
     ("holdfast-service", &["holdfast-proto"]),
@@ -19,6 +20,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &[
             "holdfast-core",
             "holdfast-dashboard",
+            "holdfast-engine",
             "holdfast-proto",
             "holdfast-replica",
             "holdfast-service",
@@ -28,7 +30,12 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     ("holdfast-browser", &["holdfast-client"]),
     ("holdfast-client-core", &["holdfast-proto"]),
-    ("holdfast-client", &["holdfast-client-core", "holdfast-proto"]),
+    ("holdfast-lease-clock", &["holdfast-client-core"]),
+    ("holdfast-redis-locks", &["holdfast-client-core", "holdfast-fence", "holdfast-lease-clock"]),
+    (
+        "holdfast-client",
+        &["holdfast-client-core", "holdfast-lease-clock", "holdfast-proto", "holdfast-redis-locks"],
+    ),
     ("holdfast-bench", &["holdfast-client", "holdfast-cluster-kit", "holdfast-proto"]),
     ("holdfast-compare", &["holdfast-bench", "holdfast-client", "holdfast-cluster-kit"]),
     (
@@ -50,6 +57,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &[
             "holdfast-client-core",
             "holdfast-core",
+            "holdfast-engine",
             "holdfast-proto",
             "holdfast-replica",
             "holdfast-wal",

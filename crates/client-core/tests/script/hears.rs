@@ -82,11 +82,7 @@ fn notice(words: &[&str]) -> Option<Kind> {
 
 fn answer(words: &[&str], logical_time_ms: u64) -> AnswerResult {
     let acquired = |outcome| {
-        AnswerResult::Acquire(AcquireResponse {
-            outcome: Some(outcome),
-            logical_time_ms,
-            ..Default::default()
-        })
+        AnswerResult::Acquire(AcquireResponse { outcome: Some(outcome), logical_time_ms })
     };
     let deadline_ms = option(words, "deadline").map(|at| ms(duration(at)));
     match *words {
@@ -121,7 +117,6 @@ fn answer(words: &[&str], logical_time_ms: u64) -> AnswerResult {
         ["transferred", ..] => AnswerResult::Transfer(TransferResponse {
             token: number(words, "token").expect("a token"),
             logical_time_ms,
-            ..Default::default()
         }),
         ["cancelled", _] => cancelled(CancelOutcome::Cancelled(Cancelled {}), logical_time_ms),
         ["cancelled", _, "granted", name, ..] => {

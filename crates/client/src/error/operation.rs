@@ -370,3 +370,20 @@ fn unexpected(error: &RequestError) -> Rejection {
     let message = format!("an answer that does not fit the request: {error:?}");
     Rejection { reason: Reason::Unspecified, message, may_have_happened: true }
 }
+
+#[cfg(feature = "redis")]
+impl From<holdfast_redis_locks::StoreDown> for ReleaseError {
+    fn from(down: holdfast_redis_locks::StoreDown) -> ReleaseError {
+        ReleaseError::EfficiencyDown(down.into())
+    }
+}
+
+#[cfg(feature = "redis")]
+impl From<holdfast_redis_locks::RenewError> for RenewError {
+    fn from(error: holdfast_redis_locks::RenewError) -> RenewError {
+        match error {
+            holdfast_redis_locks::RenewError::Lost(lost) => RenewError::Lost(lost),
+            holdfast_redis_locks::RenewError::Down(down) => RenewError::EfficiencyDown(down.into()),
+        }
+    }
+}

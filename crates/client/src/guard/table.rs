@@ -10,10 +10,10 @@ use holdfast_proto::PublicSessionId;
 use holdfast_proto::v1::{self, Mode};
 use tracing::Instrument;
 
-use crate::clock;
 use crate::error::{ConvertError, ProclaimError, ReleaseError, RenewError, TransferError};
 use crate::limits::check_metadata;
 use crate::session::Handle;
+use holdfast_lease_clock as clock;
 
 /// Dropping it hands the release to the session's task.
 #[derive(Debug)]

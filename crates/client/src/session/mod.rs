@@ -29,12 +29,12 @@ use tokio::sync::{Semaphore, SemaphorePermit, mpsc, oneshot, watch};
 use tokio::time::timeout;
 
 use crate::circuit::Circuit;
-use crate::clock;
 use crate::companion::Companion;
 use crate::error::ConnectError;
 use crate::jitter_seed;
 use crate::known_nodes::KnownNodes;
 use crate::unary::Unary;
+use holdfast_lease_clock as clock;
 
 use task::Task;
 

@@ -16,9 +16,9 @@ use super::alarm::Alarm;
 use super::dial::{Dialled, dial};
 use super::stream::{Inbound, Outbound, Stream};
 use super::{Caller, Command, View, words_of};
-use crate::clock;
 use crate::companion::{self, Companion, Message};
 use crate::connection::is_refusal;
+use holdfast_lease_clock as clock;
 
 /// Timers stand still while the machine sleeps. What came due then is seen this long after waking up at the latest.
 const PAUSE_CHECK_INTERVAL: Duration = Duration::from_secs(1);

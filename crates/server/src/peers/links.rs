@@ -234,7 +234,7 @@ impl Link {
 
     /// The driver hears of it when the socket has room, or has ended.
     pub(super) fn up(&self, mut socket: WireSocket) -> std::io::Result<()> {
-        let registry = self.driver.bell().registry();
+        let registry = self.driver.waker().registry();
         registry.register(&mut socket, ROOM, Interest::WRITABLE | Interest::READABLE)?;
         *self.lock() = Some(WireOut::new(socket));
         Ok(())

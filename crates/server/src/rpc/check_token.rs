@@ -11,7 +11,7 @@ use holdfast_service::Method;
 use super::Rpc;
 use super::failure::unsure;
 use super::look::Look;
-use crate::boot_clock::BootTime;
+use crate::boot_clock;
 use crate::driver::{Query, ReadAnswer, ReadData};
 use holdfast_proto::encode::on_wire;
 
@@ -73,7 +73,7 @@ impl Look for CheckTokenRequest {
         let Asked { token, guarantee } = asked(self)?;
         Ok(match guarantee {
             Guarantee::Linearizable => Query::Token { name, token },
-            Guarantee::BestEffort => Query::Confirm { asked: BootTime::now() },
+            Guarantee::BestEffort => Query::Confirm { asked: boot_clock::now() },
         })
     }
 

@@ -17,10 +17,10 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{sleep, timeout};
 
 use super::failure::{bug, dropped_by_driver, overloaded, stopping, unavailable, unsure};
-use crate::boot_clock::BootTime;
+use crate::boot_clock;
 use crate::driver::{
-    Answer, CallRef, ChangeAnswer, Delivery, DriverHandle, Ear, FIRST_GROUP, GroupView, Input,
-    LiveCall, MayWait, Outbox, OwnTable, Query, ReadAnswer, ReadData, ReplyTo, StreamKey, Touched,
+    Answer, CallRef, ChangeAnswer, Deferrable, Delivery, DriverHandle, Ear, FIRST_GROUP, GroupView,
+    Input, LiveCall, Outbox, OwnTable, Query, ReadAnswer, ReadData, ReplyTo, StreamKey, Touched,
 };
 use crate::membership::Membership;
 use crate::memory_tier::MemoryTier;
@@ -193,10 +193,10 @@ impl Door {
         &self,
         stream: StreamKey,
         outbox: Box<dyn Outbox>,
-        may_wait: MayWait,
+        deferrable: Deferrable,
         memory_outbox: mpsc::Sender<Vec<Delivery>>,
     ) -> Result<(), Failure> {
-        let opened = Input::StreamOpened { stream, outbox, may_wait };
+        let opened = Input::StreamOpened { stream, outbox, deferrable };
         self.driver.send(opened).map_err(|_| self.no_room())?;
         self.memory.open_stream(stream, memory_outbox);
         Ok(())
@@ -219,14 +219,14 @@ impl Door {
         &self,
         stream: StreamKey,
         operations: Vec<(RequestId, Admitted<Command>)>,
-        may_wait: bool,
+        deferrable: bool,
     ) -> Result<(), (Vec<RequestId>, Failure)> {
         let operations = operations.into_iter().map(|(id, command)| (id, command.into_inner()));
         // In place: an admitted command is a command.
         let operations = operations.collect();
         let frame = Input::Frame { stream, group: FIRST_GROUP, operations };
         let offered =
-            if may_wait { self.driver.offer_unhurried(frame) } else { self.driver.offer(frame) };
+            if deferrable { self.driver.offer_deferred(frame) } else { self.driver.offer(frame) };
         offered.map_err(|frame| {
             let requests = match *frame {
                 Input::Frame { operations, .. } => {
@@ -284,7 +284,7 @@ impl Door {
             return Err((operations, unsure()));
         }
         let Some((first, _)) = operations.first() else { return Ok(()) };
-        let admit = first.part(Query::Admit { session, asked: BootTime::now() });
+        let admit = first.part(Query::Admit { session, asked: boot_clock::now() });
         if let Err(failure) = self.admit_to_memory(admit).await {
             return Err((operations, failure));
         }

@@ -20,7 +20,7 @@ use super::ear::{Ear, Lent, are_common};
 use super::incoming::{FATE_TIMEOUT, Incoming, Next};
 use super::looks::Looks;
 use super::outgoing::{Served, Words};
-use crate::driver::{MayWait, ReplyTo, StreamKey};
+use crate::driver::{Deferrable, ReplyTo, StreamKey};
 use crate::traces::parent_of;
 use holdfast_proto::decode::operation::Opening;
 
@@ -51,9 +51,9 @@ pub(super) async fn serve(
         open: false,
         looks: looks.clone(),
     };
-    let may_wait = MayWait::default();
-    rpc.door.open_stream(stream, outbox, may_wait.clone(), memory_outbox)?;
-    let serving = Serving { rpc, caller, stream, session, words, may_wait, looks };
+    let deferrable = Deferrable::default();
+    rpc.door.open_stream(stream, outbox, deferrable.clone(), memory_outbox)?;
+    let serving = Serving { rpc, caller, stream, session, words, deferrable, looks };
     let end = serving.run(opening, first, incoming, served).await;
     // Said before the driver lets go of the stream, so that the client reads the true reason.
     let client_gone = match end {
@@ -73,7 +73,7 @@ struct Serving<'a> {
     stream: StreamKey,
     session: SessionId,
     words: &'a Words,
-    may_wait: MayWait,
+    deferrable: Deferrable,
     looks: Looks,
 }
 
@@ -229,7 +229,7 @@ impl Serving<'_> {
         if operations.is_empty() {
             return Ok(());
         }
-        let queued = self.rpc.door.frame(self.stream, operations, self.may_wait.get());
+        let queued = self.rpc.door.frame(self.stream, operations, self.deferrable.get());
         queued.map_err(|(requests, failure)| {
             if let Some(traces) = &self.rpc.traces {
                 for request in &requests {
