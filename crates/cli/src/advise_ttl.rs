@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 
-use crate::cli::Global;
 use crate::duration;
 use crate::exit::{Code, Problem};
+use crate::global::Global;
 use crate::output;
 
 use advice::{Advice, Operation};

@@ -15,9 +15,9 @@ use holdfast_bench::{
     Cluster, Length, Outcome, Servers, Turn, clients_over, close_all, median, workload,
 };
 
-use crate::cli::{Format, Global};
 use crate::duration;
 use crate::exit::{Code, Problem};
+use crate::global::{Format, Global};
 use crate::output;
 use crate::stop_signal::StopSignal;
 use crate::tier::TierArg;

@@ -8,8 +8,8 @@ use holdfast_client::unary::CallError;
 use holdfast_proto::v1::Reason;
 use serde::Serialize;
 
-use crate::cli::Global;
 use crate::exit::{Code, Problem};
+use crate::global::Global;
 use crate::intervention::ReasonArgs;
 use crate::name;
 use crate::one_shot;

@@ -6,8 +6,8 @@ use clap::Args;
 use holdfast_client::unary::TokenState;
 use serde::Serialize;
 
-use crate::cli::Global;
 use crate::exit::{Code, Problem};
+use crate::global::Global;
 use crate::name;
 use crate::one_shot;
 use crate::output::{self, Show};

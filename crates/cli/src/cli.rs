@@ -1,9 +1,10 @@
-//! The arguments that all verbs share, and the list of verbs.
+//! The list of verbs.
 
-use clap::{Args, ColorChoice, CommandFactory, Parser, Subcommand, ValueEnum};
+use clap::{ColorChoice, CommandFactory, Parser, Subcommand};
 
 use crate::cluster::ClusterVerb;
 use crate::fence::FenceVerb;
+use crate::global::Global;
 use crate::snapshot::SnapshotVerb;
 use crate::{
     acquire, advise_ttl, bench, check_token, demo, dev, elect, exec_child, history, lock, ls,
@@ -31,8 +32,6 @@ Examples:
 
 /// With the commit that it was built from; see `build.rs`.
 pub(crate) const VERSION: &str = env!("HOLDFAST_VERSION");
-
-const GLOBAL_OPTIONS: &str = "Global options";
 
 /// Options of all verbs that mean nothing to these: they are taken, and not shown.
 const HIDDEN: [(&str, &[&str]); 8] = [
@@ -84,38 +83,6 @@ pub(crate) fn shown() -> clap::Command {
         .after_help(shown.get_after_help().cloned().unwrap_or_default())
         .args(shown.get_arguments().cloned());
     without_verbs.subcommands(verbs)
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Global {
-    /// Nodes of the cluster, host:port, separated by commas; any of them will do.
-    #[arg(
-        long,
-        global = true,
-        env = "HOLDFAST_ENDPOINTS",
-        default_value = "127.0.0.1:7420",
-        value_name = "LIST",
-        help_heading = GLOBAL_OPTIONS
-    )]
-    pub(crate) endpoints: String,
-    /// How data is written to stdout.
-    #[arg(
-        long,
-        global = true,
-        value_enum,
-        default_value_t = Format::Table,
-        value_name = "FORMAT",
-        help_heading = GLOBAL_OPTIONS
-    )]
-    pub(crate) output: Format,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Format {
-    /// For people.
-    Table,
-    /// For programs: one JSON document.
-    Json,
 }
 
 #[derive(Debug, Subcommand)]
@@ -203,6 +170,7 @@ mod tests {
     use clap::FromArgMatches;
 
     use super::*;
+    use crate::global::Format;
 
     #[test]
     fn the_arguments_fit_together() {

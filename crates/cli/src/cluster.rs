@@ -16,8 +16,8 @@ use std::time::Duration;
 use clap::Subcommand;
 use holdfast_client::{Client, ClientBuilder, ConnectError, Unavailable, UnavailableCause};
 
-use crate::cli::Global;
 use crate::exit::Problem;
+use crate::global::Global;
 use crate::leaderless;
 use crate::one_shot;
 

@@ -2,10 +2,9 @@
 
 use std::process::ExitCode;
 
-use clap::{Args, ValueEnum};
+use clap::{Args, Command, ValueEnum};
 use clap_complete::Shell;
 
-use crate::cli;
 use crate::exit::Problem;
 use crate::output;
 
@@ -26,14 +25,14 @@ enum ShellArg {
     Fish,
 }
 
-pub(crate) fn run(args: &CompletionsArgs) -> Result<ExitCode, Problem> {
+pub(crate) fn run(args: &CompletionsArgs, mut command: Command) -> Result<ExitCode, Problem> {
     let shell = match args.shell {
         ShellArg::Bash => Shell::Bash,
         ShellArg::Zsh => Shell::Zsh,
         ShellArg::Fish => Shell::Fish,
     };
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut cli::shown(), "holdfast", &mut script);
+    clap_complete::generate(shell, &mut command, "holdfast", &mut script);
     output::data_to_stdout(&String::from_utf8_lossy(&script))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -16,8 +16,8 @@ use std::process::ExitCode;
 use clap::Args;
 use serde::Serialize;
 
-use crate::cli::{Format, Global};
 use crate::exit::{Code, Problem};
+use crate::global::{Format, Global};
 use crate::output::{self, Show};
 use crate::stop_signal::StopSignal;
 

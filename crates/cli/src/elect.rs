@@ -6,10 +6,10 @@ use std::time::Duration;
 use clap::Args;
 use holdfast_client::{AcquireError, CampaignError, Client, LossReason};
 
-use crate::cli::Global;
 use crate::cluster;
 use crate::duration;
 use crate::exit::Problem;
+use crate::global::Global;
 use crate::held::Held;
 use crate::leaderless;
 use crate::name;

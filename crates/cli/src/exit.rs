@@ -11,7 +11,7 @@ use holdfast_client::{
 };
 use holdfast_proto::v1::Reason;
 
-use crate::output;
+use crate::text;
 
 /// The exit codes that are ours; `lock` passes on those of its command otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,7 +108,7 @@ fn tip_for(error: &clap::Error, args: &[String]) -> Option<String> {
         return None;
     }
     let quoted =
-        |args: &[String]| args.iter().map(|arg| output::quoted(arg)).collect::<Vec<_>>().join(" ");
+        |args: &[String]| args.iter().map(|arg| text::quoted(arg)).collect::<Vec<_>>().join(" ");
     let (ours, command) = (quoted(&args[1..command_at]), quoted(&args[command_at..]));
     Some(format!("put the command after `--`: holdfast {ours} -- {command}"))
 }

@@ -6,12 +6,13 @@ use std::time::Duration;
 use clap::Args;
 use serde::Serialize;
 
-use crate::cli::Global;
 use crate::duration;
 use crate::exit::Problem;
+use crate::global::Global;
 use crate::intervention::ReasonArgs;
 use crate::one_shot;
 use crate::output::{self, Show};
+use crate::text;
 
 /// Stops new grants of all locks whose names start with a prefix, for a while.
 ///
@@ -49,7 +50,7 @@ impl Show for Frozen {
 pub(crate) fn prefix_in_words(prefix: &str) -> String {
     match prefix {
         "" => "everything".to_owned(),
-        prefix => format!("what starts with {}", output::quoted(prefix)),
+        prefix => format!("what starts with {}", text::quoted(prefix)),
     }
 }
 

@@ -7,13 +7,13 @@ use holdfast_proto::v1;
 use holdfast_server::utc;
 use serde::Serialize;
 
-use crate::cli::Global;
 use crate::duration::in_words;
 use crate::exit::Problem;
 use crate::freeze::prefix_in_words;
+use crate::global::Global;
 use crate::one_shot;
-use crate::output::{self, Show, table};
-use crate::status::on_one_line;
+use crate::output::{self, Show};
+use crate::text::{self, on_one_line, table};
 
 #[derive(Debug, Serialize)]
 struct Freezes {
@@ -52,7 +52,7 @@ impl Freeze {
 
     fn to_row(&self) -> Vec<String> {
         vec![
-            output::quoted(&self.prefix),
+            text::quoted(&self.prefix),
             in_words(self.remaining_ms),
             on_one_line(&self.by),
             on_one_line(&self.reason),

@@ -10,14 +10,15 @@ use holdfast_proto::v1;
 use holdfast_server::utc;
 use serde::Serialize;
 
-use crate::cli::{Format, Global};
 use crate::duration::{self, in_words};
 use crate::exit::Problem;
+use crate::global::{Format, Global};
 use crate::mode;
 use crate::name;
 use crate::one_shot;
-use crate::output::{self, Show, table};
-use crate::status::{OwnerInfo, on_one_line};
+use crate::output::{self, Show};
+use crate::status::OwnerInfo;
+use crate::text::{on_one_line, table};
 use crate::token;
 use crate::watch::{end_reason, kind_name};
 

@@ -6,8 +6,8 @@ use clap::Args;
 use holdfast_client::PublicSessionId;
 use serde::Serialize;
 
-use crate::cli::Global;
 use crate::exit::Problem;
+use crate::global::Global;
 use crate::intervention::ReasonArgs;
 use crate::one_shot;
 use crate::output::{self, Show};

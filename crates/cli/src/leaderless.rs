@@ -11,9 +11,9 @@ use holdfast_client::{Unavailable, UnavailableCause};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::cli::Global;
 use crate::duration;
 use crate::exit::Problem;
+use crate::global::Global;
 use crate::one_shot;
 
 /// An election after a crash takes half of it.

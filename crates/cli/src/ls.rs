@@ -6,13 +6,14 @@ use clap::Args;
 use holdfast_proto::v1;
 use serde::Serialize;
 
-use crate::cli::Global;
 use crate::duration::in_words;
 use crate::exit::Problem;
+use crate::global::Global;
 use crate::mode;
 use crate::one_shot;
-use crate::output::{self, Show, quoted, table};
+use crate::output::{self, Show};
 use crate::status::OwnerInfo;
+use crate::text::{quoted, table};
 use crate::token;
 
 /// Lists the locks that are held or waited for.

@@ -23,6 +23,7 @@ mod exit;
 mod fence;
 mod freeze;
 mod freezes;
+mod global;
 mod held;
 mod history;
 mod intervention;
@@ -59,6 +60,7 @@ mod supervise;
 mod suspension;
 mod systemd;
 mod terms;
+mod text;
 mod thaw;
 mod tier;
 mod token;
@@ -106,8 +108,8 @@ fn run(cli: Cli) -> Result<ExitCode, Problem> {
         // These two become another program, or only wait for one: no runtime.
         Verb::ExecChild(args) => exec_child::run(args),
         Verb::Companion => companion::run(),
-        Verb::Completions(args) => completions::run(&args),
-        Verb::Man(args) => man::run(&args),
+        Verb::Completions(args) => completions::run(&args, cli::shown()),
+        Verb::Man(args) => man::run(&args, cli::shown()),
         Verb::Fence { verb } => fence::run(&verb),
         Verb::Dev(args) => {
             log::to_stderr("warn");

@@ -3,9 +3,8 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::Args;
+use clap::{Args, Command};
 
-use crate::cli;
 use crate::exit::{Code, Problem};
 use crate::output;
 
@@ -20,9 +19,9 @@ pub(crate) struct ManArgs {
     dir: PathBuf,
 }
 
-pub(crate) fn run(args: &ManArgs) -> Result<ExitCode, Problem> {
+pub(crate) fn run(args: &ManArgs, command: Command) -> Result<ExitCode, Problem> {
     let written = std::fs::create_dir_all(&args.dir)
-        .and_then(|()| clap_mangen::generate_to(cli::shown(), &args.dir));
+        .and_then(|()| clap_mangen::generate_to(command, &args.dir));
     written.map_err(|error| {
         let words = format!("cannot write manual pages to {}: {error}", args.dir.display());
         Problem::new(Code::Unavailable, words)

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use holdfast_core::{LockName, NameError};
 
 use crate::exit::{Code, Problem};
-use crate::output;
+use crate::text;
 
 /// One of a list. Who writes a space behind the comma means the name without it, and would lock another.
 pub(crate) fn parse_of_list(text: &str) -> Result<String, String> {
@@ -32,7 +32,7 @@ pub(crate) fn check_once_each(names: &[String]) -> Result<(), Problem> {
         None => Ok(()),
         Some(twice) => Err(Problem::new(
             Code::Usage,
-            format!("--all names {} twice; name each lock once", output::quoted(twice)),
+            format!("--all names {} twice; name each lock once", text::quoted(twice)),
         )),
     }
 }

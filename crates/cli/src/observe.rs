@@ -7,12 +7,12 @@ use clap::Args;
 use holdfast_client::{Observed, unary::CallError};
 use serde_json::json;
 
-use crate::cli::{Format, Global};
 use crate::exit::Problem;
+use crate::global::{Format, Global};
 use crate::name;
 use crate::one_shot;
 use crate::output;
-use crate::status::on_one_line;
+use crate::text::on_one_line;
 
 /// Tells who leads an election: at once, and whenever that changes.
 ///

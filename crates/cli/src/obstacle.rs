@@ -10,8 +10,8 @@ use serde::Serialize;
 
 use crate::duration::{as_written, in_words};
 use crate::exit::{Code, Problem};
-use crate::output::quoted;
 use crate::status::{Holder, OwnerInfo};
+use crate::text::quoted;
 use crate::tier::TierArg;
 
 /// Whoever is told that a lock is busy does not wait long to hear who has it.

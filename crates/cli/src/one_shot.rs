@@ -6,8 +6,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use holdfast_client::SessionId;
 use holdfast_client::unary::{CallError, CallId, Unary};
 
-use crate::cli::Global;
 use crate::exit::Problem;
+use crate::global::Global;
 
 /// The acquire is the first request of its session; all later ones use the time.
 pub(crate) const ACQUIRE_REQUEST_ID: u64 = 1;

@@ -11,8 +11,9 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use crate::duration::in_words;
 use crate::obstacle;
-use crate::status::{OwnerInfo, on_one_line};
+use crate::status::OwnerInfo;
 use crate::status_fd::Story;
+use crate::text::on_one_line;
 use crate::tier::TierArg;
 
 const FRAMES: [char; 10] = ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '⠧', '⠇', '⠏'];

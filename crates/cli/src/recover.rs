@@ -7,11 +7,12 @@ use clap::Args;
 use holdfast_server::{NodeConfig, Recovered, Survivor};
 use serde::Serialize;
 
-use crate::cli::Global;
 use crate::exit::{Code, Problem};
+use crate::global::Global;
 use crate::new_cluster::{NewClusterArgs, NewClusterReport};
 use crate::one_shot;
-use crate::output::{self, Show, quoted};
+use crate::output::{self, Show};
+use crate::text::quoted;
 
 const WARNING: &str = "\
 `holdfast recover` gives up the cluster that this node belonged to, and makes a new one of this node alone.

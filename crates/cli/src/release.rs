@@ -8,11 +8,12 @@ use holdfast_client::{ReleaseOutcome, SessionId};
 use holdfast_proto::v1::Reason;
 use serde::Serialize;
 
-use crate::cli::Global;
 use crate::exit::{Code, Problem};
+use crate::global::Global;
 use crate::name;
 use crate::one_shot;
-use crate::output::{self, Show, quoted};
+use crate::output::{self, Show};
+use crate::text::quoted;
 use crate::tier::TierArg;
 use crate::token::{self, TokenArg};
 use crate::whereabouts::Sought;

@@ -8,9 +8,9 @@ use holdfast_client::unary::{CallError, Unary};
 use serde::Serialize;
 
 use crate::break_lock::is_not_held;
-use crate::cli::Global;
 use crate::duration;
 use crate::exit::{Code, Problem};
+use crate::global::Global;
 use crate::name;
 use crate::one_shot;
 use crate::output::{self, Show};

@@ -5,12 +5,13 @@ use std::process::ExitCode;
 use holdfast_proto::v1;
 use serde::Serialize;
 
-use crate::cli::Global;
 use crate::duration::in_words;
 use crate::exit::Problem;
+use crate::global::Global;
 use crate::one_shot;
-use crate::output::{self, Show, table};
+use crate::output::{self, Show};
 use crate::status::OwnerInfo;
+use crate::text::table;
 
 #[derive(Debug, Serialize)]
 struct Sessions {

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use clap::Args;
 use serde::Serialize;
 
-use crate::cli::Global;
 use crate::exit::Problem;
+use crate::global::Global;
 use crate::intervention::ReasonArgs;
 use crate::name;
 use crate::one_shot;

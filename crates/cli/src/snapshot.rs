@@ -8,8 +8,8 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 
-use crate::cli::Global;
 use crate::exit::Problem;
+use crate::global::Global;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum SnapshotVerb {

@@ -6,15 +6,16 @@ use clap::Args;
 use holdfast_proto::v1;
 use serde::Serialize;
 
-use crate::cli::Global;
 use crate::duration::in_words;
 use crate::exit::Problem;
 use crate::freezes::Freeze;
+use crate::global::Global;
 use crate::mode;
 use crate::name;
 use crate::one_shot;
-use crate::output::{self, Show, table};
+use crate::output::{self, Show};
 use crate::owner;
+use crate::text::{on_one_line, table};
 use crate::token;
 
 /// Shows who holds a lock and how, who waits for it, and whether it is frozen or closed.
@@ -364,12 +365,6 @@ impl Waiter {
             on_one_line(&self.metadata),
         ]
     }
-}
-
-/// Metadata is whatever its holder wants: it must not break the table, nor the terminal.
-pub(crate) fn on_one_line(text: &str) -> String {
-    let line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    output::visible(&line).into_owned()
 }
 
 pub(crate) async fn run(args: StatusArgs, global: &Global) -> Result<ExitCode, Problem> {

@@ -5,9 +5,9 @@ use std::process::ExitCode;
 use clap::Args;
 use serde::Serialize;
 
-use crate::cli::Global;
 use crate::exit::Problem;
 use crate::freeze::prefix_in_words;
+use crate::global::Global;
 use crate::intervention::ReasonArgs;
 use crate::one_shot;
 use crate::output::{self, Show};

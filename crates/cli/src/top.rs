@@ -14,8 +14,8 @@ use clap::Args;
 use holdfast_client::unary::{CallError, Unary, Watch};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
-use crate::cli::{Format, Global};
 use crate::exit::{Code, Problem};
+use crate::global::{Format, Global};
 use crate::live::board::Millis;
 use crate::live::drawing::Palette;
 use crate::live::screen::{Key, Screen};

@@ -7,8 +7,8 @@ use holdfast_client::PublicSessionId;
 use serde::Serialize;
 
 use crate::break_lock::{is_not_held, not_held, with_hint};
-use crate::cli::Global;
 use crate::exit::{Code, Problem};
+use crate::global::Global;
 use crate::intervention::ReasonArgs;
 use crate::name;
 use crate::one_shot;

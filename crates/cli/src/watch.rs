@@ -14,13 +14,14 @@ use clap::Args;
 use holdfast_client::unary::{CallError, Watch, Watched};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use crate::cli::{Format, Global};
 use crate::exit::{Code, Problem};
+use crate::global::{Format, Global};
 use crate::live::drawing::Palette;
 use crate::live::screen::{Key, Screen};
 use crate::one_shot;
 use crate::output;
 use crate::stop_signal::StopSignal;
+use crate::text;
 use lines::Style;
 use owners::Owners;
 use picture::Picture;
@@ -94,7 +95,7 @@ async fn in_lines(mut watch: Watch, mut owners: Owners, style: Style) -> Result<
         told_something = true;
         let lines = lines.join("\n");
         // Of JSON each character counts.
-        let lines = if style == Style::Words { output::visible(&lines) } else { lines.into() };
+        let lines = if style == Style::Words { text::visible(&lines) } else { lines.into() };
         if !lines.is_empty() && !output::line_to_stdout(&lines)? {
             return Ok(ExitCode::SUCCESS);
         }

@@ -8,7 +8,7 @@ use holdfast_client::unary::Unary;
 use holdfast_proto::v1;
 use tokio::time::timeout;
 
-use crate::output::quoted;
+use crate::text::quoted;
 use crate::tier::TierArg;
 
 /// It is only a hint.

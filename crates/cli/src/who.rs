@@ -9,15 +9,16 @@ use holdfast_proto::v1;
 use holdfast_server::utc;
 use serde::Serialize;
 
-use crate::cli::Global;
 use crate::duration::in_words;
 use crate::exit::Problem;
+use crate::global::Global;
 use crate::history::{self, Happened, Kept};
 use crate::mode;
 use crate::name;
 use crate::one_shot;
-use crate::output::{self, Show, table};
+use crate::output::{self, Show};
 use crate::status::OwnerInfo;
+use crate::text::table;
 use crate::tier::TierArg;
 use crate::token::{self, TokenArg};
 

@@ -6,14 +6,15 @@ use clap::Args;
 use holdfast_proto::v1;
 use serde::Serialize;
 
-use crate::cli::Global;
 use crate::duration::in_words;
 use crate::exit::Problem;
+use crate::global::Global;
 use crate::name;
 use crate::obstacle::{self, Obstacle};
 use crate::one_shot;
-use crate::output::{self, Show, quoted};
+use crate::output::{self, Show};
 use crate::status::{Holder, OwnerInfo, Waiter, holder_table, waiter_table};
+use crate::text::quoted;
 use crate::whereabouts;
 
 /// Tells what is in the way of a lock: who holds it and why, who waits, how long it may take, and what to do.

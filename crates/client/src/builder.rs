@@ -3,14 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use holdfast_client_core::endpoints::Endpoints;
+use holdfast_client_core::session as core;
 use holdfast_proto::Guarantee;
 use holdfast_proto::v1::Owner;
 
-use crate::asking::CurrentSpan;
+use crate::acquire_call::CurrentSpan;
 use crate::client::Client;
 use crate::companion::Companion;
 use crate::efficiency::{self, Efficiency, Route, WhenDown};
-use crate::endpoints::Endpoints;
 use crate::error::ConnectError;
 use crate::session::{Handle, Settings};
 
@@ -34,9 +35,7 @@ impl ClientBuilder {
     pub(crate) fn new(owner: Owner) -> ClientBuilder {
         ClientBuilder {
             settings: Settings {
-                ttl: DEFAULT_TTL,
-                linger: None,
-                owner,
+                session: core::Settings { ttl: DEFAULT_TTL, linger: None, owner },
                 request_timeout: DEFAULT_REQUEST_TIMEOUT,
                 companion: None,
             },
@@ -50,7 +49,7 @@ impl ClientBuilder {
     /// How long the session outlives the last answered request; 30 s by default. A third of it is the
     /// time between heartbeats.
     pub fn ttl(mut self, ttl: Duration) -> ClientBuilder {
-        self.settings.ttl = ttl;
+        self.settings.session.ttl = ttl;
         self
     }
 
@@ -60,7 +59,7 @@ impl ClientBuilder {
     /// connection is no evidence of death, so its guards are trusted for this time only instead of the TTL, and
     /// heartbeats go out every third of it. [`ClientBuilder::companion`] frees them sooner at no such price.
     pub fn linger(mut self, linger: Duration) -> ClientBuilder {
-        self.settings.linger = Some(linger);
+        self.settings.session.linger = Some(linger);
         self
     }
 
@@ -72,13 +71,13 @@ impl ClientBuilder {
 
     /// Who is behind the session, for people who look at it; by default this process.
     pub fn owner(mut self, owner: Owner) -> ClientBuilder {
-        self.settings.owner = owner;
+        self.settings.session.owner = owner;
         self
     }
 
     /// A word for people who look at the session, beside the default owner.
     pub fn note(mut self, note: impl Into<String>) -> ClientBuilder {
-        self.settings.owner.note = note.into();
+        self.settings.session.owner.note = note.into();
         self
     }
 
@@ -150,13 +149,13 @@ impl ClientBuilder {
     /// connection, it takes a second to say so.
     pub async fn connect(self, endpoints: &str) -> Result<Client, ConnectError> {
         let mut endpoints: Endpoints = endpoints.parse()?;
-        if self.settings.linger.is_some_and(|linger| linger < LINGER_MIN) {
+        if self.settings.session.linger.is_some_and(|linger| linger < LINGER_MIN) {
             return Err(ConnectError::LingerTooShort);
         }
         if !self.discovers {
             endpoints.fix();
         }
-        let route = Route::open(self.efficiency, self.settings.ttl)?;
+        let route = Route::open(self.efficiency, self.settings.session.ttl)?;
         let handle = match self.connects_when_needed {
             true => Handle::open_when_needed(endpoints, self.settings)?,
             false => Handle::open(endpoints, self.settings).await?,

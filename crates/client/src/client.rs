@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use holdfast_proto::v1::{Owner, StatusResponse};
-use tokio::sync::oneshot;
 
-use crate::asking::CurrentSpan;
+use crate::acquire_call::CurrentSpan;
 use crate::builder::ClientBuilder;
 use crate::circuit::Circuit;
 use crate::efficiency::{EfficiencyStatus, Route};
@@ -15,7 +14,7 @@ use crate::lock::LockRequest;
 use crate::lock_all::{LockAllRequest, Member};
 use crate::look;
 use crate::metrics::ClientMetrics;
-use crate::session::{Command, Handle};
+use crate::session::Handle;
 use crate::unary::{CallError, TokenState, Watch};
 
 /// One session with the cluster. Clones share it; it is closed when the last clone and the last
@@ -114,17 +113,12 @@ impl Client {
     /// Ends the session: all its locks and places in queues are freed at once, also those of clones, and those
     /// that are kept outside of the cluster.
     pub async fn close(self) -> Result<(), CloseError> {
-        let (reply, closed) = oneshot::channel();
-        let is_open = self.handle.send(Command::Close { reply });
-        let patience = self.handle.request_timeout();
         // What cannot be given back in time ends with its TTL.
-        let outside = tokio::time::timeout(patience, self.route.close());
-        let (closed, _) = tokio::join!(tokio::time::timeout(patience, closed), outside);
+        let outside = tokio::time::timeout(self.handle.request_timeout(), self.route.close());
+        let (closed, _) = tokio::join!(self.handle.close(), outside);
         match closed {
-            // The task has ended before: a clone was closed.
-            _ if !is_open => Ok(()),
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(_)) | Err(_) => Err(CloseError(self.handle.unavailable(true))),
+            Ok(_) => Ok(()),
+            Err(_) => Err(CloseError(self.handle.unavailable(true))),
         }
     }
 }

@@ -6,8 +6,6 @@ use holdfast_proto::v1::lock_service_client::LockServiceClient;
 use tonic::transport::{Channel, Endpoint};
 
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-/// A cluster all of whose nodes refuse the connection is not there, and will hardly come.
-pub(crate) const REFUSED_PATIENCE: Duration = Duration::from_secs(1);
 pub(crate) const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
 pub(crate) const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(2);
 

@@ -3,10 +3,9 @@
 
 mod operation;
 
-use std::fmt;
-
-use holdfast_proto::v1;
-use holdfast_proto::v1::{EndReason, Failure, Reason};
+use holdfast_client_core::error::Unavailable;
+#[cfg(feature = "redis")]
+use holdfast_redis_locks::StoreDown;
 
 use crate::efficiency::ServedBy;
 
@@ -14,90 +13,6 @@ pub use operation::{
     AcquireError, CloseError, ConnectError, ConvertError, ProclaimError, ReleaseError, RenewError,
     TransferError,
 };
-
-/// Why a hold ended without being released.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
-#[non_exhaustive]
-pub enum LossReason {
-    /// The local clock says so; no message was needed for it.
-    #[error("no heartbeat was answered within the session's TTL, so the lock may have ended")]
-    Expired,
-    /// The local clock says so too: the hold's own TTL or its maximum time is over.
-    #[error("the hold's own time, its TTL or its maximum, is over")]
-    OwnTimeOver,
-    #[error("the hold's own TTL passed without a renewal")]
-    HoldTtl,
-    #[error("the hold reached its maximum time")]
-    MaxHold,
-    #[error("the session expired")]
-    SessionExpired,
-    #[error("the session was closed")]
-    SessionClosed,
-    #[error("the stream broke and did not come back within the linger time")]
-    Disconnected,
-    #[error("an older actor took the lock away")]
-    Wounded,
-    #[error("an operator broke the lock")]
-    Broken,
-    #[error("an operator ended the session")]
-    SessionKilled,
-    #[error("the lock was handed to another session")]
-    Transferred,
-    /// Outside of the cluster: the server lost its data, or somebody removed the lock.
-    #[error("the server that kept the lock no longer has it")]
-    Gone,
-    /// See [`WhenDown::GoWithout`](crate::WhenDown::GoWithout).
-    #[error("nothing is held: the efficiency tier was down, and work goes on without a lock")]
-    NotLocked,
-    /// It was held in the efficiency tier, which lives in one leader's memory.
-    #[error("the leader changed, and with it ended what was held in the efficiency tier")]
-    LeaderChanged,
-    /// It was held in the efficiency tier: another leader may grant it, and this client would not hear of it.
-    #[error(
-        "the connection to the leader was lost, and with it what was held in the efficiency tier"
-    )]
-    LeaderUnreachable,
-    /// The cluster said that the hold ended, in words that this version does not know.
-    #[error("the lock was ended by the cluster")]
-    Ended,
-}
-
-/// The lock is no longer held.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the lock is lost: {reason}")]
-pub struct Lost {
-    pub reason: LossReason,
-}
-
-/// The cluster refused an operation.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{message}")]
-pub struct Rejection {
-    pub reason: Reason,
-    pub message: String,
-    pub may_have_happened: bool,
-}
-
-/// No node answered within the caller's patience.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("no answer from the cluster in time: {message}")]
-pub struct Unavailable {
-    /// Which nodes were tried, and what each of them said.
-    pub message: String,
-    pub cause: UnavailableCause,
-    pub may_have_happened: bool,
-}
-
-/// What somebody who wants an answer has to look after.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum UnavailableCause {
-    /// There was no connection to any node.
-    NotReached,
-    /// A node answered, and there is no leader.
-    NoLeader,
-    Other,
-}
 
 /// The efficiency tier is of no use.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -116,74 +31,10 @@ pub struct NotInThisTier {
     pub served_by: ServedBy,
 }
 
-/// Who waits for whom: each of these for the next, the last for the first, which is the one who asked.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Cycle(pub Vec<CycleLink>);
-
-/// Somebody in a cycle of waits.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CycleLink {
-    pub public_session_id: String,
-    pub actor: u64,
-    /// What it waits for, and the next in the cycle is in the way of.
-    pub waits_for: String,
-}
-
-/// When an actor first asked, in the cluster's logical time. It decides who is older.
-///
-/// A transaction that is to have an age of its own, and not that of its session, asks for its first
-/// lock with [`Since::NOW`], for the others with [`Guard::since`](crate::Guard::since) of the first, and
-/// begins anew with the `since` of [`AcquireError::Died`]: so it grows older than all that come later,
-/// and nobody starves.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Since(pub(crate) u64);
-
-impl Since {
-    /// When the request reaches the lock table: a time in the future counts as that.
-    pub const NOW: Since = Since(u64::MAX);
-}
-
-impl Cycle {
-    pub(crate) fn of(deadlock: v1::Deadlock) -> Cycle {
-        let link = |link: v1::CycleLink| CycleLink {
-            public_session_id: link.public_session_id,
-            actor: link.actor,
-            waits_for: link.waits_for,
-        };
-        Cycle(deadlock.cycle.into_iter().map(link).collect())
-    }
-}
-
-impl fmt::Display for Cycle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (number, link) in self.0.iter().enumerate() {
-            let comma = if number == 0 { "" } else { ", " };
-            write!(f, "{comma}session {}", link.public_session_id)?;
-            if link.actor != 0 {
-                write!(f, " (actor {})", link.actor)?;
-            }
-            write!(f, " waits for {}", link.waits_for)?;
-        }
-        Ok(())
-    }
-}
-
 #[cfg(feature = "redis")]
-impl EfficiencyDown {
-    pub(crate) fn circuit_open() -> EfficiencyDown {
-        let message = "it has been of no use for a while, and is being tried".to_owned();
-        EfficiencyDown { message, may_have_happened: false }
-    }
-
-    pub(crate) fn no_randomness() -> EfficiencyDown {
-        let message = "the operating system gives no random numbers for an owner".to_owned();
-        EfficiencyDown { message, may_have_happened: false }
-    }
-
-    /// The one who asked was not there to the end.
-    pub(crate) fn unexplained() -> EfficiencyDown {
-        let message = "it was not asked to the end".to_owned();
-        EfficiencyDown { message, may_have_happened: true }
+impl From<StoreDown> for EfficiencyDown {
+    fn from(StoreDown { message, may_have_happened }: StoreDown) -> EfficiencyDown {
+        EfficiencyDown { message, may_have_happened }
     }
 }
 
@@ -191,53 +42,5 @@ impl From<Unavailable> for EfficiencyDown {
     fn from(unavailable: Unavailable) -> EfficiencyDown {
         let Unavailable { message, may_have_happened, .. } = unavailable;
         EfficiencyDown { message, may_have_happened }
-    }
-}
-
-impl LossReason {
-    pub(crate) fn of_hold(reason: EndReason) -> LossReason {
-        match reason {
-            EndReason::Ttl => LossReason::HoldTtl,
-            EndReason::MaxHold => LossReason::MaxHold,
-            EndReason::Closed => LossReason::SessionClosed,
-            EndReason::Disconnected => LossReason::Disconnected,
-            EndReason::Wounded => LossReason::Wounded,
-            EndReason::Broken => LossReason::Broken,
-            EndReason::Killed => LossReason::SessionKilled,
-            EndReason::Transferred => LossReason::Transferred,
-            EndReason::SessionExpired => LossReason::SessionExpired,
-            EndReason::Unspecified => LossReason::Ended,
-        }
-    }
-
-    pub(crate) fn of_session(reason: EndReason) -> LossReason {
-        match reason {
-            EndReason::Ttl => LossReason::SessionExpired,
-            other => LossReason::of_hold(other),
-        }
-    }
-}
-
-impl Rejection {
-    pub(crate) fn of(failure: Failure) -> Rejection {
-        Rejection {
-            reason: failure.reason(),
-            may_have_happened: failure.may_have_happened,
-            message: failure.message,
-        }
-    }
-
-    /// The limits that refused the request can have room again later, and a freeze ends; a wrong request
-    /// stays wrong.
-    pub fn is_retryable(&self) -> bool {
-        matches!(
-            self.reason,
-            Reason::TooManySessions
-                | Reason::TooManyHolds
-                | Reason::TooManyWaits
-                | Reason::QueueFull
-                | Reason::TooManyUnacknowledged
-                | Reason::Frozen
-        )
     }
 }

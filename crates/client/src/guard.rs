@@ -11,50 +11,23 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_proto::v1;
+use holdfast_client_core::error::{LossReason, Lost, Since};
+use holdfast_client_core::hold::{Hold, ReleaseOutcome};
+use holdfast_client_core::lease::LocalTime;
+use holdfast_client_core::loss::Told;
 use holdfast_proto::v1::Mode;
 use holdfast_proto::{Guarantee, PublicSessionId};
-use tokio::sync::watch;
-
 #[cfg(feature = "redis")]
-use crate::efficiency::Kept;
+use holdfast_redis_locks::HeldLock;
+
 use crate::efficiency::ServedBy;
 use crate::error::{
-    ConvertError, LossReason, Lost, NotInThisTier, ProclaimError, ReleaseError, RenewError, Since,
-    TransferError,
+    ConvertError, NotInThisTier, ProclaimError, ReleaseError, RenewError, TransferError,
 };
-use crate::hold::Hold;
-use crate::lease::LocalTime;
+use crate::lease_watch::{self, Held};
 use crate::session::Handle;
-use crate::vigil::{self, Held};
+use holdfast_lease_clock as clock;
 use table::TableGuard;
-
-/// What a release found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum ReleaseOutcome {
-    Released,
-    /// The lock was held under this token by another session, or the token was never this session's.
-    NotOwner,
-    AlreadyReleased,
-    /// The hold had ended on its own before.
-    Expired,
-    /// See [`WhenDown::GoWithout`](crate::WhenDown::GoWithout).
-    NothingHeld,
-}
-
-impl ReleaseOutcome {
-    /// `None` for an outcome that this version does not know.
-    pub(crate) fn from_wire(outcome: v1::ReleaseOutcome) -> Option<ReleaseOutcome> {
-        match outcome {
-            v1::ReleaseOutcome::Unspecified => None,
-            v1::ReleaseOutcome::Released => Some(ReleaseOutcome::Released),
-            v1::ReleaseOutcome::NotOwner => Some(ReleaseOutcome::NotOwner),
-            v1::ReleaseOutcome::AlreadyReleased => Some(ReleaseOutcome::AlreadyReleased),
-            v1::ReleaseOutcome::Expired => Some(ReleaseOutcome::Expired),
-        }
-    }
-}
 
 /// A held lock. Dropping it hands the release to a task; `release().await` also tells what came of it.
 #[derive(Debug)]
@@ -69,7 +42,7 @@ enum Kind {
     Table(TableGuard),
     /// Outside of it.
     #[cfg(feature = "redis")]
-    Kept(Kept),
+    External { held: HeldLock, served_by: ServedBy },
     /// Nowhere.
     Without { name: String },
 }
@@ -80,8 +53,8 @@ impl Guard {
     }
 
     #[cfg(feature = "redis")]
-    pub(crate) fn kept(kept: Kept) -> Guard {
-        Guard { kind: Kind::Kept(kept) }
+    pub(crate) fn in_external_store(held: HeldLock, served_by: ServedBy) -> Guard {
+        Guard { kind: Kind::External { held, served_by } }
     }
 
     /// Of a caller who rather works without a lock than not at all.
@@ -89,20 +62,12 @@ impl Guard {
         Guard { kind: Kind::Without { name } }
     }
 
-    #[cfg(test)]
-    pub(crate) fn hold(&self) -> &Hold {
-        match &self.kind {
-            Kind::Table(guard) => &guard.hold,
-            other => panic!("{other:?} is not of the cluster"),
-        }
-    }
-
     /// Returns the outcome once the release is committed. If no answer comes in time it is tried on.
     pub async fn release(self) -> Result<ReleaseOutcome, ReleaseError> {
         match self.kind {
             Kind::Table(guard) => guard.start_release().await,
             #[cfg(feature = "redis")]
-            Kind::Kept(kept) => kept.start_release().await,
+            Kind::External { held, .. } => Ok(held.start_release().await?),
             Kind::Without { .. } => Ok(ReleaseOutcome::NothingHeld),
         }
     }
@@ -114,7 +79,10 @@ impl Guard {
         let outcome: Pin<Box<dyn Future<Output = _> + Send>> = match self.kind {
             Kind::Table(guard) => Box::pin(guard.start_release()),
             #[cfg(feature = "redis")]
-            Kind::Kept(kept) => Box::pin(kept.start_release()),
+            Kind::External { held, .. } => {
+                let released = held.start_release();
+                Box::pin(async { Ok(released.await?) })
+            }
             Kind::Without { .. } => Box::pin(ready(Ok(ReleaseOutcome::NothingHeld))),
         };
         outcome
@@ -126,7 +94,7 @@ impl Guard {
         match &self.kind {
             Kind::Table(guard) => guard.renew(ttl).await,
             #[cfg(feature = "redis")]
-            Kind::Kept(kept) => kept.renew(ttl).await,
+            Kind::External { held, .. } => Ok(held.renew(ttl).await?),
             Kind::Without { .. } => Ok(()),
         }
     }
@@ -179,18 +147,17 @@ impl Guard {
         match &self.kind {
             Kind::Table(guard) => &guard.hold.name,
             #[cfg(feature = "redis")]
-            Kind::Kept(kept) => &kept.hold.name,
+            Kind::External { held, .. } => &held.hold.name,
             Kind::Without { name } => name,
         }
     }
 
     /// The fencing token, or the news that the lock may have ended.
     pub fn token(&self) -> Result<u64, Lost> {
-        self.check()?;
         match &self.kind {
-            Kind::Table(guard) => Ok(guard.hold.token()),
+            Kind::Table(guard) => guard.hold.token(clock::now()),
             #[cfg(feature = "redis")]
-            Kind::Kept(kept) => Ok(kept.hold.token),
+            Kind::External { held, .. } => held.hold.check().map(|()| held.hold.token),
             Kind::Without { .. } => Err(Lost { reason: LossReason::NotLocked }),
         }
     }
@@ -202,7 +169,7 @@ impl Guard {
         match &self.kind {
             Kind::Table(guard) => Some(guard.hold.guarantee),
             #[cfg(feature = "redis")]
-            Kind::Kept(_) => Some(Guarantee::BestEffort),
+            Kind::External { .. } => Some(Guarantee::BestEffort),
             Kind::Without { .. } => None,
         }
     }
@@ -215,7 +182,7 @@ impl Guard {
             }
             Kind::Table(_) => ServedBy::LockTable,
             #[cfg(feature = "redis")]
-            Kind::Kept(kept) => kept.hold.served_by,
+            Kind::External { served_by, .. } => *served_by,
             Kind::Without { .. } => ServedBy::Nobody,
         }
     }
@@ -223,11 +190,10 @@ impl Guard {
     /// The token in full form, which fence checkers take: `hf1.L.<name hash>.<number>`, with a `B` instead of
     /// the `L` if the lock is [best effort](Guarantee::BestEffort). Empty for a permit, which is not fenceable.
     pub fn fence(&self) -> Result<String, Lost> {
-        self.check()?;
         match &self.kind {
-            Kind::Table(guard) => Ok(guard.hold.fence()),
+            Kind::Table(guard) => guard.hold.fence(clock::now()),
             #[cfg(feature = "redis")]
-            Kind::Kept(kept) => Ok(kept.hold.fence()),
+            Kind::External { held, .. } => held.hold.check().map(|()| held.hold.fence()),
             Kind::Without { .. } => Err(Lost { reason: LossReason::NotLocked }),
         }
     }
@@ -237,7 +203,7 @@ impl Guard {
         match &self.kind {
             Kind::Table(guard) => guard.hold.mode() == Mode::Exclusive,
             #[cfg(feature = "redis")]
-            Kind::Kept(_) => true,
+            Kind::External { .. } => true,
             Kind::Without { .. } => false,
         }
     }
@@ -257,14 +223,14 @@ impl Guard {
         match &self.kind {
             Kind::Table(guard) => guard.hold.valid_until().unwrap_or(LocalTime(Duration::ZERO)),
             #[cfg(feature = "redis")]
-            Kind::Kept(kept) => kept.hold.valid_until(),
+            Kind::External { held, .. } => held.hold.valid_until(),
             Kind::Without { .. } => LocalTime(Duration::MAX),
         }
     }
 
     /// How much is left until [`Guard::valid_until`]; zero once the lock is lost.
     pub fn valid_for(&self) -> Duration {
-        vigil::valid_for(self)
+        lease_watch::valid_for(self)
     }
 
     /// Whether the lock is certainly held for so long from now on: before something that must not be begun
@@ -277,7 +243,7 @@ impl Guard {
     /// and was not renewed), or the lock is lost: time to bring work to an end. It may be saved yet; then this
     /// can be awaited anew.
     pub async fn at_risk(&self) {
-        vigil::at_risk(self).await;
+        lease_watch::at_risk(self).await;
     }
 
     /// What ends the lock at [`Guard::valid_until`], if the cluster does not answer before: that nothing was heard for
@@ -286,28 +252,28 @@ impl Guard {
         match &self.kind {
             Kind::Table(guard) => guard.hold.ends_by(),
             #[cfg(feature = "redis")]
-            Kind::Kept(kept) => kept.hold.ends_by(),
+            Kind::External { held, .. } => held.hold.ends_by(),
             Kind::Without { .. } => LossReason::NotLocked,
         }
     }
 
     /// Returns when the lock is lost, and only then.
     pub async fn lost(&self) -> LossReason {
-        vigil::lost(self).await
+        lease_watch::lost(self).await
     }
 
     /// Does the work while the lock is held: on loss the work is dropped, at the point where it awaits.
     pub async fn run_while_held<F: Future>(&self, work: F) -> Result<F::Output, Lost> {
-        vigil::run_while_held(self, work).await
+        lease_watch::run_while_held(self, work).await
     }
 }
 
 impl Held for Guard {
     fn check(&self) -> Result<(), Lost> {
         match &self.kind {
-            Kind::Table(guard) => guard.hold.check(),
+            Kind::Table(guard) => guard.hold.check(clock::now()),
             #[cfg(feature = "redis")]
-            Kind::Kept(kept) => kept.hold.check(),
+            Kind::External { held, .. } => held.hold.check(),
             Kind::Without { .. } => Ok(()),
         }
     }
@@ -320,16 +286,16 @@ impl Held for Guard {
         match &self.kind {
             Kind::Table(guard) => guard.hold.at_risk_from().unwrap_or(LocalTime(Duration::ZERO)),
             #[cfg(feature = "redis")]
-            Kind::Kept(kept) => kept.hold.at_risk_from(),
+            Kind::External { held, .. } => held.hold.at_risk_from(),
             Kind::Without { .. } => LocalTime(Duration::MAX),
         }
     }
 
-    fn loss(&self) -> Option<watch::Receiver<Option<LossReason>>> {
+    fn told(&self) -> Option<Told> {
         match &self.kind {
-            Kind::Table(guard) => Some(guard.hold.loss()),
+            Kind::Table(guard) => Some(guard.hold.told()),
             #[cfg(feature = "redis")]
-            Kind::Kept(kept) => Some(kept.hold.loss()),
+            Kind::External { held, .. } => Some(held.hold.told()),
             Kind::Without { .. } => None,
         }
     }

@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
-use tokio::sync::watch;
+use holdfast_client_core::error::{LossReason, Lost, Since};
+use holdfast_client_core::hold::ReleaseOutcome;
+use holdfast_client_core::lease::LocalTime;
+use holdfast_client_core::loss::Told;
 
-use crate::error::{LossReason, Lost, ReleaseError, RenewError, Since};
-use crate::guard::{Guard, ReleaseOutcome};
-use crate::lease::LocalTime;
-use crate::vigil::{self, Held};
+use crate::error::{ReleaseError, RenewError};
+use crate::guard::Guard;
+use crate::lease_watch::{self, Held};
 
 /// Several locks that were granted at one moment. They count only together: if one of them is lost, no
 /// token of any is given any more. Dropping it releases all that are left.
@@ -74,7 +76,7 @@ impl GuardAll {
 
     /// How much is left until [`GuardAll::valid_until`]; zero once one of them is lost.
     pub fn valid_for(&self) -> Duration {
-        vigil::valid_for(self)
+        lease_watch::valid_for(self)
     }
 
     /// As [`Guard::is_valid_for`], for all of them.
@@ -89,7 +91,7 @@ impl GuardAll {
 
     /// As [`Guard::at_risk`], of any of them.
     pub async fn at_risk(&self) {
-        vigil::at_risk(self).await;
+        lease_watch::at_risk(self).await;
     }
 
     /// As [`Guard::ends_by`], of the one that ends first.
@@ -100,12 +102,12 @@ impl GuardAll {
 
     /// Returns when one of them is lost, and only then.
     pub async fn lost(&self) -> LossReason {
-        vigil::lost(self).await
+        lease_watch::lost(self).await
     }
 
     /// As [`Guard::run_while_held`], while all of them are held.
     pub async fn run_while_held<F: Future>(&self, work: F) -> Result<F::Output, Lost> {
-        vigil::run_while_held(self, work).await
+        lease_watch::run_while_held(self, work).await
     }
 }
 
@@ -124,7 +126,7 @@ impl Held for GuardAll {
     }
 
     /// They share the news of a loss.
-    fn loss(&self) -> Option<watch::Receiver<Option<LossReason>>> {
-        self.guards.first().and_then(Held::loss)
+    fn told(&self) -> Option<Told> {
+        self.guards.first().and_then(Held::told)
     }
 }

@@ -80,65 +80,66 @@
 //! - the work of releasing is done by a task: before the process ends, `release().await` the guards
 //!   or [`Client::close`] the client, or else the locks are freed only by companion, linger or TTL.
 //!
-//! [`blocking`] is for programs without tokio; [`unary`] is the thin wrapper for single calls; [`lease`] is pure and
-//! can be simulated.
+//! [`blocking`] is for programs without tokio; [`unary`] is the thin wrapper for single calls. What the client decides is
+//! in the crate `holdfast-client-core`, which is pure; this one has the sockets, the clock and the tasks.
 //!
 //! Spans (of the crate `tracing`): `connect`, `acquire`, and `hold` for what is done with one.
 
-mod asking;
-mod backoff;
+mod acquire_call;
 pub mod blocking;
 mod builder;
 mod circuit;
 mod client;
-mod clock;
 pub mod companion;
 mod connection;
 mod efficiency;
 mod election;
-mod endpoints;
 mod error;
 mod guard;
 mod guard_all;
-mod hold;
-mod in_flight;
-pub mod lease;
+mod known_nodes;
+mod lease_watch;
 mod limits;
 mod lock;
 mod lock_all;
 mod look;
-mod loss;
 mod metrics;
-#[cfg(feature = "planted")]
-pub mod planted;
 mod session;
 mod terms;
-mod tier;
-mod trouble;
 pub mod unary;
-mod vigil;
 
 pub use builder::ClientBuilder;
-pub use circuit::{Circuit, CircuitState};
+pub use circuit::Circuit;
 pub use client::{Client, host_name};
 pub use efficiency::{
     Efficiency, EfficiencyCounts, EfficiencyStatus, GuaranteeRequired, InvalidEfficiency, ServedBy,
     WhenDown,
 };
 pub use election::{CampaignError, Candidate, Election, Leader, Leadership, Observed, Observer};
-pub use endpoints::InvalidEndpoints;
 pub use error::{
-    AcquireError, CloseError, ConnectError, ConvertError, Cycle, CycleLink, EfficiencyDown,
-    LossReason, Lost, NotInThisTier, ProclaimError, Rejection, ReleaseError, RenewError, Since,
-    TransferError, Unavailable, UnavailableCause,
+    AcquireError, CloseError, ConnectError, ConvertError, EfficiencyDown, NotInThisTier,
+    ProclaimError, ReleaseError, RenewError, TransferError,
 };
-pub use guard::{Guard, ReleaseOutcome};
+pub use guard::Guard;
 pub use guard_all::GuardAll;
+pub use holdfast_client_core::circuit::CircuitState;
+pub use holdfast_client_core::endpoints::InvalidEndpoints;
+pub use holdfast_client_core::error::{
+    Cycle, CycleLink, LossReason, Lost, Rejection, Since, Unavailable, UnavailableCause,
+};
+pub use holdfast_client_core::hold::ReleaseOutcome;
+pub use holdfast_client_core::lease;
+pub use holdfast_client_core::tier::Tier;
 pub use holdfast_proto::v1::Owner;
-pub use holdfast_proto::{Fence, Guarantee, PublicSessionId, SessionFamily, SessionId};
+pub use holdfast_proto::{Fence, Guarantee, PublicSessionId, SessionId};
 pub use lock::LockRequest;
 pub use lock_all::{LockAllRequest, Member};
 pub use metrics::ClientMetrics;
 pub use terms::Policy;
-pub use tier::Tier;
 pub use unary::{Watch, Watched};
+
+/// So that clients which began together do not go on together. It needs no secrecy: a system that has no randomness to
+/// give gets the same jitter everywhere.
+fn jitter_seed() -> u64 {
+    getrandom::u64().unwrap_or(0)
+}

@@ -3,7 +3,7 @@
 
 use holdfast_proto::v1::Reason;
 
-use crate::error::Rejection;
+use holdfast_client_core::error::Rejection;
 
 const NAME_BYTES_MAX: usize = 512;
 const METADATA_BYTES_MAX: usize = 1_024;

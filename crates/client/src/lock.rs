@@ -4,23 +4,26 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use holdfast_client_core::session::Request;
+use holdfast_client_core::tier::Tier;
 use holdfast_proto::v1::{AcquireRequest, Mode};
+#[cfg(feature = "redis")]
+use holdfast_redis_locks as redis_locks;
 
-use crate::asking::{CurrentSpan, ask};
+use crate::acquire_call::{CurrentSpan, acquire};
 use crate::efficiency::Route;
 #[cfg(feature = "redis")]
-use crate::efficiency::{OutsideRequest, ServedBy};
+use crate::efficiency::ServedBy;
 use crate::error::AcquireError;
 #[cfg(feature = "redis")]
 use crate::error::NotInThisTier;
 use crate::guard::Guard;
 #[cfg(feature = "redis")]
 use crate::limits::check_whole_name;
-use crate::session::{AcquireCall, Handle, Wanted, whole_ms};
+use crate::session::{Handle, OnQueued, whole_ms};
 #[cfg(feature = "redis")]
 use crate::terms::Policy;
 use crate::terms::{Terms, setters_of_terms};
-use crate::tier::Tier;
 
 /// A lock that is about to be asked for.
 #[must_use = "nothing is asked for until acquire() is awaited"]
@@ -33,7 +36,7 @@ pub struct LockRequest {
     permits: u32,
     reentrant: bool,
     terms: Terms,
-    on_queued: Option<Box<dyn FnOnce(u64) + Send>>,
+    on_queued: Option<OnQueued>,
     current_span: Option<CurrentSpan>,
 }
 
@@ -117,10 +120,10 @@ impl LockRequest {
             traceparent: terms.traceparent.clone(),
             ..Default::default()
         };
-        let (wanted, on_queued) = (Wanted::One(request), self.on_queued.take());
-        let (call, answer) = AcquireCall::new(&self.handle, wanted, terms.wait, on_queued);
-        let mut guards = ask(&self.handle, call, answer, self.current_span.as_ref()).await?;
-        guards.pop().ok_or(AcquireError::Closed)
+        let (request, on_queued) = (Request::Acquire(request), self.on_queued.take());
+        let current = self.current_span.as_ref();
+        let guards = acquire(&self.handle, request, terms.wait, on_queued, current).await?;
+        guards.into_iter().next().ok_or(AcquireError::Closed)
     }
 
     /// Asks the correctness tier, for what is left of the wait.
@@ -136,18 +139,21 @@ impl LockRequest {
 
     /// As it can be asked of a store outside of the cluster.
     #[cfg(feature = "redis")]
-    pub(crate) fn for_outside(&self, served_by: ServedBy) -> Result<OutsideRequest, AcquireError> {
+    pub(crate) fn for_external_store(
+        &self,
+        served_by: ServedBy,
+    ) -> Result<redis_locks::Request, AcquireError> {
         check_whole_name(&self.name).map_err(AcquireError::Rejected)?;
-        if let Some(what) = self.beyond_outside() {
+        if let Some(what) = self.beyond_external_store() {
             return Err(NotInThisTier { what, served_by }.into());
         }
         let Terms { wait, ttl, max_hold, .. } = self.terms;
-        Ok(OutsideRequest { name: self.name.clone(), wait, own_ttl: ttl, max_hold })
+        Ok(redis_locks::Request { name: self.name.clone(), wait, own_ttl: ttl, max_hold })
     }
 
     /// What it asks for that only the cluster can do.
     #[cfg(feature = "redis")]
-    fn beyond_outside(&self) -> Option<&'static str> {
+    fn beyond_external_store(&self) -> Option<&'static str> {
         let terms = &self.terms;
         let has_age = terms.since.is_some()
             || terms.preemptible

@@ -3,16 +3,17 @@
 use std::fmt;
 use std::sync::Arc;
 
+use holdfast_client_core::session::Request;
+use holdfast_client_core::tier::Tier;
 use holdfast_proto::v1;
 use holdfast_proto::v1::{AcquireAllRequest, Mode};
 
-use crate::asking::{CurrentSpan, ask};
+use crate::acquire_call::{CurrentSpan, acquire};
 use crate::efficiency::Route;
 use crate::error::AcquireError;
 use crate::guard_all::GuardAll;
-use crate::session::{AcquireCall, Handle, Wanted, whole_ms};
+use crate::session::{Handle, OnQueued, whole_ms};
 use crate::terms::{Terms, setters_of_terms};
-use crate::tier::Tier;
 
 /// One of the locks, and how it is to be held. A bare name is exclusive.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,7 +63,7 @@ pub struct LockAllRequest {
     route: Arc<Route>,
     members: Vec<Member>,
     terms: Terms,
-    on_queued: Option<Box<dyn FnOnce(u64) + Send>>,
+    on_queued: Option<OnQueued>,
     current_span: Option<CurrentSpan>,
 }
 
@@ -105,9 +106,8 @@ impl LockAllRequest {
             traceparent: terms.traceparent,
             ..Default::default()
         };
-        let wanted = Wanted::All(request);
-        let (call, answer) = AcquireCall::new(&handle, wanted, terms.wait, on_queued);
-        let guards = ask(&handle, call, answer, current_span.as_ref()).await?;
+        let (request, current) = (Request::AcquireAll(request), current_span.as_ref());
+        let guards = acquire(&handle, request, terms.wait, on_queued, current).await?;
         Ok(GuardAll::new(guards))
     }
 }

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use crate::circuit::CircuitState;
+use holdfast_client_core::circuit::CircuitState;
+
 use crate::efficiency::EfficiencyCounts;
 
 /// How a client is doing at one moment. As text ([`Display`](fmt::Display)) it is what Prometheus reads, to be

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use holdfast_proto::v1;
 
-use crate::error::Since;
-use crate::tier::Tier;
+use holdfast_client_core::error::Since;
+use holdfast_client_core::tier::Tier;
 
 /// What to do when somebody else is in the way.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]

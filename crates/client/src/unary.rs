@@ -18,6 +18,12 @@ pub use cluster::SnapshotPieces;
 
 use std::time::Duration;
 
+use holdfast_client_core::backoff::Backoff;
+use holdfast_client_core::connect_errors::{ConnectErrors, Contact, REFUSED_PATIENCE};
+use holdfast_client_core::endpoints::InvalidEndpoints;
+use holdfast_client_core::error::{Cycle, Rejection, Since, Unavailable};
+use holdfast_client_core::hold::ReleaseOutcome;
+use holdfast_client_core::tier::Tier;
 use holdfast_proto::v1;
 use holdfast_proto::v1::acquire_response::Outcome;
 use holdfast_proto::v1::lock_service_client::LockServiceClient;
@@ -27,14 +33,10 @@ use tokio::time::{Instant, timeout};
 use tonic::transport::Channel;
 use tonic::{Response, Status};
 
-use crate::backoff::Backoff;
-use crate::connection::{self, REFUSED_PATIENCE, is_refusal};
-use crate::endpoints::{InvalidEndpoints, KnownNodes};
-use crate::error::{Cycle, Rejection, Since, Unavailable};
-use crate::guard::ReleaseOutcome;
+use crate::connection::{self, is_refusal};
+use crate::jitter_seed;
+use crate::known_nodes::KnownNodes;
 use crate::session::{whole_ms, words_of};
-use crate::tier::Tier;
-use crate::trouble::{Contact, Troubles};
 
 pub use history::Past;
 pub use intervene::Why;
@@ -271,8 +273,7 @@ impl Unary {
     }
 
     /// For a program that looks after many sessions: 1 to 4,096 at a time. For each there is its TTL in milliseconds,
-    /// counted from when this was called; 0 if it has ended. It acknowledges nothing. Ids of one
-    /// [`SessionFamily`](crate::SessionFamily) take a third less of the nodes' time.
+    /// counted from when this was called; 0 if it has ended. It acknowledges nothing.
     pub async fn keep_alive_many(
         &self,
         sessions: &[SessionId],
@@ -417,9 +418,9 @@ impl Unary {
         let refused_deadline = deadline.min(Instant::now() + REFUSED_PATIENCE);
         let mut endpoints = self.nodes.now();
         endpoints.follow_leader(&self.leader);
-        let mut backoff = Backoff::new();
+        let mut backoff = Backoff::new(jitter_seed());
         let mut may_have_happened = false;
-        let mut troubles = Troubles::default();
+        let mut troubles = ConnectErrors::default();
         let mut only_refused = true;
         loop {
             let address = endpoints.next_address();

@@ -206,8 +206,8 @@ impl<H: Host> Engine<H> {
                 }
                 self.out.effects.push(Effect::Deliver);
                 self.turn.write_began = now;
-                self.turn.phase = Phase::Write;
-                return Ok(Step::Write);
+                let is_empty = self.turn.turns.is_empty();
+                self.turn.phase = if is_empty { Phase::Acknowledge } else { Phase::Write };
             }
             Phase::Write if self.halt.is_some() && self.stop_by.is_some() => {
                 return Ok(Step::Stop(Ending::Told));

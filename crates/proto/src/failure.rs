@@ -4,6 +4,7 @@
 //! the metadata carry the rest. A status without our metadata did not come from a Holdfast node's
 //! own words (a broken connection, a proxy): what became of its request is then unknown.
 
+use holdfast_core::Rejection;
 use tonic::metadata::{AsciiMetadataValue, MetadataMap};
 use tonic::{Code, Status};
 
@@ -131,6 +132,82 @@ impl From<Failure> for Status {
     fn from(failure: Failure) -> Status {
         failure.to_status()
     }
+}
+
+/// The request is wrong, and nothing was done.
+pub fn refused(reason: Reason, words: impl Into<String>) -> Failure {
+    Failure {
+        reason: reason.into(),
+        message: words.into(),
+        retryable: false,
+        may_have_happened: false,
+        leader: String::new(),
+    }
+}
+
+/// The node cannot serve now, and nothing was done.
+pub fn not_now(reason: Reason, words: impl Into<String>) -> Failure {
+    Failure { retryable: true, ..refused(reason, words) }
+}
+
+/// It is not known what became of the request.
+pub fn unknown(reason: Reason, words: impl Into<String>) -> Failure {
+    Failure { may_have_happened: true, ..not_now(reason, words) }
+}
+
+pub fn rejected(rejection: Rejection) -> Failure {
+    let reason = match rejection {
+        Rejection::UnknownSession => Reason::UnknownSession,
+        Rejection::SessionExists => Reason::SessionExists,
+        Rejection::NotHeld => Reason::NotHeld,
+        Rejection::AmbiguousHold => Reason::AmbiguousHold,
+        Rejection::TooManySessions => Reason::TooManySessions,
+        Rejection::TooManyHolds => Reason::TooManyHolds,
+        Rejection::TooManyWaits => Reason::TooManyWaits,
+        Rejection::QueueFull => Reason::QueueFull,
+        Rejection::TooManyUnacknowledged => Reason::TooManyUnacknowledged,
+        Rejection::AnswerDiscarded => Reason::AnswerDiscarded,
+        Rejection::RequestIdReused => Reason::RequestIdReused,
+        Rejection::GrantEnded => Reason::GrantEnded,
+        Rejection::Frozen => Reason::Frozen,
+        Rejection::AlreadyHeld => Reason::AlreadyHeld,
+        Rejection::OtherPermits { .. } => Reason::OtherPermits,
+        Rejection::NoPermitsSet => Reason::NoPermitsSet,
+        Rejection::PermitsInUse => Reason::PermitsInUse,
+        Rejection::TooManyPermitsSet => Reason::TooManyPermitsSet,
+        Rejection::NoSuchWaiter => Reason::NoSuchWaiter,
+        Rejection::NoSuchSession => Reason::NoSuchSession,
+        Rejection::NotFrozen => Reason::NotFrozen,
+        Rejection::NotClosed => Reason::NotClosed,
+        Rejection::TooManyFreezes => Reason::TooManyFreezes,
+        Rejection::TooManyReentries => Reason::TooManyReentries,
+        Rejection::TooManyNames => Reason::TooManyNames,
+        Rejection::DuplicateName => Reason::DuplicateName,
+        Rejection::InvalidMode => Reason::InvalidMode,
+        Rejection::InvalidPermits => Reason::InvalidPermits,
+        Rejection::InvalidLockDelay => Reason::InvalidLockDelay,
+        Rejection::InvalidFreeze => Reason::InvalidFreeze,
+        Rejection::InvalidIntervention => Reason::InvalidIntervention,
+        Rejection::InvalidRequestId => Reason::InvalidRequestId,
+        Rejection::InvalidTtl => Reason::InvalidTtl,
+        Rejection::InvalidWait => Reason::InvalidWait,
+        Rejection::InvalidMetadata => Reason::InvalidMetadata,
+        Rejection::InvalidOwner => Reason::InvalidOwner,
+        Rejection::TooManyLocks { .. } => Reason::TooManyLocks,
+        Rejection::TooManyBytes { .. } => Reason::TooManyBytes,
+        Rejection::SessionTooLarge { .. } => Reason::SessionTooLarge,
+        Rejection::InvalidLimits => Reason::InvalidLimits,
+        Rejection::RulesNotAdopted => Reason::RulesNotAdopted,
+    };
+    // The lock table keeps all other rejections as the answer to their request id, except those of a full table. A full
+    // table stays full until holds end, which takes longer than a client should repeat its request.
+    let retryable = matches!(
+        rejection,
+        Rejection::TooManySessions | Rejection::TooManyUnacknowledged | Rejection::RulesNotAdopted
+    );
+    // The retry is refused now; what the first attempt did is another matter.
+    let may_have_happened = matches!(rejection, Rejection::AnswerDiscarded | Rejection::GrantEnded);
+    Failure { retryable, may_have_happened, ..refused(reason, rejection.to_string()) }
 }
 
 /// Of a status that carries no `holdfast-retryable`: another node, or a moment later, may do better

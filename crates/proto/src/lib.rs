@@ -8,9 +8,12 @@
 //! - [`v1::WatchFrame`]: the one message that is not generated.
 //! - [`codec`]: answers a message that cannot be decoded as the caller's mistake.
 //! - [`plain`]: a session's stream without HTTP/2.
+//! - [`decode`], [`encode`]: between the messages and the lock table's own types.
 
 pub mod codec;
 mod count;
+pub mod decode;
+pub mod encode;
 pub mod failure;
 mod hex;
 pub mod plain;
@@ -18,9 +21,7 @@ mod session_id;
 mod watch_frame;
 
 pub use holdfast_fence::{Fence, Guarantee, ParseFenceError, TOKEN_LIMIT, name_hash};
-pub use session_id::{
-    ParsePublicSessionIdError, ParseSessionIdError, PublicSessionId, SessionFamily, SessionId,
-};
+pub use session_id::{ParsePublicSessionIdError, ParseSessionIdError, PublicSessionId, SessionId};
 
 /// The client API, package `holdfast.v1`.
 #[allow(

@@ -22,11 +22,13 @@ use prost::Message;
 use prost::bytes::{Buf, BufMut, Bytes, BytesMut};
 
 mod borrowed_frame;
+mod client_frame;
 mod fields;
 mod frame_writer;
 mod server_frame;
 
 pub use borrowed_frame::{BorrowedAcquire, BorrowedFrame, BorrowedOperation, BorrowedRelease};
+pub use client_frame::EncodedClientFrame;
 pub use frame_writer::{BorrowedGrant, FrameWriter};
 pub use server_frame::read_server_frame;
 

@@ -30,7 +30,7 @@ use thiserror::Error;
 use tokio::sync::watch;
 
 pub(crate) use holdfast_engine::{
-    Answer, CallRef, CutOff, Delivery, LiveCall, Query, ReadAnswer, ReadData,
+    Answer, CallRef, ChangeAnswer, CutOff, Delivery, LiveCall, Query, ReadAnswer, ReadData,
     STATUS_SHOWN_MAX as SHOWN_ON_STREAM_MAX, StreamKey, Touched, Unavailable, WholeState,
     to_durable, to_wal_snapshot,
 };
@@ -39,7 +39,7 @@ use self::digests::Digests;
 use self::ears::Ears;
 pub(crate) use self::ears::{AfterHearing, Ear, Heard};
 pub(crate) use self::heartbeats::Deferrable;
-pub(crate) use self::inbox::{FIRST_GROUP, GroupView, Input};
+pub(crate) use self::inbox::{FIRST_GROUP, GroupView, Input, OwnTable};
 use self::log::Log;
 use self::measure::{Levels, SnapshotTimes};
 use self::observer::Observer;

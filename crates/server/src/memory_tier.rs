@@ -30,6 +30,7 @@ use holdfast_core::{
     Span, TokenStanding,
 };
 use holdfast_engine::BootTime;
+use holdfast_service::Admitted;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::sleep;
 
@@ -155,8 +156,8 @@ impl MemoryTier {
     pub(crate) fn carry_out(
         &self,
         session: SessionId,
-        operations: Vec<(Command, ReplyTo)>,
-    ) -> Result<(), Vec<(Command, ReplyTo)>> {
+        operations: Vec<(Admitted<Command>, ReplyTo)>,
+    ) -> Result<(), Vec<(Admitted<Command>, ReplyTo)>> {
         let now = self.now();
         let mut state = self.state();
         let State { streams, table: Some(table), .. } = &mut *state else { return Err(operations) };
@@ -164,7 +165,7 @@ impl MemoryTier {
             return Err(operations);
         }
         for (command, reply) in operations {
-            table.carry_out(now, command, reply, streams);
+            table.carry_out(now, command.into_inner(), reply, streams);
         }
         put_all(streams);
         self.look_in_time(&mut state);

@@ -11,7 +11,7 @@
 
 use std::time::Duration;
 
-use holdfast_client::lease::{HoldId, Leases, LocalTime, LogicalTime};
+use holdfast_client_core::lease::{HoldId, Leases, LocalTime, LogicalTime};
 use holdfast_engine::{BootTime, LeaderLease};
 use holdfast_replica::Leadership;
 

@@ -14,7 +14,7 @@ mod session;
 
 use std::collections::BTreeMap;
 
-use holdfast_client::lease::LocalTime;
+use holdfast_client_core::lease::LocalTime;
 use holdfast_core::{FenceToken, LockName, PublicSessionId, RequestId, SessionId, Span, StreamId};
 
 use self::ask::Ask;

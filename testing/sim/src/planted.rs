@@ -3,7 +3,7 @@
 
 mod here;
 
-use holdfast_client::planted as client;
+use holdfast_client_core::planted as client;
 use holdfast_core::planted as core;
 use holdfast_engine::planted as engine;
 use holdfast_replica::planted as replica;
@@ -488,18 +488,18 @@ pub const ALL: &[Mutant] = &[
     ),
     mutant("segment-deleted-too-soon", "wal/wal.rs", Planted::Wal(wal::Bug::SegmentDeletedTooSoon)),
     mutant("checksum-ignored", "wal/block.rs", Planted::Wal(wal::Bug::ChecksumIgnored)),
-    mutant("no-margin", "client/lease.rs", Planted::Client(client::Bug::NoMargin)),
+    mutant("no-margin", "client-core/lease.rs", Planted::Client(client::Bug::NoMargin)),
     mutant(
         "hold-deadline-ignored",
-        "client/lease.rs",
+        "client-core/lease.rs",
         Planted::Client(client::Bug::HoldDeadlineIgnored),
     ),
     mutant(
         "best-effort-kept-without-leader",
-        "client/lease.rs",
+        "client-core/lease.rs",
         Planted::Client(client::Bug::BestEffortKeptWithoutLeader),
     ),
-    mutant("linger-ignored", "client/lease.rs", Planted::Client(client::Bug::LingerIgnored)),
+    mutant("linger-ignored", "client-core/lease.rs", Planted::Client(client::Bug::LingerIgnored)),
     mutant("lease-from-receipt", "sim/client/session.rs", Planted::Here(Bug::LeaseFromReceipt)),
     mutant("wiped-node-comes-back", "sim/fault/strike.rs", Planted::Here(Bug::WipedNodeComesBack)),
     mutant(

@@ -14,6 +14,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("holdfast-engine", &["holdfast-core", "holdfast-replica", "holdfast-wal"]),
     ("holdfast-proto", &["holdfast-core", "holdfast-fence"]),
     ("holdfast-dashboard", &["holdfast-proto"]),
+    ("holdfast-service", &["holdfast-proto"]),
     (
         "holdfast-server",
         &[
@@ -22,12 +23,19 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "holdfast-engine",
             "holdfast-proto",
             "holdfast-replica",
+            "holdfast-service",
             "holdfast-spans",
             "holdfast-wal",
         ],
     ),
     ("holdfast-browser", &["holdfast-client"]),
-    ("holdfast-client", &["holdfast-proto"]),
+    ("holdfast-client-core", &["holdfast-proto"]),
+    ("holdfast-lease-clock", &["holdfast-client-core"]),
+    ("holdfast-redis-locks", &["holdfast-client-core", "holdfast-fence", "holdfast-lease-clock"]),
+    (
+        "holdfast-client",
+        &["holdfast-client-core", "holdfast-lease-clock", "holdfast-proto", "holdfast-redis-locks"],
+    ),
     ("holdfast-bench", &["holdfast-client", "holdfast-cluster-kit", "holdfast-proto"]),
     ("holdfast-compare", &["holdfast-bench", "holdfast-client", "holdfast-cluster-kit"]),
     (
@@ -47,7 +55,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (
         "holdfast-sim",
         &[
-            "holdfast-client",
+            "holdfast-client-core",
             "holdfast-core",
             "holdfast-engine",
             "holdfast-proto",

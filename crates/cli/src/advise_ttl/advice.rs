@@ -6,7 +6,8 @@ use serde::Serialize;
 
 use super::measure::RoundTrips;
 use crate::duration::as_written;
-use crate::output::{self, Show};
+use crate::output::Show;
+use crate::text;
 
 /// By how much two clocks that Holdfast trusts may run apart: each is within 1 %.
 const DRIFT_PERCENT: f64 = 2.0;
@@ -136,8 +137,8 @@ impl Show for Advice {
         format!(
             "{}\n{}\nIf a holder vanishes, the next one has the lock within {} ms of its last word \
              (TTL x 1.01 + 1.1 s).\nholdfast acquire NAME --ttl {}\n",
-            output::table(&["TERM", "MS", "FROM"], &rows),
-            output::table(&["REQUEST", "SAMPLES", "P50 MS", "P99 MS", "LONGEST MS"], &measured),
+            text::table(&["TERM", "MS", "FROM"], &rows),
+            text::table(&["REQUEST", "SAMPLES", "P50 MS", "P99 MS", "LONGEST MS"], &measured),
             self.takeover_ms,
             self.ttl
         )

@@ -4,7 +4,8 @@ use holdfast_bench::Turn;
 use serde::Serialize;
 
 use super::BenchArgs;
-use crate::output::{Show, table};
+use crate::output::Show;
+use crate::text::table;
 
 #[derive(Debug, Serialize)]
 pub(super) struct Report {

@@ -11,9 +11,9 @@ use serde::Serialize;
 use tokio::time::{Instant, sleep};
 
 use super::status::role_text;
-use crate::cli::{Format, Global};
 use crate::duration;
 use crate::exit::{Code, Problem};
+use crate::global::{Format, Global};
 use crate::one_shot;
 use crate::output::{self, Show};
 

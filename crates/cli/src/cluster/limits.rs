@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use clap::Args;
 use serde::Serialize;
 
-use crate::cli::Global;
 use crate::exit::{Code, Problem};
+use crate::global::Global;
 use crate::intervention;
 use crate::one_shot;
 use crate::output::{self, Show};

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::add::{self, NewNode};
-use crate::cli::Global;
 use crate::exit::Problem;
+use crate::global::Global;
 
 /// Puts a new node in the place of another, dead or alive.
 ///

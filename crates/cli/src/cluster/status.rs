@@ -11,10 +11,11 @@ use holdfast_proto::v1;
 use serde::Serialize;
 use tokio::task::JoinSet;
 
-use crate::cli::Global;
 use crate::exit::{Code, Problem};
+use crate::global::Global;
 use crate::one_shot;
-use crate::output::{self, Show, table};
+use crate::output::{self, Show};
+use crate::text::table;
 use crate::token;
 
 /// Shows the nodes, who leads, and how far each replica is.
@@ -97,7 +98,7 @@ struct Node {
     /// The node whose place it takes.
     replaces: Option<u64>,
     /// Empty until the node was first met.
-    data_dir_id: String,
+    directory_fingerprint: String,
     /// What the node itself says of each group; empty if it says nothing.
     own_view: Vec<OwnView>,
 }
@@ -161,7 +162,7 @@ impl From<v1::NodeStatus> for Node {
             role,
             becomes_voter: node.becomes_voter,
             replaces: (node.replaces != 0).then_some(node.replaces),
-            data_dir_id: node.data_dir_id,
+            directory_fingerprint: node.directory_fingerprint,
             own_view: Vec::new(),
         }
     }

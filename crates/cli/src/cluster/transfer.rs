@@ -6,8 +6,8 @@ use clap::Args;
 use serde::Serialize;
 
 use super::add;
-use crate::cli::Global;
 use crate::exit::Problem;
+use crate::global::Global;
 use crate::one_shot;
 use crate::output::{self, Show};
 

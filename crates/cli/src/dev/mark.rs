@@ -9,7 +9,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::exit::{Code, Problem};
-use crate::output::quoted;
+use crate::text::quoted;
 
 const FILE: &str = "dev.json";
 /// More than `dev` ever starts.

@@ -7,11 +7,11 @@ use clap::Args;
 use holdfast_server::{FreezeLine, Inspection, LockLine, MemberLine, utc};
 use serde::Serialize;
 
-use crate::cli::Global;
 use crate::duration::in_words;
 use crate::exit::Problem;
-use crate::output::{self, Show, quoted, table};
-use crate::status::on_one_line;
+use crate::global::Global;
+use crate::output::{self, Show};
+use crate::text::{on_one_line, quoted, table};
 use crate::token;
 
 /// Shows what is in a snapshot file, and whether it is whole.

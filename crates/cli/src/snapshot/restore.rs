@@ -7,10 +7,11 @@ use clap::Args;
 use holdfast_server::{NodeConfig, restore};
 use serde::Serialize;
 
-use crate::cli::Global;
 use crate::exit::{Code, Problem};
+use crate::global::Global;
 use crate::new_cluster::{NewClusterArgs, NewClusterReport};
-use crate::output::{self, Show, quoted};
+use crate::output::{self, Show};
+use crate::text::quoted;
 
 /// Makes the data directory of a new cluster's first node from a snapshot file.
 ///

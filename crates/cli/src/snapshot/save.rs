@@ -12,8 +12,8 @@ use holdfast_proto::v1::save_snapshot_chunk::Kind;
 use holdfast_server::{BackupWriter, OfflineError};
 use serde::Serialize;
 
-use crate::cli::Global;
 use crate::exit::{Code, Problem};
+use crate::global::Global;
 use crate::one_shot;
 use crate::output::{self, Show};
 
@@ -84,7 +84,7 @@ pub(super) async fn run(args: SaveArgs, global: &Global) -> Result<ExitCode, Pro
 /// all that were known do is another one.
 fn is_same_cluster(before: &ClusterStatusResponse, after: &ClusterStatusResponse) -> bool {
     let directories = |view: &ClusterStatusResponse| -> BTreeSet<String> {
-        let known = view.nodes.iter().map(|node| node.data_dir_id.clone());
+        let known = view.nodes.iter().map(|node| node.directory_fingerprint.clone());
         known.filter(|directory| !directory.is_empty()).collect()
     };
     let (known, now) = (directories(before), directories(after));
@@ -130,7 +130,7 @@ mod tests {
 
     fn view(directories: &[&str]) -> ClusterStatusResponse {
         let node = |directory: &&str| NodeStatus {
-            data_dir_id: (*directory).to_owned(),
+            directory_fingerprint: (*directory).to_owned(),
             ..NodeStatus::default()
         };
         let nodes = directories.iter().map(node).collect();

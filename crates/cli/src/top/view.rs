@@ -4,8 +4,9 @@ use serde::Serialize;
 
 use super::probe::Latency;
 use crate::duration::in_words;
-use crate::output::{Show, table};
-use crate::status::{OwnerInfo, on_one_line};
+use crate::output::Show;
+use crate::status::OwnerInfo;
+use crate::text::{on_one_line, table};
 
 #[derive(Debug, Default, Serialize)]
 pub(super) struct View {

@@ -13,7 +13,7 @@ use super::owners::Owners;
 use crate::duration::in_words;
 use crate::live::board::{Board, Lock, Millis};
 use crate::live::drawing::{self, Palette};
-use crate::status::on_one_line;
+use crate::text::on_one_line;
 
 /// As many as a high terminal has lines.
 const EVENTS_MAX: usize = 100;

@@ -3,15 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use holdfast_client_core::error::{LossReason, Lost, Since};
+use holdfast_client_core::hold::ReleaseOutcome;
+use holdfast_client_core::lease::LocalTime;
 use holdfast_proto::{Guarantee, PublicSessionId};
 
 use super::block_on::Background;
 use crate::efficiency::ServedBy;
-use crate::error::{
-    ConvertError, LossReason, Lost, ProclaimError, ReleaseError, RenewError, Since, TransferError,
-};
-use crate::guard::ReleaseOutcome;
-use crate::lease::LocalTime;
+use crate::error::{ConvertError, ProclaimError, ReleaseError, RenewError, TransferError};
 
 /// A held lock; see [`crate::Guard`]. Dropping it hands the release to the thread in the background.
 #[derive(Debug)]

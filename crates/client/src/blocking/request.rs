@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use holdfast_client_core::error::Since;
+use holdfast_client_core::tier::Tier;
+
 use super::block_on::Background;
 use super::guard::{Guard, GuardAll};
-use crate::error::{AcquireError, Since};
+use crate::error::AcquireError;
 use crate::terms::Policy;
-use crate::tier::Tier;
 
 /// A lock that is about to be asked for; see [`crate::LockRequest`].
 #[derive(Debug)]

@@ -32,26 +32,25 @@ pub(crate) struct Counts {
     went_without: AtomicU64,
     fell_back: AtomicU64,
     refused: AtomicU64,
-    renewed: AtomicU64,
-    lost: AtomicU64,
 }
 
 macro_rules! count {
     ($($name:ident),*) => {
         impl Counts {
             $(
-                // Those of outside locks are not counted in a build that has none.
-                #[cfg_attr(not(feature = "redis"), allow(dead_code))]
                 pub(super) fn $name(&self) {
                     self.$name.fetch_add(1, Ordering::Relaxed);
                 }
             )*
 
             pub(super) fn read(&self) -> EfficiencyCounts {
-                EfficiencyCounts { $($name: self.$name.load(Ordering::Relaxed)),* }
+                EfficiencyCounts {
+                    $($name: self.$name.load(Ordering::Relaxed),)*
+                    ..EfficiencyCounts::default()
+                }
             }
         }
     };
 }
 
-count!(granted, busy, down, went_without, fell_back, refused, renewed, lost);
+count!(granted, busy, down, went_without, fell_back, refused);

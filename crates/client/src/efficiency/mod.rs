@@ -3,14 +3,13 @@
 //! - [`route`]: which backend is asked, and what is done when it is down.
 //! - [`requirement`]: where the weaker tier is refused.
 //! - [`counts`]: how often what came of it.
-//! - [`outside`]: the backends that are not the cluster itself.
+//!
+//! The backends that are not the cluster itself are in the crate `holdfast-redis-locks`.
 //!
 //! The embedded backend is an ordinary acquire of the session that says which tier it means: its waits, its lease
 //! and its release are the session's. It needs nothing here but the policy.
 
 mod counts;
-#[cfg(feature = "redis")]
-mod outside;
 mod requirement;
 mod route;
 
@@ -19,12 +18,10 @@ use std::fmt;
 pub use counts::EfficiencyCounts;
 pub use requirement::GuaranteeRequired;
 
-#[cfg(feature = "redis")]
-pub(crate) use outside::{Kept, Request as OutsideRequest};
 pub(crate) use requirement::Requirements;
 pub(crate) use route::{Route, Settings};
 
-use crate::circuit::CircuitState;
+use holdfast_client_core::circuit::CircuitState;
 
 /// What serves the efficiency tier. All of those who use a lock have to use the same.
 #[derive(Clone, Default, PartialEq, Eq)]

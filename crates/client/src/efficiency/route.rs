@@ -1,21 +1,23 @@
 //! Which backend is asked for a lock of the efficiency tier, and what is done when that is down.
 
+#[cfg(feature = "redis")]
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::counts::Counts;
+use holdfast_proto::Guarantee;
 #[cfg(feature = "redis")]
-use super::outside::{NotGranted, Outside};
+use holdfast_redis_locks::{InvalidServers, NotGranted, RedisLocks};
+
+use super::counts::Counts;
 use super::{
-    Efficiency, EfficiencyStatus, GuaranteeRequired, InvalidEfficiency, Requirements, ServedBy,
-    WhenDown,
+    Efficiency, EfficiencyCounts, EfficiencyStatus, GuaranteeRequired, InvalidEfficiency,
+    Requirements, ServedBy, WhenDown,
 };
 use crate::circuit::Circuit;
 use crate::error::{AcquireError, NotInThisTier};
 use crate::guard::Guard;
 use crate::lock::LockRequest;
 use crate::session::Handle;
-use holdfast_proto::Guarantee;
 
 /// How the efficiency tier of a client is to be used.
 #[derive(Debug, Clone, Default)]
@@ -30,18 +32,42 @@ pub(crate) struct Settings {
 pub(crate) struct Route {
     when_down: WhenDown,
     requirements: Requirements,
-    counts: Arc<Counts>,
+    counts: Counts,
     #[cfg(feature = "redis")]
-    outside: Option<Arc<Outside>>,
+    external_store: Option<ExternalStore>,
+}
+
+/// Where locks are kept outside of the cluster.
+#[cfg(feature = "redis")]
+#[derive(Debug)]
+struct ExternalStore {
+    served_by: ServedBy,
+    locks: Arc<RedisLocks>,
+}
+
+#[cfg(feature = "redis")]
+impl ExternalStore {
+    /// `None` if the locks are the cluster's.
+    fn open(backend: &Efficiency, ttl: Duration) -> Result<Option<ExternalStore>, InvalidServers> {
+        let (served_by, locks) = match backend {
+            Efficiency::Embedded => return Ok(None),
+            Efficiency::Redis { url } => (ServedBy::Redis, RedisLocks::in_one(url, ttl)?),
+            Efficiency::Redlock { urls } => {
+                (ServedBy::Redlock, RedisLocks::in_majority(urls, ttl)?)
+            }
+        };
+        Ok(Some(ExternalStore { served_by, locks }))
+    }
 }
 
 impl Route {
     /// Nothing is connected yet.
     pub(crate) fn open(settings: Settings, ttl: Duration) -> Result<Route, InvalidEfficiency> {
         let Settings { backend, when_down, requirements } = settings;
-        let counts = Arc::new(Counts::default());
+        let counts = Counts::default();
         #[cfg(feature = "redis")]
-        let outside = Outside::open(&backend, ttl, &counts)?;
+        let external_store = ExternalStore::open(&backend, ttl)
+            .map_err(|InvalidServers(words)| InvalidEfficiency(words))?;
         #[cfg(not(feature = "redis"))]
         let (Efficiency::Embedded, _) = (backend, ttl);
         Ok(Route {
@@ -49,7 +75,7 @@ impl Route {
             requirements,
             counts,
             #[cfg(feature = "redis")]
-            outside,
+            external_store,
         })
     }
 
@@ -89,14 +115,14 @@ impl Route {
 
     async fn ask(&self, request: &mut LockRequest) -> Result<Guard, AcquireError> {
         #[cfg(feature = "redis")]
-        if let Some(outside) = &self.outside {
-            let wanted = request.for_outside(outside.served_by())?;
-            return match outside.acquire(&wanted).await {
-                Ok(kept) => Ok(Guard::kept(kept)),
+        if let Some(store) = &self.external_store {
+            let wanted = request.for_external_store(store.served_by)?;
+            return match store.locks.acquire(&wanted).await {
+                Ok(held) => Ok(Guard::in_external_store(held, store.served_by)),
                 Err(NotGranted::Busy) => Err(AcquireError::Busy),
                 Err(NotGranted::TimedOut) => Err(AcquireError::TimedOut),
                 Err(NotGranted::Closed) => Err(AcquireError::Closed),
-                Err(NotGranted::Down(down)) => Err(AcquireError::EfficiencyDown(down)),
+                Err(NotGranted::Down(down)) => Err(AcquireError::EfficiencyDown(down.into())),
             };
         }
         request.ask_cluster().await
@@ -123,23 +149,33 @@ impl Route {
         EfficiencyStatus {
             backend: self.backend(),
             circuit: self.circuit(handle).state(),
-            counts: self.counts.read(),
+            counts: self.counts(),
         }
+    }
+
+    fn counts(&self) -> EfficiencyCounts {
+        let counts = self.counts.read();
+        #[cfg(feature = "redis")]
+        if let Some(store) = &self.external_store {
+            let stored = store.locks.counts();
+            return EfficiencyCounts { renewed: stored.renewed, lost: stored.lost, ..counts };
+        }
+        counts
     }
 
     /// The embedded tier is up when the cluster is.
     pub(crate) fn circuit(&self, handle: &Handle) -> Circuit {
         #[cfg(feature = "redis")]
-        if let Some(outside) = &self.outside {
-            return outside.circuit();
+        if let Some(store) = &self.external_store {
+            return Circuit(store.locks.circuit());
         }
         handle.circuit()
     }
 
     fn backend(&self) -> ServedBy {
         #[cfg(feature = "redis")]
-        if let Some(outside) = &self.outside {
-            return outside.served_by();
+        if let Some(store) = &self.external_store {
+            return store.served_by;
         }
         ServedBy::Embedded
     }
@@ -147,8 +183,8 @@ impl Route {
     /// Gives back what is held outside of the cluster.
     pub(crate) async fn close(&self) {
         #[cfg(feature = "redis")]
-        if let Some(outside) = &self.outside {
-            outside.close().await;
+        if let Some(store) = &self.external_store {
+            store.locks.close().await;
         }
     }
 }

@@ -1,8 +1,9 @@
 //! Why a campaign ended without leadership.
 
+use holdfast_client_core::error::{Cycle, LossReason, Lost, Rejection, Unavailable};
 use holdfast_proto::v1::Reason;
 
-use crate::error::{AcquireError, Cycle, LossReason, Lost, Rejection, Unavailable};
+use crate::error::AcquireError;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]

@@ -1,9 +1,11 @@
 //! The leadership of who was elected.
 
+use holdfast_client_core::error::{LossReason, Lost};
+use holdfast_client_core::hold::ReleaseOutcome;
 use holdfast_proto::PublicSessionId;
 
-use crate::error::{LossReason, Lost, ProclaimError, ReleaseError, TransferError};
-use crate::guard::{Guard, ReleaseOutcome};
+use crate::error::{ProclaimError, ReleaseError, TransferError};
+use crate::guard::Guard;
 
 /// A leadership. Dropping it resigns.
 #[derive(Debug)]

@@ -3,12 +3,12 @@
 //! A broken connection or a change of the cluster's leader is not seen: the observation goes on after the last
 //! position that it was told, so no leader is told twice and none is left out.
 
+use holdfast_client_core::error::Rejection;
 use holdfast_proto::v1::election_service_client::ElectionServiceClient;
 use holdfast_proto::v1::observe_response::Change;
 use holdfast_proto::v1::{EventPosition, Failure, ObserveRequest, ObserveResponse};
 
 use super::Leader;
-use crate::error::Rejection;
 use crate::unary::resume::{Came, Resuming, is_gap};
 use crate::unary::{CallError, Unary};
 

@@ -1,10 +1,13 @@
 //! One narrow type per operation.
 
-use super::{
-    Cycle, EfficiencyDown, LossReason, Lost, NotInThisTier, Rejection, Since, Unavailable,
+use holdfast_client_core::endpoints::InvalidEndpoints;
+use holdfast_client_core::error::{
+    Cycle, LossReason, Lost, Rejection, RequestError, Since, Unavailable,
 };
+use holdfast_proto::v1::Reason;
+
+use super::{EfficiencyDown, NotInThisTier};
 use crate::efficiency::{GuaranteeRequired, InvalidEfficiency};
-use crate::endpoints::InvalidEndpoints;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -309,5 +312,78 @@ impl CloseError {
 impl From<Rejection> for RenewError {
     fn from(rejection: Rejection) -> RenewError {
         RenewError::Rejected(rejection)
+    }
+}
+
+impl From<RequestError> for AcquireError {
+    fn from(error: RequestError) -> AcquireError {
+        match error {
+            RequestError::Busy => AcquireError::Busy,
+            RequestError::TimedOut => AcquireError::TimedOut,
+            RequestError::Deadlock(cycle) => AcquireError::Deadlock(cycle),
+            RequestError::Died { since } => AcquireError::Died { since },
+            RequestError::Lost(lost) => AcquireError::Lost(lost),
+            RequestError::SessionLost(reason) => AcquireError::SessionLost(reason),
+            RequestError::Rejected(rejection) => AcquireError::Rejected(rejection),
+            RequestError::Unavailable(unavailable) => AcquireError::Unavailable(unavailable),
+            RequestError::Closed => AcquireError::Closed,
+            error @ (RequestError::NoSuchWaiter | RequestError::NotServed) => {
+                AcquireError::Rejected(unexpected(&error))
+            }
+        }
+    }
+}
+
+/// For errors whose operations are about a hold.
+macro_rules! from_request_error {
+    ($error:ident $(, $own:pat => $as:expr)*) => {
+        impl From<RequestError> for $error {
+            fn from(error: RequestError) -> $error {
+                match error {
+                    $($own => $as,)*
+                    RequestError::Lost(lost) => $error::Lost(lost),
+                    RequestError::SessionLost(reason) => $error::Lost(Lost { reason }),
+                    RequestError::Closed => {
+                        $error::Lost(Lost { reason: LossReason::SessionClosed })
+                    }
+                    RequestError::Rejected(rejection) => $error::Rejected(rejection),
+                    RequestError::Unavailable(unavailable) => $error::Unavailable(unavailable),
+                    error => $error::Rejected(unexpected(&error)),
+                }
+            }
+        }
+    };
+}
+
+from_request_error!(RenewError);
+from_request_error!(ProclaimError);
+from_request_error!(TransferError, RequestError::NoSuchWaiter => TransferError::NoSuchWaiter);
+from_request_error!(
+    ConvertError,
+    RequestError::Busy => ConvertError::Busy,
+    RequestError::TimedOut => ConvertError::TimedOut,
+    RequestError::Deadlock(cycle) => ConvertError::Deadlock(cycle)
+);
+
+/// An answer that no request of this kind gets.
+fn unexpected(error: &RequestError) -> Rejection {
+    let message = format!("an answer that does not fit the request: {error:?}");
+    Rejection { reason: Reason::Unspecified, message, may_have_happened: true }
+}
+
+#[cfg(feature = "redis")]
+impl From<holdfast_redis_locks::StoreDown> for ReleaseError {
+    fn from(down: holdfast_redis_locks::StoreDown) -> ReleaseError {
+        ReleaseError::EfficiencyDown(down.into())
+    }
+}
+
+#[cfg(feature = "redis")]
+impl From<holdfast_redis_locks::RenewError> for RenewError {
+    fn from(error: holdfast_redis_locks::RenewError) -> RenewError {
+        match error {
+            holdfast_redis_locks::RenewError::Lost(lost) => RenewError::Lost(lost),
+            holdfast_redis_locks::RenewError::Down(down) => RenewError::EfficiencyDown(down.into()),
+        }
     }
 }

@@ -20,11 +20,13 @@ pub(super) enum Connection {
     Grpc(LockServiceClient<Channel>),
 }
 
+pub(super) type Dialled = Result<Connection, Box<dyn Error + Send + Sync>>;
+
 /// Each step has its own time: one that hears the greeting and waits for more is called instead.
-pub(super) async fn dial(address: &str) -> Result<Connection, Box<dyn Error + Send + Sync>> {
-    match plain::greet(address).await? {
+pub(super) async fn dial(address: String) -> Dialled {
+    match plain::greet(&address).await? {
         Some(socket) => Ok(Connection::Plain(socket)),
-        None => match timeout(CONNECT_TIMEOUT, connection::connect(address)).await {
+        None => match timeout(CONNECT_TIMEOUT, connection::connect(&address)).await {
             Ok(connected) => Ok(Connection::Grpc(connected?)),
             Err(_) => Err(NO_CONNECTION.into()),
         },

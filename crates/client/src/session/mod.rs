@@ -1,143 +1,73 @@
-//! One task owns the session and its stream; everybody else talks to it through a [`Handle`].
+//! One task owns the session and its stream; all others talk to it through a [`Handle`].
 //!
-//! - [`task`]: the loop: connect, converse, reconnect.
-//! - [`request`]: what is sent, and who waits for the answer.
-//! - [`answers`]: what an answer or a notice changes.
-//! - [`convert`]: what waits for the end of a conversion.
-//! - [`frame`]: requests become bytes.
-//! - [`hello`]: one try to get a stream from one node.
-//! - [`stream`]: the stream itself.
+//! - [`task`]: drives the state machine of [`holdfast_client_core::session`] with a socket and a clock.
+//! - [`dial`], [`stream`], [`plain`]: the connection and the stream on it.
+//! - [`alarm`]: the task's timer.
 //!
 //! Nothing grows without bound: the queue to the task holds what belongs to the [`CALLS_MAX`] callers at most
 //! that are let in, and the release of each guard once; a guard that is dropped cannot wait for room. What
 //! goes to a node waits in a short queue, the rest with the session.
 
-mod answers;
-mod convert;
+mod alarm;
 mod dial;
-mod frame;
-mod hello;
 mod plain;
-mod reply;
-mod request;
-mod state;
 mod stream;
 mod task;
-mod ticket;
 
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use holdfast_proto::v1::{Owner, StatusResponse};
-use tokio::sync::{Semaphore, SemaphorePermit, mpsc, oneshot};
+use holdfast_client_core::circuit::CircuitState;
+use holdfast_client_core::connect_errors::ConnectErrors;
+use holdfast_client_core::endpoints::Endpoints;
+use holdfast_client_core::error::{RequestError, Unavailable};
+use holdfast_client_core::lease::LocalTime;
+use holdfast_client_core::session::{self as core, NotOpened, Outcome, Request, Success};
+use holdfast_proto::SessionId;
+use tokio::sync::{Semaphore, SemaphorePermit, mpsc, oneshot, watch};
+use tokio::time::timeout;
 
-use crate::circuit::{Circuit, CircuitState};
+use crate::circuit::Circuit;
 use crate::companion::Companion;
-use crate::endpoints::{Endpoints, KnownNodes};
-use crate::error::{
-    ConnectError, ProclaimError, Rejection, RenewError, TransferError, Unavailable,
-};
-use crate::guard::ReleaseOutcome;
-use crate::hold::Hold;
-use crate::lease::lease_span;
-use crate::trouble::Troubles;
+use crate::error::ConnectError;
+use crate::jitter_seed;
+use crate::known_nodes::KnownNodes;
 use crate::unary::Unary;
+use holdfast_lease_clock as clock;
 
-pub(crate) use convert::ConvertCall;
-pub(crate) use hello::words_of;
-pub(crate) use reply::{Awaited, Reply, Unanswered, reply_until};
-pub(crate) use request::{AcquireCall, Granted, Wanted, whole_ms};
-use task::{NotOpened, Task};
-pub(crate) use ticket::Ticket;
-
-pub(crate) type ReleaseReply = Reply<Result<ReleaseOutcome, Rejection>>;
-
-pub(crate) type StatusReply = oneshot::Sender<Result<StatusResponse, Rejection>>;
+use task::Task;
 
 /// What every session of a client is opened with.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
-    pub(crate) ttl: Duration,
-    pub(crate) linger: Option<Duration>,
-    pub(crate) owner: Owner,
+    pub(crate) session: core::Settings,
     pub(crate) request_timeout: Duration,
     pub(crate) companion: Option<Companion>,
 }
 
-impl Settings {
-    /// How long the session certainly outlives its last answered request.
-    pub(crate) fn lease_span(&self) -> Duration {
-        lease_span(self.ttl, self.linger.unwrap_or(self.ttl))
-    }
+/// Called with the place in the queue of an acquire.
+pub(crate) type OnQueued = Box<dyn FnOnce(u64) + Send>;
+
+/// A caller that waits for the answer to a request.
+struct Caller {
+    reply: oneshot::Sender<Outcome>,
+    on_queued: Option<OnQueued>,
 }
 
-#[derive(Debug)]
-pub(crate) enum Command {
-    Acquire(Box<AcquireCall>),
-    Convert(ConvertCall),
+enum Command {
+    Ask {
+        request: Request,
+        caller: Option<Caller>,
+        waits_until: LocalTime,
+        /// For the number of the call.
+        call: Option<Arc<AtomicU64>>,
+    },
     /// The caller of this acquire or convert is gone.
-    Abandon(Ticket),
-    Release {
-        hold: Arc<Hold>,
-        reply: Option<ReleaseReply>,
-    },
-    Renew {
-        hold: Arc<Hold>,
-        ttl: Option<Duration>,
-        reply: oneshot::Sender<Result<(), RenewError>>,
-    },
-    Proclaim {
-        hold: Arc<Hold>,
-        metadata: Vec<u8>,
-        reply: oneshot::Sender<Result<(), ProclaimError>>,
-    },
-    Transfer {
-        hold: Arc<Hold>,
-        to: String,
-        reply: oneshot::Sender<Result<u64, TransferError>>,
-    },
-    Status {
-        name: String,
-        reply: StatusReply,
-    },
+    Abandon(Arc<AtomicU64>),
     Close {
-        reply: oneshot::Sender<()>,
+        caller: Caller,
     },
-}
-
-impl Command {
-    /// The hold that it is about.
-    fn hold(&self) -> Option<&Hold> {
-        match self {
-            Command::Convert(call) => Some(&call.hold),
-            Command::Release { hold, .. }
-            | Command::Renew { hold, .. }
-            | Command::Proclaim { hold, .. }
-            | Command::Transfer { hold, .. } => Some(hold),
-            Command::Acquire(_)
-            | Command::Abandon(_)
-            | Command::Status { .. }
-            | Command::Close { .. } => None,
-        }
-    }
-
-    /// Until when its caller is waiting, if it does not look at the clock itself.
-    fn awaited_until(&self) -> Option<Instant> {
-        match self {
-            Command::Acquire(call) => call.reply.awaited_until(),
-            Command::Release { reply, .. } => reply.as_ref()?.awaited_until(),
-            _ => None,
-        }
-    }
-
-    /// As [`Request::let_go_if_over`](request::Request::let_go_if_over).
-    fn let_go_if_over(&mut self, now: Instant) -> Option<Instant> {
-        match self {
-            Command::Acquire(call) => call.reply.let_go_if_over(now),
-            Command::Release { reply, .. } => reply.as_mut()?.let_go_if_over(now),
-            _ => None,
-        }
-    }
 }
 
 /// The way to the session's task. The task ends when the last handle is gone.
@@ -151,48 +81,36 @@ pub(crate) struct Handle {
 struct Shared {
     commands: mpsc::UnboundedSender<Command>,
     request_timeout: Duration,
-    trouble: Trouble,
-    nodes: KnownNodes,
+    view: View,
     circuit: Circuit,
-    places: Places,
+    limits: CallLimits,
+}
+
+/// What the task tells all callers: which nodes there are, and why there is no answer.
+#[derive(Debug, Clone)]
+struct View {
+    nodes: KnownNodes,
+    errors: Arc<Mutex<ConnectErrors>>,
 }
 
 /// Calls of a kind that are under way at a time; more wait for their turn. No session may stand in more queues.
 const CALLS_MAX: usize = 100_000;
 
-/// Looks that are under way at a time. A node takes no more from one stream.
-const LOOKS_MAX: usize = 64;
+/// Reads that are under way at a time. A node takes no more from one stream.
+const READS_MAX: usize = 64;
 
-/// Longer than anybody waits, and still a time that a clock can show.
+/// Longer than any caller waits, and still a time that a clock can show.
 const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
-/// Those who wait for locks do not keep those who hold them from what has to be done with them.
+/// Calls that wait for locks do not keep calls about held locks from being made.
 #[derive(Debug)]
-struct Places {
-    for_waits: Semaphore,
-    for_holders: Semaphore,
-    for_looks: Semaphore,
+struct CallLimits {
+    waits: Semaphore,
+    about_holds: Semaphore,
+    reads: Semaphore,
 }
-
-impl Places {
-    fn new() -> Places {
-        Places {
-            for_waits: Semaphore::new(CALLS_MAX),
-            for_holders: Semaphore::new(CALLS_MAX),
-            for_looks: Semaphore::new(LOOKS_MAX),
-        }
-    }
-}
-
-/// Why there is no answer, for the words of a timeout.
-#[derive(Debug, Clone, Default)]
-struct Trouble(Arc<Mutex<Troubles>>);
 
 impl Handle {
-    fn new(shared: Shared) -> Handle {
-        Handle { shared: Arc::new(shared) }
-    }
-
     /// Starts the task, which opens a session at once. Returns when that is done.
     pub(crate) async fn open(
         endpoints: Endpoints,
@@ -201,17 +119,17 @@ impl Handle {
         let request_timeout = settings.request_timeout;
         let (opened, when_opened) = oneshot::channel();
         let handle = Handle::start(endpoints, settings, Some(opened))?;
-        match tokio::time::timeout(request_timeout, when_opened).await {
+        match timeout(request_timeout, when_opened).await {
             Ok(Ok(Ok(()))) => Ok(handle),
             Ok(Ok(Err(NotOpened::Refused(rejection)))) => Err(ConnectError::Rejected(rejection)),
-            Ok(Ok(Err(NotOpened::NobodyThere))) => {
+            Ok(Ok(Err(NotOpened::NotReached))) => {
                 Err(ConnectError::Unavailable(handle.unavailable(false)))
             }
             Ok(Err(_)) | Err(_) => Err(ConnectError::Unavailable(handle.unavailable(true))),
         }
     }
 
-    /// Starts the task, which opens a session when something is asked of the cluster, and connects to nothing before.
+    /// Starts the task, which opens a session when a request needs one, and connects to nothing before.
     pub(crate) fn open_when_needed(
         endpoints: Endpoints,
         settings: Settings,
@@ -225,52 +143,134 @@ impl Handle {
         opened: Option<oneshot::Sender<Result<(), NotOpened>>>,
     ) -> Result<Handle, ConnectError> {
         let (commands, inbox) = mpsc::unbounded_channel();
-        let request_timeout = settings.request_timeout;
-        let (trouble, nodes) = (Trouble::default(), KnownNodes::new(endpoints.clone()));
-        let task = Task::new(inbox, endpoints, settings, trouble.clone(), nodes.clone(), opened)?;
-        let handle = Handle::new(Shared {
-            commands,
-            request_timeout,
-            trouble,
-            nodes,
-            circuit: task.circuit(),
-            places: Places::new(),
-        });
-        tokio::spawn(task.run());
+        let (circuit, circuit_state) = watch::channel(CircuitState::Closed);
+        let view = View { nodes: KnownNodes::new(endpoints.clone()), errors: Arc::default() };
+        let config = core::Config {
+            settings: settings.session,
+            endpoints,
+            opens_at_once: opened.is_some(),
+            jitter_seed: jitter_seed(),
+            session_ids: Box::new(|| SessionId::random().ok()),
+        };
+        let session = core::Session::new(config, clock::now());
+        let session = session.map_err(|_| ConnectError::NoRandomness)?;
+        let handle = Handle {
+            shared: Arc::new(Shared {
+                commands,
+                request_timeout: settings.request_timeout,
+                view: view.clone(),
+                circuit: Circuit(circuit_state),
+                limits: CallLimits {
+                    waits: Semaphore::new(CALLS_MAX),
+                    about_holds: Semaphore::new(CALLS_MAX),
+                    reads: Semaphore::new(READS_MAX),
+                },
+            }),
+        };
+        let companion = settings.companion;
+        tokio::spawn(Task { session, inbox, companion, view, circuit, opened }.run());
         Ok(handle)
     }
 
-    /// A place among the calls that may stand in a queue. Fails at once while the circuit is open.
-    pub(crate) async fn admit_wait(
+    /// Asks for something that can stand in a queue. If the future is dropped, nothing is left behind.
+    pub(crate) async fn ask_and_wait(
         &self,
-        patience_until: Instant,
-    ) -> Result<SemaphorePermit<'_>, Unavailable> {
-        let places = &self.shared.places.for_waits;
-        self.check_circuit()?;
-        if let Ok(place) = places.try_acquire() {
-            return Ok(place);
+        request: Request,
+        wait: Duration,
+        on_queued: Option<OnQueued>,
+    ) -> Outcome {
+        let waits_until = self.waits_until(wait);
+        let _permit = self.admit(&self.shared.limits.waits, waits_until).await?;
+        let call = Arc::new(AtomicU64::new(0));
+        let mut abandon = AbandonOnDrop { handle: self, call: &call, is_needed: true };
+        let outcome = self.answer(request, waits_until, on_queued, Some(Arc::clone(&call))).await;
+        abandon.is_needed = matches!(outcome, Err(RequestError::Unavailable(_)));
+        outcome
+    }
+
+    /// Asks for something about a hold that is answered at once.
+    pub(crate) async fn ask(&self, request: Request) -> Outcome {
+        self.ask_within(&self.shared.limits.about_holds, request).await
+    }
+
+    /// Reads something.
+    pub(crate) async fn read(&self, request: Request) -> Outcome {
+        self.ask_within(&self.shared.limits.reads, request).await
+    }
+
+    async fn ask_within(&self, limit: &Semaphore, request: Request) -> Outcome {
+        let waits_until = self.waits_until(Duration::ZERO);
+        let _permit = self.admit(limit, waits_until).await?;
+        if let Request::Transfer { hold, .. } = &request {
+            // From here on the lock may be another session's.
+            hold.set_leaving(true);
         }
-        let admitted = tokio::time::timeout_at(patience_until.into(), self.admit(places)).await;
-        admitted.unwrap_or_else(|_| Err(self.unavailable(false)))
+        self.answer(request, waits_until, None, None).await
     }
 
-    /// A place among the other calls.
-    pub(crate) async fn admit_holder(&self) -> Result<SemaphorePermit<'_>, Unavailable> {
-        self.admit(&self.shared.places.for_holders).await
+    /// The release is on its way before the future is first polled.
+    pub(crate) fn start_release(&self, request: Request) -> impl Future<Output = Outcome> + use<> {
+        let waits_until = self.waits_until(Duration::ZERO);
+        // A caller does not have to wait for what the session goes on trying.
+        let answer = match self.check_circuit() {
+            Ok(()) => Ok(self.answer(request, waits_until, None, None)),
+            Err(_) => {
+                self.release(request);
+                Err(RequestError::Unavailable(self.unavailable(true)))
+            }
+        };
+        async move { answer?.await }
     }
 
-    /// A place among those who look at locks.
-    pub(crate) async fn admit_look(&self) -> Result<SemaphorePermit<'_>, Unavailable> {
-        self.admit(&self.shared.places.for_looks).await
+    /// Hands a release to the task.
+    pub(crate) fn release(&self, request: Request) {
+        let waits_until = LocalTime(Duration::ZERO);
+        self.send(Command::Ask { request, caller: None, waits_until, call: None });
     }
 
-    async fn admit<'a>(&self, places: &'a Semaphore) -> Result<SemaphorePermit<'a>, Unavailable> {
-        self.check_circuit()?;
-        // Nobody closes the semaphore.
-        places.acquire().await.map_err(|_| self.unavailable(false))
+    pub(crate) async fn close(&self) -> Outcome {
+        let (reply, answer) = oneshot::channel();
+        let is_open = self.send(Command::Close { caller: Caller { reply, on_queued: None } });
+        match timeout(self.shared.request_timeout, answer).await {
+            // The task has ended before: a clone was closed.
+            _ if !is_open => Ok(Success::Closed),
+            Ok(Ok(outcome)) => outcome,
+            Ok(Err(_)) | Err(_) => Err(RequestError::Unavailable(self.unavailable(true))),
+        }
     }
 
-    pub(crate) fn check_circuit(&self) -> Result<(), Unavailable> {
+    /// The request is on its way before the future is first polled.
+    fn answer(
+        &self,
+        request: Request,
+        waits_until: LocalTime,
+        on_queued: Option<OnQueued>,
+        call: Option<Arc<AtomicU64>>,
+    ) -> impl Future<Output = Outcome> + use<> {
+        let (reply, answer) = oneshot::channel();
+        let caller = Some(Caller { reply, on_queued });
+        self.send(Command::Ask { request, caller, waits_until, call });
+        async move { answer.await.unwrap_or(Err(RequestError::Closed)) }
+    }
+
+    /// A permit for one more call of its kind. Fails at once while the circuit is open.
+    async fn admit<'a>(
+        &self,
+        limit: &'a Semaphore,
+        waits_until: LocalTime,
+    ) -> Result<SemaphorePermit<'a>, RequestError> {
+        self.check_circuit().map_err(RequestError::Unavailable)?;
+        if let Ok(permit) = limit.try_acquire() {
+            return Ok(permit);
+        }
+        // The semaphore is never closed.
+        match timeout(waits_until.saturating_since(clock::now()), limit.acquire()).await {
+            Ok(Ok(permit)) => Ok(permit),
+            Ok(Err(_)) | Err(_) => Err(RequestError::Unavailable(self.unavailable(false))),
+        }
+    }
+
+    fn check_circuit(&self) -> Result<(), Unavailable> {
         match self.shared.circuit.state() {
             CircuitState::Closed => Ok(()),
             CircuitState::Open | CircuitState::HalfOpen => Err(self.unavailable(false)),
@@ -282,20 +282,19 @@ impl Handle {
     }
 
     /// False if the task has ended. Callers who wait for an answer also see it on their reply channel.
-    pub(crate) fn send(&self, command: Command) -> bool {
+    fn send(&self, command: Command) -> bool {
         self.shared.commands.send(command).is_ok()
     }
 
     /// For calls beside the session.
     pub(crate) fn calls(&self) -> Unary {
-        Unary::to(self.shared.nodes.clone()).timeout(self.shared.request_timeout)
+        Unary::to(self.shared.view.nodes.clone()).timeout(self.shared.request_timeout)
     }
 
     /// Of a caller who asks now, and is ready to wait so long for what it asks for.
-    pub(crate) fn patience_until(&self, wait: Duration) -> Instant {
-        let now = Instant::now();
-        let patience = wait.saturating_add(self.shared.request_timeout);
-        now.checked_add(patience).unwrap_or_else(|| now + FOR_EVER)
+    fn waits_until(&self, wait: Duration) -> LocalTime {
+        let patience = wait.saturating_add(self.shared.request_timeout).min(FOR_EVER);
+        LocalTime(clock::now().0 + patience)
     }
 
     pub(crate) fn request_timeout(&self) -> Duration {
@@ -303,12 +302,40 @@ impl Handle {
     }
 
     pub(crate) fn unavailable(&self, may_have_happened: bool) -> Unavailable {
-        self.shared.trouble.lock().to_unavailable(may_have_happened)
+        self.shared.view.errors().to_unavailable(may_have_happened)
     }
 }
 
-impl Trouble {
-    fn lock(&self) -> MutexGuard<'_, Troubles> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+impl View {
+    fn errors(&self) -> MutexGuard<'_, ConnectErrors> {
+        self.errors.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Tells the session's task that the caller is gone.
+struct AbandonOnDrop<'a> {
+    handle: &'a Handle,
+    call: &'a Arc<AtomicU64>,
+    is_needed: bool,
+}
+
+impl Drop for AbandonOnDrop<'_> {
+    fn drop(&mut self) {
+        if self.is_needed {
+            self.handle.send(Command::Abandon(Arc::clone(self.call)));
+        }
+    }
+}
+
+/// The innermost cause: the outer ones only say "transport error".
+pub(crate) fn words_of(error: &dyn std::error::Error) -> String {
+    let mut innermost = error;
+    while let Some(source) = innermost.source() {
+        innermost = source;
+    }
+    innermost.to_string()
+}
+
+pub(crate) fn whole_ms(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

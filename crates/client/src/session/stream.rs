@@ -1,18 +1,18 @@
 //! An open stream to a node, on a connection of its own or as a gRPC call.
 
+use std::fmt;
+use std::pin::Pin;
 use std::time::{Duration, Instant};
 
-use holdfast_proto::v1::lock_service_client::LockServiceClient;
-use holdfast_proto::v1::{OpenSessionResponse, ServerFrame};
+use holdfast_proto::plain::EncodedClientFrame;
+use holdfast_proto::v1::ServerFrame;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::transport::Channel;
 use tonic::{Status, Streaming};
 
 use super::dial::Connection;
-use super::frame::Frame;
 use super::plain::{self, PlainInbound, PlainOutbound};
 
 /// Frames that wait for a call. The rest waits with the session, to be sent there or elsewhere.
@@ -24,20 +24,18 @@ const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
 /// A node that takes nothing for so long is given up, also by what was left behind for it.
 const WRITE_PATIENCE: Duration = Duration::from_secs(30);
 
-/// An open stream whose session is open on the other side too.
+/// An open stream.
 #[derive(Debug)]
 pub(crate) struct Stream {
     pub(crate) outbound: Outbound,
     pub(crate) inbound: Inbound,
-    pub(crate) welcome: OpenSessionResponse,
-    /// The frame that brought the welcome; it may hold notices too.
-    pub(crate) first_frame: ServerFrame,
 }
 
 /// What the node sends.
-#[derive(Debug)]
 pub(crate) enum Inbound {
     Plain(PlainInbound),
+    /// The node has not answered the call yet.
+    Called(Pin<Box<dyn Future<Output = Result<Streaming<ServerFrame>, Status>> + Send>>),
     Grpc(Streaming<ServerFrame>),
 }
 
@@ -45,52 +43,26 @@ pub(crate) enum Inbound {
 #[derive(Debug)]
 pub(crate) enum Outbound {
     Plain(PlainOutbound),
-    Grpc(mpsc::Sender<Frame>),
-}
-
-/// What the inbound half comes from.
-#[derive(Debug)]
-pub(super) enum Opening {
-    Plain(PlainInbound),
-    Call(LockServiceClient<Channel>, mpsc::Receiver<Frame>),
-}
-
-/// The first frame waits for room, if it is not on its way when this returns.
-pub(super) fn open(connection: Connection, first: Frame) -> (Outbound, Opening) {
-    match connection {
-        Connection::Plain(socket) => {
-            let (mut outbound, inbound) = plain::open(socket);
-            outbound.send(&first);
-            (Outbound::Plain(outbound), Opening::Plain(inbound))
-        }
-        Connection::Grpc(client) => {
-            let (outbound, frames) = mpsc::channel(FRAMES_AHEAD_MAX);
-            // There is room, and the receiver is still here, so this cannot fail.
-            let _ = outbound.try_send(first);
-            (Outbound::Grpc(outbound), Opening::Call(client, frames))
-        }
-    }
-}
-
-impl Opening {
-    pub(super) async fn inbound(self) -> Result<Inbound, Status> {
-        match self {
-            Opening::Plain(inbound) => Ok(Inbound::Plain(inbound)),
-            Opening::Call(mut client, frames) => {
-                // What was written here can be read here.
-                let frames = ReceiverStream::new(frames).filter_map(|frame| frame.decode().ok());
-                Ok(Inbound::Grpc(client.session(frames).await?.into_inner()))
-            }
-        }
-    }
+    Grpc(mpsc::Sender<EncodedClientFrame>),
 }
 
 impl Inbound {
     /// Nothing is lost if it is not waited for to the end.
     pub(crate) async fn message(&mut self) -> Result<Option<ServerFrame>, Status> {
+        if let Inbound::Called(call) = self {
+            match call.await {
+                Ok(frames) => *self = Inbound::Grpc(frames),
+                Err(status) => {
+                    // A call that has ended must not be waited for again.
+                    *self = Inbound::Called(Box::pin(std::future::pending()));
+                    return Err(status);
+                }
+            }
+        }
         match self {
             Inbound::Plain(frames) => frames.message().await,
             Inbound::Grpc(frames) => frames.message().await,
+            Inbound::Called(_) => Ok(None),
         }
     }
 
@@ -98,11 +70,11 @@ impl Inbound {
     pub(crate) fn has_fallen_silent(&mut self, now: Instant) -> bool {
         match self {
             Inbound::Plain(frames) => frames.has_fallen_silent(now),
-            Inbound::Grpc(_) => false,
+            Inbound::Called(_) | Inbound::Grpc(_) => false,
         }
     }
 
-    pub(super) async fn read_to_end(mut self) {
+    async fn read_to_end(mut self) {
         while let Ok(Some(_)) = self.message().await {}
     }
 }
@@ -117,7 +89,7 @@ impl Outbound {
     }
 
     /// To be called when there is room.
-    pub(crate) fn send(&mut self, frame: Frame) {
+    pub(crate) fn send(&mut self, frame: EncodedClientFrame) {
         match self {
             Outbound::Plain(outbound) => outbound.send(&frame),
             Outbound::Grpc(frames) => {
@@ -156,27 +128,53 @@ impl Outbound {
         match self {
             Outbound::Plain(mut outbound) => {
                 // After what still waits: a node that stands still hears it when it goes on.
-                outbound.send(&Frame::default());
+                outbound.send(&EncodedClientFrame::default());
                 let _ = timeout(WRITE_PATIENCE, outbound.shut()).await;
             }
             // Fails if the call has ended already.
             Outbound::Grpc(frames) => {
-                let _ = timeout(FAREWELL_TIMEOUT, frames.send(Frame::default())).await;
+                let _ = timeout(FAREWELL_TIMEOUT, frames.send(EncodedClientFrame::default())).await;
             }
         }
     }
 }
 
 impl Stream {
-    /// The session goes on elsewhere. A stream that is simply dropped means to the servers that the
-    /// client is gone, and its session would end after its linger time.
-    pub(crate) fn leave(self) {
-        take_leave(self.outbound, self.inbound.read_to_end());
+    pub(super) fn open(connection: Connection) -> Stream {
+        match connection {
+            Connection::Plain(socket) => {
+                let (outbound, inbound) = plain::open(socket);
+                Stream { outbound: Outbound::Plain(outbound), inbound: Inbound::Plain(inbound) }
+            }
+            Connection::Grpc(mut client) => {
+                let (outbound, frames) = mpsc::channel(FRAMES_AHEAD_MAX);
+                // What was encoded here can be decoded here.
+                let frames = ReceiverStream::new(frames)
+                    .filter_map(|frame: EncodedClientFrame| frame.decode().ok());
+                let call = async move { Ok(client.session(frames).await?.into_inner()) };
+                let inbound = Inbound::Called(Box::pin(call));
+                Stream { outbound: Outbound::Grpc(outbound), inbound }
+            }
+        }
+    }
+
+    /// Says farewell and ends this side: the session goes on elsewhere. A stream that is simply dropped means to the
+    /// servers that the client is gone, and its session would end after its linger time. The other side is read to its
+    /// end: to hang up earlier could overtake the farewell.
+    pub(super) fn leave(self) {
+        let Stream { outbound, inbound } = self;
+        tokio::spawn(async move {
+            tokio::join!(outbound.end(), timeout(FAREWELL_TIMEOUT, inbound.read_to_end()))
+        });
     }
 }
 
-/// Says farewell and ends this side. `rest` returns when the node has ended its own: to hang up
-/// earlier could overtake the farewell.
-pub(super) fn take_leave(outbound: Outbound, rest: impl Future<Output = ()> + Send + 'static) {
-    tokio::spawn(async move { tokio::join!(outbound.end(), timeout(FAREWELL_TIMEOUT, rest)) });
+impl fmt::Debug for Inbound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Inbound::Plain(_) => "Plain",
+            Inbound::Called(_) => "Called",
+            Inbound::Grpc(_) => "Grpc",
+        })
+    }
 }

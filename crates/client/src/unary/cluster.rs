@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use holdfast_client_core::connect_errors::{ConnectErrors, Contact};
 use holdfast_proto::v1;
 use holdfast_proto::v1::Failure;
 use holdfast_proto::v1::cluster_service_client::ClusterServiceClient;
@@ -10,7 +11,6 @@ use tonic::Streaming;
 
 use super::{ATTEMPT_PATIENCE, CallError, Unary, unreachable};
 use crate::connection;
-use crate::trouble::{Contact, Troubles};
 
 /// Nodes give up a change after this time; it is longer than most calls take.
 const CHANGE_PATIENCE: Duration = Duration::from_secs(5);
@@ -28,7 +28,7 @@ impl SnapshotPieces {
     /// The next piece; none after the last.
     pub async fn next(&mut self) -> Result<Option<v1::save_snapshot_chunk::Kind>, CallError> {
         let failed = |failure: Failure| {
-            let mut troubles = Troubles::default();
+            let mut troubles = ConnectErrors::default();
             troubles.note("the node that sends the snapshot", Contact::Made, &failure);
             CallError::Unavailable(troubles.to_unavailable(false))
         };

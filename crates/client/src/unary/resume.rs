@@ -3,13 +3,14 @@
 
 use std::time::Duration;
 
+use holdfast_client_core::backoff::Backoff;
 use holdfast_proto::v1::{Failure, Reason};
 use tokio::time::Instant;
 use tonic::Streaming;
 use tonic::transport::Channel;
 
 use super::{Asked, CallError, Unary};
-use crate::backoff::Backoff;
+use crate::jitter_seed;
 
 #[derive(Debug)]
 pub(crate) struct Resuming<F> {
@@ -36,7 +37,7 @@ impl<F> Resuming<F> {
             calls,
             stream: None,
             leader: String::new(),
-            backoff: Backoff::new(),
+            backoff: Backoff::new(jitter_seed()),
             not_before: None,
         }
     }

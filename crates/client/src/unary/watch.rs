@@ -4,13 +4,13 @@
 //! was told. Where it cannot, because the events since then are no longer kept, it says so and begins anew
 //! with a snapshot.
 
+use holdfast_client_core::error::Rejection;
 use holdfast_proto::v1;
 use holdfast_proto::v1::watch_service_client::WatchServiceClient;
 use holdfast_proto::v1::{EventPosition, Failure, WatchEvents, WatchFrame, WatchRequest};
 
 use super::resume::{Came, Resuming, is_gap};
 use super::{CallError, Unary};
-use crate::error::Rejection;
 
 /// What a watch brings.
 #[derive(Debug, Clone, PartialEq)]

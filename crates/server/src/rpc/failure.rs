@@ -4,88 +4,12 @@
 //! lock table, and a node that cannot serve. `retryable` means the same request under the same id;
 //! `may_have_happened` is false only where it is certain that nothing was done.
 
-use holdfast_core::Rejection;
+use holdfast_proto::failure::{not_now, refused, unknown};
 use holdfast_proto::v1::{Failure, Reason};
 use holdfast_replica::NodeId;
 
 use crate::driver::Unavailable;
 use crate::membership::Membership;
-
-/// The request is wrong, and nothing was done.
-pub(super) fn refused(reason: Reason, words: impl Into<String>) -> Failure {
-    Failure {
-        reason: reason.into(),
-        message: words.into(),
-        retryable: false,
-        may_have_happened: false,
-        leader: String::new(),
-    }
-}
-
-/// The node cannot serve now, and nothing was done.
-fn not_now(reason: Reason, words: &str) -> Failure {
-    Failure { retryable: true, ..refused(reason, words) }
-}
-
-/// It is not known what became of the request.
-fn unknown(reason: Reason, words: &str) -> Failure {
-    Failure { may_have_happened: true, ..not_now(reason, words) }
-}
-
-pub(super) fn rejected(rejection: Rejection) -> Failure {
-    let reason = match rejection {
-        Rejection::UnknownSession => Reason::UnknownSession,
-        Rejection::SessionExists => Reason::SessionExists,
-        Rejection::NotHeld => Reason::NotHeld,
-        Rejection::AmbiguousHold => Reason::AmbiguousHold,
-        Rejection::TooManySessions => Reason::TooManySessions,
-        Rejection::TooManyHolds => Reason::TooManyHolds,
-        Rejection::TooManyWaits => Reason::TooManyWaits,
-        Rejection::QueueFull => Reason::QueueFull,
-        Rejection::TooManyUnacknowledged => Reason::TooManyUnacknowledged,
-        Rejection::AnswerDiscarded => Reason::AnswerDiscarded,
-        Rejection::RequestIdReused => Reason::RequestIdReused,
-        Rejection::GrantEnded => Reason::GrantEnded,
-        Rejection::Frozen => Reason::Frozen,
-        Rejection::AlreadyHeld => Reason::AlreadyHeld,
-        Rejection::OtherPermits { .. } => Reason::OtherPermits,
-        Rejection::NoPermitsSet => Reason::NoPermitsSet,
-        Rejection::PermitsInUse => Reason::PermitsInUse,
-        Rejection::TooManyPermitsSet => Reason::TooManyPermitsSet,
-        Rejection::NoSuchWaiter => Reason::NoSuchWaiter,
-        Rejection::NoSuchSession => Reason::NoSuchSession,
-        Rejection::NotFrozen => Reason::NotFrozen,
-        Rejection::NotClosed => Reason::NotClosed,
-        Rejection::TooManyFreezes => Reason::TooManyFreezes,
-        Rejection::TooManyReentries => Reason::TooManyReentries,
-        Rejection::TooManyNames => Reason::TooManyNames,
-        Rejection::DuplicateName => Reason::DuplicateName,
-        Rejection::InvalidMode => Reason::InvalidMode,
-        Rejection::InvalidPermits => Reason::InvalidPermits,
-        Rejection::InvalidLockDelay => Reason::InvalidLockDelay,
-        Rejection::InvalidFreeze => Reason::InvalidFreeze,
-        Rejection::InvalidIntervention => Reason::InvalidIntervention,
-        Rejection::InvalidRequestId => Reason::InvalidRequestId,
-        Rejection::InvalidTtl => Reason::InvalidTtl,
-        Rejection::InvalidWait => Reason::InvalidWait,
-        Rejection::InvalidMetadata => Reason::InvalidMetadata,
-        Rejection::InvalidOwner => Reason::InvalidOwner,
-        Rejection::TooManyLocks { .. } => Reason::TooManyLocks,
-        Rejection::TooManyBytes { .. } => Reason::TooManyBytes,
-        Rejection::SessionTooLarge { .. } => Reason::SessionTooLarge,
-        Rejection::InvalidLimits => Reason::InvalidLimits,
-        Rejection::RulesNotAdopted => Reason::RulesNotAdopted,
-    };
-    // All other rejections are kept as the answer to their request id, except those of a full table: they are over when
-    // somebody makes room, which takes longer than a client should repeat itself.
-    let retryable = matches!(
-        rejection,
-        Rejection::TooManySessions | Rejection::TooManyUnacknowledged | Rejection::RulesNotAdopted
-    );
-    // The retry is refused now; what the first attempt did is another matter.
-    let may_have_happened = matches!(rejection, Rejection::AnswerDiscarded | Rejection::GrantEnded);
-    Failure { retryable, may_have_happened, ..refused(reason, rejection.to_string()) }
-}
 
 pub(super) fn unavailable(reason: Unavailable, membership: &Membership) -> Failure {
     match reason {
@@ -110,11 +34,6 @@ pub(super) fn unavailable(reason: Unavailable, membership: &Membership) -> Failu
 
 pub(super) fn overloaded() -> Failure {
     not_now(Reason::Overloaded, "too much is under way on this node; try again in a moment")
-}
-
-/// Of what there are `too_many`, in words.
-pub(super) fn no_place(too_many: &str) -> Failure {
-    not_now(Reason::Overloaded, &format!("{too_many}; try another one, or this one in a moment"))
 }
 
 pub(super) fn stopping() -> Failure {

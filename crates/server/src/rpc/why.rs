@@ -1,18 +1,18 @@
 //! `Why`: what stands between somebody and a lock. A linearizable read, with a guess at how long it will take
 //! from what this node has seen lately.
 
-use holdfast_core::{LogicalTime, ReservedLock, WaitLink};
+use holdfast_proto::decode::lock_name;
+use holdfast_proto::encode::read;
 use holdfast_proto::v1::{self, Failure, WhyRequest, WhyResponse};
-use tonic::{Request, Response, Status};
+use holdfast_service::Method;
 
 use super::Rpc;
-use super::decode::lock_name;
-use super::forward::Leader;
-use super::look::{Look, SHOWN_MAX, holder, lock_status, owner, waiter};
+use super::look::{self, Look, SHOWN_MAX};
 use crate::driver::{Query, ReadAnswer, ReadData};
 use crate::hold_times::{self, HoldTimes};
 
 impl Look for WhyRequest {
+    const METHOD: Method = Method::Why;
     type Response = WhyResponse;
 
     fn query(&self) -> Result<Query, Failure> {
@@ -23,10 +23,10 @@ impl Look for WhyRequest {
         let ReadData::Why(why) = answer.data else { return None };
         let now = answer.at;
         Some(WhyResponse {
-            status: Some(lock_status(&self.name, why.status, now, answer.applied_index)),
-            chain: why.chain.into_iter().map(|told| link(told, now)).collect(),
+            status: Some(look::lock_status(&self.name, why.status, now, answer.applied_index)),
+            chain: why.chain.into_iter().map(|link| read::wait_link(link, now)).collect(),
             chain_is_cut: why.chain_is_cut,
-            reserved: why.reserved.into_iter().map(reserved).collect(),
+            reserved: why.reserved.into_iter().map(read::reserved).collect(),
             hold_times: None,
             estimated_wait_ms: None,
         })
@@ -42,13 +42,6 @@ impl Look for WhyRequest {
             longest_ms: times.longest_ms,
         });
         Ok(())
-    }
-
-    async fn forward(
-        request: Request<Self>,
-        mut leader: Leader,
-    ) -> Result<Response<WhyResponse>, Status> {
-        leader.client.why(request).await
     }
 }
 
@@ -73,25 +66,6 @@ fn estimated_wait_ms(status: &v1::StatusResponse, times: HoldTimes) -> Option<u6
     let left_ms = times.median_ms.saturating_sub(out_for);
     let turns = status.waiter_count / at_a_time;
     Some(left_ms.saturating_add(turns.saturating_mul(times.median_ms)))
-}
-
-fn link(link: WaitLink, now: LogicalTime) -> v1::WaitLink {
-    v1::WaitLink {
-        depth: link.depth,
-        in_the_way_of: link.in_the_way_of.as_str().to_owned(),
-        waits_for: link.waits_for.as_str().to_owned(),
-        waiter: Some(waiter(link.waiter, now)),
-        holders: link.holders.into_iter().map(|info| holder(info, now)).collect(),
-        holder_count: link.holder_count as u64,
-    }
-}
-
-fn reserved(reserved: ReservedLock) -> v1::ReservedLock {
-    v1::ReservedLock {
-        name: reserved.name.as_str().to_owned(),
-        public_session_id: reserved.session.to_string(),
-        owner: Some(owner(reserved.owner)),
-    }
 }
 
 #[cfg(test)]

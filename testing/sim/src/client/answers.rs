@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use holdfast_client::lease::{Leases, LogicalTime, RenewalId};
+use holdfast_client_core::lease::{Leases, LogicalTime, RenewalId};
 use holdfast_core::{Outcome, Rejection, RequestId, SessionId};
 
 use super::ask::Ask;

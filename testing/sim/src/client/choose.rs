@@ -1,6 +1,6 @@
 //! What a client does next when it has nothing better to do.
 
-use holdfast_client::lease::LocalTime;
+use holdfast_client_core::lease::LocalTime;
 use holdfast_core::command::{Member, Mode, Policy, Terms};
 use holdfast_core::{ActorId, LockName, RequestId, Span};
 

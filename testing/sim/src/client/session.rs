@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use holdfast_client::lease::{HoldId, Leases, LocalTime, RenewalId};
+use holdfast_client_core::lease::{HoldId, Leases, LocalTime, RenewalId};
 use holdfast_core::command::Mode;
 use holdfast_core::{
     ActorId, FenceToken, Grant, LockName, LogicalTime, PublicSessionId, RequestId, SessionId, Span,
@@ -152,7 +152,7 @@ impl Session {
             return;
         }
         if let Some(leases) = &mut self.leases {
-            let deadline = deadline.map(|at| holdfast_client::lease::LogicalTime(at.as_ms()));
+            let deadline = deadline.map(|at| holdfast_client_core::lease::LogicalTime(at.as_ms()));
             leases.granted(key.id(), deadline);
         }
         let acquire = if reentrant { RequestId(0) } else { key.0 };

@@ -243,8 +243,18 @@ impl Cluster {
     }
 
     /// The client library, with a session of its own.
+    /// A client that begins at the leader if a running node names one. At another node it would move to the leader
+    /// after a while, and a loss during the move is reported without its reason.
     pub(crate) async fn library(&self) -> holdfast_client::Client {
-        holdfast_client::Client::connect(&self.endpoints()).await.unwrap()
+        let mut endpoints = self.endpoints();
+        for id in self.running() {
+            let view = self.view_of(id).await.filter(|view| self.running().contains(&view.leader));
+            if let Some(view) = view {
+                endpoints = format!("{},{endpoints}", self.client_address(view.leader));
+                break;
+            }
+        }
+        holdfast_client::Client::connect(&endpoints).await.unwrap()
     }
 
     pub(crate) fn client_of(&self, id: u64) -> PlainClient {

@@ -3,11 +3,10 @@
 use std::io;
 use std::time::Instant;
 
-use holdfast_proto::plain;
+use holdfast_proto::plain::{self, EncodedClientFrame};
 use tokio::io::AsyncWriteExt;
 use tokio::net::tcp::OwnedWriteHalf;
 
-use super::super::frame::Frame;
 use crate::connection::{KEEPALIVE_INTERVAL, RESPONSE_BYTES_MAX};
 
 /// More than a node takes; it says so.
@@ -39,7 +38,7 @@ impl PlainOutbound {
         self.is_broken
     }
 
-    pub(in super::super) fn send(&mut self, frame: &Frame) {
+    pub(in super::super) fn send(&mut self, frame: &EncodedClientFrame) {
         self.put(plain::FRAME, frame.bytes());
     }
 
@@ -99,6 +98,7 @@ mod tests {
     use std::time::Duration;
 
     use holdfast_proto::plain::Pieces;
+    use holdfast_proto::v1::AcquireRequest;
     use tokio::io::AsyncReadExt;
     use tokio::net::{TcpListener, TcpStream};
 
@@ -117,17 +117,17 @@ mod tests {
         (PlainOutbound::new(writing, Instant::now()), other)
     }
 
-    /// A frame that is as large as this, in a field that nobody knows.
-    fn large(bytes: usize) -> Frame {
-        let mut frame = Frame::new(1);
-        frame.push_kind(1_000, &vec![7_u8; bytes]);
+    /// A frame that is at least as large as this.
+    fn large(bytes: usize) -> EncodedClientFrame {
+        let mut frame = EncodedClientFrame::new(1);
+        frame.push_acquire(&AcquireRequest { metadata: vec![7; bytes], ..Default::default() });
         frame
     }
 
     #[tokio::test]
     async fn what_a_connection_does_not_take_at_once_is_taken_later_and_in_order() {
         let (mut outbound, mut other) = connected().await;
-        outbound.send(&Frame::new(5));
+        outbound.send(&EncodedClientFrame::new(5));
         assert!(outbound.has_room());
         let much = large(MUCH);
         outbound.send(&much);
@@ -152,7 +152,7 @@ mod tests {
         let seen = reading.await.unwrap();
         let kinds: Vec<u8> = seen.iter().map(|(kind, _)| *kind).collect();
         assert_eq!(kinds, [plain::FRAME, plain::FRAME, plain::PING]);
-        assert_eq!(seen[0].1, Frame::new(5).bytes());
+        assert_eq!(seen[0].1, EncodedClientFrame::new(5).bytes());
         assert_eq!(seen[1].1, much.bytes());
     }
 
@@ -161,7 +161,7 @@ mod tests {
         let (mut outbound, other) = connected().await;
         drop(other);
         while !outbound.is_broken() {
-            outbound.send(&Frame::new(5));
+            outbound.send(&EncodedClientFrame::new(5));
             tokio::task::yield_now().await;
         }
         assert!(!outbound.has_room());

@@ -2,10 +2,11 @@
 
 use holdfast_core::{Outcome, RequestId};
 use holdfast_proto::Guarantee;
+use holdfast_proto::encode;
 use holdfast_proto::plain::FrameWriter;
 use holdfast_proto::v1::{Answer, Notice, Queued, ServerFrame, notice};
 
-use super::super::encode::{self, Surroundings};
+use super::super::response::{self, ResponseContext};
 use crate::driver::{self, Delivery};
 
 pub(super) trait Frame {
@@ -28,9 +29,9 @@ pub(super) trait Frame {
         &mut self,
         request: RequestId,
         answer: &driver::Answer,
-        around: Surroundings<'_>,
+        around: ResponseContext<'_>,
     ) {
-        let result = Some(encode::result(answer, around));
+        let result = Some(response::result(answer, around));
         self.answer(Answer { request_id: request.0, result });
     }
 
@@ -80,10 +81,10 @@ impl Frame for FrameWriter {
         &mut self,
         request: RequestId,
         answer: &driver::Answer,
-        around: Surroundings<'_>,
+        around: ResponseContext<'_>,
     ) {
         if !answer_if_common(self, request, answer, around.guarantee) {
-            let result = Some(encode::result(answer, around));
+            let result = Some(response::result(answer, around));
             FrameWriter::answer(self, &Answer { request_id: request.0, result });
         }
     }

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use holdfast_core::{Outcome, RequestId};
 use holdfast_proto::Guarantee;
+use holdfast_proto::encode;
 use holdfast_proto::v1::{self, Answer, Failure, ServerFrame, answer, notice};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
@@ -18,8 +19,8 @@ use tokio_stream::Stream;
 use tonic::Status;
 
 use super::super::Rpc;
-use super::super::encode::{self, Surroundings};
 use super::super::failure::{slow_reader, stopping, unavailable};
+use super::super::response::{self, ResponseContext};
 use super::frame::{Frame, queued};
 use super::looks::Looks;
 use super::pen::Pen;
@@ -220,8 +221,8 @@ impl Outgoing {
     ) {
         let membership = Arc::clone(&self.rpc.membership);
         let resumed = self.served.as_ref().is_some_and(|served| served.resumed);
-        let term = self.rpc.driver.leadership().term;
-        let around = Surroundings { membership: &membership, resumed, term, guarantee };
+        let term = self.rpc.door.leadership().term;
+        let around = ResponseContext { membership: &membership, resumed, term, guarantee };
         let is_of_driver = matches!(guarantee, Guarantee::Linearizable);
         loop {
             self.lists_taken += usize::from(is_of_driver);
@@ -244,7 +245,7 @@ impl Outgoing {
         }
     }
 
-    fn add(&mut self, around: Surroundings<'_>, delivery: Delivery, frame: &mut impl Frame) {
+    fn add(&mut self, around: ResponseContext<'_>, delivery: Delivery, frame: &mut impl Frame) {
         match delivery {
             Delivery::Answer { request, answer } => {
                 if matches!(answer.result, Ok(Outcome::SessionClosed)) {
@@ -253,7 +254,7 @@ impl Outgoing {
                 match &mut self.served {
                     Some(served) if !served.open && served.opening == request => {
                         served.open = true;
-                        let result = encode::result(&answer, around);
+                        let result = response::result(&answer, around);
                         // A stream without a session is of no use.
                         if let answer::Result::Failure(failure) = &result {
                             self.end_with(Err(failure.clone()));
@@ -324,7 +325,7 @@ impl Outgoing {
     }
 
     fn is_stopping(&self) -> bool {
-        self.rpc.stopping.has_begun() || self.rpc.driver.is_gone()
+        self.rpc.door.is_stopping()
     }
 
     fn poll_deliveries(

@@ -8,10 +8,10 @@ use holdfast_proto::v1::{
     CycleLink, EndReason as WireReason, EventKind, Mode as WireMode, WatchEvent,
 };
 
-use super::super::encode::{deadlock, end_reason, mode as wire_mode};
 use super::Scope;
 use super::follow::wire;
 use crate::events::Recorded;
+use holdfast_proto::encode::{deadlock, end_reason, mode as wire_mode};
 
 /// Is it about one of the names? Sessions are for those who watch everything.
 pub(super) fn concerns(event: &Event, watched: &Scope) -> bool {

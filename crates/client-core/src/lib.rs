@@ -1,0 +1,24 @@
+//! What a client of Holdfast decides, without doing any of it: no clock, no I/O, no threads, no randomness. Time is an
+//! argument, and what has to be done comes out as data.
+//!
+//! - [`session`]: the state machine of a client's session: hello, resume, resend, answers, losses, heartbeats.
+//! - [`hold`]: what the session and a guard both know about a lock that is held.
+//! - [`lease`]: how long a client may trust its locks.
+//! - [`endpoints`], [`circuit`], [`backoff`], [`connect_errors`]: which node to try, whether, when, and what came of it.
+//! - [`error`], [`tier`]: words that all of them use.
+//!
+//! The library on tokio drives it with real sockets and clocks, the simulation with its own.
+
+pub mod backoff;
+pub mod circuit;
+pub mod connect_errors;
+pub mod endpoints;
+pub mod error;
+pub mod hold;
+mod in_flight;
+pub mod lease;
+pub mod loss;
+#[cfg(feature = "planted")]
+pub mod planted;
+pub mod session;
+pub mod tier;

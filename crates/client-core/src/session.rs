@@ -1,0 +1,334 @@
+//! The state machine of a client's session with the cluster.
+//!
+//! - [`request`]: what a program can ask, and how it looks on the wire.
+//! - [`state`]: the present session: holds, lease, what has no answer.
+//! - [`answers`]: what an answer or a notice changes. [`convert`]: what waits for the end of a conversion.
+//! - [`link`]: which node serves the session, and what happens when one stops serving it.
+//!
+//! Invariants:
+//! - an operation goes out only on a stream whose hello (open or resume) was answered;
+//! - an operation without an answer goes out again on the next stream under its old request id;
+//! - a stream is left with a farewell as long as the session is wanted;
+//! - the loss of a session is told to every holder and waiter; the next operation opens a new one.
+
+mod answers;
+mod convert;
+mod link;
+mod request;
+mod state;
+
+use std::fmt;
+use std::time::Duration;
+
+use holdfast_proto::SessionId;
+use holdfast_proto::plain::EncodedClientFrame;
+use holdfast_proto::v1::{Failure, Owner, ServerFrame};
+
+use crate::circuit::{Breaker, CircuitState};
+use crate::connect_errors::{ConnectErrors, Contact};
+use crate::endpoints::Endpoints;
+use crate::error::{LossReason, Rejection, RequestError};
+use crate::lease::{LocalTime, lease_span};
+use link::Link;
+use request::{Caller, Entry, What};
+use state::State;
+
+pub use request::{Outcome, Request, Success};
+
+/// A client that is done does not wait longer than this for the cluster to hear it.
+const CLOSING_PATIENCE: Duration = Duration::from_secs(2);
+
+/// What every session of a client is opened with.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    pub ttl: Duration,
+    /// How long the session outlives a broken stream; the TTL if it is not given.
+    pub linger: Option<Duration>,
+    pub owner: Owner,
+}
+
+impl Settings {
+    /// How long the session certainly outlives its last answered request.
+    pub fn lease_span(&self) -> Duration {
+        lease_span(self.ttl, self.linger.unwrap_or(self.ttl))
+    }
+}
+
+pub struct Config {
+    pub settings: Settings,
+    pub endpoints: Endpoints,
+    /// Whether a session is opened before a request needs one.
+    pub opens_at_once: bool,
+    /// Clients with different seeds pause for different times.
+    pub jitter_seed: u64,
+    /// A secret for each session. `None` if the system has none to give.
+    pub session_ids: Box<dyn FnMut() -> Option<SessionId> + Send>,
+}
+
+/// There is no secret for a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NoSessionId;
+
+/// What the driver has to do.
+#[derive(Debug)]
+pub enum Output<C> {
+    /// Connect to this node. The answer is [`Session::handle_connected`] or [`Session::handle_connect_failed`].
+    Connect { address: String },
+    /// Leave the present connection, and give up an attempt to make one. With a farewell, which is an empty frame, the
+    /// servers know that the session goes on elsewhere. Without it they take the client for gone.
+    Disconnect { with_farewell: bool },
+    /// The caller gets this.
+    Completed { caller: C, outcome: Outcome },
+    /// See [`Session::caller_mut`].
+    Queued(Queued),
+    /// The client's first session is open.
+    Opened,
+    /// The client's first session will not be opened. [`Output::Finished`] follows.
+    NotOpened(NotOpened),
+    /// [`Session::endpoints`] changed, or the session is a new one.
+    EndpointsLearned,
+    /// [`Session::circuit`] or [`Session::connect_errors`] changed.
+    ConnectivityChanged,
+    /// The session is over; there is nothing that could be ended on behalf of this client.
+    SessionEnded { session: SessionId, reason: LossReason },
+    /// Nothing more will come.
+    Finished,
+}
+
+/// A request stands in a queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Queued {
+    pub call: u64,
+    /// 1 is next.
+    pub position: u64,
+}
+
+/// Why the client's first session is not there.
+#[derive(Debug)]
+pub enum NotOpened {
+    Refused(Rejection),
+    /// Nothing listens at any of the endpoints.
+    NotReached,
+}
+
+/// A client's session with the cluster, over connections that break and sessions that are lost. `C` is what the driver
+/// knows a caller by.
+///
+/// It does nothing by itself. Its driver owns the sockets, the clock and the callers:
+///
+/// - what happened goes in: [`handle_request`](Session::handle_request), [`handle_abandoned`](Session::handle_abandoned),
+///   [`handle_close`](Session::handle_close) for what the program wants;
+///   [`handle_connected`](Session::handle_connected), [`handle_connect_failed`](Session::handle_connect_failed),
+///   [`handle_frame`](Session::handle_frame), [`handle_disconnected`](Session::handle_disconnected),
+///   [`handle_blocked`](Session::handle_blocked) for what the network did;
+///   [`handle_timeout`](Session::handle_timeout) and [`handle_quiet`](Session::handle_quiet) for time that passed;
+/// - what has to be done comes out: [`poll_output`](Session::poll_output), [`poll_frame`](Session::poll_frame);
+/// - [`next_timeout`](Session::next_timeout) tells when to wake;
+/// - the rest only reads.
+///
+/// The order of calls: after each input, `poll_output` until there is none; then, as long as the connection has room,
+/// `poll_frame` until there is none; then sleep until `next_timeout` or the next input. Times never go back.
+#[derive(Debug)]
+pub struct Session<C> {
+    config: Config,
+    state: State<C>,
+    link: Link,
+    breaker: Breaker,
+    /// A leader that could be connected to, and yet did not serve: it is not approached again.
+    unhelpful: Option<String>,
+    /// No session was open yet, and the program waits for the first.
+    is_first_awaited: bool,
+    /// When the first try began, as long as all that the nodes ever did was to refuse the connection.
+    refused_since: Option<LocalTime>,
+    /// Set once the program does not need the session any more.
+    closing_until: Option<LocalTime>,
+}
+
+impl<C> Session<C> {
+    pub fn new(mut config: Config, now: LocalTime) -> Result<Session<C>, NoSessionId> {
+        let id = (config.session_ids)().ok_or(NoSessionId)?;
+        let state = State::new(id, config.settings.lease_span(), config.jitter_seed);
+        let mut session = Session {
+            state,
+            link: Link::Idle,
+            breaker: Breaker::new(),
+            unhelpful: None,
+            is_first_awaited: config.opens_at_once,
+            refused_since: Some(now),
+            closing_until: None,
+            config,
+        };
+        session.connect_if_needed(now);
+        Ok(session)
+    }
+
+    /// Returns the number by which [`Session::handle_abandoned`] and [`Session::caller_mut`] know it.
+    /// Without an answer by `waits_until` the caller is told so; what it asked for goes on.
+    pub fn handle_request(
+        &mut self,
+        now: LocalTime,
+        request: Request,
+        caller: Option<C>,
+        waits_until: LocalTime,
+    ) -> u64 {
+        let caller = caller.map(|caller| Caller { caller, waits_until });
+        if self.is_finished() {
+            self.state.complete(caller, Err(RequestError::Closed));
+            return 0;
+        }
+        let call = self.state.ask(Entry { caller, ..Entry::own(What::Asked(request)) });
+        self.connect_if_needed(now);
+        call
+    }
+
+    /// The caller of an acquire or a convert is gone, and whatever it was granted is not wanted.
+    pub fn handle_abandoned(&mut self, now: LocalTime, call: u64) {
+        if !self.is_finished() {
+            self.state.abandon(call);
+            self.connect_if_needed(now);
+        }
+    }
+
+    /// The program does not need the session any more.
+    pub fn handle_close(&mut self, now: LocalTime, caller: Option<C>) {
+        let waits_until = LocalTime(now.0 + CLOSING_PATIENCE);
+        let caller = caller.map(|caller| Caller { caller, waits_until });
+        if self.is_finished() || !self.state.is_open() {
+            self.state.complete(caller, Ok(Success::Closed));
+            return self.finish();
+        }
+        if self.closing_until.is_none() {
+            self.closing_until = Some(waits_until);
+            self.link.stop_approach();
+            // What is held when a session is closed is given back by that. Releases that no caller waits for would only
+            // keep it waiting, and there may be as many of them as there were guards.
+            let is_superfluous = |entry: &Entry<C>| {
+                let is_release =
+                    matches!(entry.what, What::Asked(Request::Release { .. }) | What::GiveBack(_));
+                is_release && entry.caller.is_none()
+            };
+            self.state.requests.take_out(is_superfluous);
+        }
+        self.state.requests.stage(Entry { caller, ..Entry::own(What::Close) });
+    }
+
+    pub fn poll_output(&mut self) -> Option<Output<C>> {
+        self.state.outputs.pop_front()
+    }
+
+    /// The next frame. To be called as long as the connection has room.
+    pub fn poll_frame(&mut self, now: LocalTime) -> Option<EncodedClientFrame> {
+        match &mut self.link {
+            Link::Greeting { hello, .. } => hello.frame.take(),
+            Link::Open(open) => {
+                open.blocked_since = None;
+                self.state.next_frame(now)
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether [`Session::poll_frame`] has something to give.
+    pub fn has_frame(&self) -> bool {
+        match &self.link {
+            Link::Greeting { hello, .. } => hello.frame.is_some(),
+            Link::Open(_) => self.state.requests.has_staged(),
+            _ => false,
+        }
+    }
+
+    /// Time has passed. To be called at [`Session::next_timeout`], and not much later.
+    pub fn handle_timeout(&mut self, now: LocalTime) {
+        if self.closing_until.is_some_and(|until| until <= now) {
+            return self.finish();
+        }
+        self.state.let_callers_go(now);
+        self.on_link_time(now);
+    }
+
+    /// Time has passed, and nothing that arrived is left to be read: a node that owes an answer is left. To be called
+    /// after [`Session::handle_timeout`].
+    pub fn handle_quiet(&mut self, now: LocalTime) {
+        let Link::Open(open) = &self.link else { return };
+        let blocked_until =
+            open.blocked_since.map(|since| LocalTime(since.0 + self.state.answer_patience));
+        if self.state.requests.is_answer_overdue(now) {
+            self.leave_node(now, String::new(), "the node does not answer".to_owned());
+        } else if blocked_until.is_some_and(|until| until <= now) {
+            self.leave_node(now, String::new(), "the node takes nothing more".to_owned());
+        }
+    }
+
+    /// When [`Session::handle_timeout`] is to be called, if nothing happens before.
+    pub fn next_timeout(&self) -> Option<LocalTime> {
+        let callers = self.state.callers_wait_until;
+        [self.link_timeout(), callers, self.closing_until].into_iter().flatten().min()
+    }
+
+    /// The caller of a request that has no answer yet.
+    pub fn caller_mut(&mut self, call: u64) -> Option<&mut C> {
+        let id = self.state.requests.find_by(call, |entry| entry.call == call)?;
+        Some(&mut self.state.requests.get_mut(id)?.caller.as_mut()?.caller)
+    }
+
+    pub fn is_finished(&self) -> bool {
+        matches!(self.link, Link::Finished)
+    }
+
+    /// Whether the program has said that it does not need the session any more.
+    pub fn is_closing(&self) -> bool {
+        self.closing_until.is_some()
+    }
+
+    /// Whether there may be more than one request without an answer, those apart that are known to wait.
+    pub fn has_several_in_flight(&self) -> bool {
+        self.state.requests.are_several()
+    }
+
+    pub fn id(&self) -> SessionId {
+        self.state.id
+    }
+
+    /// Whether the session was opened, so that the next hello is a resume.
+    pub fn is_open(&self) -> bool {
+        self.state.is_open()
+    }
+
+    pub fn settings(&self) -> &Settings {
+        &self.config.settings
+    }
+
+    pub fn endpoints(&self) -> &Endpoints {
+        &self.config.endpoints
+    }
+
+    pub fn circuit(&self) -> CircuitState {
+        self.breaker.state()
+    }
+
+    pub fn connect_errors(&self) -> &ConnectErrors {
+        &self.state.errors
+    }
+
+    fn finish(&mut self) {
+        if !self.is_finished() {
+            // A close without an answer stays without one: its caller must not take it for done.
+            for entry in self.state.requests.take_out(|entry| matches!(entry.what, What::Close)) {
+                let unavailable = self.state.errors.to_unavailable(true);
+                self.state.complete(entry.caller, Err(RequestError::Unavailable(unavailable)));
+            }
+            self.state.end(LossReason::SessionClosed, false);
+            self.link = Link::Finished;
+            self.state.outputs.push_back(Output::Finished);
+        }
+    }
+}
+
+impl fmt::Debug for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Config")
+            .field("settings", &self.settings)
+            .field("endpoints", &self.endpoints)
+            .finish_non_exhaustive()
+    }
+}

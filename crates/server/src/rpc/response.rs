@@ -1,0 +1,43 @@
+//! What the lock table or this node answered, as it travels.
+
+use holdfast_core::Outcome;
+use holdfast_proto::Guarantee;
+use holdfast_proto::encode::{self, OpenContext};
+use holdfast_proto::v1::answer;
+
+use super::failure::{bug, unavailable};
+use crate::driver::Answer;
+use crate::membership::Membership;
+
+/// What an answer tells beyond the outcome itself.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ResponseContext<'a> {
+    pub(super) membership: &'a Membership,
+    pub(super) resumed: bool,
+    /// In which this node leads.
+    pub(super) term: u64,
+    /// Of the tier that answers.
+    pub(super) guarantee: Guarantee,
+}
+
+pub(super) fn result(answer: &Answer, context: ResponseContext<'_>) -> answer::Result {
+    let ResponseContext { membership, resumed, term, guarantee } = context;
+    match &answer.result {
+        Ok(Outcome::SessionOpen { public, ttl, linger }) => {
+            let open = OpenContext {
+                endpoints: membership.client_addresses(),
+                // Only a leader answers.
+                leader: membership.client_address(Some(membership.me)),
+                term,
+                resumed,
+            };
+            encode::session_open(answer.at, *public, *ttl, *linger, open)
+        }
+        Ok(outcome) => encode::outcome(answer.at, outcome, guarantee).unwrap_or_else(|| {
+            answer::Result::Failure(bug(
+                "the lock table answered with an outcome that is no answer",
+            ))
+        }),
+        Err(reason) => answer::Result::Failure(unavailable(*reason, membership)),
+    }
+}
