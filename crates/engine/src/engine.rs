@@ -202,12 +202,12 @@ impl<H: Host> Engine<H> {
             Phase::Answer => {
                 self.apply(Replica::answer_committed)?;
                 if Bug::AnswerBeforeSync.is_active() {
-                    self.apply(Replica::finish_turn)?;
+                    self.acknowledge();
                 }
                 self.out.effects.push(Effect::Deliver);
                 self.turn.write_began = now;
-                self.turn.phase = Phase::Write;
-                return Ok(Step::Write);
+                let is_empty = self.turn.turns.is_empty();
+                self.turn.phase = if is_empty { Phase::Acknowledge } else { Phase::Write };
             }
             Phase::Write if self.halt.is_some() && self.stop_by.is_some() => {
                 return Ok(Step::Stop(Ending::Told));

@@ -117,6 +117,7 @@ impl Driver {
         loop {
             match self.turn() {
                 Ok(()) => self.publish_levels(),
+                Err(StopReason::Told) => return StopReason::Told,
                 Err(reason) => {
                     tracing::error!(%reason, "the node stops");
                     return reason;

@@ -234,6 +234,7 @@ impl Client {
             linger: if self.rng.percent(20) { short } else { ttl },
             stream: self.next_stream(),
             stream_node: self.leader,
+            is_unary: self.rng.percent(25),
             is_stream_broken: false,
             leases: None,
             holds: Default::default(),
@@ -244,7 +245,8 @@ impl Client {
             clock_stood_still: self.clock.is_stopped(),
             since: None,
         };
-        let (stream, linger) = (session.stream, session.linger);
+        let stream = (!session.is_unary).then_some(session.stream);
+        let linger = session.linger;
         let open = Ask::Open { public: session.public, stream, ttl, linger };
         self.ask(&mut session, open, now, recorder, outputs);
         self.session = Some(session);
@@ -332,8 +334,9 @@ impl Client {
         let Some(pending) = session.pending.get_mut(&request) else { return };
         pending.attempt += 1;
         pending.last_sent = now;
-        let reply_to =
-            ReplyTo { client: self.index, session: session.id, request, sent: now, via: None };
+        let stream = (!session.is_unary).then_some(session.stream);
+        let (client, via) = (self.index, None);
+        let reply_to = ReplyTo { client, session: session.id, stream, request, sent: now, via };
         let body = pending.ask.body(session.id, request, acked_through);
         // Whoever reads may come by a node that has not heard that it leads no more.
         let to = match body {

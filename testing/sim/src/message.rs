@@ -52,6 +52,8 @@ pub(crate) enum Body {
 pub(crate) struct ReplyTo {
     pub(crate) client: usize,
     pub(crate) session: SessionId,
+    /// The stream on which it is sent; none if it is a call of its own.
+    pub(crate) stream: Option<StreamId>,
     pub(crate) request: RequestId,
     pub(crate) sent: RealTime,
     /// The follower that passed it on, and through which the answer goes back.
@@ -69,6 +71,8 @@ pub(crate) enum Told {
     Outcome {
         at: LogicalTime,
         outcome: Outcome,
+        /// What a session that is resumed has lost meanwhile.
+        losses: Vec<(FenceToken, Option<RequestId>)>,
     },
     Status {
         holder: Option<(SessionId, FenceToken)>,

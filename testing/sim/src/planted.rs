@@ -5,6 +5,7 @@ mod here;
 
 use holdfast_client_core::planted as client;
 use holdfast_core::planted as core;
+use holdfast_engine::planted as engine;
 use holdfast_replica::planted as replica;
 use holdfast_wal::planted as wal;
 
@@ -28,6 +29,7 @@ pub struct Mutant {
 enum Planted {
     Core(core::Bug),
     Replica(replica::Bug),
+    Engine(engine::Bug),
     Wal(wal::Bug),
     Client(client::Bug),
     Here(Bug),
@@ -47,6 +49,7 @@ impl Mutant {
         match self.bug {
             Planted::Core(bug) => core::activate(Some(bug)),
             Planted::Replica(bug) => replica::activate(Some(bug)),
+            Planted::Engine(bug) => engine::activate(Some(bug)),
             Planted::Wal(bug) => wal::activate(Some(bug)),
             Planted::Client(bug) => client::activate(Some(bug)),
             Planted::Here(bug) => here::activate(Some(bug)),
@@ -59,6 +62,7 @@ impl Drop for Activated {
     fn drop(&mut self) {
         core::activate(None);
         replica::activate(None);
+        engine::activate(None);
         wal::activate(None);
         client::activate(None);
         here::activate(None);
@@ -416,6 +420,53 @@ pub const ALL: &[Mutant] = &[
         "rules-of-the-build",
         "replica/replica/rules.rs",
         Planted::Replica(replica::Bug::RulesOfTheBuild),
+    ),
+    // The power fails after the answer and before the sync.
+    rare(
+        "answer-before-sync",
+        "engine/engine.rs",
+        Planted::Engine(engine::Bug::AnswerBeforeSync),
+        &[FaultKind::PowerCut, FaultKind::TornWrite, FaultKind::CrashLoop, FaultKind::SlowDisk],
+    ),
+    mutant(
+        "parked-caller-forgotten",
+        "engine/callers.rs",
+        Planted::Engine(engine::Bug::ParkedCallerForgotten),
+    ),
+    mutant(
+        "notice-to-older-stream",
+        "engine/streams.rs",
+        Planted::Engine(engine::Bug::NoticeToOlderStream),
+    ),
+    mutant(
+        "touch-answered-before-commit",
+        "engine/engine/inputs.rs",
+        Planted::Engine(engine::Bug::HeartbeatBeforeCommit),
+    ),
+    mutant(
+        "deferred-heartbeat-dropped",
+        "engine/engine/inputs.rs",
+        Planted::Engine(engine::Bug::DeferredHeartbeatDropped),
+    ),
+    mutant(
+        "refused-but-executed",
+        "engine/engine/inputs.rs",
+        Planted::Engine(engine::Bug::RefusedButExecuted),
+    ),
+    // A client that reads at a leader which does not know yet that there is another.
+    rare(
+        "read-before-read-index",
+        "engine/engine/inputs.rs",
+        Planted::Engine(engine::Bug::ReadBeforeReadIndex),
+        &[FaultKind::SplitClients, FaultKind::PausedNode, FaultKind::OneWay],
+    ),
+    mutant("lease-too-long", "engine/leader_lease.rs", Planted::Engine(engine::Bug::LeaseTooLong)),
+    // A hold ends while the stream is broken, and the session comes back.
+    rare(
+        "resume-loses-loss",
+        "engine/engine/effects.rs",
+        Planted::Engine(engine::Bug::ResumeLosesLoss),
+        &[FaultKind::ClientsCutOff, FaultKind::Loss, FaultKind::LeaderTransfer],
     ),
     mutant("no-sync", "wal/wal.rs", Planted::Wal(wal::Bug::NoSync)),
     mutant("hard-state-not-written", "wal/wal.rs", Planted::Wal(wal::Bug::HardStateNotWritten)),

@@ -44,17 +44,26 @@ impl Client {
                 }
                 true
             }
-            Told::Outcome { at, outcome } => match session.pending.remove(&reply_to.request) {
-                Some(pending) => {
-                    #[cfg(feature = "planted")]
-                    let pending = pending.counted_wrongly(now, |at| self.local(at));
-                    let output = Returned::Outcome(as_recorded(&pending.ask, outcome.clone()));
-                    recorder.returned(pending.operation, now, reply_to.sent, output);
-                    let logical = LogicalTime(at.as_ms());
-                    self.settle(&mut session, reply_to.request, pending, logical, outcome)
+            Told::Outcome { at, outcome, losses } => {
+                match session.pending.remove(&reply_to.request) {
+                    Some(pending) => {
+                        #[cfg(feature = "planted")]
+                        let pending = pending.counted_wrongly(now, |at| self.local(at));
+                        let output = Returned::Outcome(as_recorded(&pending.ask, outcome.clone()));
+                        recorder.returned(pending.operation, now, reply_to.sent, output);
+                        let logical = LogicalTime(at.as_ms());
+                        let is_resumed = matches!(pending.ask, Ask::Attach { .. });
+                        let goes_on =
+                            self.settle(&mut session, reply_to.request, pending, logical, outcome);
+                        if goes_on && is_resumed {
+                            session.lose_all(&losses);
+                            recorder.resumed(session.id, at, session.believed_holds());
+                        }
+                        goes_on
+                    }
+                    None => true,
                 }
-                None => true,
-            },
+            }
         };
         if goes_on {
             self.session = Some(session);

@@ -13,7 +13,7 @@ use crate::message::Body;
 
 #[derive(Clone, Debug)]
 pub(super) enum Ask {
-    Open { public: PublicSessionId, stream: StreamId, ttl: Span, linger: Span },
+    Open { public: PublicSessionId, stream: Option<StreamId>, ttl: Span, linger: Span },
     Attach { stream: StreamId },
     Touch,
     Close,
@@ -75,7 +75,7 @@ impl Ask {
             Ask::Open { public, stream, ttl, linger } => Command::OpenSession(OpenSession {
                 session,
                 public,
-                stream: Some(stream),
+                stream,
                 ttl,
                 linger,
                 owner: Owner::default(),

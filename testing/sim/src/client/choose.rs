@@ -64,7 +64,7 @@ impl Client {
             96..97 => Choice::Ask(Ask::Close),
             // Its process was started anew and knows nothing of it.
             99..100 if self.rng.percent(70) => Choice::Abandon,
-            97..99 => Choice::BreakStream { comes_back: self.rng.percent(70) },
+            97..99 if !session.is_unary => Choice::BreakStream { comes_back: self.rng.percent(70) },
             _ => Choice::Nothing,
         }
     }

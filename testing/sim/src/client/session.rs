@@ -26,6 +26,8 @@ pub(super) struct Session {
     pub(super) stream: StreamId,
     /// The node at the other end of the stream.
     pub(super) stream_node: usize,
+    /// It has no stream: each request is a call of its own, and nothing else is told.
+    pub(super) is_unary: bool,
     /// The servers see the end of it, or will. The client does not know.
     pub(super) is_stream_broken: bool,
     /// None until the session is open.
@@ -171,6 +173,23 @@ impl Session {
         if let Some(key) = self.holds.iter().find(by_it).map(|(key, _)| *key) {
             self.end_hold(key);
         }
+    }
+
+    /// What it held under these tokens is lost, as the leader tells when the session is resumed.
+    pub(super) fn lose_all(&mut self, losses: &[(FenceToken, Option<RequestId>)]) {
+        let is_lost = |(key, held): &(&HoldKey, &Held)| {
+            let meant = |(token, acquire): &(FenceToken, Option<RequestId>)| {
+                *token == held.token && acquire.is_none_or(|acquire| acquire == key.0)
+            };
+            losses.iter().any(meant)
+        };
+        let lost: Vec<HoldKey> = self.holds.iter().filter(is_lost).map(|(key, _)| *key).collect();
+        lost.into_iter().for_each(|key| self.end_hold(key));
+    }
+
+    /// Each with the acquire by which it is held.
+    pub(super) fn believed_holds(&self) -> Vec<(RequestId, FenceToken)> {
+        self.holds.iter().map(|(key, held)| (key.0, held.token)).collect()
     }
 
     /// From the moment that it gives a lock back, the client does not believe in it.
