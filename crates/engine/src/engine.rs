@@ -260,13 +260,14 @@ impl<H: Host> Engine<H> {
 
     fn apply(&mut self, step: ApplyStep) -> Result<(), Fatal> {
         let mut effects = std::mem::take(&mut self.turn.effects);
-        for group in self.groups.keys().copied().collect::<Vec<_>>() {
-            if let Some(Group { replica, .. }) = self.groups.get_mut(&group) {
-                step(replica, &mut effects)?;
-            }
+        let mut next = GroupId(0);
+        while let Some((group, Group { replica, .. })) = self.groups.range_mut(next..).next() {
+            let group = *group;
+            step(replica, &mut effects)?;
             for effect in effects.drain(..) {
                 self.carry_out(group, effect);
             }
+            next = GroupId(group.0 + 1);
         }
         self.turn.effects = effects;
         Ok(())
