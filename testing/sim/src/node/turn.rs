@@ -265,14 +265,18 @@ impl Running {
             Err(fatal) => return Err(broken(fatal.to_string(), outputs)),
         };
         let (applied, now_published) = seen(self).unwrap_or_default();
-        let is_installed = self.installed.take_if(|index| *index <= applied);
-        if is_installed.is_none() {
-            let events = self.engine.events();
-            outputs.extend(publish::check_count(published, now_published, events));
+        if applied > applied_before {
+            let installed = self.installed.take_if(|index| *index <= applied);
+            if installed.is_none() {
+                let events = self.engine.events();
+                outputs.extend(publish::check_count(published, now_published, events));
+            }
+            self.note_events(installed, outputs);
+            self.carry_out_effects(outputs);
+            self.look_at_table(outputs)?;
+        } else {
+            self.carry_out_effects(outputs);
         }
-        self.note_events(is_installed, outputs);
-        self.carry_out_effects(outputs);
-        self.look_at_table(applied_before, outputs)?;
         if step == Step::Rest && !self.leadership.is_here {
             outputs.extend(self.desk.complaint_about_forgotten());
         }
@@ -291,17 +295,13 @@ impl Running {
         outputs.extend(happened.map(|(index, at, event)| Output::Happened { index, at, event }));
     }
 
-    fn look_at_table(
-        &mut self,
-        applied_before: u64,
-        outputs: &mut Vec<Output>,
-    ) -> Result<(), Gone> {
+    fn look_at_table(&mut self, outputs: &mut Vec<Output>) -> Result<(), Gone> {
         let Some(replica) = self.engine.replica(GROUP) else { return Ok(()) };
         let (index, table) = (replica.applied_index(), replica.table());
         if self.build == Build::Old && table.rules() > RulesVersion::ONE {
             return Err(broken("an old build met rules that it does not know".into(), outputs));
         }
-        if index > applied_before && self.leadership.is_here {
+        if self.leadership.is_here {
             outputs.push(Output::Committed { term: self.leadership.term });
         }
         if index.is_multiple_of(DIGEST_EVERY) && index != self.digested_at {
