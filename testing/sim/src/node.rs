@@ -272,7 +272,8 @@ impl Node {
             snapshot_slice_pause: Duration::ZERO,
             keep_entries: self.settings.keep_entries,
             keep_bytes: u64::MAX,
-            limits: Limits::default(),
+            // So few that promotions are often left for later.
+            limits: Limits { promotion_walk_max: 4, ..Limits::default() },
         };
         let stall_max = config.stall_max();
         let replica = Replica::new(config, durable)

@@ -79,7 +79,7 @@ impl LockTable {
 
     /// The holds that an older actor takes away: all that are in its way; of permits, as many as it takes,
     /// the youngest first. None where there are more holders than may be looked at: a part of them would not help.
-    pub(crate) fn to_be_wounded(
+    pub(crate) fn holds_to_wound(
         &mut self,
         age: Age,
         name: &LockName,
