@@ -165,7 +165,7 @@ impl Desk {
         })
     }
 
-    /// A node that does not lead has nobody waiting: whoever waited has been told.
+    /// A node that does not lead has no parked callers: it has told them all.
     pub(super) fn complaint_about_forgotten(&mut self) -> Option<Output> {
         self.sendings.clear();
         let forgotten = std::mem::take(&mut self.calls);
