@@ -19,7 +19,9 @@ Verbs:
                             Play what goes wrong with locks on real clusters, and check how each
                             story ends. docs/stories has a page for each. On Debian, as root, that installs
                             faketime by apt-get, as `chaos` does, for wall clocks that jump.
-  test [-- <arguments>...]  Set up what the tests need and run those of the whole workspace. On
+  test [--fast] [-- <arguments>...]
+                            Set up what the tests need and run those of the whole workspace. With
+                            --fast, run only the tests that start no process and no server. On
                             Debian, as root, that installs postgresql, redis-server, prometheus, chromium and
                             chromium-driver by apt-get.
                             The arguments are passed on to `cargo test`.
@@ -34,6 +36,7 @@ Examples:
   cargo xtask stories --only pause
   cargo xtask upgrade --from ../holdfast-0.1.0/holdfast
   cargo xtask test
+  cargo xtask test --fast
   cargo xtask test -- a_late_release           only the tests with this in their name
   cargo xtask test -- -- --nocapture           after a second `--`: for the test harness
 

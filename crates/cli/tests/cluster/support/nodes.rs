@@ -123,9 +123,12 @@ impl Cluster {
         status.await.code()
     }
 
-    /// Writes the node's configuration.
+    /// Writes the node's configuration, with the election timeout of the other nodes.
     pub(crate) fn configure(&self, id: u64, text: &str) {
-        std::fs::write(&self.node(id).config, text).unwrap();
+        let other = self.nodes.iter().find_map(|node| std::fs::read_to_string(&node.config).ok());
+        let patient = other.is_some_and(|other| other.contains(PATIENT));
+        let timeout = if patient && !text.contains(PATIENT) { PATIENT } else { "" };
+        std::fs::write(&self.node(id).config, format!("{timeout}\n{text}")).unwrap();
     }
 
     /// Gives the node other addresses, in its own file alone.
