@@ -2,6 +2,7 @@
 //!
 //! - A line has at most 120 characters, unless it cannot be broken: a table row, a heading, code, one link.
 //! - A relative link leads to a file of the repository. Its anchor is a heading of that page.
+//! - A sentence of the guide names its actor: it does not say "nobody" or "whoever".
 //! - Each page under `docs` is in `docs/SUMMARY.md`. mdBook leaves out the others, and links to them are dead there.
 //!
 //! Caveat: the text is scanned, not parsed. Indented code blocks and links by reference (`[text][label]`) are not known.
@@ -20,6 +21,11 @@ use page::Page;
 const LINE_CHARACTERS_MAX: usize = 120;
 const BOOK: &str = "docs";
 const CONTENTS: &str = "docs/SUMMARY.md";
+/// Words that stand where a sentence should name the leader, the client or the operator.
+const UNNAMED_ACTORS: [&str; 6] = ["anybody", "anew", "everybody", "nobody", "somebody", "whoever"];
+/// Records of what was, and pages for contributors.
+const MAY_LEAVE_ACTORS_UNNAMED: [&str; 5] =
+    ["ARCHITECTURE.md", "CHANGELOG.md", "docs/adr", "docs/mutation-testing.md", "docs/testing.md"];
 
 pub(crate) fn check() -> Result<(), Failure> {
     let root = process::repository_root();
@@ -43,6 +49,12 @@ fn complaints(texts: &Pages, exists: impl Fn(&Path) -> bool) -> Vec<String> {
                 "{}: {characters} characters; break the line at {LINE_CHARACTERS_MAX}",
                 at(line)
             ));
+        }
+        if !MAY_LEAVE_ACTORS_UNNAMED.iter().any(|exempt| path.starts_with(exempt)) {
+            for (line, word) in page.words().filter(|(_, word)| is_unnamed_actor(word)) {
+                complaints
+                    .push(format!("{}: `{word}`; name the actor, or say \"again\"", at(line)));
+            }
         }
         for link in page.links() {
             let (file, anchor) = link.target.split_once('#').unwrap_or((link.target, ""));
@@ -83,6 +95,10 @@ fn complaints(texts: &Pages, exists: impl Fn(&Path) -> bool) -> Vec<String> {
         }
     }
     complaints
+}
+
+fn is_unnamed_actor(word: &str) -> bool {
+    UNNAMED_ACTORS.iter().any(|unnamed| word.eq_ignore_ascii_case(unnamed))
 }
 
 /// Where a relative link of this page leads to, if that is in the repository.
@@ -175,6 +191,14 @@ mod tests {
             assert_eq!(found.len(), 1, "{link}: {found:?}");
             assert!(found[0].contains("names no heading"), "{found:?}");
         }
+    }
+
+    #[test]
+    fn a_sentence_that_names_no_actor_is_found_when_it_is_planted() {
+        let found = planted("docs/start.md", "\nNobody holds the lock; `nobody` is code.\n");
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].contains("`Nobody`; name the actor"), "{found:?}");
+        assert_eq!(planted("docs/testing.md", "\nNobody holds the lock.\n"), [""; 0]);
     }
 
     #[test]

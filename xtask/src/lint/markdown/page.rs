@@ -45,6 +45,15 @@ impl<'a> Page<'a> {
         })
     }
 
+    /// The words outside of code, with the numbers of their lines.
+    pub(super) fn words(&self) -> impl Iterator<Item = (usize, &str)> {
+        self.prose.lines().enumerate().flat_map(|(index, line)| {
+            // A hyphen is a part of a word, so that names of files are none of these words.
+            let words = line.split(|c: char| !c.is_alphanumeric() && c != '-');
+            words.map(move |word| (index + 1, word))
+        })
+    }
+
     pub(super) fn has_anchor(&self, anchor: &str) -> bool {
         self.anchors.contains(anchor)
     }
