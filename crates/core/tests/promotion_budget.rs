@@ -188,7 +188,50 @@ fn promotions_that_are_deferred_go_on_in_the_order_in_which_they_came() {
         world.release(ATTACKER, again);
     }
     assert!(world.is_granted(VICTIM, both) && world.is_granted(VICTIM, reader));
-    assert!(world.table.deferred_promotions() <= 2, "no lock is in line more than twice");
+    assert!(world.table.deferred_promotions() <= 2, "no lock is in line twice");
+}
+
+/// A walk that takes several entries does not keep a short one waiting that long.
+#[test]
+fn a_long_walk_lets_the_promotions_behind_it_go_on_after_each_entry() {
+    let (mut world, a) = World::readers_of_two(RulesVersion::NEWEST, 6 * LOOKED_AT_PER_ENTRY);
+    let reader = world.wait(VICTIM, "a", Mode::Shared);
+    let z = world.take(OTHER, "z", Mode::Exclusive);
+    let both = world.wait_for_all(VICTIM, ["y", "z"]);
+    world.index += 1;
+    world.release(ATTACKER, a);
+    world.release(OTHER, z);
+    assert!(!world.is_granted(VICTIM, both), "the first walk has used up this entry");
+    world.tick();
+    world.tick();
+    assert!(world.is_granted(VICTIM, both));
+    assert!(!world.is_granted(VICTIM, reader), "the long walk is still under way");
+    let ticks = world.ticks_until_nothing_is_deferred();
+    assert!(world.is_granted(VICTIM, reader) && ticks <= 6, "{ticks}");
+}
+
+/// Each round leaves as many names as it has waits. None of them is held or awaited afterwards.
+#[test]
+fn no_more_promotions_are_deferred_than_there_are_locks() {
+    let (mut world, a) = World::readers_of_two(RulesVersion::NEWEST, 2 * LOOKED_AT_PER_ENTRY);
+    world.index += 1;
+    world.release(ATTACKER, a);
+    for round in 0..5 {
+        let names: Vec<String> = (0..10).map(|name| format!("{round}/{name}")).collect();
+        let held: Vec<HoldRef> =
+            names.iter().map(|name| world.take(OTHER, name, Mode::Exclusive)).collect();
+        let waits: Vec<RequestId> =
+            names.iter().map(|name| world.wait_for_all(VICTIM, [name, "b"])).collect();
+        for hold in held {
+            world.release(OTHER, hold);
+        }
+        for target in waits {
+            let call = world.call(VICTIM);
+            world.apply(Command::Cancel { call, target });
+        }
+        let (deferred, locks) = (world.table.deferred_promotions(), world.table.lock_count());
+        assert!(deferred <= locks, "{deferred} promotions for {locks} locks");
+    }
 }
 
 #[test]
