@@ -343,6 +343,24 @@ fn an_actor_that_dies_or_wounds_looks_at_a_bounded_number_of_holders() {
     assert_eq!(world.table.status("hot", 1).holder_count, 2 * STEPS, "none was wounded in part");
 }
 
+#[test]
+fn a_reader_that_dies_skips_no_search_beside_readers_that_it_need_not_look_at() {
+    let mut world = World::new(RulesVersion::NEWEST);
+    world.take(OTHER, "read", Mode::Shared);
+    world.wait(OTHER, "read", Mode::Exclusive);
+    for _ in 0..2 * STEPS {
+        world.take(ATTACKER, "hot", Mode::Shared);
+    }
+    let since = Some(LogicalTime::ZERO);
+    let dies = || Terms { since, ..waiting(Policy::WaitDie) };
+    // It uses up the steps of this entry.
+    world.acquire_with(ATTACKER, "hot", Mode::Exclusive, dies());
+    let before = world.table.search_cost().skipped;
+    assert!(before > 0);
+    world.acquire_with(VICTIM, "read", Mode::Shared, dies());
+    assert_eq!(world.table.search_cost().skipped, before, "readers share");
+}
+
 /// Where there are many holds of one lock, each is found by its token, and by its actor.
 #[test]
 fn one_of_many_holds_of_a_session_is_found_by_its_token_and_by_its_actor() {
