@@ -18,6 +18,7 @@ mod dev;
 mod duration;
 mod efficiency;
 mod elect;
+mod end_group;
 mod exec_child;
 mod exit;
 mod fence;
