@@ -20,6 +20,7 @@ mod documentation;
 mod duration;
 mod efficiency;
 mod elect;
+mod end_group;
 mod exec_child;
 mod exit;
 mod fence;

@@ -132,6 +132,7 @@ impl MemoryTier {
         let now = self.now();
         let mut state = self.state();
         let State { streams, table: Some(table), .. } = &mut *state else { return };
+        table.begin_entry();
         table.end_session(now, session, streams);
         self.sessions.store(table.session_count(), Ordering::Relaxed);
     }
@@ -164,6 +165,7 @@ impl MemoryTier {
         if !table.serves(now, session) {
             return Err(operations);
         }
+        table.begin_entry();
         for (command, reply) in operations {
             table.carry_out(now, command.into_inner(), reply, streams);
         }
@@ -177,6 +179,7 @@ impl MemoryTier {
         let now = self.now();
         let mut state = self.state();
         let State { streams, table: Some(table), .. } = &mut *state else { return };
+        table.begin_entry();
         table.abandon(now, session, request, streams);
         put_all(streams);
         self.look_in_time(&mut state);

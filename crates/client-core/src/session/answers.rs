@@ -407,8 +407,10 @@ impl<C> State<C> {
     }
 
     pub(super) fn note_settled(&mut self, what: &What) {
-        if let What::Asked(Request::Convert { hold, .. }) = what {
-            self.stop_converting(hold);
+        match what {
+            What::Asked(Request::Convert { hold, .. }) => self.stop_converting(hold),
+            What::Asked(Request::Release { hold }) => self.end_release(hold),
+            _ => {}
         }
     }
 

@@ -32,7 +32,7 @@ impl<C> State<C> {
             return self.settle(id, outcome);
         }
         match request {
-            Request::Release { .. } => self.forget_hold(&hold),
+            Request::Release { .. } => self.begin_release(&hold),
             Request::Transfer { .. } => hold.set_leaving(true),
             Request::Convert { .. } => {
                 self.converting.insert(hold.lease, Vec::new());

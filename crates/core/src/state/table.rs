@@ -342,6 +342,7 @@ impl LockTable {
         }
         if self.locks.remove(name).is_some() {
             self.size = self.size.saturating_sub(size::of_lock(name));
+            self.deferred.forget(name);
         }
     }
 
@@ -383,11 +384,6 @@ impl LockTable {
 
     pub(crate) fn defer(&mut self, promotion: Promotion) {
         self.deferred.push(promotion);
-    }
-
-    /// One that was taken out and is not finished.
-    pub(crate) fn put_back_deferred(&mut self, promotion: Promotion) {
-        self.deferred.put_back(promotion);
     }
 
     pub(crate) fn take_deferred(&mut self) -> Option<Promotion> {

@@ -105,7 +105,7 @@ impl LockTable {
                 }
                 tag => return Err(DecodeError::UnknownTag { what: "deferred promotion", tag }),
             };
-            if !self.deferred.push(promotion) {
+            if !self.deferred.restore(promotion) {
                 let what = String::from("a promotion is left for later twice");
                 return Err(DecodeError::Inconsistent(what));
             }
