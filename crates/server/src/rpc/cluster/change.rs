@@ -103,8 +103,7 @@ async fn carry_out<V: Verb>(
     loop {
         let failure = match rpc.place(caller, V::METHOD).await? {
             Place::Here => {
-                let change = change.part(change.get().clone());
-                match rpc.door.change_membership(change).await? {
+                match rpc.door.change_membership(change.clone()).await? {
                     Ok(Ok(())) => return Ok(V::response(rpc)),
                     Ok(Err(refusal)) => return Err(of_refusal(&refusal)),
                     Err(reason) => unavailable(reason, &rpc.membership),
