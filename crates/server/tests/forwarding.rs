@@ -42,7 +42,7 @@ async fn hold(stream: &mut OnStream, name: &str) -> u64 {
     let acquire = AcquireRequest {
         request_id: 2,
         name: name.into(),
-        metadata: vec![b'm'; METADATA_BYTES].into(),
+        metadata: vec![b'm'; METADATA_BYTES],
         ..Default::default()
     };
     stream.send(vec![operation::Kind::Acquire(acquire)]).await;
@@ -74,7 +74,7 @@ async fn make_events(cluster: &Cluster, leader: usize, bytes: usize) {
         let first = request_id;
         request_id += PER_FRAME as u64;
         let proclaims = (first..request_id).map(|request_id| {
-            let (name, metadata) = (name.clone(), vec![b'p'; METADATA_BYTES].into());
+            let (name, metadata) = (name.clone(), vec![b'p'; METADATA_BYTES]);
             operation::Kind::Proclaim(ProclaimRequest {
                 request_id,
                 name,
