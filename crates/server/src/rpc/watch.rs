@@ -5,6 +5,8 @@
 
 mod follow;
 mod history;
+mod news;
+mod openings;
 mod queue;
 mod recent;
 mod session_texts;
@@ -13,11 +15,12 @@ mod tell;
 mod teller;
 
 pub(super) use history::{opened_lately, serve as history};
-pub(super) use queue::{Frames, WatchBudget};
+pub(super) use openings::Openings;
+pub(super) use queue::Frames;
 pub(super) use recent::recent;
 pub(crate) use session_texts::SessionTexts;
 pub(crate) use tell::{Told, ToldSession, event as told};
-pub(crate) use teller::Teller;
+pub(crate) use teller::frame_of;
 
 use std::pin::Pin;
 
@@ -131,6 +134,7 @@ pub(super) async fn serve(
     request: WatchRequest,
 ) -> Result<WatchFrames, Failure> {
     let permit = rpc.door.begin(Method::Watch)?;
+    rpc.watch_openings.begin(&caller)?;
     let ask = rpc.door.admit(&caller, Method::Watch, Ask::decode(&request)?)?;
     match rpc.place(&caller, Method::Watch).await? {
         Place::Here => Ok(Box::pin(follow(rpc, ask, permit))),

@@ -29,6 +29,7 @@ pub(in crate::rpc) async fn serve(
     request: ObserveRequest,
 ) -> Result<Observed, Failure> {
     let permit = rpc.door.begin(Method::Observe)?;
+    rpc.watch_openings.begin(&caller)?;
     let ask = watch::Ask::of_one(&lock_name(&request.name)?, request.after.as_ref())?;
     let ask = rpc.door.admit(&caller, Method::Observe, ask)?;
     match rpc.place(&caller, Method::Observe).await? {

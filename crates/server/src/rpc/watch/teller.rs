@@ -1,6 +1,7 @@
 //! Events into the frames of a watch, without a message for each.
 
 use std::borrow::Cow;
+use std::cell::RefCell;
 
 use holdfast_proto::v1::{BorrowedEvent, WatchEvents};
 
@@ -9,13 +10,13 @@ use super::session_texts::SessionTexts;
 use super::tell::{Told, ToldSession};
 use crate::events::Recorded;
 
-#[derive(Debug, Default)]
-pub(crate) struct Teller {
-    public_ids: SessionTexts,
+thread_local! {
+    /// For all watches that this thread tells: one for each watch would cost more than all else of a watch.
+    static PUBLIC_IDS: RefCell<SessionTexts> = RefCell::default();
 }
 
-impl Teller {
-    pub(crate) fn tell<'a>(&mut self, events: impl Iterator<Item = &'a Recorded>) -> WatchEvents {
+pub(crate) fn frame_of<'a>(events: impl Iterator<Item = &'a Recorded>) -> WatchEvents {
+    PUBLIC_IDS.with_borrow_mut(|public_ids| {
         let mut frame = WatchEvents::default();
         for recorded in events {
             let told = Told::of(recorded);
@@ -24,7 +25,7 @@ impl Teller {
                 logical_time_ms: recorded.at.as_ms(),
                 unix_ms: recorded.unix_ms,
                 kind: told.kind,
-                public_session_id: &self.public_id(told.session),
+                public_session_id: &public_id(public_ids, told.session),
                 request_id: told.request_id,
                 actor: told.actor,
                 mode: told.mode,
@@ -39,16 +40,16 @@ impl Teller {
             frame.push_borrowed(&event, told.names.iter());
         }
         frame
-    }
+    })
+}
 
-    fn public_id(&mut self, session: ToldSession) -> Cow<'_, str> {
-        let compute = || session.public().map_or_else(String::new, |public| public.to_string());
-        let ToldSession::Secret(secret) = session else { return Cow::Owned(compute()) };
-        if self.public_ids.get(secret).is_none() {
-            self.public_ids.keep(secret, &compute());
-        }
-        Cow::Borrowed(self.public_ids.get(secret).unwrap_or_default())
+fn public_id(known: &mut SessionTexts, session: ToldSession) -> Cow<'_, str> {
+    let compute = || session.public().map_or_else(String::new, |public| public.to_string());
+    let ToldSession::Secret(secret) = session else { return Cow::Owned(compute()) };
+    if known.get(secret).is_none() {
+        known.keep(secret, &compute());
     }
+    Cow::Borrowed(known.get(secret).unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -94,7 +95,7 @@ mod tests {
             Recorded { position, at, unix_ms: 1_794_743_884_123, event, serial: 0 }
         });
         let events: Vec<Recorded> = events.collect();
-        let frame = Teller::default().tell(events.iter());
+        let frame = frame_of(events.iter());
         assert_eq!(frame, events.iter().map(told).collect::<WatchEvents>());
         assert_eq!(frame.len(), 12);
     }
