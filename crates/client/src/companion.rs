@@ -39,9 +39,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
+use holdfast_client_core::wire_time::whole_ms;
 use holdfast_proto::SessionId;
-
-use crate::session::whole_ms;
 
 /// A line of this length, or of less, is written to a pipe as a whole or not at all.
 pub const LINE_BYTES_MAX: usize = 4096;
