@@ -2,7 +2,7 @@
 //!
 //! All services run on this machine, on loopback, with their default durability. A task is done by one service after the
 //! other, and then again, so that whatever changes on the machine meanwhile meets all of them. The figures are medians
-//! of the repeats. docs/performance.md tells what the workloads are.
+//! of the repeats. docs/performance/method.md tells what the workloads are.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for people")]
 

@@ -2,7 +2,7 @@
 //!
 //! Nothing here costs the driver more than a few plain stores: no lock, no allocation, no clock of its own
 //! per operation. Everything that the driver counts has it as the only writer. Names, units and words are in
-//! `page.rs`, and docs/metrics.md lists them.
+//! `page.rs`, and docs/reference/metrics.md lists them.
 
 mod distribution;
 mod number;

@@ -83,7 +83,7 @@ use crate::traces::Traces;
 pub(crate) use self::dashboard::DashboardSource;
 pub(crate) use self::forwarded::Forwarded;
 pub(crate) use self::serve::serve;
-pub(crate) use self::watch::{SessionTexts, Teller, Told, ToldSession, told};
+pub(crate) use self::watch::EventEncoder;
 
 /// The client API. Cheap to clone.
 #[derive(Clone, Debug)]

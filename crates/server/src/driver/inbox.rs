@@ -20,7 +20,7 @@ use super::heartbeats::Deferrable;
 use super::outbox::Outbox;
 
 /// The one group that runs while names are not yet spread over several.
-pub(crate) const FIRST_GROUP: GroupId = GroupId(1);
+pub(crate) const FIRST_GROUP: GroupId = GroupId::FIRST;
 
 /// What an answer shows takes more time to put together than what a command does.
 pub(super) const OPERATIONS_PER_LOOK: usize = 4;

@@ -3,21 +3,18 @@
 //! A watch never skips: it ends with words when it cannot go on, because the leader moved (resume at the
 //! next one), the events were not read fast enough, or they are no longer kept.
 
+mod concerns;
+mod event_encoder;
 mod follow;
 mod history;
 mod queue;
 mod recent;
-mod session_texts;
 mod snapshot;
-mod tell;
-mod teller;
 
+pub(crate) use event_encoder::EventEncoder;
 pub(super) use history::{opened_lately, serve as history};
 pub(super) use queue::{Frames, WatchBudget};
 pub(super) use recent::recent;
-pub(crate) use session_texts::SessionTexts;
-pub(crate) use tell::{Told, ToldSession, event as told};
-pub(crate) use teller::Teller;
 
 use std::pin::Pin;
 

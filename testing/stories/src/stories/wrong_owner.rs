@@ -12,7 +12,7 @@ use crate::trouble::{Trouble, must};
 
 pub(crate) const STORY: Story = Story {
     name: "wrong-owner",
-    title: "somebody unlocks what is not theirs",
+    title: "a client releases another client's lock",
     nodes: 3,
     play: |stage, tale| Box::pin(play(stage, tale)),
 };

@@ -9,7 +9,7 @@ use std::time::Duration;
 use holdfast_core::Event;
 use holdfast_proto::encode::read::summary;
 use holdfast_proto::failure::refused;
-use holdfast_proto::v1::{EventPosition, Failure, Reason, WatchFrame};
+use holdfast_proto::v1::{Failure, Reason, WatchFrame};
 use holdfast_replica::{Leadership, NodeId};
 use holdfast_service::{Admitted, Permit};
 use prost::Message;
@@ -18,11 +18,12 @@ use tokio::time::{interval, timeout};
 
 use super::super::Rpc;
 use super::super::failure::{stopping, unavailable};
+use super::concerns::concerns;
+use super::event_encoder::EventEncoder;
 use super::queue::{FrameSender, Frames, NoRoom, queue};
 use super::snapshot::{self, Told};
-use super::teller::Teller;
-use super::{Ask, Start, tell};
-use crate::driver::{FIRST_GROUP, Unavailable};
+use super::{Ask, Start};
+use crate::driver::Unavailable;
 use crate::events::{Pace, Position, Stretch};
 
 const EVENTS_PER_FRAME: usize = 500;
@@ -120,7 +121,7 @@ impl Watcher {
                 frame.locks.push(lock);
             }
             frame.snapshot_complete = complete;
-            frame.position = told.is_left_behind(start).then(|| wire(start)).filter(|_| complete);
+            frame.position = told.is_left_behind(start).then(|| start.into()).filter(|_| complete);
             self.send(frame, start).await?;
             after = page.next;
             if after.is_none() {
@@ -135,7 +136,7 @@ impl Watcher {
         let mut pause = interval(POSITION_INTERVAL);
         let mut silent = true;
         let mut pace = Pace::new(LOOK_EVERY);
-        let mut teller = Teller::default();
+        let mut encoder = EventEncoder::default();
         loop {
             news.borrow_and_update();
             let events = self.rpc.events.after(position, EVENTS_PER_FRAME);
@@ -144,10 +145,9 @@ impl Watcher {
             if let Some(last) = events.iter().take(whole).last() {
                 position = last.position;
                 let of_interest = events.iter().take(whole).filter(|recorded| {
-                    tell::concerns(&recorded.event, &self.ask.get().names)
-                        && !told.includes(recorded)
+                    concerns(&recorded.event, &self.ask.get().names) && !told.includes(recorded)
                 });
-                let events = teller.tell(of_interest);
+                let events = encoder.encode(of_interest);
                 if !events.is_empty() {
                     silent = false;
                     let frame = WatchFrame { events, ..self.at(position, told) };
@@ -181,7 +181,7 @@ impl Watcher {
 
     /// To go on from here, the next watch must need no account of what the pages of this one showed.
     fn at(&self, position: Position, told: &Told) -> WatchFrame {
-        let position = told.is_left_behind(position).then(|| wire(position));
+        let position = told.is_left_behind(position).then(|| position.into());
         WatchFrame { position, ..Default::default() }
     }
 
@@ -258,11 +258,6 @@ fn approximate_bytes(event: &Event) -> usize {
 /// Returns when this node leads no more: with who does, or with none if the driver is gone.
 async fn lost(leadership: &mut watch::Receiver<Leadership>) -> Option<Option<NodeId>> {
     leadership.wait_for(|now| !now.is_here).await.ok().map(|now| now.leader)
-}
-
-pub(super) fn wire(position: Position) -> EventPosition {
-    let Position { index, number } = position;
-    EventPosition { group: FIRST_GROUP.0, index, number }
 }
 
 fn compacted() -> Failure {

@@ -22,10 +22,10 @@ use super::super::failure::{bug, took_too_long};
 use super::super::look::changes_nothing;
 use super::super::route::Place;
 use super::super::unary::CALL_TIMEOUT;
-use super::follow::wire;
-use super::{Scope, tell};
+use super::Scope;
+use super::concerns::concerns;
 use crate::driver::{Query, ReadAnswer, ReadData, unix_ms};
-use crate::events::{EventRing, Recorded};
+use crate::events::{EventRing, Recorded, message};
 
 const DEFAULT_LIMIT: usize = 100;
 const LIMIT_MAX: usize = 1_000;
@@ -158,10 +158,10 @@ impl Ask {
             latest_kill = Kill::of(&recorded).or(latest_kill.take());
             let age_ms = now.logical.since(recorded.at).as_ms();
             let is_recent = self.within_ms == 0 || age_ms <= self.within_ms;
-            if !is_recent || !tell::concerns(&recorded.event, &self.names) {
+            if !is_recent || !concerns(&recorded.event, &self.names) {
                 return;
             }
-            let mut event = WatchEvent { unix_ms: now.when(&recorded), ..tell::event(&recorded) };
+            let mut event = WatchEvent { unix_ms: now.when(&recorded), ..message(&recorded) };
             if let Some(kill) = &latest_kill {
                 kill.explain(&mut event);
             }
@@ -178,7 +178,7 @@ impl Ask {
         HistoryResponse {
             events: found.events.into(),
             is_cut: found.is_cut,
-            kept_after: Some(wire(kept_after)),
+            kept_after: Some(kept_after.into()),
             kept_since_unix_ms: first_kept.first().map(|recorded| now.when(recorded)),
             owners: Vec::new(),
             unix_ms: now.unix_ms,
@@ -200,7 +200,7 @@ impl Kill {
     fn of(recorded: &Recorded) -> Option<Kill> {
         let Event::Intervened(intervention) = &recorded.event else { return None };
         let Action::KillSession { session } = &intervention.action else { return None };
-        let WatchEvent { by, detail, .. } = tell::event(recorded);
+        let WatchEvent { by, detail, .. } = message(recorded);
         Some(Kill { index: recorded.position.index, session: session.to_string(), by, detail })
     }
 

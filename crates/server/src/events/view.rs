@@ -1,4 +1,4 @@
-//! An event as watchers see it. Nothing here shows a session's secret id.
+//! An event as everyone outside sees it: watchers, the audit file, Kafka. Nothing here shows a session's secret id.
 
 use holdfast_core::command::Action;
 use holdfast_core::{
@@ -8,49 +8,16 @@ use holdfast_proto::v1::{
     CycleLink, EndReason as WireReason, EventKind, Mode as WireMode, WatchEvent,
 };
 
-use super::Scope;
-use super::follow::wire;
-use crate::events::Recorded;
 use holdfast_proto::encode::{deadlock, end_reason, mode as wire_mode};
 
-/// Is it about one of the names? Sessions are for those who watch everything.
-pub(super) fn concerns(event: &Event, watched: &Scope) -> bool {
-    let under = |name: &str| watched.covers(name);
-    let overlaps = |other: &str| watched.overlaps(other);
-    match event {
-        Event::SessionOpened { .. } | Event::SessionEnded { .. } => watched.is_everything(),
-        Event::Granted { name, .. }
-        | Event::Queued { name, .. }
-        | Event::Converted { name, .. }
-        | Event::Proclaimed { name, .. }
-        | Event::Released { name, .. }
-        | Event::HoldEnded { name, .. }
-        | Event::Reopened { name } => under(name),
-        // The grant is told by itself.
-        Event::WaitEnded { outcome: Outcome::Granted(_) | Outcome::GrantedAll(_), .. } => false,
-        Event::Refused { names, .. } | Event::WaitEnded { names, .. } => {
-            names.iter().any(|name| under(name))
-        }
-        Event::Thawed { prefix: thawed } => overlaps(thawed),
-        Event::Intervened(intervention) => match &intervention.action {
-            Action::Break { name, .. }
-            | Action::Transfer { name, .. }
-            | Action::SetPermits { name, .. }
-            | Action::Reopen { name } => under(name),
-            Action::Freeze { prefix: other, .. } | Action::Thaw { prefix: other } => {
-                overlaps(other)
-            }
-            Action::KillSession { .. } | Action::SetLimits { .. } => watched.is_everything(),
-        },
-    }
-}
+use super::Recorded;
 
-/// An event as it is told, without a copy of what it refers to. What does not apply is zero, empty or none.
+/// An event, without a copy of what it refers to. What does not apply is zero, empty or none.
 #[derive(Clone, Debug)]
-pub(crate) struct Told<'a> {
+pub(crate) struct EventView<'a> {
     pub(crate) kind: EventKind,
-    pub(crate) names: ToldNames<'a>,
-    pub(crate) session: ToldSession,
+    pub(crate) names: NamesView<'a>,
+    pub(crate) session: SessionView,
     pub(crate) request_id: u64,
     pub(crate) actor: u64,
     pub(crate) mode: WireMode,
@@ -64,125 +31,126 @@ pub(crate) struct Told<'a> {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum ToldNames<'a> {
+pub(crate) enum NamesView<'a> {
     None,
     One(&'a str),
     Many(&'a Names),
 }
 
-/// A session, by what is at hand. The public id of a secret one is costly: whoever tells of many should keep it.
+/// A session, by what is at hand. The public id of a secret one is costly to compute: see [`SessionTexts`](super::SessionTexts).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ToldSession {
+pub(crate) enum SessionView {
     None,
     Public(PublicSessionId),
     Secret(SessionId),
 }
 
-impl Told<'_> {
-    pub(crate) fn of(recorded: &Recorded) -> Told<'_> {
+impl EventView<'_> {
+    pub(crate) fn of(recorded: &Recorded) -> EventView<'_> {
         let held_for = |granted_at: LogicalTime| Some(recorded.at.since(granted_at).as_ms());
         match &recorded.event {
-            Event::SessionOpened { public, .. } => {
-                Told { session: ToldSession::Public(*public), ..of_kind(EventKind::SessionOpened) }
-            }
-            Event::SessionEnded { public, reason, .. } => Told {
-                session: ToldSession::Public(*public),
+            Event::SessionOpened { public, .. } => EventView {
+                session: SessionView::Public(*public),
+                ..of_kind(EventKind::SessionOpened)
+            },
+            Event::SessionEnded { public, reason, .. } => EventView {
+                session: SessionView::Public(*public),
                 reason: end_reason(*reason),
                 ..of_kind(EventKind::SessionEnded)
             },
-            Event::Granted { name, session, request, actor, mode, token, metadata } => Told {
+            Event::Granted { name, session, request, actor, mode, token, metadata } => EventView {
                 request_id: request.0,
                 actor: actor.0,
                 mode: wire_mode(*mode),
                 metadata,
                 ..of_hold(EventKind::Granted, name, *session, *token)
             },
-            Event::Queued { name, session, request, actor, mode } => Told {
-                names: ToldNames::One(name),
-                session: ToldSession::Secret(*session),
+            Event::Queued { name, session, request, actor, mode } => EventView {
+                names: NamesView::One(name),
+                session: SessionView::Secret(*session),
                 request_id: request.0,
                 actor: actor.0,
                 mode: wire_mode(*mode),
                 ..of_kind(EventKind::Queued)
             },
-            Event::Refused { names, session, request, outcome } => Told {
-                names: ToldNames::Many(names),
-                session: ToldSession::Secret(*session),
+            Event::Refused { names, session, request, outcome } => EventView {
+                names: NamesView::Many(names),
+                session: SessionView::Secret(*session),
                 request_id: request.0,
                 detail: outcome_words(outcome),
                 cycle: cycle(outcome),
                 ..of_kind(EventKind::Refused)
             },
-            Event::WaitEnded { names, session, request, outcome } => Told {
-                names: ToldNames::Many(names),
-                session: ToldSession::Secret(*session),
+            Event::WaitEnded { names, session, request, outcome } => EventView {
+                names: NamesView::Many(names),
+                session: SessionView::Secret(*session),
                 request_id: request.0,
                 detail: outcome_words(outcome),
                 cycle: cycle(outcome),
                 ..of_kind(EventKind::WaitEnded)
             },
-            Event::Converted { name, session, request, mode, token, metadata } => Told {
+            Event::Converted { name, session, request, mode, token, metadata } => EventView {
                 request_id: request.0,
                 metadata,
                 mode: wire_mode(*mode),
                 ..of_hold(EventKind::Converted, name, *session, *token)
             },
             Event::Proclaimed { name, session, token, metadata } => {
-                Told { metadata, ..of_hold(EventKind::Proclaimed, name, *session, *token) }
+                EventView { metadata, ..of_hold(EventKind::Proclaimed, name, *session, *token) }
             }
-            Event::Released { name, session, request, token, granted_at } => Told {
+            Event::Released { name, session, request, token, granted_at } => EventView {
                 request_id: request.0,
                 held_for_ms: held_for(*granted_at),
                 ..of_hold(EventKind::Released, name, *session, *token)
             },
-            Event::HoldEnded { name, session, request, token, reason, granted_at } => Told {
+            Event::HoldEnded { name, session, request, token, reason, granted_at } => EventView {
                 request_id: request.0,
                 held_for_ms: held_for(*granted_at),
                 reason: reason_of_hold(*reason),
                 ..of_hold(ended_kind(*reason), name, *session, *token)
             },
             Event::Reopened { name } => {
-                Told { names: ToldNames::One(name), ..of_kind(EventKind::Reopened) }
+                EventView { names: NamesView::One(name), ..of_kind(EventKind::Reopened) }
             }
             Event::Thawed { prefix } => {
-                Told { names: ToldNames::One(prefix), ..of_kind(EventKind::Thawed) }
+                EventView { names: NamesView::One(prefix), ..of_kind(EventKind::Thawed) }
             }
             Event::Intervened(intervention) => {
                 let (kind, names) = match &intervention.action {
-                    Action::Freeze { prefix, .. } => (EventKind::Frozen, ToldNames::One(prefix)),
-                    Action::Thaw { prefix } => (EventKind::Intervened, ToldNames::One(prefix)),
+                    Action::Freeze { prefix, .. } => (EventKind::Frozen, NamesView::One(prefix)),
+                    Action::Thaw { prefix } => (EventKind::Intervened, NamesView::One(prefix)),
                     Action::Break { name, .. }
                     | Action::Transfer { name, .. }
                     | Action::SetPermits { name, .. }
-                    | Action::Reopen { name } => (EventKind::Intervened, ToldNames::One(name)),
+                    | Action::Reopen { name } => (EventKind::Intervened, NamesView::One(name)),
                     Action::KillSession { .. } | Action::SetLimits { .. } => {
-                        (EventKind::Intervened, ToldNames::None)
+                        (EventKind::Intervened, NamesView::None)
                     }
                 };
                 let detail = format!("{}: {}", verb(&intervention.action), intervention.reason);
-                Told { names, by: &intervention.by, detail, ..of_kind(kind) }
+                EventView { names, by: &intervention.by, detail, ..of_kind(kind) }
             }
         }
     }
 }
 
-impl<'a> ToldNames<'a> {
+impl<'a> NamesView<'a> {
     pub(crate) fn iter(self) -> impl Iterator<Item = &'a str> {
         let (one, many) = match self {
-            ToldNames::None => (None, None),
-            ToldNames::One(name) => (Some(name), None),
-            ToldNames::Many(names) => (None, Some(names)),
+            NamesView::None => (None, None),
+            NamesView::One(name) => (Some(name), None),
+            NamesView::Many(names) => (None, Some(names)),
         };
         one.into_iter().chain(many.into_iter().flat_map(Names::iter).map(LockName::as_str))
     }
 }
 
-impl ToldSession {
+impl SessionView {
     pub(crate) fn public(self) -> Option<PublicSessionId> {
         match self {
-            ToldSession::None => None,
-            ToldSession::Public(public) => Some(public),
-            ToldSession::Secret(session) => {
+            SessionView::None => None,
+            SessionView::Public(public) => Some(public),
+            SessionView::Secret(session) => {
                 let secret = holdfast_proto::SessionId::from_bytes(session.0.to_be_bytes());
                 secret.map(|secret| PublicSessionId(secret.public_number()))
             }
@@ -190,31 +158,31 @@ impl ToldSession {
     }
 }
 
-/// The message for one who is told of few.
-pub(crate) fn event(recorded: &Recorded) -> WatchEvent {
-    let told = Told::of(recorded);
+/// The message. A watch with many events has [`EventEncoder`](crate::rpc::EventEncoder) instead.
+pub(crate) fn message(recorded: &Recorded) -> WatchEvent {
+    let view = EventView::of(recorded);
     WatchEvent {
-        position: Some(wire(recorded.position)),
+        position: Some(recorded.position.into()),
         logical_time_ms: recorded.at.as_ms(),
         unix_ms: recorded.unix_ms,
-        kind: told.kind.into(),
-        names: told.names.iter().map(str::to_owned).collect(),
-        public_session_id: told.session.public().map_or_else(String::new, |id| id.to_string()),
-        request_id: told.request_id,
-        actor: told.actor,
-        mode: told.mode.into(),
-        token: told.token,
-        reason: told.reason.into(),
-        metadata: told.metadata.to_vec(),
-        by: told.by.to_owned(),
-        detail: told.detail,
-        held_for_ms: told.held_for_ms,
-        cycle: told.cycle,
+        kind: view.kind.into(),
+        names: view.names.iter().map(str::to_owned).collect(),
+        public_session_id: view.session.public().map_or_else(String::new, |id| id.to_string()),
+        request_id: view.request_id,
+        actor: view.actor,
+        mode: view.mode.into(),
+        token: view.token,
+        reason: view.reason.into(),
+        metadata: view.metadata.to_vec(),
+        by: view.by.to_owned(),
+        detail: view.detail,
+        held_for_ms: view.held_for_ms,
+        cycle: view.cycle,
     }
 }
 
-/// As [`event`] tells it.
-pub(super) fn kind(event: &Event) -> i32 {
+/// That of its [`message`].
+pub(crate) fn kind(event: &Event) -> i32 {
     let kind = match event {
         Event::SessionOpened { .. } => EventKind::SessionOpened,
         Event::SessionEnded { .. } => EventKind::SessionEnded,
@@ -236,11 +204,11 @@ pub(super) fn kind(event: &Event) -> i32 {
     kind.into()
 }
 
-fn of_kind<'a>(kind: EventKind) -> Told<'a> {
-    Told {
+fn of_kind<'a>(kind: EventKind) -> EventView<'a> {
+    EventView {
         kind,
-        names: ToldNames::None,
-        session: ToldSession::None,
+        names: NamesView::None,
+        session: SessionView::None,
         request_id: 0,
         actor: 0,
         mode: WireMode::Unspecified,
@@ -254,10 +222,15 @@ fn of_kind<'a>(kind: EventKind) -> Told<'a> {
     }
 }
 
-fn of_hold(kind: EventKind, name: &LockName, session: SessionId, token: FenceToken) -> Told<'_> {
-    Told {
-        names: ToldNames::One(name),
-        session: ToldSession::Secret(session),
+fn of_hold(
+    kind: EventKind,
+    name: &LockName,
+    session: SessionId,
+    token: FenceToken,
+) -> EventView<'_> {
+    EventView {
+        names: NamesView::One(name),
+        session: SessionView::Secret(session),
         token: token.0,
         ..of_kind(kind)
     }

@@ -4,46 +4,43 @@ use std::borrow::Cow;
 
 use holdfast_proto::v1::{BorrowedEvent, WatchEvents};
 
-use super::follow::wire;
-use super::session_texts::SessionTexts;
-use super::tell::{Told, ToldSession};
-use crate::events::Recorded;
+use crate::events::{EventView, Recorded, SessionTexts, SessionView};
 
 #[derive(Debug, Default)]
-pub(crate) struct Teller {
+pub(crate) struct EventEncoder {
     public_ids: SessionTexts,
 }
 
-impl Teller {
-    pub(crate) fn tell<'a>(&mut self, events: impl Iterator<Item = &'a Recorded>) -> WatchEvents {
+impl EventEncoder {
+    pub(crate) fn encode<'a>(&mut self, events: impl Iterator<Item = &'a Recorded>) -> WatchEvents {
         let mut frame = WatchEvents::default();
         for recorded in events {
-            let told = Told::of(recorded);
+            let view = EventView::of(recorded);
             let event = BorrowedEvent {
-                position: wire(recorded.position),
+                position: recorded.position.into(),
                 logical_time_ms: recorded.at.as_ms(),
                 unix_ms: recorded.unix_ms,
-                kind: told.kind,
-                public_session_id: &self.public_id(told.session),
-                request_id: told.request_id,
-                actor: told.actor,
-                mode: told.mode,
-                token: told.token,
-                reason: told.reason,
-                metadata: told.metadata,
-                by: told.by,
-                detail: &told.detail,
-                held_for_ms: told.held_for_ms,
-                cycle: &told.cycle,
+                kind: view.kind,
+                public_session_id: &self.public_id(view.session),
+                request_id: view.request_id,
+                actor: view.actor,
+                mode: view.mode,
+                token: view.token,
+                reason: view.reason,
+                metadata: view.metadata,
+                by: view.by,
+                detail: &view.detail,
+                held_for_ms: view.held_for_ms,
+                cycle: &view.cycle,
             };
-            frame.push_borrowed(&event, told.names.iter());
+            frame.push_borrowed(&event, view.names.iter());
         }
         frame
     }
 
-    fn public_id(&mut self, session: ToldSession) -> Cow<'_, str> {
+    fn public_id(&mut self, session: SessionView) -> Cow<'_, str> {
         let compute = || session.public().map_or_else(String::new, |public| public.to_string());
-        let ToldSession::Secret(secret) = session else { return Cow::Owned(compute()) };
+        let SessionView::Secret(secret) = session else { return Cow::Owned(compute()) };
         if self.public_ids.get(secret).is_none() {
             self.public_ids.keep(secret, &compute());
         }
@@ -60,11 +57,10 @@ mod tests {
     };
 
     use super::*;
-    use crate::events::Position;
-    use crate::rpc::told;
+    use crate::events::{Position, message};
 
     #[test]
-    fn a_frame_has_the_messages_that_others_are_told() {
+    fn a_frame_has_the_messages_that_are_made_one_by_one() {
         let name = LockName::new("a").unwrap();
         let (request, token, public) = (RequestId(3), FenceToken(4), PublicSessionId(5));
         let (mode, granted_at) = (Mode::Exclusive, LogicalTime::from_ms(1));
@@ -94,8 +90,8 @@ mod tests {
             Recorded { position, at, unix_ms: 1_794_743_884_123, event, serial: 0 }
         });
         let events: Vec<Recorded> = events.collect();
-        let frame = Teller::default().tell(events.iter());
-        assert_eq!(frame, events.iter().map(told).collect::<WatchEvents>());
+        let frame = EventEncoder::default().encode(events.iter());
+        assert_eq!(frame, events.iter().map(message).collect::<WatchEvents>());
         assert_eq!(frame.len(), 12);
     }
 }

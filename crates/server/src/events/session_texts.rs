@@ -1,7 +1,7 @@
-//! What is said of a session, kept for those that are told of often: the public id is a digest of the secret one,
-//! and to compute it for each event would cost more than all the rest of telling it.
+//! Texts about sessions, kept by session. The public id is a digest of the secret one, and to compute it for each event
+//! would cost more than all the rest of encoding it.
 //!
-//! Each session has one place, which it may share with others; the last one that was told of is there.
+//! Each session has one place, which it may share with others. The place has the text that was kept last.
 
 use holdfast_core::SessionId;
 
@@ -39,7 +39,7 @@ impl SessionTexts {
     }
 }
 
-/// Ids are random; whoever chooses others makes them slow to tell, and nothing else.
+/// Ids are random. A client that chooses others makes its own events slower to encode, and nothing else.
 fn place(session: SessionId) -> usize {
     let mixed = session.0 ^ (session.0 >> 64);
     usize::try_from(mixed % PLACES as u128).unwrap_or(0)
