@@ -108,6 +108,6 @@ mod tests {
         });
         let expected = "# About nothing.\n\nsay a\n# and\nsay b\n----\na\nb\n\nsay c\n----\nc\n";
         assert_eq!(told, expected);
-        assert_eq!(first_difference(script, &told), "line 6:\n  - old\n  + a");
+        assert_eq!(first_difference(script, &told), "line 7:\n  - old\n  + a");
     }
 }
