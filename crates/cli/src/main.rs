@@ -15,6 +15,8 @@ mod companion_link;
 mod completions;
 mod demo;
 mod dev;
+#[cfg(test)]
+mod documentation;
 mod duration;
 mod efficiency;
 mod elect;
