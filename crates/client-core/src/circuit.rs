@@ -106,7 +106,7 @@ mod tests {
         breaker.handle_try(at(15));
         breaker.handle_success();
         assert_eq!(breaker.state(), CircuitState::Closed);
-        // The next trouble begins anew.
+        // The next failures are counted from their own start.
         breaker.handle_try(at(100));
         breaker.handle_failure(at(101));
         assert_eq!(breaker.state(), CircuitState::Closed);

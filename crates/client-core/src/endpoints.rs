@@ -138,7 +138,7 @@ impl Endpoints {
         self.unreachable_count = 0;
     }
 
-    /// Nobody could be reached in a whole round: there is no hurry to begin the next.
+    /// No node could be reached in a whole round: there is no hurry to begin the next.
     pub fn has_tried_all(&self) -> bool {
         self.unreachable_count >= self.addresses.len()
     }
@@ -152,7 +152,7 @@ impl Endpoints {
     }
 
     /// The cluster said who its nodes are. New ones are tried after the others, and those that are gone are
-    /// forgotten, so that whoever lives longer than the nodes it began with finds the cluster all the same.
+    /// forgotten, so that a client that lives longer than the nodes it began with finds the cluster all the same.
     pub fn learn(&mut self, addresses: &[String]) {
         if self.is_fixed {
             return;

@@ -33,7 +33,7 @@ pub enum LossReason {
     SessionKilled,
     #[error("the lock was handed to another session")]
     Transferred,
-    /// Outside of the cluster: the server lost its data, or somebody removed the lock.
+    /// Outside of the cluster: the server lost its data, or another program removed the lock.
     #[error("the server that kept the lock no longer has it")]
     Gone,
     /// The program chose to work without a lock while the efficiency tier is down.
@@ -78,7 +78,7 @@ pub struct Unavailable {
     pub may_have_happened: bool,
 }
 
-/// What somebody who wants an answer has to look after.
+/// What a caller that wants an answer has to look after.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum UnavailableCause {
@@ -118,7 +118,7 @@ pub enum RequestError {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cycle(pub Vec<CycleLink>);
 
-/// Somebody in a cycle of waits.
+/// An actor in a cycle of waits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CycleLink {
     pub public_session_id: String,

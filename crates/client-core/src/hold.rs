@@ -27,13 +27,11 @@ pub struct Hold {
     /// The age to ask for the next lock of the same transaction with.
     pub since: Option<Since>,
     pub guarantee: Guarantee,
-    held_as: Mutex<HeldAs>,
+    held_as: SharedHeldAs,
     leases: Arc<Mutex<Leases>>,
     loss: Loss,
     /// The cluster said so: there is nothing to release.
     has_ended: AtomicBool,
-    /// It is on its way to another session.
-    is_leaving: AtomicBool,
 }
 
 /// Sorted by the acquire by which the cluster knows the hold.
@@ -71,13 +69,17 @@ impl ReleaseOutcome {
     }
 }
 
-/// What a conversion changes.
-#[derive(Debug, Clone)]
+/// How the cluster has the hold, as far as is known: guards that entered one hold several times see the same.
+#[derive(Debug)]
 struct HeldAs {
     mode: Mode,
     token: u64,
     fence: String,
+    /// It is on its way to another session.
+    is_leaving: bool,
 }
+
+type SharedHeldAs = Arc<Mutex<HeldAs>>;
 
 impl HoldKey {
     /// Of the holds that the cluster knows by this acquire.
@@ -100,20 +102,36 @@ pub(crate) struct Place {
 }
 
 impl Hold {
-    pub(crate) fn new(place: Place, grant: Grant, leases: Arc<Mutex<Leases>>, loss: Loss) -> Hold {
+    /// `entered`: the hold that it enters again.
+    pub(crate) fn new(
+        place: Place,
+        grant: Grant,
+        entered: Option<&Hold>,
+        leases: Arc<Mutex<Leases>>,
+        loss: Loss,
+    ) -> Hold {
         let (mode, guarantee) = (grant.mode(), guarantee_of(&grant));
+        let held_as = match entered {
+            Some(hold) => {
+                hold.convert(&grant);
+                Arc::clone(&hold.held_as)
+            }
+            None => {
+                let (token, fence, is_leaving) = (grant.token, grant.fence, false);
+                Arc::new(Mutex::new(HeldAs { mode, token, fence, is_leaving }))
+            }
+        };
         Hold {
             key: place.key,
             lease: place.lease,
             call: place.call,
             since: place.since,
             guarantee,
-            held_as: Mutex::new(HeldAs { mode, token: grant.token, fence: grant.fence }),
+            held_as,
             name: grant.name,
             leases,
             loss,
             has_ended: AtomicBool::new(false),
-            is_leaving: AtomicBool::new(false),
         }
     }
 
@@ -135,13 +153,14 @@ impl Hold {
 
     /// The hold has another mode, and perhaps another token.
     pub(crate) fn convert(&self, grant: &Grant) {
-        let (mode, fence) = (grant.mode(), grant.fence.clone());
-        *self.held_as() = HeldAs { mode, token: grant.token, fence };
+        let mut held_as = self.held_as();
+        (held_as.mode, held_as.token) = (grant.mode(), grant.token);
+        held_as.fence.clone_from(&grant.fence);
     }
 
     /// While it may be another session's already, it gives no token.
     pub fn set_leaving(&self, is_leaving: bool) {
-        self.is_leaving.store(is_leaving, Ordering::Release);
+        self.held_as().is_leaving = is_leaving;
     }
 
     /// Whether the cluster itself said that the hold ended, so that there is nothing to release.
@@ -205,9 +224,7 @@ impl Hold {
         }
         match self.loss.reason() {
             Some(reason) => Err(Lost { reason }),
-            None if self.is_leaving.load(Ordering::Acquire) => {
-                Err(Lost { reason: LossReason::Transferred })
-            }
+            None if self.held_as().is_leaving => Err(Lost { reason: LossReason::Transferred }),
             None => Ok(()),
         }
     }

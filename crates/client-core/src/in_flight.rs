@@ -2,7 +2,7 @@
 //!
 //! Ids start at 1 and rise by one. `acked_through` tells the servers which answers they may forget:
 //! all up to the request before the oldest one that still wants its answer. A request that is given
-//! up (a heartbeat of a broken stream) counts as answered, since nobody will ask for it again. So does
+//! up (a heartbeat of a broken stream) counts as answered, since it is never asked for again. So does
 //! an acquire from when it is known to wait: the servers find it by its wait, and later by its hold,
 //! wherever the mark stands. If it held the mark back, one long wait would fill up their memory of
 //! answers.
@@ -211,7 +211,7 @@ impl<T> InFlight<T> {
         Some((request.content, request.first_sent_at))
     }
 
-    /// Whoever asks and leaves, again and again while there is no stream, leaves ids behind.
+    /// Callers that ask and leave, again and again while there is no stream, leave ids behind.
     fn forget_dead(&mut self) {
         if self.to_send.len() > 2 * self.staged + DEAD_MAX {
             let requests = &self.requests;
@@ -246,6 +246,10 @@ impl<T> InFlight<T> {
     /// In no particular order.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (u64, &mut T)> {
         self.requests.iter_mut().map(|(id, request)| (id, &mut request.content))
+    }
+
+    pub(crate) fn has_any(&self, is_meant: impl Fn(&T) -> bool) -> bool {
+        self.requests.iter().any(|(_, request)| is_meant(&request.content))
     }
 
     /// The one that is meant, which most often has this id.

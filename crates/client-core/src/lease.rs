@@ -21,7 +21,7 @@
 //! lives at least for the shorter of TTL and linger since that request was sent. That is the *lease span*, and
 //! heartbeats go out often enough for it.
 //!
-//! The efficiency tier has a clock of its own, which begins anew with each leader. Samples of it are kept apart:
+//! The efficiency tier has a clock of its own, which starts again with each leader. Samples of it are kept apart:
 //! they bound the holds of that tier, and say nothing about the session, whose time the replicated lock table
 //! keeps.
 //!

@@ -1,5 +1,6 @@
 //! The state machine of a client's session with the cluster.
 //!
+//! - [`config`], [`output`]: with what it begins, and what comes out of it.
 //! - [`request`]: what a program can ask, and how it looks on the wire.
 //! - [`state`]: the present session: holds, lease, what has no answer.
 //! - [`answers`]: what an answer or a notice changes. [`convert`]: what waits for the end of a conversion.
@@ -12,104 +13,33 @@
 //! - the loss of a session is told to every holder and waiter; the next operation opens a new one.
 
 mod answers;
+mod config;
 mod convert;
 mod link;
+mod output;
 mod request;
 mod state;
 
-use std::fmt;
 use std::time::Duration;
 
 use holdfast_proto::SessionId;
 use holdfast_proto::plain::EncodedClientFrame;
-use holdfast_proto::v1::{Failure, Owner, ServerFrame};
 
 use crate::circuit::{Breaker, CircuitState};
-use crate::connect_errors::{ConnectErrors, Contact};
+use crate::connect_errors::ConnectErrors;
 use crate::endpoints::Endpoints;
-use crate::error::{LossReason, Rejection, RequestError};
-use crate::lease::{LocalTime, lease_span};
+use crate::error::{LossReason, RequestError};
+use crate::lease::LocalTime;
 use link::Link;
 use request::{Caller, Entry, What};
 use state::State;
 
+pub use config::{Config, NoSessionId, Settings};
+pub use output::{NotOpened, Output, Queued};
 pub use request::{Outcome, Request, Success};
 
 /// A client that is done does not wait longer than this for the cluster to hear it.
 const CLOSING_PATIENCE: Duration = Duration::from_secs(2);
-
-/// What every session of a client is opened with.
-#[derive(Debug, Clone)]
-pub struct Settings {
-    pub ttl: Duration,
-    /// How long the session outlives a broken stream; the TTL if it is not given.
-    pub linger: Option<Duration>,
-    pub owner: Owner,
-}
-
-impl Settings {
-    /// How long the session certainly outlives its last answered request.
-    pub fn lease_span(&self) -> Duration {
-        lease_span(self.ttl, self.linger.unwrap_or(self.ttl))
-    }
-}
-
-pub struct Config {
-    pub settings: Settings,
-    pub endpoints: Endpoints,
-    /// Whether a session is opened before a request needs one.
-    pub opens_at_once: bool,
-    /// Clients with different seeds pause for different times.
-    pub jitter_seed: u64,
-    /// A secret for each session. `None` if the system has none to give.
-    pub session_ids: Box<dyn FnMut() -> Option<SessionId> + Send>,
-}
-
-/// There is no secret for a session.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NoSessionId;
-
-/// What the driver has to do.
-#[derive(Debug)]
-pub enum Output<C> {
-    /// Connect to this node. The answer is [`Session::handle_connected`] or [`Session::handle_connect_failed`].
-    Connect { address: String },
-    /// Leave the present connection, and give up an attempt to make one. With a farewell, which is an empty frame, the
-    /// servers know that the session goes on elsewhere. Without it they take the client for gone.
-    Disconnect { with_farewell: bool },
-    /// The caller gets this.
-    Completed { caller: C, outcome: Outcome },
-    /// See [`Session::caller_mut`].
-    Queued(Queued),
-    /// The client's first session is open.
-    Opened,
-    /// The client's first session will not be opened. [`Output::Finished`] follows.
-    NotOpened(NotOpened),
-    /// [`Session::endpoints`] changed, or the session is a new one.
-    EndpointsLearned,
-    /// [`Session::circuit`] or [`Session::connect_errors`] changed.
-    ConnectivityChanged,
-    /// The session is over; there is nothing that could be ended on behalf of this client.
-    SessionEnded { session: SessionId, reason: LossReason },
-    /// Nothing more will come.
-    Finished,
-}
-
-/// A request stands in a queue.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Queued {
-    pub call: u64,
-    /// 1 is next.
-    pub position: u64,
-}
-
-/// Why the client's first session is not there.
-#[derive(Debug)]
-pub enum NotOpened {
-    Refused(Rejection),
-    /// Nothing listens at any of the endpoints.
-    NotReached,
-}
 
 /// A client's session with the cluster, over connections that break and sessions that are lost. `C` is what the driver
 /// knows a caller by.
@@ -285,6 +215,11 @@ impl<C> Session<C> {
         self.state.requests.are_several()
     }
 
+    /// Whether a request has no answer yet, heartbeats apart.
+    pub fn has_unanswered(&self) -> bool {
+        self.state.requests.has_any(|entry| !matches!(entry.what, What::KeepAlive))
+    }
+
     pub fn id(&self) -> SessionId {
         self.state.id
     }
@@ -321,14 +256,5 @@ impl<C> Session<C> {
             self.link = Link::Finished;
             self.state.outputs.push_back(Output::Finished);
         }
-    }
-}
-
-impl fmt::Debug for Config {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Config")
-            .field("settings", &self.settings)
-            .field("endpoints", &self.endpoints)
-            .finish_non_exhaustive()
     }
 }

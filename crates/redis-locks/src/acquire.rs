@@ -19,7 +19,7 @@ use crate::{HeldLock, RedisLocks, jitter};
 use holdfast_lease_clock as clock;
 
 /// How often it is asked again while releases are heard of: a release may be lost with its connection, and a lock that
-/// nobody releases ends in silence.
+/// is not released ends in silence.
 const POLL_WITH_NEWS: Duration = Duration::from_secs(1);
 /// And while they are not.
 const POLL_WITHOUT_NEWS: Duration = Duration::from_millis(100);
@@ -177,7 +177,7 @@ impl Drop for Unknown<'_> {
     fn drop(&mut self) {
         let Some(locks) = self.locks else { return };
         let (store, claim, ttl) = (Arc::clone(&locks.store), self.claim.clone(), self.ttl);
-        // Whoever closes the client waits for this too.
+        // A close of the client waits for this too.
         let closing = locks.closing.subscribe();
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move {

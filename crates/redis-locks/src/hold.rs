@@ -24,7 +24,7 @@ pub struct Hold {
 struct Lease {
     valid_until: LocalTime,
     span: Duration,
-    /// Nobody extends it but the caller.
+    /// The caller extends it, and not the keeper.
     is_own: bool,
 }
 

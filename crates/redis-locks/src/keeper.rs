@@ -58,7 +58,7 @@ pub(super) struct Keeper {
     pub(super) claim: Claim,
     pub(super) span: Span,
     pub(super) commands: mpsc::Receiver<Command>,
-    /// True once the client is closed. Whoever closes it waits until no keeper has this any more.
+    /// True once the client is closed. The close waits until no keeper has this any more.
     pub(super) closing: watch::Receiver<bool>,
     pub(super) counts: Arc<Counters>,
     pub(super) is_loss_counted: bool,

@@ -1,4 +1,4 @@
-//! News of releases, by push: a connection of its own on which the names are subscribed that somebody
+//! News of releases, by push: a connection of its own on which the names are subscribed that a caller
 //! waits for. It is made when the first is, and kept.
 //!
 //! While it is broken, or if the server does not let us listen, those who wait ask again by themselves.

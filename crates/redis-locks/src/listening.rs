@@ -21,7 +21,7 @@ struct Waiters {
     news: watch::Sender<News>,
 }
 
-/// The names that somebody waits for. The names whose subscription may have to change go to a task by a
+/// The names that callers wait for. The names whose subscription may have to change go to a task by a
 /// queue, which has at most two entries for each who waits.
 #[derive(Debug)]
 pub(super) struct Registry {

@@ -149,7 +149,7 @@ impl Node {
     }
 }
 
-/// Goes on until the server is back or nobody needs it any more.
+/// Goes on until the server is back or no store needs it any more.
 async fn come_back(node: Weak<Node>) {
     let mut backoff = Backoff::new(jitter_seed());
     loop {

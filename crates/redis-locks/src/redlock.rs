@@ -105,7 +105,7 @@ impl Redlock {
         if answers.answered.len() < self.majority() {
             return Err(self.too_few(answers.failed));
         }
-        // Whoever has a majority of them, the earliest moment at which a majority can be free.
+        // The earliest moment at which a majority can be free.
         free_in.sort_unstable();
         let needed = self.majority().saturating_sub(granted.len());
         let free_in = needed.checked_sub(1).and_then(|last| free_in.get(last).copied());

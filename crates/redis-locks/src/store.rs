@@ -21,7 +21,7 @@ pub struct StoreDown {
 pub(crate) type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreDown>> + Send + 'a>>;
 
 /// A hold, or one that may come of a try. Whatever is done to a lock is done on condition that its value is this
-/// owner's, so nobody can touch what is somebody else's.
+/// owner's, so no caller can touch what is another's.
 #[derive(Debug, Clone)]
 pub(crate) struct Claim {
     pub(crate) name: String,
@@ -34,7 +34,7 @@ pub(crate) enum Attempt {
     Granted {
         token: u64,
     },
-    /// Somebody else has it, for so long if that is known, unless it is extended or released.
+    /// Another owner has it, for so long if that is known, unless it is extended or released.
     Busy {
         free_in: Option<Duration>,
     },

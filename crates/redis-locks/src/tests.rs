@@ -1,4 +1,4 @@
-//! What the scripts do to a real Redis, whoever calls them in whatever order. Redis runs one after the other, so an
+//! What the scripts do to a real Redis, in whatever order they are called. Redis runs one after the other, so an
 //! order is all that several callers can make of them.
 
 use std::sync::Arc;
@@ -31,7 +31,7 @@ enum Step {
     Release(usize),
     /// The lock's time is over.
     Expire,
-    /// Somebody who knows nothing of us writes to the key.
+    /// A program that knows nothing of us writes to the key.
     Overwrite,
     /// As another type.
     OverwriteWithList,

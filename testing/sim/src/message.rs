@@ -35,6 +35,24 @@ pub(crate) enum Message {
     },
 }
 
+impl Message {
+    /// The client whose stream it goes over, between that client and a node.
+    pub(crate) fn stream_of(&self, from: Place, to: Place) -> Option<usize> {
+        let is_on_stream = match self {
+            Message::Request(request) => request.reply_to.stream.is_some(),
+            Message::Answer(answer) => answer.reply_to.stream.is_some(),
+            Message::Notice { .. } => true,
+            Message::Consensus { .. } => false,
+        };
+        match (from, to) {
+            (Place::Client(client), Place::Node(_)) | (Place::Node(_), Place::Client(client)) => {
+                Some(client).filter(|_| is_on_stream)
+            }
+            _ => None,
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     pub(crate) reply_to: ReplyTo,
@@ -52,6 +70,8 @@ pub(crate) enum Body {
 pub(crate) struct ReplyTo {
     pub(crate) client: usize,
     pub(crate) session: SessionId,
+    /// The stream on which it is sent; none if it is a call of its own.
+    pub(crate) stream: Option<StreamId>,
     pub(crate) request: RequestId,
     pub(crate) sent: RealTime,
     /// The follower that passed it on, and through which the answer goes back.

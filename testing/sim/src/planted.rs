@@ -449,11 +449,31 @@ pub const ALL: &[Mutant] = &[
         Planted::Client(client::Bug::BestEffortKeptWithoutLeader),
     ),
     mutant("linger-ignored", "client-core/lease.rs", Planted::Client(client::Bug::LingerIgnored)),
-    mutant("lease-from-receipt", "sim/client/session.rs", Planted::Here(Bug::LeaseFromReceipt)),
-    mutant("wiped-node-comes-back", "sim/fault/strike.rs", Planted::Here(Bug::WipedNodeComesBack)),
+    mutant(
+        "lease-from-answer",
+        "client-core/session/answers.rs",
+        Planted::Client(client::Bug::LeaseFromAnswer),
+    ),
     mutant(
         "lease-from-last-sending",
-        "sim/client/session.rs",
-        Planted::Here(Bug::LeaseFromLastSending),
+        "client-core/in_flight.rs",
+        Planted::Client(client::Bug::LeaseFromLastSending),
     ),
+    mutant("token-past-lease", "client-core/hold.rs", Planted::Client(client::Bug::TokenPastLease)),
+    mutant(
+        "resend-under-new-id",
+        "client-core/session/state.rs",
+        Planted::Client(client::Bug::ResendUnderNewId),
+    ),
+    mutant(
+        "abandoned-grant-kept",
+        "client-core/session/state.rs",
+        Planted::Client(client::Bug::AbandonedGrantKept),
+    ),
+    mutant(
+        "notice-ends-newer-hold",
+        "client-core/session/answers.rs",
+        Planted::Client(client::Bug::NoticeEndsNewerHold),
+    ),
+    mutant("wiped-node-comes-back", "sim/fault/strike.rs", Planted::Here(Bug::WipedNodeComesBack)),
 ];

@@ -10,9 +10,9 @@ use holdfast_proto::v1::{Answer, Failure, Notice, Reason, ServerFrame};
 use holdfast_proto::{Guarantee, v1};
 
 use super::convert::converted;
+use super::output::{Output, Queued};
 use super::request::{Outcome, Request, Success, What};
 use super::state::State;
-use super::{Output, Queued};
 use crate::error::{Cycle, LossReason, Lost, Rejection, RequestError, Since};
 use crate::hold::{Hold, HoldKey, ReleaseOutcome};
 use crate::lease::{LocalTime, LogicalTime, RenewalId, safe_end};

@@ -23,7 +23,7 @@ impl<C> State<C> {
         else {
             return;
         };
-        if let Some(waiting) = self.converting.get_mut(&hold.key) {
+        if let Some(waiting) = self.converting.get_mut(&hold.lease) {
             return waiting.push(id);
         }
         if !self.holds.contains_key(&hold.key) || hold.has_ended() {
@@ -35,7 +35,7 @@ impl<C> State<C> {
             Request::Release { .. } => self.forget_hold(&hold),
             Request::Transfer { .. } => hold.set_leaving(true),
             Request::Convert { .. } => {
-                self.converting.insert(hold.key, Vec::new());
+                self.converting.insert(hold.lease, Vec::new());
             }
             _ => {}
         }
@@ -44,7 +44,7 @@ impl<C> State<C> {
 
     /// What waited for the conversion goes on, up to the next conversion.
     pub(super) fn stop_converting(&mut self, hold: &Hold) {
-        for id in self.converting.remove(&hold.key).unwrap_or_default() {
+        for id in self.converting.remove(&hold.lease).unwrap_or_default() {
             self.start(id);
         }
     }

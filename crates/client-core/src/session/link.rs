@@ -4,13 +4,18 @@
 //! that lasts goes to the leader itself, once there is a connection: until then it is served where it is, and if
 //! the leader cannot be reached from here it stays.
 
-use holdfast_proto::v1::answer::Result as AnswerResult;
-use holdfast_proto::v1::{OpenSessionResponse, Reason};
+use std::time::Duration;
 
+use holdfast_proto::v1::answer::Result as AnswerResult;
+use holdfast_proto::v1::{Failure, OpenSessionResponse, Reason, ServerFrame};
+
+use super::Session;
 use super::answers::Verdict;
+use super::output::{NotOpened, Output};
 use super::state::Hello;
-use super::*;
-use crate::connect_errors::REFUSED_PATIENCE;
+use crate::connect_errors::{Contact, REFUSED_PATIENCE};
+use crate::error::{LossReason, Rejection, RequestError};
+use crate::lease::LocalTime;
 
 /// Within this time a node has to answer the hello, or the next one is asked.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(1);

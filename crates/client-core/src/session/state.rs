@@ -9,8 +9,9 @@ use holdfast_proto::v1;
 use holdfast_proto::v1::operation::Kind;
 use holdfast_proto::{Guarantee, SessionId};
 
+use super::config::Settings;
+use super::output::Output;
 use super::request::{Caller, Entry, Outcome, Request, Success, What, whole_ms};
-use super::{Output, Settings};
 use crate::backoff::Backoff;
 use crate::connect_errors::ConnectErrors;
 use crate::error::{LossReason, RequestError};
@@ -37,7 +38,7 @@ pub(crate) struct State<C> {
     pub(crate) holds: BTreeMap<HoldKey, Arc<Hold>>,
     /// Holds whose conversion has no answer yet, and the requests that wait for it: until then it is not known
     /// under which token they are held.
-    pub(crate) converting: BTreeMap<HoldKey, Vec<u64>>,
+    pub(crate) converting: BTreeMap<HoldId, Vec<u64>>,
     /// `None` until the session is open.
     leases: Option<Arc<Mutex<Leases>>>,
     /// When the open was first sent: the answer to a retry may be that of the first try.
@@ -163,7 +164,7 @@ impl<C> State<C> {
             hold.lose(reason);
             // Under which token it is held is not known until a conversion has its answer.
             self.ask(Entry::own(What::Asked(Request::Release { hold: Arc::clone(&hold) })));
-            if !self.converting.contains_key(&hold.key) {
+            if !self.converting.contains_key(&hold.lease) {
                 hold.end(reason);
             }
         }

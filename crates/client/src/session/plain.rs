@@ -1,4 +1,4 @@
-//! The client's end of a stream without HTTP/2 (see [`holdfast_proto::plain`]): whoever owns the stream reads and writes it.
+//! The client's end of a stream without HTTP/2 (see [`holdfast_proto::plain`]): the owner of the stream reads and writes it.
 //!
 //! A node that says nothing is asked every few seconds whether it is there, because a connection can stand long after its other
 //! end has gone.
@@ -20,10 +20,10 @@ use crate::connection::CONNECT_TIMEOUT;
 pub(super) use inbound::PlainInbound;
 pub(super) use outbound::PlainOutbound;
 
-/// A node greets at once. Whoever takes longer may be waiting for HTTP.
+/// A node greets at once. A peer that takes longer may be waiting for HTTP.
 const GREETING_TIMEOUT: Duration = Duration::from_millis(400);
 
-/// None: somebody is there who does not know how to speak so, or does not say so soon.
+/// None: the peer does not speak this protocol, or does not say so soon.
 pub(super) async fn greet(address: &str) -> io::Result<Option<TcpStream>> {
     let mut socket = connect(address).await?;
     socket.set_nodelay(true)?;
@@ -36,10 +36,10 @@ pub(super) async fn greet(address: &str) -> io::Result<Option<TcpStream>> {
     Ok((is_greeted && greeting == plain::GREETING).then_some(socket))
 }
 
-/// A name can have several addresses, and the first may be one that nobody answers at: each has its share of the time.
+/// A name can have several addresses, and the first may be one that does not answer: each has its share of the time.
 async fn connect(address: &str) -> io::Result<TcpStream> {
-    let nobody = || io::Error::new(io::ErrorKind::TimedOut, NO_CONNECTION);
-    let found = timeout(CONNECT_TIMEOUT, lookup_host(address)).await.map_err(|_| nobody())??;
+    let no_answer = || io::Error::new(io::ErrorKind::TimedOut, NO_CONNECTION);
+    let found = timeout(CONNECT_TIMEOUT, lookup_host(address)).await.map_err(|_| no_answer())??;
     let found: Vec<SocketAddr> = found.collect();
     let patience = CONNECT_TIMEOUT / u32::try_from(found.len()).unwrap_or(u32::MAX).max(1);
     let mut failure = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
@@ -47,7 +47,7 @@ async fn connect(address: &str) -> io::Result<TcpStream> {
         match timeout(patience, TcpStream::connect(address)).await {
             Ok(Ok(socket)) => return Ok(socket),
             Ok(Err(error)) => failure = error,
-            Err(_) => failure = nobody(),
+            Err(_) => failure = no_answer(),
         }
     }
     Err(failure)

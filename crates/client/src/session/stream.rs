@@ -99,7 +99,7 @@ impl Outbound {
         }
     }
 
-    /// Asks whether anybody is there, if nobody was asked for a while. HTTP/2 does so by itself.
+    /// Asks whether the node is there, if it was not asked for a while. HTTP/2 does so by itself.
     pub(crate) fn ping_if_due(&mut self, now: Instant) {
         if let Outbound::Plain(outbound) = self {
             outbound.ping_if_due(now);

@@ -7,6 +7,9 @@ use crate::message::{Body, Message, Place, Request};
 use crate::node::Incoming;
 use crate::workload::CommandKind;
 
+/// After which a client gives up connecting.
+const CONNECT_TIMEOUT_US: u64 = 1_000_000;
+
 impl World {
     /// A paused client acts when it goes on; a dead one never.
     pub(super) fn may_act(&mut self, client: usize, what: Due) -> bool {
@@ -49,9 +52,10 @@ impl World {
                         .line(self.now, || format!("client {client} -> node {to}: {request:?}"));
                     self.send(Place::Client(client), Place::Node(to), Message::Request(request));
                 }
-                client::Output::Timer { after_us, timer } => {
-                    self.agenda.plan(RealTime(self.now.0 + after_us), Due::Timer(client, timer));
+                client::Output::Wake { after_us } => {
+                    self.agenda.plan(RealTime(self.now.0 + after_us), Due::Wake(client));
                 }
+                client::Output::Connect { to, attempt } => self.connect(client, to, attempt),
                 client::Output::Write { after_us, write } => {
                     self.agenda.plan(RealTime(self.now.0 + after_us), Due::Write(client, write));
                 }
@@ -62,6 +66,18 @@ impl World {
             }
         }
         self.client_outputs = outputs;
+    }
+
+    /// There is a connection if a message comes through there and back, and the node takes it.
+    fn connect(&mut self, client: usize, node: usize, attempt: u64) {
+        let (here, there) = (Place::Client(client), Place::Node(node));
+        let [forth, _] = self.network.arrivals_us(here, there);
+        let [back, _] = self.network.arrivals_us(there, here);
+        let listens = self.nodes.get(node).is_some_and(|node| node.listens(self.now));
+        let round_trip = forth.zip(back).map(|(forth, back)| forth + back).filter(|_| listens);
+        let due = RealTime(self.now.0 + round_trip.unwrap_or(CONNECT_TIMEOUT_US));
+        let is_connected = round_trip.is_some();
+        self.agenda.plan(due, Due::Connected { client, attempt, is_connected });
     }
 
     pub(super) fn write(&mut self, client: usize, write: Write) {

@@ -55,8 +55,8 @@ impl<C> State<C> {
         let entry = if is_first { id } else { self.requests.reserve_id() };
         let acquire = acquire_of(id, &grant);
         // A hold that is entered again keeps its lease, with the renewals that are under way.
-        let entered = self.holds_of(acquire).find(|hold| hold.name == grant.name);
-        let lease = entered.map_or(HoldId(entry), |hold| hold.lease);
+        let entered = self.holds_of(acquire).find(|hold| hold.name == grant.name).cloned();
+        let lease = entered.as_ref().map_or(HoldId(entry), |hold| hold.lease);
         if entered.is_none()
             && let Some(mut leases) = self.leases()
         {
@@ -67,7 +67,8 @@ impl<C> State<C> {
             }
         }
         let key = HoldKey { acquire, entry };
-        let hold = Arc::new(Hold::new(Place { key, lease, call, since }, grant, leases, loss));
+        let place = Place { key, lease, call, since };
+        let hold = Arc::new(Hold::new(place, grant, entered.as_deref(), leases, loss));
         self.holds.insert(key, Arc::clone(&hold));
         Ok(hold)
     }

@@ -11,7 +11,7 @@ use tonic::Status;
 
 use crate::connection::{KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, RESPONSE_BYTES_MAX};
 
-/// Time in which nobody looked does not count as silence.
+/// Time in which this program did not look does not count as silence.
 const SILENCE_STEP_MAX: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
@@ -34,7 +34,7 @@ impl PlainInbound {
             if let Some(piece) = piece.map_err(|error| Status::internal(error.to_string()))? {
                 let broken = |error: prost::DecodeError| Status::internal(error.to_string());
                 match piece.kind {
-                    // All that it says is that somebody is there.
+                    // All that it says is that the node is there.
                     plain::FRAME if piece.message.is_empty() => continue,
                     plain::FRAME => {
                         return plain::read_server_frame(&piece.message).map(Some).map_err(broken);
@@ -61,7 +61,7 @@ impl PlainInbound {
     }
 }
 
-/// For how long nothing came, as far as somebody looked.
+/// For how long nothing came, as far as this program looked.
 #[derive(Debug)]
 struct Silence {
     lasted: Duration,

@@ -75,7 +75,7 @@ impl PlainOutbound {
         plain::reuse(&mut self.pieces);
     }
 
-    /// Returns when nothing waits any more, or nobody takes it. Nothing is lost if that is not waited for.
+    /// Returns when nothing waits any more, or the node takes nothing more. Nothing is lost if that is not waited for.
     pub(in super::super) async fn room(&mut self) {
         while !self.pieces.is_empty() && !self.is_broken {
             match self.socket.writable().await {
@@ -111,7 +111,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let socket = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (reading, writing) = socket.into_split();
-        // Nobody reads at this end, and its half stays open.
+        // Nothing is read at this end, and its half stays open.
         std::mem::forget(reading);
         let (other, _) = listener.accept().await.unwrap();
         (PlainOutbound::new(writing, Instant::now()), other)
@@ -132,7 +132,7 @@ mod tests {
         let much = large(MUCH);
         outbound.send(&much);
         assert!(!outbound.has_room() && !outbound.is_broken());
-        // Whoever waits for something else as well gives up waiting for room again and again.
+        // A task that waits for something else as well gives up waiting for room again and again.
         let nothing_happens = tokio::time::timeout(Duration::from_millis(1), outbound.room()).await;
         assert!(nothing_happens.is_err());
         let reading = tokio::spawn(async move {

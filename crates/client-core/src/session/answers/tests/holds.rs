@@ -206,6 +206,25 @@ fn a_lock_that_is_entered_again_is_known_by_its_first_acquire_and_lost_by_all_gu
     assert_eq!(bench.releases(), []);
 }
 
+/// Or else the other guards would give an old token, and their releases would free nothing.
+#[test]
+fn a_conversion_by_one_guard_changes_the_token_of_all_guards_that_entered_the_hold() {
+    let mut bench = Bench::new();
+    let (first, outer) = bench.held(shared(5));
+    let (second, caller) = bench.acquire();
+    bench.answer(second, granted_as(Grant { acquire_request_id: first, ..shared(5) }));
+    let inner = bench.only(caller);
+    let (convert, _) = bench.convert(&inner, Mode::Exclusive);
+    bench.drop_guard(&outer);
+    assert_eq!(bench.releases(), [], "it is not known under which token");
+    bench.answer(convert, granted_as(grant_of("a", 9)));
+    assert_eq!(bench.releases(), [("a".to_owned(), 9, first)]);
+    assert_eq!(outer.last_token(), 9);
+    // From a transfer on, none of them gives a token.
+    bench.ask(Request::Transfer { hold: Arc::clone(&inner), to: "b".into() });
+    assert!(outer.token(bench.now).is_err() && inner.token(bench.now).is_err());
+}
+
 fn want_best_effort() -> Request {
     let tier = v1::Tier::Efficiency.into();
     Request::Acquire(v1::AcquireRequest { tier, ..Default::default() })
