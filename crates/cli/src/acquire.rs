@@ -35,8 +35,10 @@ const GIVING_BACK_PATIENCE: Duration = Duration::from_secs(3);
 /// is a secret, and the token: `release` and `renew` need both, and the tier if it is not the default. The
 /// fence is empty for a permit, which is not fenceable.
 ///
-/// SIGINT, SIGTERM and SIGHUP give everything back. SIGKILL cannot: the session keeps its place in the queue, and the
-/// lock if it gets it, until the TTL is over. Use a short --ttl, or `holdfast lock`, where that matters.
+/// SIGINT, SIGTERM and SIGHUP give everything back. After SIGKILL, the node that this program asked sees the connection
+/// end, and takes its place out of the queue. If the host or the network dies, no node sees that: then the session keeps
+/// its place, and the lock if it gets it, until the TTL is over. So does a lock that was granted before the kill. Use a
+/// short --ttl, or `holdfast lock`, where that matters.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Exit codes: 0 held; 75 somebody else holds it, it is frozen, the wait is over, or to

@@ -40,11 +40,13 @@ use crate::traced::Traced;
 /// changes or cannot be reached, and for a moment two can hold it. With --efficiency-redis it lives in Redis, and
 /// no node has to run. It is another lock than the one of the same name in the other tier.
 ///
-/// SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to the command, unless they were
-/// ignored when this program started. If the lock is lost the command's whole process group gets SIGTERM
-/// and, after the grace, SIGKILL. If the cluster does not answer, they come before the lease is over, so that nothing
-/// of the command runs beside the next holder. If this program is killed, the command is killed too, and then the lock
-/// is freed; if it is suspended (SIGTSTP), so is the command, and it is continued only if the lock is still held.
+/// SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to the command, unless they were ignored when
+/// this program started. If a signal ends the command, the rest of its process group ends before the lock is released;
+/// if the command exits, processes that it leaves run on without the lock. If the lock is lost the command's whole
+/// process group gets SIGTERM and, after the grace, SIGKILL. If the cluster does not answer, they come before the
+/// lease is over, so that nothing of the command runs beside the next holder. If this program is killed, the command
+/// is killed too, and then the lock is freed; if it is suspended (SIGTSTP), so is the command, and it is continued
+/// only if the lock is still held.
 ///
 /// stdin, stdout and stderr belong to the command. While it waits this program shows its place in the
 /// queue, if stderr is a terminal; a program hears of it with --status-fd.

@@ -18,7 +18,7 @@ use crate::exit::{Code, Problem};
 use crate::global::Global;
 use crate::held::Held;
 use crate::output;
-use crate::running::Running;
+use crate::running::{Ended, Running};
 use crate::signals::{self, Signals};
 use crate::status_fd::{self, StatusFd, Story};
 use crate::suspension::Suspensions;
@@ -262,7 +262,11 @@ async fn watch_over(
                 end_while_held(grace, running, held).await?;
                 return Ok(Outcome::Lost(words));
             }
-            ended = running.ended() => return ended.map(|ended| Outcome::Ended(ended.exit_code())),
+            ended = running.ended() => {
+                let ended = ended?;
+                end_rest(ended, grace, running, held).await?;
+                return Ok(Outcome::Ended(ended.exit_code()));
+            }
             signal = signals.next() => running.send(signal),
             () = suspensions.asked() => if running.suspend().await {
                 suspensions.stop_ourselves().await;
@@ -299,6 +303,24 @@ fn is_by_time(reason: LossReason) -> bool {
             | LossReason::SessionExpired
             | LossReason::Disconnected
     )
+}
+
+/// A command that a signal ended had no time to end the processes that it started. They end before the lock is free:
+/// at once after SIGKILL, else within the grace. Processes that a command leaves when it exits are left alone.
+async fn end_rest(
+    ended: Ended,
+    grace: Duration,
+    running: &mut Running,
+    held: &Held,
+) -> io::Result<()> {
+    let Ended::BySignal(number) = ended else { return Ok(()) };
+    running.must_end_within(held.valid_for());
+    if i32::from(number) == Signal::SIGKILL as i32 {
+        running.send(Signal::SIGKILL);
+    } else {
+        ask_to_end(running);
+    }
+    end_while_held(grace, running, held).await
 }
 
 fn ask_to_end(running: &Running) {

@@ -131,7 +131,7 @@ pub use holdfast_client_core::hold::ReleaseOutcome;
 pub use holdfast_client_core::lease;
 pub use holdfast_client_core::tier::Tier;
 pub use holdfast_proto::v1::Owner;
-pub use holdfast_proto::{Fence, Guarantee, PublicSessionId, SessionFamily, SessionId};
+pub use holdfast_proto::{Fence, Guarantee, PublicSessionId, SessionId};
 pub use lock::LockRequest;
 pub use lock_all::{LockAllRequest, Member};
 pub use metrics::ClientMetrics;

@@ -273,8 +273,7 @@ impl Unary {
     }
 
     /// For a program that looks after many sessions: 1 to 4,096 at a time. For each there is its TTL in milliseconds,
-    /// counted from when this was called; 0 if it has ended. It acknowledges nothing. Ids of one
-    /// [`SessionFamily`](crate::SessionFamily) take a third less of the nodes' time.
+    /// counted from when this was called; 0 if it has ended. It acknowledges nothing.
     pub async fn keep_alive_many(
         &self,
         sessions: &[SessionId],

@@ -27,18 +27,7 @@ fn id(number: usize) -> SessionId {
     SessionId((mixed ^ mixed >> 59).wrapping_mul(0xda94_2042_e4dd_58b5_2360_ed05_1fc6_5da5))
 }
 
-/// Random as well, but for a beginning that all sessions of a connection have.
-fn id_in_family(number: usize) -> SessionId {
-    const OWN: u128 = u128::MAX >> 32;
-    SessionId(id(number % CONNECTIONS).0 & !OWN | id(CONNECTIONS + number).0 & OWN)
-}
-
 fn main() {
-    measure("ids without relation", id);
-    measure("ids that begin alike", id_in_family);
-}
-
-fn measure(words: &str, id: fn(usize) -> SessionId) {
     let mut world = World::new(0, 100);
     let mut connections = vec![Vec::new(); CONNECTIONS];
     for number in 0..CONNECTIONS * SESSIONS_EACH {
@@ -68,5 +57,5 @@ fn measure(words: &str, id: fn(usize) -> SessionId) {
         best = best.min(spent);
     }
     let each = best.as_nanos() / (CONNECTIONS * SESSIONS_EACH) as u128;
-    println!("{words}: {each} ns a heartbeat, in the best of {ROUNDS} rounds");
+    println!("{each} ns a heartbeat, in the best of {ROUNDS} rounds");
 }

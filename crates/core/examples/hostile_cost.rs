@@ -26,7 +26,10 @@ struct Stage {
 
 impl Stage {
     fn new(sessions: u128) -> Stage {
-        let table = LockTable::with_rules(Limits::default(), RulesVersion::NEWEST);
+        // With `rules-2` as the second argument, as tables did before walks were bounded.
+        let is_before = std::env::args().nth(2).is_some_and(|rules| rules == "rules-2");
+        let rules = if is_before { RulesVersion::TWO } else { RulesVersion::NEWEST };
+        let table = LockTable::with_rules(Limits::default(), rules);
         let mut stage = Stage { table, index: 0, next: 0 };
         for id in 1..=sessions {
             let (session, public) = (SessionId(id), PublicSessionId(id as u64));
@@ -247,9 +250,79 @@ fn one_more_wait(waits: u64) -> Duration {
     stage.timed(more).1
 }
 
+/// Many readers want 256 locks each, of which the last in order is taken: all others are looked at for each reader.
+fn a_release_before_readers_of_256(readers: u64) -> Duration {
+    let mut stage = Stage::new(3);
+    let names: Vec<String> = (0..256).map(|number| format!("name/{number:03}")).collect();
+    let taken = stage.acquiring(1, 0, &names[255], Mode::Exclusive, 0);
+    stage.apply(taken);
+    let read = stage.acquiring(3, 0, &names[0], Mode::Shared, 0);
+    let Outcome::Granted(grant) = stage.apply(read) else { unreachable!() };
+    let all: Vec<(&str, Mode)> = names.iter().map(|name| (name.as_str(), Mode::Shared)).collect();
+    for number in 0..readers / 64 {
+        let wait = stage.acquiring_all(2, number, &all);
+        let outcome = stage.apply(wait);
+        assert!(matches!(outcome, Outcome::Queued { .. }), "{outcome:?}");
+    }
+    let call = stage.call(3);
+    let hold = HoldRef { name: name_of(&names[0]), token: grant.token, acquire: RequestId(0) };
+    stage.timed(Command::Release { call, hold }).1
+}
+
+/// The oldest actor of all asks by `WaitDie` for a lock that many younger ones read.
+fn wait_die_for_a_lock_of_many_readers(holders: u64) -> Duration {
+    let mut stage = Stage::new(2);
+    for number in 0..16 * holders {
+        let read = stage.acquiring(2, number, "hot", Mode::Shared, 0);
+        stage.apply(read);
+    }
+    let mut asks = stage.acquiring(1, 0, "hot", Mode::Exclusive, 600);
+    if let Command::Acquire(acquire) = &mut asks {
+        acquire.terms.policy = Policy::WaitDie;
+        acquire.terms.since = Some(LogicalTime::ZERO);
+    }
+    stage.timed(asks).1
+}
+
+/// A release by a token that none of the many permits of the session has.
+fn a_release_by_a_token_among_many_permits(holders: u64) -> Duration {
+    let mut stage = Stage::new(2);
+    for number in 0..16 * holders {
+        let permit = stage.acquiring(2, number, "sem", Mode::Permit { limit: 1_000_000 }, 0);
+        stage.apply(permit);
+    }
+    let call = stage.call(2);
+    let token = holdfast_core::FenceToken(16 * holders + 1);
+    let hold = HoldRef { name: name_of("sem"), token, acquire: RequestId(0) };
+    stage.timed(Command::Release { call, hold }).1
+}
+
+/// A prefix is thawed under which many locks are awaited, and all are free.
+fn a_thaw_of_many_awaited_locks(locks: u64) -> Duration {
+    let mut stage = Stage::new(2);
+    let intervene =
+        |action| Command::Intervene(Intervention { by: "o".into(), reason: "r".into(), action });
+    stage.apply(intervene(Action::Freeze { prefix: "".into(), ttl: Span::from_secs(600) }));
+    for number in 0..4 * locks {
+        let wait = stage.acquiring(2, number, &format!("lock/{number}"), Mode::Exclusive, 600);
+        stage.apply(wait);
+    }
+    stage.timed(intervene(Action::Thaw { prefix: "".into() })).1
+}
+
+/// A session is closed that holds many locks.
+fn the_end_of_a_session_with_many_locks(locks: u64) -> Duration {
+    let mut stage = Stage::new(1);
+    for number in 0..16 * locks {
+        let held = stage.acquiring(1, number, &format!("lock/{number}"), Mode::Exclusive, 0);
+        stage.apply(held);
+    }
+    stage.timed(Command::CloseSession { session: SessionId(1) }).1
+}
+
 fn main() {
     type Case = (&'static str, fn(u64) -> Duration);
-    let cases: [Case; 8] = [
+    let cases: [Case; 13] = [
         ("an acquire, the holder waits for N", a_bystander_who_waits_for_much),
         ("a release, N readers want a second lock", a_release_before_readers_of_two),
         ("a close with N such waits, N before them", the_end_of_a_session_behind_readers_of_two),
@@ -258,6 +331,11 @@ fn main() {
         ("an acquire behind N readers of two", an_acquire_behind_readers_of_two),
         ("reading a snapshot with N waits of one", reading_a_snapshot),
         ("one more wait of one who waits for N", one_more_wait),
+        ("a release, N/64 readers want 256 locks", a_release_before_readers_of_256),
+        ("wait-die, 16N younger readers", wait_die_for_a_lock_of_many_readers),
+        ("a release by token, 16N permits", a_release_by_a_token_among_many_permits),
+        ("a thaw of 4N awaited locks", a_thaw_of_many_awaited_locks),
+        ("a close with 16N locks", the_end_of_a_session_with_many_locks),
     ];
     let only = std::env::args().nth(1).unwrap_or_default();
     for (what, case) in cases.into_iter().filter(|(what, _)| what.contains(&only)) {

@@ -29,34 +29,34 @@
 
 extern crate alloc;
 
-mod batch;
-mod codec;
-pub mod command;
-mod event;
-mod id;
-mod limits;
-mod name;
-mod outcome;
+mod model;
 #[cfg(feature = "planted")]
 pub mod planted;
+mod queries;
 mod rules;
-mod table;
-mod time;
+mod state;
 
-pub use batch::{Batch, BatchWriter};
-pub use codec::DecodeError;
-pub use command::Command;
-pub use event::{EndReason, Event};
-pub use id::{ActorId, FenceToken, LogIndex, PublicSessionId, RequestId, SessionId, StreamId};
-pub use limits::{Limits, NAME_BYTES_MAX};
-pub use name::{LockName, NameError, Names};
-pub use outcome::{CycleLink, Grant, Intervened, Outcome, Rejection, ReleaseAnswer};
-pub use rules::RulesVersion;
-pub use table::deadlock::SearchCost;
-pub use table::query::{
+pub use model::batch::{Batch, BatchWriter};
+pub use model::codec::DecodeError;
+pub use model::command;
+pub use model::command::Command;
+pub use model::event::{EndReason, Event};
+pub use model::id::{
+    ActorId, FenceToken, LogIndex, PublicSessionId, RequestId, SessionId, StreamId,
+};
+pub use model::limits::{Limits, NAME_BYTES_MAX};
+pub use model::name::{LockName, NameError, Names};
+pub use model::outcome::{CycleLink, Grant, Intervened, Outcome, Rejection, ReleaseAnswer};
+pub use model::publication::Publication;
+pub use model::rules_version::RulesVersion;
+pub use model::table_limits::TableLimits;
+pub use model::time::{LogicalTime, Span};
+pub use queries::status::{
     FreezeInfo, HolderInfo, LockStatus, LockSummary, SessionSummary, TokenStanding, WaiterInfo,
 };
-pub use table::survey::{Part, Rank, Survey, SurveyPart};
-pub use table::why::{LockWhy, ReservedLock, WaitLink};
-pub use table::{Digest, EndedByNewBeginning, LockTable, NewBeginning, Publication, TableLimits};
-pub use time::{LogicalTime, Span};
+pub use queries::survey::{Part, Rank, Survey, SurveyPart};
+pub use queries::why::{LockWhy, ReservedLock, WaitLink};
+pub use rules::restore::{EndedByNewBeginning, NewBeginning};
+pub use state::budget::SearchCost;
+pub use state::snapshot::Digest;
+pub use state::table::LockTable;

@@ -1,48 +1,30 @@
-//! The version of the rules that [`LockTable::apply`](crate::LockTable::apply) follows.
+//! What commands do to the table: a file for each verb, and files for what several verbs share.
 //!
-//! All replicas must compute the same table from the same log. During an upgrade, node by node, some of them run an
-//! older build. So a change of what `apply` does gets a new version of the rules, and the table follows the version
-//! that its log has adopted by [`Command::AdoptRules`](crate::Command::AdoptRules), whichever build runs it. The leader
-//! proposes that command when every member is known to read it.
-//!
-//! A table of rules 1 is written byte for byte as older builds write it.
+//! Verbs: [`acquire`], [`release`], [`renew`], [`convert`], [`cancel`], [`abandon`], [`transfer`], [`proclaim`],
+//! [`session`], [`intervene`], [`tick`], [`publish`]. Shared: [`dedup`] carries out a request once; [`admission`] says
+//! what may be granted, [`room`] what the limits allow; [`enqueue`], [`promotion`] and [`teardown`] begin and end waits
+//! and holds; [`deadlock`] and [`ages`] keep waits from lasting for ever.
 
-use core::fmt;
-
-use crate::codec::{DecodeError, Reader, Sink};
-
-/// Which rules a lock table follows. A later version is greater.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct RulesVersion(u8);
-
-impl RulesVersion {
-    /// Every log begins with these. They are what builds did before rules had a version.
-    pub const ONE: RulesVersion = RulesVersion(1);
-    pub const TWO: RulesVersion = RulesVersion(2);
-    /// The newest that this build knows.
-    pub const NEWEST: RulesVersion = RulesVersion::TWO;
-
-    pub fn number(self) -> u8 {
-        self.0
-    }
-
-    pub(crate) fn encode(self, sink: &mut impl Sink) {
-        sink.varint(u64::from(self.0));
-    }
-
-    /// Refuses a version that this build does not know: to go on without it would make this replica differ.
-    pub(crate) fn decode(reader: &mut Reader<'_>) -> Result<RulesVersion, DecodeError> {
-        let found = reader.varint()?;
-        let known = RulesVersion::NEWEST.0;
-        match u8::try_from(found) {
-            Ok(number) if (1..=known).contains(&number) => Ok(RulesVersion(number)),
-            _ => Err(DecodeError::UnknownRules { found, known }),
-        }
-    }
-}
-
-impl fmt::Display for RulesVersion {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0)
-    }
-}
+mod abandon;
+mod acquire;
+mod admission;
+mod ages;
+mod apply;
+mod cancel;
+mod convert;
+mod deadlock;
+mod dedup;
+mod enqueue;
+mod intervene;
+mod invariants;
+mod proclaim;
+mod promotion;
+mod publish;
+mod release;
+mod renew;
+pub(crate) mod restore;
+mod room;
+mod session;
+mod teardown;
+mod tick;
+mod transfer;

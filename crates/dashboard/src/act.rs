@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use axum::Json;
 use axum::body::Bytes;
-use axum::extract::{Path, State};
+use axum::extract::Path;
 use axum::http::{HeaderMap, StatusCode};
 use holdfast_proto::v1::{
     BreakRequest, FreezeRequest, Intervention, KillSessionRequest, MoveLockRequest, ThawRequest,
@@ -65,7 +65,7 @@ struct Thaw {
 }
 
 pub(crate) async fn serve<S: Source>(
-    State(dashboard): State<Dashboard<S>>,
+    dashboard: Dashboard<S>,
     Path(action): Path<String>,
     headers: HeaderMap,
     body: Bytes,

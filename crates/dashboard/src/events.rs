@@ -6,7 +6,6 @@
 
 use std::time::{Duration, Instant};
 
-use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
 use holdfast_proto::v1::{EventPosition, Reason, WatchEvent, WatchFrame, WatchRequest};
@@ -34,7 +33,7 @@ pub(crate) struct Ask {
 }
 
 pub(crate) async fn serve<S: Source>(
-    State(dashboard): State<Dashboard<S>>,
+    dashboard: Dashboard<S>,
     Asked(ask): Asked<Ask>,
     headers: HeaderMap,
 ) -> Result<Response, Failed> {

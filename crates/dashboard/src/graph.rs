@@ -1,7 +1,6 @@
 //! `/api/graph`: who waits for whom, around the longest queues; and the cycles that were refused.
 
 use axum::Json;
-use axum::extract::State;
 use holdfast_proto::v1::{EventKind, ListOrder, ListRequest};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -16,9 +15,7 @@ const WAITERS_SHOWN_MAX: usize = 8;
 const HOLDERS_SHOWN_MAX: usize = 4;
 const CYCLES_MAX: usize = 50;
 
-pub(crate) async fn serve<S: Source>(
-    State(dashboard): State<Dashboard<S>>,
-) -> Result<Json<Value>, Failed> {
+pub(crate) async fn serve<S: Source>(dashboard: Dashboard<S>) -> Result<Json<Value>, Failed> {
     let request = ListRequest {
         order: ListOrder::QueueLength.into(),
         page_size: LOCKS_MAX,

@@ -34,6 +34,9 @@ mod stream;
 use std::sync::Arc;
 
 use axum::Router;
+use axum::extract::FromRequestParts;
+use axum::http::StatusCode;
+use axum::http::request::Parts;
 use axum::routing::{get, post};
 use tokio::sync::{Semaphore, watch};
 
@@ -64,6 +67,21 @@ impl<S> Clone for Dashboard<S> {
             pulse: self.pulse.clone(),
             streams: Arc::clone(&self.streams),
         }
+    }
+}
+
+/// Each request sees the node as its caller does.
+impl<S: Source> FromRequestParts<Dashboard<S>> for Dashboard<S> {
+    type Rejection = StatusCode;
+
+    async fn from_request_parts(
+        parts: &mut Parts,
+        dashboard: &Dashboard<S>,
+    ) -> Result<Dashboard<S>, StatusCode> {
+        let source = dashboard.source.called_by(&parts.extensions).map(Arc::new);
+        // Every request of the port has a caller.
+        let source = source.ok_or(StatusCode::INTERNAL_SERVER_ERROR)?;
+        Ok(Dashboard { source, ..dashboard.clone() })
     }
 }
 

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use axum::extract::State;
 use axum::response::Response;
 use holdfast_proto::v1::{ClusterStatusResponse, NodeRole, NodeStatus};
 use serde_json::{Value, json};
@@ -34,9 +33,7 @@ impl Pulse {
     }
 }
 
-pub(crate) async fn serve<S: Source>(
-    State(dashboard): State<Dashboard<S>>,
-) -> Result<Response, Failed> {
+pub(crate) async fn serve<S: Source>(dashboard: Dashboard<S>) -> Result<Response, Failed> {
     let (outlet, response) = stream::open(&dashboard.streams)?;
     let mut pulse = dashboard.pulse.clone();
     let (node, acts) = (dashboard.source.node(), dashboard.guard.is_on());

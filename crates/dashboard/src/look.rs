@@ -4,7 +4,6 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use axum::Json;
-use axum::extract::State;
 use holdfast_proto::v1::{
     EventKind, ListOrder, ListRequest, ListSessionsRequest, LockSummary, Mode, SessionInfo,
     WatchEvent,
@@ -41,7 +40,7 @@ pub(crate) struct LocksAsk {
 }
 
 pub(crate) async fn locks<S: Source>(
-    State(dashboard): State<Dashboard<S>>,
+    dashboard: Dashboard<S>,
     Asked(ask): Asked<LocksAsk>,
 ) -> Answer {
     let order = match ask.sort.as_str() {
@@ -75,10 +74,7 @@ pub(crate) struct LockAsk {
     name: String,
 }
 
-pub(crate) async fn lock<S: Source>(
-    State(dashboard): State<Dashboard<S>>,
-    Asked(ask): Asked<LockAsk>,
-) -> Answer {
+pub(crate) async fn lock<S: Source>(dashboard: Dashboard<S>, Asked(ask): Asked<LockAsk>) -> Answer {
     let why = dashboard.source.why(ask.name.clone()).await?;
     let wanted = RecentEvents { name: Some(ask.name), max: HISTORY_MAX, ..RecentEvents::default() };
     let history = dashboard.source.recent(wanted);
@@ -97,7 +93,7 @@ pub(crate) struct RecentAsk {
 }
 
 pub(crate) async fn recent<S: Source>(
-    State(dashboard): State<Dashboard<S>>,
+    dashboard: Dashboard<S>,
     Asked(ask): Asked<RecentAsk>,
 ) -> Answer {
     let kinds = kinds(&ask.kinds)?;
@@ -129,7 +125,7 @@ pub(crate) struct SessionsAsk {
 
 /// Cluster-wide there are few of them compared with locks: they are looked through here.
 pub(crate) async fn sessions<S: Source>(
-    State(dashboard): State<Dashboard<S>>,
+    dashboard: Dashboard<S>,
     Asked(ask): Asked<SessionsAsk>,
 ) -> Answer {
     let first = match ask.page.as_str() {
@@ -176,7 +172,7 @@ fn has(session: &SessionInfo, text: &str) -> bool {
         .any(|field| field.to_lowercase().contains(&text))
 }
 
-pub(crate) async fn freezes<S: Source>(State(dashboard): State<Dashboard<S>>) -> Answer {
+pub(crate) async fn freezes<S: Source>(dashboard: Dashboard<S>) -> Answer {
     let freezes = dashboard.source.freezes().await?;
     Ok(Json(json!({
         "freezes": freezes.freezes.iter().map(shape::frozen).collect::<Vec<_>>(),
@@ -204,7 +200,7 @@ fn may_be_election(lock: &LockSummary) -> bool {
 /// like an election, and is shown. Those that are vacant are in no table: that they were led lately is known from
 /// the events.
 pub(crate) async fn elections<S: Source>(
-    State(dashboard): State<Dashboard<S>>,
+    dashboard: Dashboard<S>,
     Asked(ask): Asked<ElectionsAsk>,
 ) -> Answer {
     let request = ListRequest {

@@ -3,7 +3,6 @@
 //! All of it may be old. The lock table is this node's copy, up to the last entry of the log that it has applied.
 
 use axum::Json;
-use axum::extract::State;
 use holdfast_proto::v1::{NodeRole, NodeStatus};
 use serde_json::{Value, json};
 
@@ -14,9 +13,7 @@ use crate::{Dashboard, shape};
 
 const LOCKS_MAX: usize = 100;
 
-pub(crate) async fn serve<S: Source>(
-    State(dashboard): State<Dashboard<S>>,
-) -> Result<Json<Value>, Failed> {
+pub(crate) async fn serve<S: Source>(dashboard: Dashboard<S>) -> Result<Json<Value>, Failed> {
     // One more tells whether there are more.
     let mut own = dashboard.source.own_view(LOCKS_MAX + 1).await?;
     let is_cut = own.locks.len() > LOCKS_MAX;

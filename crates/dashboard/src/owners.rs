@@ -6,7 +6,6 @@
 use std::collections::BTreeSet;
 
 use axum::Json;
-use axum::extract::State;
 use holdfast_proto::v1::ListSessionsRequest;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -27,7 +26,7 @@ pub(crate) struct OwnersAsk {
 }
 
 pub(crate) async fn serve<S: Source>(
-    State(dashboard): State<Dashboard<S>>,
+    dashboard: Dashboard<S>,
     Asked(ask): Asked<OwnersAsk>,
 ) -> Result<Json<Value>, Failed> {
     let ids = ask.sessions.split(',').filter(|id| !id.is_empty());

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
 
+use axum::http::Extensions;
 use holdfast_proto::v1::{
     BreakRequest, BreakResponse, ClusterStatusResponse, Failure, FreezeRequest, FreezeResponse,
     Frozen, KillSessionRequest, KillSessionResponse, ListFreezesResponse, ListRequest,
@@ -40,6 +41,11 @@ pub struct OwnView {
 /// A node, as the dashboard sees it. What is read of the lock table is linearizable, but for [`Source::own_view`]; each
 /// method bounds its own time.
 pub trait Source: Send + Sync + 'static {
+    /// The same node, for the caller of a request, which the node has put into the request's extensions. None: it has not.
+    fn called_by(&self, extensions: &Extensions) -> Option<Self>
+    where
+        Self: Sized;
+
     /// The id of the node that serves the page.
     fn node(&self) -> u64;
 

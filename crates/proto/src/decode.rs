@@ -86,7 +86,7 @@ fn parsed_id(text: &str) -> Result<crate::SessionId, Failure> {
     })
 }
 
-/// In the order of the digits, so that ids that begin alike stand together in the table.
+/// In the order of the digits.
 fn secret(id: crate::SessionId) -> SessionId {
     SessionId(u128::from_be_bytes(id.to_bytes()))
 }

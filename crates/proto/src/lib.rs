@@ -21,9 +21,7 @@ mod session_id;
 mod watch_frame;
 
 pub use holdfast_fence::{Fence, Guarantee, ParseFenceError, TOKEN_LIMIT, name_hash};
-pub use session_id::{
-    ParsePublicSessionIdError, ParseSessionIdError, PublicSessionId, SessionFamily, SessionId,
-};
+pub use session_id::{ParsePublicSessionIdError, ParseSessionIdError, PublicSessionId, SessionId};
 
 /// The client API, package `holdfast.v1`.
 #[allow(

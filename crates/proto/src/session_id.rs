@@ -10,19 +10,13 @@ use sha2::{Digest, Sha256};
 
 use crate::hex;
 
-/// 16 random bytes, of which a [`SessionFamily`] shares four; 32 lower-case hexadecimal digits on the wire. Never all zero.
+/// 16 random bytes; 32 lower-case hexadecimal digits on the wire. Never all zero.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SessionId([u8; 16]);
 
 /// The first 8 bytes of the SHA-256 of the secret's 16 raw bytes: safe to show.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PublicSessionId([u8; 8]);
-
-/// Sessions that one program looks after, all with one call `KeepAliveMany`. Their ids begin with the same four random bytes, so
-/// nodes keep them side by side, and a heartbeat of all of them goes through a few pages of memory instead of one for each. The
-/// other twelve bytes are each session's own secret.
-#[derive(Clone, Copy)]
-pub struct SessionFamily([u8; 4]);
 
 /// Why a text is not a session id. It does not repeat the text, which may be a secret mistyped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -75,26 +69,6 @@ impl SessionId {
     }
 }
 
-impl SessionFamily {
-    /// Fails only if the operating system has no randomness to give.
-    pub fn random() -> Result<SessionFamily, getrandom::Error> {
-        let mut bytes = [0; 4];
-        getrandom::fill(&mut bytes)?;
-        Ok(SessionFamily(bytes))
-    }
-
-    /// The id of one more session. Fails only if the operating system has no randomness to give.
-    pub fn random_member(self) -> Result<SessionId, getrandom::Error> {
-        loop {
-            let SessionId(mut bytes) = SessionId::random()?;
-            bytes[..4].copy_from_slice(&self.0);
-            if let Some(id) = SessionId::from_bytes(bytes) {
-                return Ok(id);
-            }
-        }
-    }
-}
-
 impl FromStr for SessionId {
     type Err = ParseSessionIdError;
 
@@ -115,13 +89,6 @@ impl FromStr for PublicSessionId {
 impl fmt::Debug for SessionId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "SessionId(public {})", self.public_id())
-    }
-}
-
-/// It is a part of secrets.
-impl fmt::Debug for SessionFamily {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("SessionFamily(..)")
     }
 }
 
@@ -173,16 +140,6 @@ mod tests {
         let id = SessionId::random().unwrap();
         assert_eq!(id.to_secret_text().parse(), Ok(id));
         assert_ne!(id, SessionId::random().unwrap());
-    }
-
-    #[test]
-    fn the_ids_of_a_family_stand_side_by_side_and_only_begin_alike() {
-        let family = SessionFamily([7, 0, 0, 1]);
-        let (one, other) = (family.random_member().unwrap(), family.random_member().unwrap());
-        assert!(one.to_bytes().starts_with(&[7, 0, 0, 1]));
-        assert!(other.to_bytes().starts_with(&[7, 0, 0, 1]));
-        assert_ne!(one.to_bytes()[4..8], other.to_bytes()[4..8]);
-        assert_eq!(format!("{family:?}"), "SessionFamily(..)");
     }
 
     #[test]

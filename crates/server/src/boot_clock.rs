@@ -3,9 +3,9 @@
 //! It runs on while the machine sleeps. The clock of [`std::time::Instant`] stands still then: a leader whose machine
 //! slept for an hour would wake up sure of a quorum that has elected another leader long ago.
 
-use std::ops::Add;
 use std::time::Duration;
 
+use holdfast_engine::BootTime;
 use rustix::time::{ClockId, clock_gettime};
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -14,31 +14,12 @@ const CLOCK: ClockId = ClockId::Boottime;
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 const CLOCK: ClockId = ClockId::Monotonic;
 
-/// A moment, as the time since the machine was started, sleep included.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct BootTime(Duration);
-
-impl BootTime {
-    pub(crate) fn now() -> BootTime {
-        let time = clock_gettime(CLOCK);
-        // The kernel counts both from boot, so neither is ever negative.
-        let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
-        let nanos = u32::try_from(time.tv_nsec).unwrap_or(0);
-        BootTime(Duration::new(seconds, nanos))
-    }
-
-    /// Zero if `earlier` is in fact later.
-    pub(crate) fn saturating_since(self, earlier: BootTime) -> Duration {
-        self.0.saturating_sub(earlier.0)
-    }
-}
-
-impl Add<Duration> for BootTime {
-    type Output = BootTime;
-
-    fn add(self, span: Duration) -> BootTime {
-        BootTime(self.0.saturating_add(span))
-    }
+pub(crate) fn now() -> BootTime {
+    let time = clock_gettime(CLOCK);
+    // The kernel counts both from boot, so neither is ever negative.
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    let nanos = u32::try_from(time.tv_nsec).unwrap_or(0);
+    BootTime(Duration::new(seconds, nanos))
 }
 
 #[cfg(test)]
@@ -51,7 +32,7 @@ mod tests {
         // What the kernel says there is of this clock, in hundredths of a second.
         let uptime = std::fs::read_to_string("/proc/uptime").unwrap();
         let uptime: f64 = uptime.split_whitespace().next().unwrap().parse().unwrap();
-        let now = BootTime::now();
+        let now = now();
         assert!(
             (now.0.as_secs_f64() - uptime).abs() < 5.0,
             "{now:?}, and the kernel says {uptime}"
@@ -61,8 +42,8 @@ mod tests {
 
     #[test]
     fn it_never_goes_back() {
-        let first = BootTime::now();
-        assert!(BootTime::now() >= first);
+        let first = now();
+        assert!(now() >= first);
         assert_eq!(first.saturating_since(first + Duration::from_secs(1)), Duration::ZERO);
     }
 }

@@ -200,7 +200,9 @@ struct Entry {
 pub(crate) struct Connection {
     port: Arc<Connections>,
     number: u64,
+    /// By which it is counted.
     address: IpAddr,
+    remote: IpAddr,
     is_closing: AtomicBool,
     /// Of the task that reads it.
     waker: Mutex<Option<Waker>>,
@@ -291,6 +293,7 @@ impl Connections {
         address: IpAddr,
         now: Instant,
     ) -> Result<OpenConnection, NoRoom> {
+        let remote = address;
         let address = counted_as(address);
         let limits = &self.limits;
         let mut state = self.lock();
@@ -326,6 +329,7 @@ impl Connections {
             port: Arc::clone(self),
             number,
             address,
+            remote,
             is_closing: AtomicBool::new(false),
             waker: Mutex::default(),
         });
@@ -494,6 +498,11 @@ impl State {
 }
 
 impl Connection {
+    /// The address of the other end.
+    pub(crate) fn remote(&self) -> IpAddr {
+        self.remote
+    }
+
     /// A request begins. Fails if too many have not arrived whole, or too many of its address are being answered.
     pub(crate) fn begin_call(self: &Arc<Self>) -> Result<Arc<Call>, TooMuch> {
         self.begin(self.port.limits.calls_per_address_max)

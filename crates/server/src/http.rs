@@ -1,11 +1,12 @@
-//! The HTTP port, for probes, scrapers and people: `/healthz`, `/readyz`, `/metrics`, and what others add to the [`Router`].
+//! The HTTP port, for probes, scrapers and people: `/healthz`, `/readyz`, `/metrics`, and the dashboard.
 //!
 //! It is apart from the client port, so that it can be open to a monitoring network alone, and it never
 //! holds up the driver: what it shows is published elsewhere already. Limits: connections, headers, bodies,
 //! the time that a request's head may take, and the time that one of the node's own answers may take. An
-//! answer of a router that was merged in may last, as a stream of events does, until the node stops. Who speaks
+//! answer of the dashboard may last, as a stream of events does, until the node stops. Who speaks
 //! gRPC here has taken it for the client port, and is told where that is.
 
+mod caller;
 mod health;
 mod lost_clients;
 mod metrics;
@@ -16,6 +17,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use holdfast_replica::NodeId;
+use holdfast_service::Service;
 use tokio::sync::watch;
 
 pub(crate) use self::lost_clients::words_for_clients;
@@ -37,16 +39,19 @@ pub(crate) struct Shown {
     pub(crate) started_unix_ms: u64,
     pub(crate) pulse: Arc<Pulse>,
     pub(crate) readiness: watch::Receiver<Readiness>,
+    pub(crate) service: Service,
     /// Of the client port and of the HTTP port.
     pub(crate) connections: [Arc<Connections>; 2],
 }
 
-/// The node's own pages, and those of others. The latter must leave the paths of the former alone.
-pub(crate) fn routes(shown: Shown, others: Router) -> Router {
+/// The node's own pages, and those of the dashboard.
+pub(crate) fn routes(shown: Shown, dashboard: Router) -> Router {
+    let service = shown.service.clone();
     let own = health::routes(shown.clone())
         .merge(metrics::routes(shown))
         .layer(axum::middleware::from_fn(serve::in_time));
-    own.merge(others)
+    own.merge(dashboard)
+        .layer(axum::middleware::from_fn_with_state(service, caller::admit))
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .layer(axum::middleware::from_fn(serve::count))
 }

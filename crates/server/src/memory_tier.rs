@@ -16,7 +16,7 @@
 //! held for as long as one frame's operations take. Only the first request of a session in a term, and one
 //! that finds the node unsure, ask the driver for a read.
 
-mod reign;
+mod term_table;
 #[cfg(test)]
 mod tests;
 
@@ -29,19 +29,24 @@ use holdfast_core::{
     Command, FenceToken, LockName, LockStatus, LogicalTime, PublicSessionId, RequestId, SessionId,
     Span, TokenStanding,
 };
+use holdfast_engine::BootTime;
+use holdfast_service::Admitted;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::sleep;
 
-use self::reign::Reign;
-use crate::boot_clock::BootTime;
-use crate::driver::{Delivery, ReplyTo, StreamKey, Streams, Unavailable};
+use self::term_table::TermTable;
+use crate::boot_clock;
+use crate::driver::{Answer, Delivery, Outbox, ReplyTo, StreamKey, Unavailable, put_all};
 use crate::metrics::Operations;
 
 /// How long to wait before another look at what is due, if this node is not sure that it leads.
 const UNSURE_PAUSE: Duration = Duration::from_millis(20);
 const IDLE_PAUSE: Duration = Duration::from_secs(60);
 
-/// What this node keeps in memory while it leads. Shared by the driver and all who serve clients.
+/// Who is told what happens in this tier.
+type Streams = holdfast_engine::Streams<Box<dyn Outbox>>;
+
+/// What this node keeps in memory while it leads. Shared by the shard and all tasks that serve clients.
 #[derive(Debug)]
 pub(crate) struct MemoryTier {
     /// The beginning of the tier's own time.
@@ -58,7 +63,7 @@ pub(crate) struct MemoryTier {
 #[derive(Debug, Default)]
 struct State {
     streams: Streams,
-    reign: Option<Reign>,
+    table: Option<TermTable>,
     /// When [`keep_time`] will look next.
     next_look: Option<LogicalTime>,
 }
@@ -71,7 +76,7 @@ impl MemoryTier {
 
     pub(crate) fn counting(operations: Arc<Operations>) -> MemoryTier {
         MemoryTier {
-            started: BootTime::now(),
+            started: boot_clock::now(),
             state: Mutex::default(),
             sessions: AtomicUsize::new(0),
             earlier: Notify::new(),
@@ -81,45 +86,41 @@ impl MemoryTier {
 
     // ---- for the driver ----
 
-    /// This node leads from now on, with nothing held, and grants from `opens` on. Tells whether an earlier term of
-    /// its own was in use: those who held something in it have to be told.
-    pub(crate) fn begin_term(&self, term: u64, opens: BootTime) -> bool {
+    /// This node leads from now on, with nothing held, and grants from `opens` on.
+    pub(crate) fn begin_term(&self, term: u64, opens: BootTime) {
         let mut state = self.state();
-        if state.reign.as_ref().is_some_and(|reign| reign.term() == term) {
-            return false;
-        }
-        state.end_reign(Unavailable::LeadershipLost { leader: None });
-        state.reign = Reign::new(term, self.at(opens), Arc::clone(&self.operations));
-        self.sessions.swap(0, Ordering::Relaxed) > 0
+        state.end_term_table(Unavailable::LeadershipLost { leader: None });
+        state.table = TermTable::new(term, self.at(opens), Arc::clone(&self.operations));
+        self.sessions.store(0, Ordering::Relaxed);
     }
 
     /// This node leads no longer, and what was held is gone.
     pub(crate) fn end_term(&self, reason: Unavailable) {
-        self.state().end_reign(reason);
+        self.state().end_term_table(reason);
         self.sessions.store(0, Ordering::Relaxed);
     }
 
     /// A quorum confirmed the leadership of this term, and no later leader grants anything before `until`.
     pub(crate) fn confirm(&self, term: u64, until: BootTime) {
         let until = self.at(until);
-        if let Some(reign) = self.state().reign.as_mut().filter(|reign| reign.term() == term) {
-            reign.confirm(until);
+        if let Some(table) = self.state().table.as_mut().filter(|table| table.term() == term) {
+            table.confirm(until);
         }
     }
 
-    /// Nothing more is granted until a quorum has confirmed the leadership anew.
-    pub(crate) fn doubt(&self) {
-        if let Some(reign) = &mut self.state().reign {
-            reign.doubt();
+    /// Nothing more is granted until a quorum has confirmed the leadership again.
+    pub(crate) fn invalidate(&self) {
+        if let Some(table) = &mut self.state().table {
+            table.invalidate();
         }
     }
 
     /// The session is open in the replicated table, and wants to use this tier.
     pub(crate) fn admit(&self, session: SessionId, public: PublicSessionId, owner: Owner) {
         let now = self.now();
-        if let Some(reign) = &mut self.state().reign {
-            reign.admit(now, session, public, owner);
-            self.sessions.store(reign.session_count(), Ordering::Relaxed);
+        if let Some(table) = &mut self.state().table {
+            table.admit(now, session, public, owner);
+            self.sessions.store(table.session_count(), Ordering::Relaxed);
         }
     }
 
@@ -130,9 +131,9 @@ impl MemoryTier {
         }
         let now = self.now();
         let mut state = self.state();
-        let State { streams, reign: Some(reign), .. } = &mut *state else { return };
-        reign.end_session(now, session, streams);
-        self.sessions.store(reign.session_count(), Ordering::Relaxed);
+        let State { streams, table: Some(table), .. } = &mut *state else { return };
+        table.end_session(now, session, streams);
+        self.sessions.store(table.session_count(), Ordering::Relaxed);
     }
 
     pub(crate) fn is_in_use(&self) -> bool {
@@ -155,18 +156,18 @@ impl MemoryTier {
     pub(crate) fn carry_out(
         &self,
         session: SessionId,
-        operations: Vec<(Command, ReplyTo)>,
-    ) -> Result<(), Vec<(Command, ReplyTo)>> {
+        operations: Vec<(Admitted<Command>, ReplyTo)>,
+    ) -> Result<(), Vec<(Admitted<Command>, ReplyTo)>> {
         let now = self.now();
         let mut state = self.state();
-        let State { streams, reign: Some(reign), .. } = &mut *state else { return Err(operations) };
-        if !reign.serves(now, session) {
+        let State { streams, table: Some(table), .. } = &mut *state else { return Err(operations) };
+        if !table.serves(now, session) {
             return Err(operations);
         }
         for (command, reply) in operations {
-            reign.carry_out(now, command, reply, streams);
+            table.carry_out(now, command.into_inner(), reply, streams);
         }
-        streams.flush();
+        put_all(streams);
         self.look_in_time(&mut state);
         Ok(())
     }
@@ -175,15 +176,15 @@ impl MemoryTier {
     pub(crate) fn abandon(&self, session: SessionId, request: RequestId) {
         let now = self.now();
         let mut state = self.state();
-        let State { streams, reign: Some(reign), .. } = &mut *state else { return };
-        reign.abandon(now, session, request, streams);
-        streams.flush();
+        let State { streams, table: Some(table), .. } = &mut *state else { return };
+        table.abandon(now, session, request, streams);
+        put_all(streams);
         self.look_in_time(&mut state);
     }
 
     /// How long it takes until this term's grants can begin.
     pub(crate) fn opens_in(&self) -> Duration {
-        let opens = self.state().reign.as_ref().map_or(LogicalTime::ZERO, Reign::opens);
+        let opens = self.state().table.as_ref().map_or(LogicalTime::ZERO, TermTable::opens);
         Duration::from_millis(opens.since(self.now()).as_ms())
     }
 
@@ -192,7 +193,7 @@ impl MemoryTier {
         let now = self.now();
         let state = self.state();
         let status =
-            state.reign.as_ref().filter(|reign| reign.is_sure(now))?.status(name, shown_max);
+            state.table.as_ref().filter(|table| table.is_sure(now))?.status(name, shown_max);
         (status.holder_count + status.waiter_count > 0).then_some((now, status))
     }
 
@@ -204,25 +205,25 @@ impl MemoryTier {
     ) -> Option<(LogicalTime, TokenStanding)> {
         let now = self.now();
         let state = self.state();
-        let reign = state.reign.as_ref().filter(|reign| reign.is_sure(now))?;
-        Some((now, reign.token_standing(name, token)))
+        let table = state.table.as_ref().filter(|table| table.is_sure(now))?;
+        Some((now, table.token_standing(name, token)))
     }
 
     /// Ends what is due. Returns how long there is nothing more to end.
     fn run_due(&self) -> Duration {
         let now = self.now();
         let mut state = self.state();
-        let State { streams, reign, next_look } = &mut *state;
-        let Some(reign) = reign else {
+        let State { streams, table, next_look } = &mut *state;
+        let Some(table) = table else {
             *next_look = None;
             return IDLE_PAUSE;
         };
-        let is_sure = reign.is_sure(now);
+        let is_sure = table.is_sure(now);
         if is_sure {
-            reign.run_due(now, streams);
-            streams.flush();
+            table.run_due(now, streams);
+            put_all(streams);
         }
-        *next_look = reign.next_deadline();
+        *next_look = table.next_deadline();
         match *next_look {
             Some(next) if next > now => {
                 Duration::from_millis(next.since(now).as_ms()).min(IDLE_PAUSE)
@@ -235,7 +236,7 @@ impl MemoryTier {
 
     /// Wakes [`keep_time`] if it would look too late.
     fn look_in_time(&self, state: &mut State) {
-        let next = state.reign.as_ref().and_then(Reign::next_deadline);
+        let next = state.table.as_ref().and_then(TermTable::next_deadline);
         if let Some(next) = next
             && state.next_look.is_none_or(|look| next < look)
         {
@@ -245,7 +246,7 @@ impl MemoryTier {
     }
 
     fn now(&self) -> LogicalTime {
-        self.at(BootTime::now())
+        self.at(boot_clock::now())
     }
 
     fn at(&self, moment: BootTime) -> LogicalTime {
@@ -259,12 +260,22 @@ impl MemoryTier {
 }
 
 impl State {
-    fn end_reign(&mut self, reason: Unavailable) {
-        if let Some(reign) = self.reign.take() {
-            reign.end(reason, &mut self.streams);
-            self.streams.flush();
+    fn end_term_table(&mut self, reason: Unavailable) {
+        if let Some(table) = self.table.take() {
+            table.end(reason, &mut self.streams);
+            put_all(&mut self.streams);
         }
         self.next_look = None;
+    }
+}
+
+fn answer(to: ReplyTo, answer: Answer, streams: &mut Streams) {
+    match to {
+        // A caller that is gone needs no answer.
+        ReplyTo::Call(sender) => drop(sender.send(answer)),
+        ReplyTo::Stream { stream, request } => {
+            streams.tell(stream, Delivery::Answer { request, answer });
+        }
     }
 }
 

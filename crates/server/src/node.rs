@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use holdfast_replica::Leadership;
+use holdfast_service::Service;
 use holdfast_spans::{ExportError, Exporter};
 use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
@@ -31,7 +31,7 @@ use crate::metrics::Metrics;
 use crate::peers::{Handshake, PeerLinks, PeerPort};
 use crate::pulse::Pulse;
 use crate::readiness::{self, Readiness};
-use crate::rpc::{self, Rpc};
+use crate::rpc::{self, DashboardSource, Forwarded, Rpc};
 use crate::stopping::StopSwitch;
 use crate::traces::Traces;
 
@@ -113,12 +113,11 @@ impl Node {
     /// Call it within a tokio runtime. When it returns all ports are open; [`Node::serving`] tells
     /// when there is a leader to serve.
     pub async fn start(config: NodeConfig) -> Result<Node, StartError> {
-        Node::start_with_pages(config, Router::new()).await
+        Node::start_with(config, Service::default()).await
     }
 
-    /// As [`Node::start`], with more pages on the HTTP port. None of them may be at a path of the node's own:
-    /// `/`, `/assets/…`, `/api/…`, `/healthz`, `/readyz`, `/metrics`. What is at no path at all is the node's to answer.
-    pub async fn start_with_pages(config: NodeConfig, pages: Router) -> Result<Node, StartError> {
+    /// As [`Node::start`], with a service that every action passes.
+    pub async fn start_with(config: NodeConfig, service: Service) -> Result<Node, StartError> {
         config.check()?;
         let descriptors = Descriptors::of_node()?;
         let actions = config.http.actions()?;
@@ -234,21 +233,31 @@ impl Node {
         if let Some(publisher) = publisher {
             servers.spawn(publisher.keep_publishing(stop.watch()));
         }
-        let peer_port = PeerPort::new(handshake, driver.clone(), links.clone(), stop.watch());
-        let incoming = keep_alive(TcpIncoming::from(peer_listener).with_nodelay(Some(true)));
-        servers.spawn(async move {
-            if let Err(error) = peer_port.serve(incoming).await {
-                tracing::error!(%error, "the peer port is closed");
-            }
-        });
         let lost_on_http = http::words_for_clients(&membership);
         let rpc = {
             let (driver, metrics) = (driver.clone(), Arc::clone(&metrics));
-            Rpc::new(driver, membership, links, events, memory, metrics, stop.watch())
-                .with_traces(traces.clone())
-                .with_watch_bytes_max(watch_bytes_max)
+            Rpc::new(
+                service.clone(),
+                driver,
+                membership,
+                links.clone(),
+                events,
+                memory,
+                metrics,
+                stop.watch(),
+            )
+            .with_traces(traces.clone())
+            .with_watch_bytes_max(watch_bytes_max)
         };
-        let source = Arc::new(rpc.clone());
+        let peer_port = PeerPort::new(handshake, driver.clone(), links, stop.watch());
+        let incoming = keep_alive(TcpIncoming::from(peer_listener).with_nodelay(Some(true)));
+        let forwarded = Forwarded::service(rpc.clone(), peer_port.tickets());
+        servers.spawn(async move {
+            if let Err(error) = peer_port.serve(forwarded, incoming).await {
+                tracing::error!(%error, "the peer port is closed");
+            }
+        });
+        let source = Arc::new(DashboardSource::new(rpc.clone()));
         let incoming = keep_alive(TcpIncoming::from(client_listener).with_nodelay(Some(true)));
         let of_clients = Arc::clone(&clients);
         servers.spawn(async move {
@@ -268,11 +277,11 @@ impl Node {
                 pulse: Arc::clone(&pulse),
                 readiness,
                 connections: [clients, Arc::clone(&on_http)],
+                service,
             };
             let (dashboard, sampling) = holdfast_dashboard::dashboard(source, actions, hosts);
             tasks.spawn(sampling);
-            let pages = dashboard.merge(pages.reset_fallback());
-            let routes = http::routes(shown, pages);
+            let routes = http::routes(shown, dashboard);
             servers.spawn(http::serve(listener, on_http, routes, lost_on_http, stop.watch()));
         }
 

@@ -27,7 +27,7 @@ use tonic::transport::{Endpoint, Error};
 pub(crate) use accept::PeerPort;
 pub(crate) use handshake::{Handshake, LOG_VERSION};
 pub(crate) use links::PeerLinks;
-pub(crate) use wire::WiresIn;
+pub(crate) use wire::{ConnectionTickets, WiresIn};
 
 use crate::config::Address;
 
@@ -37,13 +37,19 @@ const PROTOCOL_VERSION: u32 = 2;
 /// The largest message of the service that is decoded.
 const FRAME_BYTES_MAX: usize = 1024 * 1024;
 
+/// Calls at a time on one connection, forwarded actions included.
+pub(crate) const STREAMS_PER_CONNECTION_MAX: u32 = 1_024;
+
+/// In the metadata of a forwarded action: the ticket of the node that forwards it.
+pub(crate) const TICKET_KEY: &str = "holdfast-ticket-bin";
+
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// How long either side waits for the other's part of the handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A connection on which a dead peer is noticed within about two seconds.
-fn endpoint(address: &Address) -> Result<Endpoint, Error> {
+pub(crate) fn endpoint(address: &Address) -> Result<Endpoint, Error> {
     const KEEP_ALIVE: Duration = Duration::from_secs(1);
     const WINDOW_BYTES: u32 = 16 * 1024 * 1024;
     Ok(Endpoint::from_shared(format!("http://{address}"))?

@@ -6,9 +6,6 @@ mod support;
 
 use std::time::Duration;
 
-use axum::Router;
-use axum::routing::get;
-use holdfast_server::Node;
 use support::{Cluster, PATIENCE, eventually, http_get};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -67,23 +64,18 @@ async fn a_node_is_ready_while_it_has_a_leader_and_alive_without() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pages_of_others_stand_beside_the_nodes_own_and_all_end_with_it() {
+async fn a_stream_of_events_ends_with_the_node() {
     let mut cluster = Cluster::start(1).await;
-    cluster.stop(0).await;
-    let endless = get(std::future::pending::<()>);
-    let pages = Router::new().route("/hello", get(|| async { "hello" })).route("/endless", endless);
-    let node = Node::start_with_pages(cluster.configs[0].clone(), pages).await.unwrap();
-    let address = node.http_address().unwrap().to_string();
-    assert_eq!(http_get(&address, "/hello").await, (200, "hello".to_owned()));
-    assert_eq!(http_get(&address, "/healthz").await.0, 200);
+    let address = cluster.http_address(0);
     assert_eq!(http_get(&address, "/nowhere").await.0, 404);
 
     let mut waiting = TcpStream::connect(&address).await.unwrap();
-    waiting.write_all(b"GET /endless HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
-    timeout(PATIENCE, node.shutdown()).await.expect("an open connection holds the node up");
-    let mut rest = Vec::new();
-    let read = timeout(PATIENCE, waiting.read_to_end(&mut rest)).await.unwrap();
-    assert!(read.is_err() || rest.is_empty());
+    let request = format!("GET /api/events HTTP/1.1\r\nhost: {address}\r\n\r\n");
+    waiting.write_all(request.as_bytes()).await.unwrap();
+    let mut byte = [0; 1];
+    timeout(PATIENCE, waiting.read_exact(&mut byte)).await.expect("no answer in time").unwrap();
+    timeout(PATIENCE, cluster.stop(0)).await.expect("an open connection holds the node up");
+    let _ = timeout(PATIENCE, waiting.read_to_end(&mut Vec::new())).await.expect("it goes on");
     assert!(TcpStream::connect(&address).await.is_err(), "the port is still open");
 }
 

@@ -80,7 +80,7 @@ impl Build {
     pub(crate) fn log_version(self) -> u32 {
         match self {
             Build::Old => 2,
-            Build::New => 3,
+            Build::New => 4,
         }
     }
 }

@@ -11,15 +11,19 @@ use crate::process;
 /// Each crate that may depend on others of the workspace, and on which. `ARCHITECTURE.md` tells why.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("holdfast-replica", &["holdfast-core"]),
+    ("holdfast-engine", &["holdfast-core", "holdfast-replica", "holdfast-wal"]),
     ("holdfast-proto", &["holdfast-core", "holdfast-fence"]),
     ("holdfast-dashboard", &["holdfast-proto"]),
+    ("holdfast-service", &["holdfast-proto"]),
     (
         "holdfast-server",
         &[
             "holdfast-core",
             "holdfast-dashboard",
+            "holdfast-engine",
             "holdfast-proto",
             "holdfast-replica",
+            "holdfast-service",
             "holdfast-spans",
             "holdfast-wal",
         ],
@@ -53,6 +57,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &[
             "holdfast-client-core",
             "holdfast-core",
+            "holdfast-engine",
             "holdfast-proto",
             "holdfast-replica",
             "holdfast-wal",

@@ -8,7 +8,7 @@ mod keeper;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use holdfast_proto::{SessionFamily, SessionId};
+use holdfast_proto::SessionId;
 use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinSet};
 use tonic::transport::Endpoint;
@@ -66,13 +66,12 @@ impl Sessions {
         connections: usize,
         heartbeats: Heartbeats,
     ) -> Outcome<Sessions> {
-        let (mut channels, mut families, mut ids) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut channels, mut ids) = (Vec::new(), Vec::new());
         let mut keepers = JoinSet::new();
         for number in 0..connections {
             let node = Endpoint::from_shared(format!("http://{leader}"))?.tcp_nodelay(true);
             let channel = node.connect().await?;
             channels.push(channel.clone());
-            families.push(SessionFamily::random().map_err(|error| error.to_string())?);
             let of_connection = Ids::default();
             ids.push(Arc::clone(&of_connection));
             if heartbeats == Heartbeats::Together {
@@ -87,12 +86,7 @@ impl Sessions {
         while number < sessions || !opening.is_empty() {
             while number < sessions && opening.len() < OPENING {
                 let channel = channels[number % connections].clone();
-                let family = families[number % connections];
-                let id = match heartbeats {
-                    Heartbeats::OfEach => SessionId::random(),
-                    Heartbeats::Together => family.random_member(),
-                };
-                let id = id.map_err(|error| error.to_string())?;
+                let id = SessionId::random().map_err(|error| error.to_string())?;
                 let ttl_ms = TTL.as_millis() as u64;
                 opening.spawn(async move {
                     Outcome::Ok((number, Session::open_as(id, channel, ttl_ms).await?))

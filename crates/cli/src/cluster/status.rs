@@ -98,7 +98,7 @@ struct Node {
     /// The node whose place it takes.
     replaces: Option<u64>,
     /// Empty until the node was first met.
-    data_dir_id: String,
+    directory_fingerprint: String,
     /// What the node itself says of each group; empty if it says nothing.
     own_view: Vec<OwnView>,
 }
@@ -162,7 +162,7 @@ impl From<v1::NodeStatus> for Node {
             role,
             becomes_voter: node.becomes_voter,
             replaces: (node.replaces != 0).then_some(node.replaces),
-            data_dir_id: node.data_dir_id,
+            directory_fingerprint: node.directory_fingerprint,
             own_view: Vec::new(),
         }
     }

@@ -84,7 +84,7 @@ pub(super) async fn run(args: SaveArgs, global: &Global) -> Result<ExitCode, Pro
 /// all that were known do is another one.
 fn is_same_cluster(before: &ClusterStatusResponse, after: &ClusterStatusResponse) -> bool {
     let directories = |view: &ClusterStatusResponse| -> BTreeSet<String> {
-        let known = view.nodes.iter().map(|node| node.data_dir_id.clone());
+        let known = view.nodes.iter().map(|node| node.directory_fingerprint.clone());
         known.filter(|directory| !directory.is_empty()).collect()
     };
     let (known, now) = (directories(before), directories(after));
@@ -130,7 +130,7 @@ mod tests {
 
     fn view(directories: &[&str]) -> ClusterStatusResponse {
         let node = |directory: &&str| NodeStatus {
-            data_dir_id: (*directory).to_owned(),
+            directory_fingerprint: (*directory).to_owned(),
             ..NodeStatus::default()
         };
         let nodes = directories.iter().map(node).collect();

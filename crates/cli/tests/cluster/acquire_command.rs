@@ -2,7 +2,7 @@
 
 use rustix::process::Signal;
 
-use crate::support::{PATIENCE, Scene, eventually, finished, output, signal};
+use crate::support::{Cluster, PATIENCE, Scene, eventually, finished, output, signal};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_that_is_interrupted_while_it_waits_leaves_the_line() {
@@ -27,6 +27,31 @@ async fn one_that_is_interrupted_while_it_waits_leaves_the_line() {
         finished(holder).await;
         assert!(scene.is_free("a").await, "it went to somebody who is gone");
     }
+}
+
+/// On whichever node it asked: the leader, or one that passes calls on.
+#[tokio::test(flavor = "multi_thread")]
+async fn one_that_is_killed_while_it_waits_leaves_the_line_long_before_its_ttl() {
+    let scene = Scene::of(Cluster::start(3).await);
+    let holder = scene.holdfast(&["lock", "a", "--", "sleep", "60"]).spawn().unwrap();
+    eventually("it holds", PATIENCE, || async {
+        (scene.cluster.client().status("a").await.holder_count == 1).then_some(())
+    })
+    .await;
+    for node in 1..=3 {
+        let endpoint = scene.cluster.client_address(node);
+        let args = ["acquire", "a", "--wait", "10m", "--ttl", "1h", "--endpoints", &endpoint];
+        let waiting = scene.holdfast(&args).spawn().unwrap();
+        scene.has_waiter("a").await;
+        signal(&waiting, Signal::KILL);
+        finished(waiting).await;
+        eventually("the place is free", PATIENCE, || async {
+            (scene.cluster.client().status("a").await.waiter_count == 0).then_some(())
+        })
+        .await;
+    }
+    signal(&holder, Signal::TERM);
+    finished(holder).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -6,7 +6,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use crate::support::{
     Cluster, ClusterOptions, PATIENCE, Proxy, Scene, build_examples, data, eventually, finished,
@@ -205,6 +205,37 @@ async fn a_command_that_is_killed_frees_the_lock_at_once() {
     let process = scene.holdfast(&["lock", "a", "--", "sh", "-c", "kill -9 $$"]).spawn().unwrap();
     assert_eq!(finished(process).await.status.code(), Some(128 + 9));
     assert!(scene.is_free("a").await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_command_frees_the_lock_soon_and_not_before_the_processes_it_left_are_dead() {
+    for verb in ["lock", "elect"] {
+        let scene = Scene::set().await;
+        let holder = first(&scene, verb, &scene.cluster.endpoints(), &[]).await;
+        let next = second(&scene, verb).await;
+        let command = std::fs::read_to_string(scene.path("pid")).unwrap();
+        let killed = Instant::now();
+        let command = Pid::from_raw(command.trim().parse().unwrap()).unwrap();
+        kill_process(command, Signal::KILL).unwrap();
+        none_overlaps(&scene, next).await;
+        assert!(killed.elapsed() < FREED_SOON, "freed after {:?}", killed.elapsed());
+        assert_eq!(finished(holder).await.status.code(), Some(128 + 9));
+    }
+}
+
+/// `sh` dies of the signal at once. What it started wants a moment.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_signal_that_ends_the_command_leaves_its_processes_the_grace_before_the_lock_is_free() {
+    const SLOW_END: &str = "(trap 'sleep 0.7; date +%s%N > cleaned; exit' TERM; touch ready
+while :; do sleep 0.02; done) & sleep 60";
+    let scene = Scene::set().await;
+    let holder = scene.holdfast(&["lock", "a", "--", "sh", "-c", SLOW_END]).spawn().unwrap();
+    scene.appears("ready").await;
+    let next = second(&scene, "lock").await;
+    signal(&holder, Signal::TERM);
+    assert_eq!(finished(holder).await.status.code(), Some(128 + 15));
+    assert_eq!(finished(next).await.status.code(), Some(0));
+    assert!(time_in(&scene, "cleaned") < time_in(&scene, "second"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -228,7 +228,7 @@ async fn changes_that_cannot_be_are_refused_with_words_and_leave_nothing_in_the_
     let leader = cluster.leader().await;
     eventually("the members are written down", Duration::from_secs(10), || async {
         let nodes = status(&cluster).await["nodes"].as_array()?.clone();
-        nodes.iter().all(|node| node["data_dir_id"] != "").then_some(())
+        nodes.iter().all(|node| node["directory_fingerprint"] != "").then_some(())
     })
     .await;
     let before = cluster.view_of(leader).await.unwrap();

@@ -43,7 +43,7 @@ pub(crate) fn command() -> impl Strategy<Value = Command> {
         2 => (0_u64..40, 0_u64..400, 0_u64..4).prop_map(|(through, index, term)| {
             Command::EventsPublished { through, index: LogIndex(index), term }
         }),
-        1 => prop_oneof![Just(RulesVersion::ONE), Just(RulesVersion::TWO)]
+        1 => prop_oneof![Just(RulesVersion::ONE), Just(RulesVersion::TWO), Just(RulesVersion::THREE)]
             .prop_map(|version| Command::AdoptRules { version }),
     ]
 }

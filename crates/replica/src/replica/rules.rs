@@ -12,8 +12,8 @@ use super::Replica;
 use crate::effect::{Effect, Ticket};
 use crate::id::NodeId;
 
-/// From this format of log entries on, a node reads the adoption of rules 2, and what these rules allow.
-const RULES_2_SINCE: u32 = 3;
+/// From which format of log entries on a node reads the adoption of rules, and what these rules allow; the newest first.
+const RULES_SINCE: [(RulesVersion, u32); 2] = [(RulesVersion::THREE, 4), (RulesVersion::TWO, 3)];
 /// Nodes of which it is remembered; more than there can be members.
 const READERS_MAX: usize = 64;
 
@@ -22,8 +22,9 @@ const READERS_MAX: usize = 64;
 pub(super) struct RulesAdoption {
     /// The newest format of log entries that each node reads.
     log_versions: BTreeMap<NodeId, u32>,
-    /// In this term the adoption was proposed, and is not proposed again.
-    proposed_in_term: Option<u64>,
+    /// In this term, and after these rules, an adoption was proposed; the next one waits for another term, or for the
+    /// rules that were proposed.
+    proposed: Option<(u64, RulesVersion)>,
 }
 
 impl Replica {
@@ -36,27 +37,29 @@ impl Replica {
         #[cfg(feature = "planted")]
         if crate::planted::Bug::RulesOfTheBuild.is_active()
             && node == self.config.node
-            && version >= RULES_2_SINCE
+            && let Some((rules, _)) = RULES_SINCE.iter().find(|(_, since)| version >= *since)
         {
-            let adopt = Command::AdoptRules { version: RulesVersion::NEWEST };
+            let adopt = Command::AdoptRules { version: *rules };
             let index = holdfast_core::LogIndex(self.applied_index);
             self.table.apply(index, self.table.now(), adopt, &mut Vec::new());
         }
     }
 
-    /// A leader proposes the newest rules, if all members can read that.
+    /// A leader proposes the newest rules that all members can read.
     pub(super) fn adopt_rules_if_all_read(&mut self) {
-        let version = RulesVersion::NEWEST;
-        let term = self.consensus.term();
-        if self.table.rules() >= version
-            || self.rules_adoption.proposed_in_term == Some(term)
+        let proposal = (self.consensus.term(), self.table.rules());
+        if self.table.rules() >= RulesVersion::NEWEST
+            || self.rules_adoption.proposed == Some(proposal)
             || !self.consensus.leads_surely()
-            || !self.all_members_read(RULES_2_SINCE)
         {
             return;
         }
-        self.rules_adoption.proposed_in_term = Some(term);
-        self.queued.push((None, Command::AdoptRules { version }));
+        let newer = RULES_SINCE.into_iter().filter(|(rules, _)| *rules > self.table.rules());
+        let mut read_by_all = newer.filter(|(_, since)| self.all_members_read(*since));
+        if let Some((version, _)) = read_by_all.next() {
+            self.rules_adoption.proposed = Some(proposal);
+            self.queued.push((None, Command::AdoptRules { version }));
+        }
     }
 
     fn all_members_read(&self, version: u32) -> bool {

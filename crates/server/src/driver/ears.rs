@@ -10,8 +10,10 @@ use holdfast_core::{Command, LockName, RequestId};
 use mio::net::TcpStream as Socket;
 use mio::{Interest, Registry, Token};
 
-use super::bell::SocketNews;
-use super::inbox::{OPERATIONS_PER_LOOK, StreamKey};
+use super::poller::SocketNews;
+use holdfast_engine::StreamKey;
+
+use super::inbox::OPERATIONS_PER_LOOK;
 
 #[cfg(test)]
 pub(super) mod tests;

@@ -1,32 +1,23 @@
-//! Heartbeats that come alone. Nobody waits for their answers, so they neither wake the driver nor make a turn of their
-//! own: they go with whatever comes next, and a tick after the last of them did at the latest. Of 100,000 idle sessions
-//! thousands then share one commit.
-//!
-//! - Only sessions beside whose TTL a tick is nothing have their heartbeats treated so.
-//! - They are handled before all that came to the driver after them: a heartbeat must not overtake the end of its stream,
-//!   or a client that is gone would be taken for one that lives.
+//! Heartbeats that come alone, on their way to the engine, which defers them: they do not wake the shard.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
-use holdfast_core::{Command, Span};
+use holdfast_core::Command;
 
 use super::inbox::Input;
 
-/// More than come within a tick; past it the driver is woken.
+/// More than come within a tick; past it the shard is woken.
 const HELD_BACK_MAX: usize = 8_192;
-/// What a heartbeat waits is to be no more of a session's TTL.
-const TICKS_PER_TTL_MIN: u32 = 60;
 
-/// Whether the heartbeats of a stream may wait. The driver learns the session's TTL; whoever reads the frames asks.
+/// Whether the heartbeats of a stream may wait. The engine says so once it knows the session's TTL; the reader of the
+/// stream's frames asks.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct MayWait(Arc<AtomicBool>);
+pub(crate) struct Deferrable(Arc<AtomicBool>);
 
-impl MayWait {
-    pub(super) fn set_for(&self, ttl: Span, tick: Duration) {
-        let may_wait = Duration::from_millis(ttl.as_ms()) >= tick * TICKS_PER_TTL_MIN;
-        self.0.store(may_wait, Ordering::Relaxed);
+impl Deferrable {
+    pub(super) fn set(&self, is_deferrable: bool) {
+        self.0.store(is_deferrable, Ordering::Relaxed);
     }
 
     pub(crate) fn get(&self) -> bool {
@@ -63,9 +54,10 @@ impl HeldBack {
 #[cfg(test)]
 mod tests {
     use holdfast_core::{RequestId, SessionId, StreamId};
+    use holdfast_engine::StreamKey;
     use holdfast_replica::NodeId;
 
-    use super::super::{FIRST_GROUP, StreamKey};
+    use super::super::FIRST_GROUP;
     use super::*;
 
     fn frame(operations: usize) -> Input {
@@ -83,15 +75,5 @@ mod tests {
         let taken = (0..2 * HELD_BACK_MAX).filter(|_| held_back.offer(frame(1)).is_ok()).count();
         assert_eq!((taken, held_back.take().len()), (HELD_BACK_MAX, HELD_BACK_MAX));
         assert!(held_back.offer(frame(1)).is_ok(), "there is room again");
-    }
-
-    #[test]
-    fn beside_a_short_ttl_a_tick_is_too_long() {
-        let may_wait = MayWait::default();
-        assert!(!may_wait.get(), "nothing is known yet");
-        for (ttl_ms, expected) in [(100, false), (2_999, false), (3_000, true), (30_000, true)] {
-            may_wait.set_for(Span::from_ms(ttl_ms), Duration::from_millis(50));
-            assert_eq!(may_wait.get(), expected, "{ttl_ms}");
-        }
     }
 }

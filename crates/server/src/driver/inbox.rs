@@ -1,26 +1,23 @@
-//! What the rest of the node says to the driver, and what it hears from it.
-//!
-//! Answers to a stream travel as one [`Delivery`] list per loop turn.
+//! What the rest of the node says to the shard.
 
-use holdfast_core::command::Owner;
 use holdfast_core::{
-    Command, EndReason, FenceToken, FreezeInfo, LockName, LockStatus, LockSummary, LockWhy,
-    LogicalTime, Outcome, PublicSessionId, RequestId, RulesVersion, SessionId, SessionSummary,
-    Span, StreamId, Survey, SurveyPart, TableLimits, TokenStanding,
+    Command, FreezeInfo, LockName, LockSummary, LogicalTime, RequestId, RulesVersion, SessionId,
+    TableLimits,
+};
+use holdfast_engine::{
+    Answer, CallRef, ChangeAnswer, LiveCall, Query, ReadAnswer, StreamKey, TouchesAnswer,
+    Unavailable,
 };
 use holdfast_replica::{
-    ChangeRefusal, ClusterId, GroupId, HandOverRefusal, Member, MembershipChange, NodeId,
-    SnapshotFile, SnapshotMessage,
+    GroupId, HandOverRefusal, Member, MembershipChange, NodeId, Replica, SnapshotMessage,
 };
 use holdfast_wal::{DurableSnapshot, FileDisk, Spare, WriteError};
 use mio::net::TcpStream as WireSocket;
 use tokio::sync::oneshot;
 
-use super::abandoned::{CallRef, LiveCall};
 use super::ears::Ear;
-use super::heartbeats::MayWait;
+use super::heartbeats::Deferrable;
 use super::outbox::Outbox;
-use crate::boot_clock::BootTime;
 
 /// The one group that runs while names are not yet spread over several.
 pub(crate) const FIRST_GROUP: GroupId = GroupId(1);
@@ -28,10 +25,7 @@ pub(crate) const FIRST_GROUP: GroupId = GroupId(1);
 /// What an answer shows takes more time to put together than what a command does.
 pub(super) const OPERATIONS_PER_LOOK: usize = 4;
 
-/// Holders, and waiters, that a look on a stream shows: one frame has the answers to many.
-pub(crate) const SHOWN_ON_STREAM_MAX: usize = 10;
-
-/// One thing for the driver to do.
+/// One thing for the shard to do.
 #[derive(Debug)]
 pub(crate) enum Input {
     /// One command, answered once.
@@ -51,9 +45,9 @@ pub(crate) enum Input {
         stream: StreamKey,
         outbox: Box<dyn Outbox>,
         /// Told once the session's TTL is known.
-        may_wait: MayWait,
+        deferrable: Deferrable,
     },
-    /// The driver is to read the stream's frames itself.
+    /// The shard is to read the stream's frames itself.
     Listen { stream: StreamKey, ear: Box<dyn Ear>, socket: WireSocket },
     /// The operations of one client frame, each with the number under which it is answered.
     Frame { stream: StreamKey, group: GroupId, operations: Vec<(RequestId, Command)> },
@@ -104,12 +98,6 @@ pub(crate) enum Input {
 }
 
 impl Input {
-    /// What clients ask for, and how their streams begin and end.
-    pub(super) fn is_of_clients(&self) -> bool {
-        let is_stream = matches!(self, Input::StreamOpened { .. } | Input::StreamClosed { .. });
-        is_stream || self.operations_of_clients() > 0
-    }
-
     /// What clients ask for, counted in operations; nothing for what the node itself has to say. To acquire many
     /// names takes as much memory, and time, as to acquire them one by one.
     pub(super) fn operations_of_clients(&self) -> usize {
@@ -132,173 +120,6 @@ impl Input {
             _ => 0,
         }
     }
-}
-
-/// One stream of one session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct StreamKey {
-    pub(crate) session: SessionId,
-    pub(crate) stream: StreamId,
-}
-
-/// How a command ended, and at which logical time.
-#[derive(Debug)]
-pub(crate) struct Answer {
-    pub(crate) at: LogicalTime,
-    pub(crate) result: Result<Outcome, Unavailable>,
-}
-
-/// How the heartbeats of many sessions ended.
-pub(crate) type TouchesAnswer = Result<Touched, Unavailable>;
-
-#[derive(Debug)]
-pub(crate) struct Touched {
-    pub(crate) at: LogicalTime,
-    /// Of each session; none if it has ended, or never began.
-    pub(crate) ttls: Vec<Option<Span>>,
-}
-
-/// How a change of the membership ended: done, refused, or not known.
-pub(crate) type ChangeAnswer = Result<Result<(), ChangeRefusal>, Unavailable>;
-
-/// What a stream is told.
-#[derive(Debug)]
-pub(crate) enum Delivery {
-    Answer {
-        request: RequestId,
-        answer: Answer,
-    },
-    /// How a lock stood that was looked at.
-    Status {
-        request: RequestId,
-        name: LockName,
-        answer: Result<Box<ReadAnswer>, Unavailable>,
-    },
-    /// The acquire stands in the queue; its answer comes later.
-    Queued {
-        request: RequestId,
-        position: u64,
-    },
-    HoldEnded {
-        name: LockName,
-        token: FenceToken,
-        acquire: RequestId,
-        reason: EndReason,
-    },
-    /// What the session has lost so far, though it may have been told already.
-    Losses(Vec<(FenceToken, Option<RequestId>)>),
-    SessionEnded {
-        reason: EndReason,
-    },
-    /// Nodes were added, removed, or moved.
-    MembersChanged,
-    /// This node no longer leads; nothing more comes on this stream.
-    LeaderMoved {
-        leader: Option<NodeId>,
-    },
-}
-
-/// Why a node could not carry an operation through. Not an answer of the lock table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unavailable {
-    /// Nothing was done.
-    NotLeader { leader: Option<NodeId> },
-    /// Leadership was lost while the operation was under way: it may have happened.
-    LeadershipLost { leader: Option<NodeId> },
-    /// Nothing was done: this node is about to stop.
-    ShuttingDown,
-    /// Nothing was done: the disk is full.
-    OutOfSpace,
-    /// Nothing was done: too much is under way.
-    Overloaded,
-}
-
-impl From<holdfast_replica::Unavailable> for Unavailable {
-    fn from(reason: holdfast_replica::Unavailable) -> Unavailable {
-        use holdfast_replica::Unavailable as Replica;
-        match reason {
-            Replica::NotLeader { leader } => Unavailable::NotLeader { leader },
-            Replica::LeadershipLost { leader } => Unavailable::LeadershipLost { leader },
-            Replica::Overloaded => Unavailable::Overloaded,
-        }
-    }
-}
-
-#[derive(Debug)]
-pub(crate) enum Query {
-    Status {
-        name: LockName,
-        shown_max: usize,
-    },
-    List {
-        prefix: String,
-        after: Option<String>,
-        limit: usize,
-    },
-    Sessions {
-        after: Option<PublicSessionId>,
-        limit: usize,
-    },
-    /// Whose sessions these are, as far as they are open.
-    Owners(Vec<PublicSessionId>),
-    Why {
-        name: LockName,
-        shown_max: usize,
-    },
-    Freezes,
-    Token {
-        name: LockName,
-        token: FenceToken,
-    },
-    /// Whether this node leads, to be told to the memory tier as well. It was asked at this moment.
-    Confirm {
-        asked: BootTime,
-    },
-    /// As [`Query::Confirm`], and that the session be admitted to the memory tier.
-    Admit {
-        session: SessionId,
-        asked: BootTime,
-    },
-    /// A part of the locks, for whoever looks for something among them.
-    Survey {
-        survey: Survey,
-        after: Option<String>,
-        above: Option<u64>,
-        found_max: usize,
-    },
-    /// All of it, as bytes.
-    Snapshot,
-}
-
-#[derive(Debug)]
-pub(crate) struct ReadAnswer {
-    pub(crate) at: LogicalTime,
-    pub(crate) applied_index: u64,
-    pub(crate) data: ReadData,
-}
-
-#[derive(Debug)]
-pub(crate) enum ReadData {
-    Status(LockStatus),
-    Why(LockWhy),
-    List(Vec<LockSummary>),
-    Sessions(Vec<SessionSummary>),
-    Owners(Vec<(PublicSessionId, Owner)>),
-    Freezes(Vec<FreezeInfo>),
-    Token(TokenStanding),
-    Confirmed,
-    /// Whether there is such a session.
-    Admitted(bool),
-    Survey(SurveyPart),
-    Snapshot(WholeState),
-}
-
-/// A group's state at one moment.
-#[derive(Debug)]
-pub(crate) struct WholeState {
-    pub(crate) cluster: Option<ClusterId>,
-    pub(crate) logical_time: LogicalTime,
-    pub(crate) file: SnapshotFile,
 }
 
 /// The lock table as far as this node has applied the log.
@@ -329,4 +150,28 @@ pub(crate) struct GroupView {
     /// Filled by the leader: node and the index up to which its log is known to match.
     pub(crate) matched: Vec<(NodeId, u64)>,
     pub(crate) last_index: u64,
+}
+
+impl GroupView {
+    pub(super) fn of(group: GroupId, replica: &Replica, digest: Option<String>) -> GroupView {
+        let (progress, table) = (replica.progress(), replica.table());
+        GroupView {
+            group,
+            leader: progress.leadership.leader,
+            term: progress.leadership.term,
+            commit_index: progress.commit_index,
+            applied_index: progress.applied_index,
+            logical_time: replica.now(),
+            locks: table.lock_count(),
+            waiters: table.waiter_count(),
+            sessions: table.session_count(),
+            last_token: table.last_token(),
+            rules: table.rules(),
+            table_bytes: table.size_bytes(),
+            table_limits: table.table_limits(),
+            digest,
+            matched: progress.matched,
+            last_index: progress.last_index,
+        }
+    }
 }

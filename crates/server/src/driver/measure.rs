@@ -1,45 +1,53 @@
-//! What the driver counts of its own work. It is the only one to write these numbers.
+//! What the shard counts of its own work. It is the only one to write these numbers.
 
 use std::time::{Duration, Instant};
 
-use holdfast_core::{Event, LogicalTime, Outcome};
-use holdfast_replica::{Leadership, Replica, Turn};
+use holdfast_core::{Event, LockTable, LogicalTime, Outcome};
+use holdfast_replica::Leadership;
 
 use super::Driver;
+use super::longest_queue::LongestQueue;
 use crate::metrics::{Metrics, RELEASED, ending};
 
 /// How often levels are published: more often than anybody looks, and far less often than the loop turns.
 const PUBLISH_EVERY: Duration = Duration::from_millis(100);
 
+/// How things stand, now and then.
+#[derive(Debug, Default)]
+pub(super) struct Levels {
+    due: Duration,
+    longest_queue: LongestQueue,
+    skipped_searches: SkippedSearches,
+}
+
 impl Driver {
-    /// How things stand, now and then.
-    pub(super) fn publish_levels(&mut self, now: Duration) {
+    pub(super) fn publish_levels(&mut self) {
+        let now = self.started.elapsed();
         self.metrics.turns.add(1);
-        if now < self.levels_due {
+        if now < self.levels.due {
             return;
         }
-        self.levels_due = now + PUBLISH_EVERY;
-        let metrics = &self.metrics;
-        metrics.session_streams.set(self.streams.len() as u64);
-        let total =
-            |of: fn(&Replica) -> usize| self.replicas.values().map(of).sum::<usize>() as u64;
-        metrics.locks.set(total(|replica| replica.table().lock_count()));
-        metrics.waiters.set(total(|replica| replica.table().waiter_count()));
-        metrics.sessions.set(total(|replica| replica.table().session_count()));
-        let bytes = self.replicas.values().map(|replica| replica.table().size_bytes()).sum();
-        metrics.table_bytes.set(bytes);
-        let Some(replica) = self.replicas.values().next() else { return };
-        metrics.rules_version.set(u64::from(replica.table().rules().number()));
-        let skipped = self.skipped_searches.count(replica.table().search_cost().skipped, now);
-        if self.leads {
+        self.levels.due = now + PUBLISH_EVERY;
+        let (metrics, engine) = (&self.metrics, &self.engine);
+        metrics.session_streams.set(engine.streams().len() as u64);
+        let tables = || engine.replicas().map(|(_, replica)| replica.table());
+        let total = |of: fn(&LockTable) -> usize| tables().map(of).sum::<usize>() as u64;
+        metrics.locks.set(total(LockTable::lock_count));
+        metrics.waiters.set(total(LockTable::waiter_count));
+        metrics.sessions.set(total(LockTable::session_count));
+        metrics.table_bytes.set(tables().map(LockTable::size_bytes).sum());
+        let Some((_, replica)) = engine.replicas().next() else { return };
+        let (table, progress) = (replica.table(), replica.progress());
+        let Leadership { leader, is_here, term } = progress.leadership;
+        metrics.rules_version.set(u64::from(table.rules().number()));
+        let skipped = self.levels.skipped_searches.count(table.search_cost().skipped, now);
+        if is_here {
             metrics.deadlock_searches_skipped.add(skipped);
         }
-        let limits = replica.table().table_limits();
+        let limits = table.table_limits();
         metrics.table_bytes_limit.set(limits.bytes);
         metrics.locks_limit.set(limits.locks);
-        metrics.longest_queue.set(self.longest_queue.look(replica.table()));
-        let progress = replica.progress();
-        let Leadership { leader, is_here, term } = progress.leadership;
+        metrics.longest_queue.set(self.levels.longest_queue.look(table));
         metrics.term.set(term);
         metrics.leader.set(leader.map_or(0, |node| node.0));
         metrics.is_leader.set(u64::from(is_here));
@@ -53,14 +61,23 @@ impl Driver {
         metrics.set_peer_lag(lag.collect());
     }
 
-    /// What a turn writes.
-    pub(super) fn measure_writing(&self, turn: &Turn, leads: bool) {
-        let entries = turn.entries.len() as u64;
-        let bytes: usize = turn.entries.iter().map(|entry| entry.data.len()).sum();
-        self.metrics.entries_written.add(entries);
-        self.metrics.bytes_written.add(bytes as u64);
-        if leads {
-            self.metrics.proposals.add(entries);
+    /// What the present turn has written, and how long that took.
+    pub(super) fn measure_writing(&self, took: Duration) {
+        let metrics = &self.metrics;
+        for (group, turn) in self.engine.turns() {
+            let entries = turn.entries.len() as u64;
+            let bytes: usize = turn.entries.iter().map(|entry| entry.data.len()).sum();
+            metrics.entries_written.add(entries);
+            metrics.bytes_written.add(bytes as u64);
+            if self.engine.replica(*group).is_some_and(|replica| replica.leadership().is_here) {
+                metrics.proposals.add(entries);
+            }
+            if turn.snapshot.is_some() {
+                metrics.snapshots_installed.record_time(took);
+            }
+        }
+        if self.engine.turns().iter().any(|(_, turn)| turn.needs_disk()) {
+            metrics.sync_time.record_time(took);
         }
     }
 }

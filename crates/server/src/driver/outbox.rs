@@ -1,27 +1,18 @@
-//! Where what a stream is told goes: to whoever writes to its client.
+//! Where what a stream is told goes: to the task or the connection that writes to its client.
 
 use std::fmt;
 
+use holdfast_engine::{CutOff, Delivery, Streams};
 use holdfast_proto::plain::FrameWriter;
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 
-use super::inbox::Delivery;
-
-/// Why a stream is told no more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum CutOff {
-    SlowReader,
-    /// Its task has ended.
-    Gone,
-}
-
-/// Neither way waits for anybody.
+/// Neither way waits.
 pub(crate) trait Outbox: fmt::Debug + Send {
     /// The stream's own task will say it.
     fn put(&mut self, told: Vec<Delivery>) -> Result<(), CutOff>;
 
-    /// It may be said at once, by whoever calls. The frame is empty before and after.
+    /// It may be said at once, by the thread that calls. The frame is empty before and after.
     fn say(&mut self, told: Vec<Delivery>, _frame: &mut FrameWriter) -> Result<(), CutOff> {
         self.put(told)
     }
@@ -34,4 +25,17 @@ impl Outbox for mpsc::Sender<Vec<Delivery>> {
             TrySendError::Closed(_) => CutOff::Gone,
         })
     }
+}
+
+/// Leaves all that was gathered to the streams' tasks.
+pub(crate) fn put_all(streams: &mut Streams<Box<dyn Outbox>>) {
+    streams.deliver(|outbox, told| warn_of(outbox.put(told)));
+}
+
+/// A stream that does not read is cut off: dropping its outbox ends it.
+pub(super) fn warn_of(told: Result<(), CutOff>) -> Result<(), CutOff> {
+    if told == Err(CutOff::SlowReader) {
+        tracing::warn!("a stream is cut off: its client does not read");
+    }
+    told
 }

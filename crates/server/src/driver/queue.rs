@@ -14,9 +14,9 @@ use holdfast_replica::Leadership;
 use mio::Registry;
 use tokio::sync::watch;
 
-use super::bell::{Bell, Sleeper, SocketNews, bell};
 use super::heartbeats::HeldBack;
 use super::inbox::Input;
+use super::poller::{Poller, SocketNews, Waker, poller};
 
 const INPUTS_MAX: usize = 16_384;
 /// Operations of clients that wait for the driver: calls, and what is in frames.
@@ -47,7 +47,7 @@ pub(crate) struct InboxSender {
     inputs: SyncSender<Input>,
     backlog: Arc<Backlog>,
     held_back: Arc<HeldBack>,
-    bell: Arc<Bell>,
+    waker: Arc<Waker>,
 }
 
 /// Where the driver takes them out.
@@ -56,8 +56,8 @@ pub(crate) struct Inbox {
     inputs: Receiver<Input>,
     backlog: Arc<Backlog>,
     held_back: Arc<HeldBack>,
-    sleeper: Sleeper,
-    /// Seen before falling asleep.
+    poller: Poller,
+    /// Seen before waiting.
     next: Option<Input>,
     /// Nobody can put anything into it any more.
     is_closed: bool,
@@ -69,17 +69,17 @@ pub(crate) fn inbox() -> io::Result<(InboxSender, Inbox)> {
     let (sender, receiver) = sync_channel(INPUTS_MAX);
     let backlog = Arc::new(Backlog::default());
     let held_back = Arc::new(HeldBack::default());
-    let (bell, sleeper) = bell()?;
+    let (waker, poller) = poller()?;
     let inbox = Inbox {
         inputs: receiver,
         backlog: Arc::clone(&backlog),
         held_back: Arc::clone(&held_back),
-        sleeper,
+        poller,
         next: None,
         is_closed: false,
         touched: Vec::new(),
     };
-    Ok((InboxSender { inputs: sender, backlog, held_back, bell }, inbox))
+    Ok((InboxSender { inputs: sender, backlog, held_back, waker }, inbox))
 }
 
 impl InboxSender {
@@ -96,7 +96,7 @@ impl InboxSender {
             self.backlog.refusals.fetch_add(u64::from(operations > 0), Ordering::Relaxed);
             Box::new(input)
         });
-        self.bell.ring();
+        self.waker.wake();
         sent
     }
 
@@ -104,7 +104,7 @@ impl InboxSender {
     pub(super) fn send_and_wait(&self, input: Input) {
         // A driver that is gone no longer wants to know.
         let _ = self.inputs.send(input);
-        self.bell.ring();
+        self.waker.wake();
     }
 }
 
@@ -123,7 +123,7 @@ impl Inbox {
             next.is_some() || *is_closed
         };
         let patience = if look() { Duration::ZERO } else { patience };
-        self.touched.extend(self.sleeper.sleep(patience, look));
+        self.touched.extend(self.poller.wait(patience, look));
     }
 
     /// What is there now, without waiting.
@@ -161,7 +161,7 @@ impl Inbox {
     }
 
     pub(super) fn registry(&self) -> &Registry {
-        self.sleeper.registry()
+        self.poller.registry()
     }
 }
 
@@ -209,7 +209,7 @@ impl DriverHandle {
     }
 
     /// As [`DriverHandle::offer`], for what need not wake the driver if it is a heartbeat alone.
-    pub(crate) fn offer_unhurried(&self, input: Input) -> Result<(), Box<Input>> {
+    pub(crate) fn offer_deferred(&self, input: Input) -> Result<(), Box<Input>> {
         // Nobody would come for it.
         if self.is_gone() {
             return Err(Box::new(input));
@@ -224,9 +224,9 @@ impl DriverHandle {
         (waiting, backlog.refusals.load(Ordering::Relaxed))
     }
 
-    /// By which the driver is woken.
-    pub(crate) fn bell(&self) -> &Bell {
-        &self.inbox.bell
+    /// By which the shard is woken.
+    pub(crate) fn waker(&self) -> &Waker {
+        &self.inbox.waker
     }
 
     /// The driver has ended; nothing that is sent will be answered.

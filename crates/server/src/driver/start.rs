@@ -1,28 +1,25 @@
 //! From what is on disk to a running loop.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use holdfast_core::{Limits, Span};
+use holdfast_engine::{Engine, EngineConfig, TurnLog, to_durable};
+use holdfast_proto::plain::FrameWriter;
 use holdfast_replica::{DirectoryId, GroupId, Leadership, Member, NodeId, Replica, ReplicaConfig};
-use holdfast_wal::{DirectoryError, FileDisk, OpenError, Options, Wal};
+use holdfast_wal::{DirectoryError, FileDisk, OpenError, Options};
 use thiserror::Error;
 use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
 
-use super::callers::Callers;
+use super::digests::Digests;
 use super::ears::Ears;
 use super::inbox::FIRST_GROUP;
-use super::log::{self, Log};
-use super::longest_queue::LongestQueue;
-use super::measure::{SkippedSearches, SnapshotTimes};
-use super::members::Introductions;
+use super::log::Log;
+use super::measure::{Levels, SnapshotTimes};
+use super::observer::Observer;
 use super::queue::{Inbox, InboxSender};
-use super::streams::Streams;
-use super::sureness::Sureness;
-use super::take_in::Digests;
 use super::{Driver, ROOM, StopReason};
 use crate::config::NodeConfig;
 use crate::events::EventRing;
@@ -109,69 +106,59 @@ impl Driver {
         let membership = channels.membership;
         let disk = FileDisk::open(config.data_dir.join("log"))?;
         let options = Options { segment_bytes: config.segment_bytes };
-        let (wal, mut recovered) = Wal::open(disk, options)?;
-        let mut replicas = BTreeMap::new();
+        let (log, mut recovered) = TurnLog::open(disk, options)?;
+        let mut replicas = Vec::new();
         for group in GROUPS {
             let found = recovered.iter().position(|log| log.group == group.0);
-            let durable = found.map(|at| log::to_durable(recovered.swap_remove(at)));
+            let durable = found.map(|at| to_durable(recovered.swap_remove(at)));
             let config = replica_config(config, group, channels.founders.clone());
-            let mut replica = Replica::new(config, durable.unwrap_or_default())?;
-            replica.handle_log_version(membership.me, LOG_VERSION);
+            let replica = Replica::new(config, durable.unwrap_or_default())?;
             // What the log holds beyond the snapshot is applied again, and recorded again.
             channels.events.restart_after(replica.applied_index());
-            replicas.insert(group, replica);
-        }
-        for replica in replicas.values() {
             membership.elects(replica.applied_index(), &replica.membership().configuration);
             membership.publish(replica.membership().clone());
+            replicas.push((group, replica));
         }
-        let mut introductions = Introductions::default();
-        for (node, member) in membership.announced() {
-            introductions.configured(node, member.clone());
-        }
-        let own = Member { directory: Some(channels.data_dir), ..membership.own() };
-        introductions.met(membership.me, own, LOG_VERSION);
         let election_ticks = u32::try_from(config.election_ticks).unwrap_or(u32::MAX);
-        let election_timeout = config.tick().saturating_mul(election_ticks);
+        let engine_config = EngineConfig {
+            node: membership.me,
+            tick: config.tick(),
+            election_timeout: config.tick().saturating_mul(election_ticks),
+        };
+        let started = Instant::now();
+        let observer =
+            Observer::new(Arc::clone(&channels.metrics), channels.traces.clone(), started);
+        let known = membership.announced().map(|(node, member)| (node, member.clone()));
+        let mut engine = Engine::new(engine_config, replicas, known, observer);
+        let own = Member { directory: Some(channels.data_dir), ..membership.own() };
+        engine.peer_introduced(membership.me, own, LOG_VERSION);
         let mut driver = Driver {
+            engine,
             inbox: channels.inbox,
-            replicas,
-            log: Log::new(wal, channels.inbox_sender).map_err(DriverError::Thread)?,
+            log: Log::new(log, channels.inbox_sender).map_err(DriverError::Thread)?,
+            write_again_at: None,
             links,
             wires: WiresIn::new(ROOM),
-            callers: Callers::new(Arc::clone(&channels.metrics), channels.traces.clone()),
-            streams: Streams::saying_at_once(said_at_once_max()),
             ears: Ears::default(),
-            removed: membership.now().was_removed(membership.me),
             membership,
-            introductions,
             leadership: channels.leadership,
-            leads: false,
+            won_term: 0,
             events: channels.events,
+            tells_owners: config.audit.is_some() || config.kafka.is_some(),
+            owners_unknown: true,
             memory: channels.memory,
-            sureness: Sureness::new(config.tick(), election_timeout),
             pulse: channels.pulse,
             metrics: channels.metrics,
             traces: channels.traces,
-            levels_due: Duration::ZERO,
-            longest_queue: LongestQueue::default(),
-            skipped_searches: SkippedSearches::default(),
-            tells_owners: config.audit.is_some() || config.kafka.is_some(),
+            levels: Levels::default(),
             snapshot_times: SnapshotTimes::default(),
-            happened: Vec::new(),
-            publication: None,
-            outgoing: BTreeMap::new(),
-            effects: Vec::new(),
-            heartbeats_due: Duration::ZERO,
-            deferred: Vec::new(),
-            installed: false,
             digests: Digests::default(),
-            started: Instant::now(),
+            effects: Vec::new(),
+            frame: FrameWriter::default(),
+            said_at_once_max: said_at_once_max(),
+            started,
             tick: config.tick(),
-            election_timeout,
-            stop_by: None,
         };
-        driver.introduce();
         driver.tell_owners();
         Ok(driver)
     }

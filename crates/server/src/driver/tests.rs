@@ -9,7 +9,8 @@ use holdfast_core::{
     ActorId, Command, LockName, Outcome, PublicSessionId, RequestId, SessionId, Span, StreamId,
     command::{Acquire, Call, Mode, OpenSession, Owner, Terms},
 };
-use holdfast_replica::{Leadership, NodeId};
+use holdfast_proto::plain::FrameWriter;
+use holdfast_replica::{Leadership, NodeId, Replica};
 use holdfast_wal::WriteError;
 use mio::net::TcpStream as WireSocket;
 use tempfile::TempDir;
@@ -18,10 +19,9 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
 use super::ears::tests::EveryByte;
-use super::log::LogError;
 use super::{
-    Answer, Channels, Delivery, Driver, DriverHandle, FIRST_GROUP, GroupView, Input, MayWait,
-    Query, StopReason, StreamKey, Unavailable, inbox,
+    Answer, Channels, CutOff, Deferrable, Delivery, Driver, DriverHandle, FIRST_GROUP, GroupView,
+    Input, Outbox, Step, StopReason, StreamKey, Unavailable, inbox,
 };
 use crate::config::NodeConfig;
 use crate::events::EventRing;
@@ -103,13 +103,7 @@ impl Bench {
     }
 
     fn turn(&mut self) {
-        self.driver.take_input();
-        let now = self.driver.started.elapsed();
-        for replica in self.driver.replicas.values_mut() {
-            replica.handle_time(now);
-        }
         self.driver.turn().unwrap();
-        self.driver.streams.flush();
     }
 
     fn turn_until(&mut self, reached: impl Fn(&Bench) -> bool) {
@@ -145,8 +139,8 @@ impl Bench {
     /// Her session, on a stream.
     fn open_stream(&mut self) -> mpsc::Receiver<Vec<Delivery>> {
         let (outbox, deliveries) = mpsc::channel(64);
-        let (outbox, may_wait) = (Box::new(outbox), MayWait::default());
-        self.send(Input::StreamOpened { stream: STREAM, outbox, may_wait });
+        let (outbox, deferrable) = (Box::new(outbox), Deferrable::default());
+        self.send(Input::StreamOpened { stream: STREAM, outbox, deferrable });
         self.commit(Command::OpenSession(OpenSession {
             session: ALICE,
             public: PublicSessionId(1),
@@ -184,16 +178,12 @@ impl Bench {
         (client, returned)
     }
 
-    /// The disk is full for this long.
-    fn fill_disk_for(&mut self, span: Duration) {
-        let until = Instant::now() + span;
-        let full = || LogError::Write(WriteError::NoSpace { file: "log".to_owned() });
-        let work = |_: &mut _| if Instant::now() < until { Err(full()) } else { Ok(()) };
-        self.driver.insist(work).unwrap();
+    fn table_replica(&self) -> &Replica {
+        self.driver.engine.replica(FIRST_GROUP).unwrap()
     }
 
     fn inspect_index(&self) -> u64 {
-        self.driver.replicas[&FIRST_GROUP].applied_index()
+        self.table_replica().applied_index()
     }
 
     fn inspect(&mut self) -> GroupView {
@@ -208,45 +198,6 @@ fn touch() -> Command {
     Command::Touch { session: ALICE, acked_through: RequestId(0) }
 }
 
-fn read() -> (Input, oneshot::Receiver<Result<super::ReadAnswer, Unavailable>>) {
-    let (reply, answer) = oneshot::channel();
-    let query = Query::List { prefix: String::new(), after: None, limit: 1 };
-    (Input::Read { group: FIRST_GROUP, query, reply }, answer)
-}
-
-/// Shorter than the time after which clients are sent away, and longer than one look at the inbox.
-const BRIEFLY: Duration = Duration::from_millis(20);
-
-#[test]
-fn while_the_disk_is_full_whoever_asks_is_told_so() {
-    let mut bench = Bench::new();
-    let mut deliveries = bench.open_stream();
-    let mut call = bench.call(touch());
-    let (input, mut answer) = read();
-    bench.send(input);
-    let operations = vec![(RequestId(7), touch())];
-    bench.send(Input::Frame { stream: STREAM, group: FIRST_GROUP, operations });
-    bench.fill_disk_for(BRIEFLY);
-    assert_eq!(call.try_recv().unwrap().result, Err(Unavailable::OutOfSpace));
-    assert_eq!(answer.try_recv().unwrap().unwrap_err(), Unavailable::OutOfSpace);
-    let told = deliveries.try_recv().unwrap();
-    let [Delivery::Answer { request, answer }] = &told[..] else { panic!("{told:?}") };
-    assert_eq!((*request, &answer.result), (RequestId(7), &Err(Unavailable::OutOfSpace)));
-    assert!(bench.leadership.borrow().is_here, "it was short");
-    assert!(matches!(bench.commit(touch()), Outcome::Touched { .. }), "there is room again");
-}
-
-#[test]
-fn a_client_that_goes_while_the_disk_is_full_is_missed_when_there_is_room() {
-    let mut bench = Bench::new();
-    let _deliveries = bench.open_stream();
-    bench.send(Input::StreamClosed { stream: STREAM, client_gone: true });
-    bench.fill_disk_for(BRIEFLY);
-    let session_count = |bench: &Bench| bench.driver.replicas[&FIRST_GROUP].table().session_count();
-    assert_eq!(session_count(&bench), 1);
-    bench.turn_until(|bench| session_count(bench) == 0);
-}
-
 #[test]
 fn a_client_that_goes_while_it_is_being_answered_is_missed_too() {
     let mut bench = Bench::new();
@@ -255,16 +206,7 @@ fn a_client_that_goes_while_it_is_being_answered_is_missed_too() {
     bench.send(Input::Frame { stream: STREAM, group: FIRST_GROUP, operations });
     bench.commit(touch());
     bench.send(Input::StreamClosed { stream: STREAM, client_gone: true });
-    bench.turn_until(|bench| bench.driver.replicas[&FIRST_GROUP].table().session_count() == 0);
-}
-
-#[test]
-fn a_client_that_went_before_the_others_were_sent_away_is_missed_too() {
-    let mut bench = Bench::new();
-    let _deliveries = bench.open_stream();
-    bench.send(Input::StreamClosed { stream: STREAM, client_gone: true });
-    bench.fill_disk_for(bench.driver.election_timeout * 4);
-    bench.turn_until(|bench| bench.driver.replicas[&FIRST_GROUP].table().session_count() == 0);
+    bench.turn_until(|bench| bench.table_replica().table().session_count() == 0);
 }
 
 #[test]
@@ -296,79 +238,6 @@ fn a_leader_is_gone_when_its_port_is_shut_and_its_wire_has_ended() {
     assert_eq!(bench.leadership.borrow().leader, None);
 }
 
-#[test]
-fn a_snapshot_that_arrives_while_the_disk_is_full_is_not_forgotten() {
-    let mut bench = Bench::new();
-    let to = NodeId(2);
-    bench.send(Input::SnapshotSent { group: FIRST_GROUP, to, delivered: true });
-    bench.send(Input::PeerUnreachable(to));
-    bench.fill_disk_for(BRIEFLY);
-    let deferred = &bench.driver.deferred;
-    assert!(
-        matches!(deferred[..], [Input::SnapshotSent { .. }, Input::PeerUnreachable(_)]),
-        "{deferred:?}"
-    );
-}
-
-#[test]
-fn a_disk_that_stays_full_sends_the_clients_away_until_there_is_room() {
-    let mut bench = Bench::new();
-    let mut deliveries = bench.open_stream();
-    let mut leadership = bench.leadership.clone();
-    leadership.mark_unchanged();
-    // Whoever follows the leadership is told in between that nobody leads.
-    let follower = std::thread::spawn(move || {
-        let runtime = Builder::new_current_thread().build().unwrap();
-        runtime.block_on(async {
-            leadership.wait_for(|leadership| !leadership.is_here).await.map(|_| ()).unwrap();
-            leadership.wait_for(|leadership| leadership.is_here).await.map(|_| ()).unwrap();
-        });
-    });
-    let election_timeout = bench.driver.election_timeout;
-    bench.fill_disk_for(election_timeout * 4);
-    let told = deliveries.try_recv().unwrap();
-    assert!(matches!(told[..], [Delivery::LeaderMoved { leader: None }]), "{told:?}");
-    assert!(matches!(deliveries.try_recv(), Err(mpsc::error::TryRecvError::Disconnected)));
-    follower.join().unwrap();
-    assert!(matches!(bench.commit(touch()), Outcome::Touched { .. }));
-}
-
-#[test]
-fn a_process_without_descriptors_tells_its_callers_and_goes_on_when_it_has_some() {
-    let mut bench = Bench::new();
-    let _deliveries = bench.open_stream();
-    let mut call = bench.call(touch());
-    let until = Instant::now() + BRIEFLY;
-    let not_now = || {
-        let message = "Too many open files (os error 24)".to_owned();
-        WriteError::NotNow { operation: "create", file: "log".to_owned(), message }
-    };
-    let work = |_: &mut _| if Instant::now() < until { Err(not_now().into()) } else { Ok(()) };
-    bench.driver.insist(work).unwrap();
-    assert_eq!(call.try_recv().unwrap().result, Err(Unavailable::Overloaded));
-    assert_eq!(bench.driver.metrics.disk_full.get(), 0, "the disk is not full");
-    assert!(matches!(bench.commit(touch()), Outcome::Touched { .. }), "it goes on");
-}
-
-#[test]
-fn a_node_with_a_full_disk_can_be_stopped() {
-    let mut bench = Bench::new();
-    bench.send(Input::Shutdown);
-    let full = || LogError::Write(WriteError::NoSpace { file: "log".to_owned() });
-    let ended = bench.driver.insist(|_| Err(full()));
-    assert!(matches!(ended, Err(StopReason::Told)), "{ended:?}");
-}
-
-#[test]
-fn a_disk_that_fails_ends_the_driver_even_if_it_was_full_before() {
-    let mut bench = Bench::new();
-    let full = || LogError::Write(WriteError::NoSpace { file: "log".to_owned() });
-    let failed = || LogError::Write(WriteError::CommitBeyondLog { group: 1, commit: 2, last: 1 });
-    let mut answers = vec![failed(), full(), full()];
-    let ended = bench.driver.insist(|_| answers.pop().map_or(Ok(()), Err));
-    assert!(matches!(ended, Err(StopReason::Disk(_))), "{ended:?}");
-}
-
 /// Her heartbeat, which came alone and may wait.
 fn heartbeat(request: u64) -> Input {
     let operations = vec![(RequestId(request), touch())];
@@ -385,27 +254,10 @@ fn answered(deliveries: &mut mpsc::Receiver<Vec<Delivery>>) -> Vec<u64> {
 }
 
 #[test]
-fn heartbeats_that_come_alone_share_a_turn_and_go_with_whatever_comes_next() {
-    let mut bench = Bench::new();
-    let mut deliveries = bench.open_stream();
-    // A long time, so that it is not over by chance.
-    bench.driver.heartbeats_due = bench.driver.started.elapsed() + Duration::from_secs(600);
-    for request in 1..=3 {
-        bench.handle.offer_unhurried(heartbeat(request)).unwrap();
-        bench.turn();
-    }
-    assert!(answered(&mut deliveries).is_empty(), "they wait");
-    let applied = bench.inspect_index();
-    bench.commit(touch());
-    assert_eq!(answered(&mut deliveries), [1, 2, 3]);
-    assert_eq!(bench.inspect_index(), applied + 1, "one entry for all of them");
-}
-
-#[test]
 fn a_heartbeat_that_comes_alone_waits_no_longer_than_a_tick() {
     let mut bench = Bench::new();
     let mut deliveries = bench.open_stream();
-    bench.handle.offer_unhurried(heartbeat(1)).unwrap();
+    bench.handle.offer_deferred(heartbeat(1)).unwrap();
     let begun = Instant::now();
     while answered(&mut deliveries).is_empty() {
         assert!(begun.elapsed() < Duration::from_secs(10), "it is forgotten");
@@ -414,72 +266,44 @@ fn a_heartbeat_that_comes_alone_waits_no_longer_than_a_tick() {
 }
 
 #[test]
-fn a_heartbeat_that_waits_does_not_overtake_the_end_of_its_stream() {
-    let mut bench = Bench::new();
-    let _deliveries = bench.open_stream();
-    bench.driver.heartbeats_due = bench.driver.started.elapsed() + Duration::from_secs(600);
-    bench.handle.offer_unhurried(heartbeat(1)).unwrap();
-    bench.send(Input::StreamClosed { stream: STREAM, client_gone: true });
-    bench.turn_until(|bench| bench.driver.replicas[&FIRST_GROUP].table().session_count() == 0);
-}
-
-#[test]
-fn a_heartbeat_that_waits_while_the_disk_is_full_is_told_so() {
+fn what_a_lent_connection_says_is_carried_out_and_it_comes_back_with_the_end_of_its_stream() {
     let mut bench = Bench::new();
     let mut deliveries = bench.open_stream();
-    bench.handle.offer_unhurried(heartbeat(7)).unwrap();
-    bench.fill_disk_for(BRIEFLY);
-    let told = deliveries.try_recv().unwrap();
-    let [Delivery::Answer { request, answer }] = &told[..] else { panic!("{told:?}") };
-    assert_eq!((*request, &answer.result), (RequestId(7), &Err(Unavailable::OutOfSpace)));
-}
-
-#[test]
-fn the_heartbeats_of_many_sessions_are_one_entry_and_one_answer() {
-    const BOB: SessionId = SessionId(0xb0b);
-    let mut bench = Bench::new();
-    let _deliveries = bench.open_stream();
-    let applied = bench.inspect_index();
-    let (reply, mut answer) = oneshot::channel();
-    let sessions = vec![ALICE, BOB, ALICE];
-    bench.send(Input::Touches { group: FIRST_GROUP, sessions, reply });
-    bench.turn();
-    let touched = answer.try_recv().unwrap().unwrap();
-    let ttl = Some(Span::from_ms(600_000));
-    assert_eq!(touched.ttls, [ttl, None, ttl]);
-    assert_eq!(bench.inspect_index(), applied + 1);
-}
-
-#[test]
-fn what_a_lent_connection_says_is_carried_out_together_with_heartbeats_that_waited() {
-    let mut bench = Bench::new();
-    let mut deliveries = bench.open_stream();
-    bench.driver.heartbeats_due = bench.driver.started.elapsed() + Duration::from_secs(600);
     let (mut client, returned) = bench.lend();
     bench.turn();
-    bench.handle.offer_unhurried(heartbeat(1)).unwrap();
-    bench.turn();
-    assert!(answered(&mut deliveries).is_empty(), "nobody has asked for anything else");
     let applied = bench.inspect_index();
     client.write_all(&[2, 3]).unwrap();
     bench.turn_until(|bench| bench.inspect_index() > applied);
-    assert_eq!(answered(&mut deliveries), [1, 2, 3]);
-    assert_eq!(bench.inspect_index(), applied + 1, "one entry for all of them");
+    assert_eq!(answered(&mut deliveries), [2, 3]);
+    assert_eq!(bench.inspect_index(), applied + 1, "one entry for both");
     bench.send(Input::StreamClosed { stream: STREAM, client_gone: false });
     bench.turn();
     assert!(returned.try_recv().is_ok(), "the task has it again");
 }
 
+fn full() -> WriteError {
+    WriteError::NoSpace { file: "log".to_owned() }
+}
+
 #[test]
-fn while_the_disk_is_full_connections_are_with_their_tasks() {
+fn while_the_disk_is_full_connections_are_with_their_tasks_and_callers_are_told() {
     let mut bench = Bench::new();
     let mut deliveries = bench.open_stream();
     let (_before, returned) = bench.lend();
     bench.turn();
     assert!(returned.try_recv().is_err());
+    // The present turn finds the disk full; what is sent then comes while it is.
+    bench.driver.log.refusals = vec![full(), full()];
+    bench.driver.take_input(Duration::ZERO);
+    while bench.driver.advance().unwrap() != Step::Write {}
+    bench.driver.write().unwrap();
+    assert_eq!(bench.driver.metrics.disk_full.get(), 1);
+    let mut call = bench.call(touch());
     let (_meanwhile, returned_at_once) = bench.lend();
-    bench.fill_disk_for(BRIEFLY);
+    bench.turn();
+    assert_eq!(call.try_recv().unwrap().result, Err(Unavailable::OutOfSpace));
     assert!(returned.try_recv().is_ok() && returned_at_once.try_recv().is_ok());
+    assert_eq!(bench.driver.metrics.disk_full.get(), 0);
     let (mut after, _returned) = bench.lend();
     bench.turn();
     after.write_all(&[7]).unwrap();
@@ -487,6 +311,50 @@ fn while_the_disk_is_full_connections_are_with_their_tasks() {
     while answered(&mut deliveries).is_empty() {
         assert!(begun.elapsed() < Duration::from_secs(10), "it is not heard");
         bench.turn();
+    }
+}
+
+#[test]
+fn a_disk_that_fails_ends_the_driver_even_if_it_was_full_before() {
+    let mut bench = Bench::new();
+    let failed = WriteError::CommitBeyondLog { group: 1, commit: 2, last: 1 };
+    bench.driver.log.refusals = vec![failed, full(), full()];
+    let ended = bench.driver.turn();
+    assert!(matches!(ended, Err(StopReason::Disk(_))), "{ended:?}");
+}
+
+/// Tells by which of the two ways it was told.
+#[derive(Debug)]
+struct Witness(std::sync::mpsc::Sender<&'static str>);
+
+impl Outbox for Witness {
+    fn put(&mut self, _: Vec<Delivery>) -> Result<(), CutOff> {
+        self.0.send("put").map_err(|_| CutOff::Gone)
+    }
+
+    fn say(&mut self, _: Vec<Delivery>, _: &mut FrameWriter) -> Result<(), CutOff> {
+        self.0.send("said").map_err(|_| CutOff::Gone)
+    }
+}
+
+#[test]
+fn answers_for_few_streams_are_said_at_once_and_those_for_many_are_left_to_their_tasks() {
+    let mut bench = Bench::new();
+    bench.driver.said_at_once_max = 2;
+    let (seen, ways) = std::sync::mpsc::channel();
+    let stream = |number| StreamKey { session: SessionId(number), stream: StreamId(1) };
+    for number in 0..3 {
+        let (outbox, deferrable) = (Box::new(Witness(seen.clone())), Deferrable::default());
+        bench.send(Input::StreamOpened { stream: stream(number), outbox, deferrable });
+    }
+    for (told, way) in [(2, "said"), (3, "put"), (1, "said")] {
+        for number in 0..told {
+            let operations = vec![(RequestId(1), touch())];
+            let stream = stream(number);
+            bench.send(Input::Frame { stream, group: FIRST_GROUP, operations });
+        }
+        bench.turn();
+        assert_eq!(ways.try_iter().collect::<Vec<_>>(), vec![way; told as usize]);
     }
 }
 
@@ -508,9 +376,7 @@ fn of_a_large_table_there_is_no_new_digest_right_after_the_last_one() {
     let _deliveries = bench.open_stream();
     let operations = (0..LOCKS).map(|n| bench.acquire(&format!("lock-{n}"))).collect();
     bench.send(Input::Frame { stream: STREAM, group: FIRST_GROUP, operations });
-    bench.turn_until(|bench| {
-        bench.driver.replicas[&FIRST_GROUP].table().lock_count() as u64 == LOCKS
-    });
+    bench.turn_until(|bench| bench.table_replica().table().lock_count() as u64 == LOCKS);
     let first = bench.inspect();
     assert_eq!((first.locks as u64, first.digest.is_some()), (LOCKS, true));
     assert_eq!(bench.inspect().digest, first.digest, "the one that is there is given");

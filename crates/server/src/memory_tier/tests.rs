@@ -10,10 +10,10 @@ use holdfast_core::{
 };
 use tokio::sync::{mpsc, oneshot};
 
-use super::MemoryTier;
-use super::reign::Reign;
-use crate::boot_clock::BootTime;
-use crate::driver::{Answer, Delivery, ReplyTo, StreamKey, Streams, Unavailable};
+use super::term_table::TermTable;
+use super::{MemoryTier, Streams};
+use crate::boot_clock;
+use crate::driver::{Answer, Delivery, ReplyTo, StreamKey, Unavailable, put_all};
 
 const ALICE: SessionId = SessionId(0xa11ce);
 const BOB: SessionId = SessionId(0xb0b);
@@ -21,7 +21,7 @@ const CAROL: SessionId = SessionId(0xca401);
 
 /// A term in which all three are admitted.
 struct Scene {
-    reign: Reign,
+    table: TermTable,
     streams: Streams,
     now_ms: u64,
     last_request: u64,
@@ -29,12 +29,12 @@ struct Scene {
 
 impl Scene {
     fn new(term: u64) -> Scene {
-        let mut reign = Reign::new(term, at(0), Arc::default()).unwrap();
-        reign.confirm(at(1_000_000));
+        let mut table = TermTable::new(term, at(0), Arc::default()).unwrap();
+        table.confirm(at(1_000_000));
         for (session, public) in [(ALICE, 1), (BOB, 2), (CAROL, 3)] {
-            reign.admit(at(0), session, PublicSessionId(public), Owner::default());
+            table.admit(at(0), session, PublicSessionId(public), Owner::default());
         }
-        Scene { reign, streams: Streams::default(), now_ms: 0, last_request: 0 }
+        Scene { table, streams: Streams::default(), now_ms: 0, last_request: 0 }
     }
 
     fn call(&mut self, session: SessionId) -> Call {
@@ -45,7 +45,7 @@ impl Scene {
     fn send(&mut self, command: Command) -> oneshot::Receiver<Answer> {
         let (reply, answer) = oneshot::channel();
         let now = at(self.now_ms);
-        self.reign.carry_out(now, command, ReplyTo::Call(reply), &mut self.streams);
+        self.table.carry_out(now, command, ReplyTo::Call(reply), &mut self.streams);
         answer
     }
 
@@ -85,7 +85,7 @@ impl Scene {
     }
 
     fn run_due(&mut self) {
-        self.reign.run_due(at(self.now_ms), &mut self.streams);
+        self.table.run_due(at(self.now_ms), &mut self.streams);
     }
 }
 
@@ -115,34 +115,37 @@ fn tokens_are_the_term_and_a_counter_so_each_term_s_are_higher_than_all_before()
     let mut next = Scene::new(8);
     assert_eq!(next.granted(ALICE, None).token.0, (8 << 40) + 1);
     assert_eq!(next.release(BOB, FenceToken((7 << 40) + 2)), ReleaseAnswer::Expired);
-    assert!(Reign::new(1 << 23, at(0), Arc::default()).is_none(), "its tokens would be too large");
-    assert!(Reign::new((1 << 23) - 2, at(0), Arc::default()).is_some());
+    assert!(
+        TermTable::new(1 << 23, at(0), Arc::default()).is_none(),
+        "its tokens would be too large"
+    );
+    assert!(TermTable::new((1 << 23) - 2, at(0), Arc::default()).is_some());
 }
 
 #[test]
 fn it_is_sure_only_until_the_moment_that_was_confirmed_and_later_news_never_shortens_it() {
-    let mut reign = Reign::new(1, at(0), Arc::default()).unwrap();
-    reign.admit(at(0), ALICE, PublicSessionId(1), Owner::default());
-    assert!(!reign.serves(at(0), ALICE), "nobody has confirmed anything yet");
-    reign.confirm(at(100));
-    reign.confirm(at(90));
-    assert!(reign.serves(at(99), ALICE) && !reign.serves(at(100), ALICE));
-    assert!(!reign.serves(at(50), BOB), "a session that was not admitted");
-    reign.doubt();
-    assert!(!reign.is_sure(at(50)));
+    let mut table = TermTable::new(1, at(0), Arc::default()).unwrap();
+    table.admit(at(0), ALICE, PublicSessionId(1), Owner::default());
+    assert!(!table.serves(at(0), ALICE), "nobody has confirmed anything yet");
+    table.confirm(at(100));
+    table.confirm(at(90));
+    assert!(table.serves(at(99), ALICE) && !table.serves(at(100), ALICE));
+    assert!(!table.serves(at(50), BOB), "a session that was not admitted");
+    table.invalidate();
+    assert!(!table.is_sure(at(50)));
 }
 
 #[test]
 fn a_new_leader_grants_nothing_while_one_of_before_may_still_be_sure() {
-    let mut reign = Reign::new(2, at(400), Arc::default()).unwrap();
-    reign.admit(at(0), ALICE, PublicSessionId(1), Owner::default());
-    reign.confirm(at(800));
-    assert!(!reign.serves(at(399), ALICE), "however sure it is itself");
-    assert!(reign.serves(at(400), ALICE));
+    let mut table = TermTable::new(2, at(400), Arc::default()).unwrap();
+    table.admit(at(0), ALICE, PublicSessionId(1), Owner::default());
+    table.confirm(at(800));
+    assert!(!table.serves(at(399), ALICE), "however sure it is itself");
+    assert!(table.serves(at(400), ALICE));
 
     let tier = MemoryTier::new();
     assert_eq!(tier.opens_in(), Duration::ZERO, "nobody waits for a node that does not lead");
-    tier.begin_term(1, BootTime::now() + Duration::from_secs(60));
+    tier.begin_term(1, boot_clock::now() + Duration::from_secs(60));
     assert!(tier.opens_in() > Duration::from_secs(59));
 }
 
@@ -187,14 +190,14 @@ fn a_hold_ends_after_its_ttl_its_holder_is_told_and_the_next_is_served() {
     assert_eq!(held.deadline, Some(at(500)));
     let wait = scene.acquire(BOB, 60_000, None);
     let mut next = scene.send(wait);
-    assert_eq!(scene.reign.next_deadline(), Some(at(500)));
+    assert_eq!(scene.table.next_deadline(), Some(at(500)));
     scene.now_ms = 499;
     scene.run_due();
     assert!(next.try_recv().is_err());
     scene.now_ms = 500;
     scene.run_due();
     assert!(grant_in(next.try_recv().unwrap().result.unwrap()).token > held.token);
-    scene.streams.flush();
+    put_all(&mut scene.streams);
     let [Delivery::HoldEnded { token, reason, .. }] = &told.try_recv().unwrap()[..] else {
         panic!("the holder is told")
     };
@@ -219,9 +222,9 @@ fn the_end_of_a_session_frees_what_it_held_and_it_is_not_known_any_more() {
     let held = scene.granted(ALICE, None);
     let wait = scene.acquire(BOB, 60_000, None);
     let mut next = scene.send(wait);
-    scene.reign.end_session(at(0), ALICE, &mut scene.streams);
+    scene.table.end_session(at(0), ALICE, &mut scene.streams);
     assert!(grant_in(next.try_recv().unwrap().result.unwrap()).token > held.token);
-    assert!(!scene.reign.serves(at(0), ALICE) && scene.reign.serves(at(0), BOB));
+    assert!(!scene.table.serves(at(0), ALICE) && scene.table.serves(at(0), BOB));
     // One that is found to be gone while its request is carried out is refused.
     let late = scene.acquire(ALICE, 0, None);
     assert_eq!(scene.outcome(late), Outcome::Rejected(Rejection::UnknownSession));
@@ -234,7 +237,7 @@ fn those_who_wait_when_the_term_ends_are_told_that_the_leadership_is_lost() {
     let wait = scene.acquire(BOB, 60_000, None);
     let mut waits = scene.send(wait);
     let reason = Unavailable::LeadershipLost { leader: None };
-    scene.reign.end(reason, &mut scene.streams);
+    scene.table.end(reason, &mut scene.streams);
     assert_eq!(waits.try_recv().unwrap().result, Err(reason));
 }
 
@@ -261,7 +264,7 @@ fn a_stream_that_does_not_read_is_cut_off_and_the_others_are_served() {
     scene.streams.open(key, Box::new(outbox));
     for request in 1..=3 {
         scene.streams.tell(key, Delivery::Queued { request: RequestId(request), position: 1 });
-        scene.streams.flush();
+        put_all(&mut scene.streams);
     }
     assert!(never_read.try_recv().is_ok());
     assert!(
@@ -275,16 +278,16 @@ fn a_tier_that_is_not_sure_gives_operations_back_and_serves_them_once_it_is() {
     let tier = MemoryTier::new();
     let mut scene = Scene::new(1);
     let mut try_once = |tier: &MemoryTier| {
-        let acquire = scene.acquire(ALICE, 0, None);
+        let acquire = crate::testing::admitted(scene.acquire(ALICE, 0, None));
         let (reply, answer) = oneshot::channel();
         tier.carry_out(ALICE, vec![(acquire, ReplyTo::Call(reply))]).is_ok().then_some(answer)
     };
     assert!(try_once(&tier).is_none(), "this node does not lead");
-    let at_once = BootTime::now();
+    let at_once = boot_clock::now();
     tier.begin_term(3, at_once);
     tier.admit(ALICE, PublicSessionId(1), Owner::default());
     assert!(tier.is_in_use() && try_once(&tier).is_none(), "nobody has confirmed it");
-    let soon = BootTime::now() + Duration::from_secs(60);
+    let soon = boot_clock::now() + Duration::from_secs(60);
     tier.confirm(2, soon);
     assert!(try_once(&tier).is_none(), "what was confirmed was another term");
     tier.confirm(3, soon);
@@ -292,16 +295,14 @@ fn a_tier_that_is_not_sure_gives_operations_back_and_serves_them_once_it_is() {
     assert!(tier.status("report", 10).is_some());
     let (_, standing) = tier.token_standing(&name(), token).unwrap();
     assert!(standing.is_held);
-    // The same term again is no news, another one begins with nothing.
-    assert!(!tier.begin_term(3, at_once));
-    assert!(tier.status("report", 10).is_some());
-    assert!(tier.begin_term(4, at_once), "those who held something have to be told");
+    // Another term begins with nothing.
+    tier.begin_term(4, at_once);
     tier.confirm(4, soon);
     assert!(tier.status("report", 10).is_none() && !tier.is_in_use());
     tier.admit(ALICE, PublicSessionId(1), Owner::default());
     let later = grant_in(try_once(&tier).unwrap().try_recv().unwrap().result.unwrap()).token;
     assert!(later > token);
-    tier.doubt();
+    tier.invalidate();
     assert!(try_once(&tier).is_none() && tier.status("report", 10).is_none());
     tier.end_term(Unavailable::LeadershipLost { leader: None });
     assert!(try_once(&tier).is_none());

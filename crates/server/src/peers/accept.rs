@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use holdfast_core::Limits;
+use holdfast_proto::peer_v1::forward_service_server::{ForwardService, ForwardServiceServer};
 use holdfast_proto::peer_v1::peer_service_server::{PeerService, PeerServiceServer};
 use holdfast_proto::peer_v1::{
     Hello, InstallSnapshotResponse, PeerFrame, SnapshotChunk, Welcome, snapshot_chunk,
@@ -28,10 +29,9 @@ use tonic::{Request, Response, Status, Streaming};
 use super::handshake::{Handshake, Peer};
 use super::links::{self, PeerLinks};
 use super::snapshot_in::{Assembly, AssemblyError};
-use super::wire::{Kind, Pass, Passes, kind_of};
-use super::{FRAME_BYTES_MAX, HANDSHAKE_TIMEOUT};
+use super::wire::{ConnectionTicket, ConnectionTickets, Kind, kind_of};
+use super::{FRAME_BYTES_MAX, HANDSHAKE_TIMEOUT, STREAMS_PER_CONNECTION_MAX};
 use crate::driver::{DriverHandle, Input};
-use crate::rpc::Rpc;
 use crate::stopping::Stopping;
 use crate::wrong_port::WrongPort;
 
@@ -52,7 +52,7 @@ pub(crate) struct PeerPort {
     links: PeerLinks,
     stopping: Stopping,
     snapshot_slots: Arc<Semaphore>,
-    passes: Passes,
+    tickets: ConnectionTickets,
     refusals: Refusals,
 }
 
@@ -92,17 +92,29 @@ impl PeerPort {
             links,
             stopping,
             snapshot_slots: Arc::new(Semaphore::new(SNAPSHOTS_AT_ONCE_MAX)),
-            passes: Passes::default(),
+            tickets: ConnectionTickets::default(),
             refusals: Refusals::default(),
         }
     }
 
-    /// Serves until the node stops.
-    pub(crate) async fn serve(self, incoming: TcpIncoming) -> Result<(), tonic::transport::Error> {
+    /// By which forwarded actions show from which node they come.
+    pub(crate) fn tickets(&self) -> ConnectionTickets {
+        self.tickets.clone()
+    }
+
+    /// Serves until the node stops, together with the service that takes forwarded actions.
+    pub(crate) async fn serve<F>(
+        self,
+        forwarded: ForwardServiceServer<F>,
+        incoming: TcpIncoming,
+    ) -> Result<(), tonic::transport::Error>
+    where
+        F: ForwardService,
+    {
         let stopping = self.stopping.clone();
         let (others, other_connections) = mpsc::channel(NEW_CONNECTIONS_MAX);
         let sorting = self.clone().sort(incoming, others);
-        let serving = self.router().serve_with_incoming_shutdown(
+        let serving = self.router(forwarded).serve_with_incoming_shutdown(
             ReceiverStream::new(other_connections),
             async move {
                 stopping.begun().await;
@@ -142,7 +154,7 @@ impl PeerPort {
             let (port, others) = (self.clone(), others.clone());
             tokio::spawn(async move {
                 match timeout(HANDSHAKE_TIMEOUT, kind_of(socket)).await {
-                    Ok(Ok(Kind::Wire(socket, pass))) => port.open_wire(socket, pass).await,
+                    Ok(Ok(Kind::Wire(socket, ticket))) => port.open_wire(socket, ticket).await,
                     // If nobody takes it the node is stopping.
                     Ok(Ok(Kind::Other(socket))) => drop(others.send(Ok(socket)).await),
                     Ok(Err(error)) => tracing::debug!(%error, "a connection said nothing"),
@@ -153,14 +165,14 @@ impl PeerPort {
         }
     }
 
-    async fn open_wire(&self, socket: TcpStream, pass: Pass) {
+    async fn open_wire(&self, socket: TcpStream, ticket: ConnectionTicket) {
         let opened = socket.into_std().and_then(|socket| Ok((socket.try_clone()?, socket)));
         let (own, socket) = match opened {
             Ok(opened) => opened,
             Err(error) => return tracing::warn!(%error, "a wire cannot be opened"),
         };
-        let Some((from, number)) = self.passes.show(pass, own) else {
-            return tracing::warn!("a wire without a pass was refused");
+        let Some((from, number)) = self.tickets.show(ticket, own) else {
+            return tracing::warn!("a wire without a ticket was refused");
         };
         self.refusals.forget(from);
         tracing::info!(%from, "a peer connected");
@@ -174,18 +186,19 @@ impl PeerPort {
         }
     }
 
-    fn router(self) -> Router {
+    fn router<F: ForwardService>(self, forwarded: ForwardServiceServer<F>) -> Router {
         const WINDOW_BYTES: u32 = 16 * 1024 * 1024;
-        const STREAMS_PER_CONNECTION_MAX: u32 = 16;
+
         let words = self.words_for_clients();
-        let lost_clients = WrongPort::<LockServiceServer<Rpc>>::new(&words);
-        let lost_operators = WrongPort::<ClusterServiceServer<Rpc>>::new(&words);
+        let lost_clients = WrongPort::<LockServiceServer<()>>::new(&words);
+        let lost_operators = WrongPort::<ClusterServiceServer<()>>::new(&words);
         let service = PeerServiceServer::new(self).max_decoding_message_size(FRAME_BYTES_MAX);
         Server::builder()
             .initial_connection_window_size(WINDOW_BYTES)
             .initial_stream_window_size(WINDOW_BYTES)
             .max_concurrent_streams(STREAMS_PER_CONNECTION_MAX)
             .add_service(service)
+            .add_service(forwarded)
             .add_service(lost_clients)
             .add_service(lost_operators)
     }
@@ -302,12 +315,12 @@ impl PeerService for PeerPort {
         let peer =
             self.admit(within_handshake(frames.message()).await?.and_then(|frame| frame.hello))?;
         let from = peer.node;
-        let held = self.passes.issue(from).map_err(|error| Status::internal(error.to_string()))?;
+        let held = self.tickets.issue(from).map_err(|error| Status::internal(error.to_string()))?;
 
         let (replies, response) = mpsc::channel(2);
         let port = self.clone();
         tokio::spawn(async move {
-            let welcome = port.handshake.welcome(held.pass.0.to_vec());
+            let welcome = port.handshake.welcome(held.ticket.0.to_vec());
             if replies.send(Ok(welcome)).await.is_err() {
                 return;
             }

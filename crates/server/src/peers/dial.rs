@@ -14,7 +14,7 @@ use tonic::{Code, Status};
 use super::backoff::Backoff;
 use super::handshake::{Handshake, REMOVED_KEY};
 use super::links::Link;
-use super::wire::{self, Pass};
+use super::wire::{self, ConnectionTicket};
 use super::{CONNECT_TIMEOUT, HANDSHAKE_TIMEOUT, endpoint};
 use crate::config::Address;
 
@@ -112,10 +112,10 @@ async fn one_connection(link: &Link, address: &Address, handshake: &Handshake) -
         Err(refusal) => return End::Refused(refusal.to_string()),
     }
 
-    let Ok(pass) = welcome.wire_pass.as_slice().try_into().map(Pass) else {
-        return End::Refused("its welcome has no pass for a wire".to_owned());
+    let Ok(ticket) = welcome.wire_pass.as_slice().try_into().map(ConnectionTicket) else {
+        return End::Refused("its welcome has no ticket for a wire".to_owned());
     };
-    match timeout(CONNECT_TIMEOUT, wire::dial(address, pass)).await {
+    match timeout(CONNECT_TIMEOUT, wire::dial(address, ticket)).await {
         Ok(Ok(socket)) => {
             if let Err(error) = link.up(socket) {
                 return End::NoConnection(error.to_string());
@@ -124,6 +124,7 @@ async fn one_connection(link: &Link, address: &Address, handshake: &Handshake) -
         Ok(Err(error)) => return End::NoConnection(error.to_string()),
         Err(_) => return End::NoConnection("there was no wire in time".to_owned()),
     }
+    link.set_ticket(Some(ticket));
     tracing::info!(%node, %address, "connected to peer");
     let last_word = tokio::select! {
         last_word = replies.message() => last_word,

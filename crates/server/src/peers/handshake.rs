@@ -20,8 +20,8 @@ use crate::membership::Membership;
 pub(super) const REMOVED_KEY: &str = "holdfast-removed";
 
 /// The newest format of log entries that this build reads: 1 has the membership in the log, 2 also how far events
-/// are published, 3 the rules of the lock table that the cluster has adopted.
-pub(crate) const LOG_VERSION: u32 = 3;
+/// are published, 3 the rules of the lock table that the cluster has adopted, 4 rules 3 of them.
+pub(crate) const LOG_VERSION: u32 = 4;
 
 #[derive(Debug)]
 pub(crate) struct Handshake {
@@ -103,7 +103,7 @@ impl Handshake {
         }
     }
 
-    /// With the pass for one wire.
+    /// With the ticket for one wire.
     pub(super) fn welcome(&self, wire_pass: Vec<u8>) -> Welcome {
         let own = self.membership.own();
         Welcome {

@@ -14,7 +14,7 @@ use tokio::time::sleep;
 
 use super::handshake::Peer;
 use super::snapshot_out::SnapshotSender;
-use super::wire::{Messages, NotSent, WireOut};
+use super::wire::{ConnectionTicket, Messages, NotSent, WireOut};
 use super::{Handshake, dial};
 use crate::config::Address;
 use crate::driver::{DriverHandle, Input, ROOM};
@@ -41,6 +41,8 @@ pub(super) struct Link {
     driver: DriverHandle,
     /// Of the connection that is up, if one is.
     wire: Mutex<Option<WireOut>>,
+    /// Of the exchange that is open, if one is.
+    ticket: Mutex<Option<ConnectionTicket>>,
     /// The driver found that the wire broke.
     broken: Notify,
     /// The driver knows that messages get lost; said again only after some went through.
@@ -97,6 +99,12 @@ impl PeerLinks {
     /// Whether the connection to the node is up. To itself a node is always connected.
     pub(crate) fn reachable(&self, node: NodeId) -> bool {
         node == self.me || self.lock().get(&node).is_some_and(|link| link.is_up())
+    }
+
+    /// By which the node knows this one. None if they are not connected.
+    pub(crate) fn ticket(&self, node: NodeId) -> Option<ConnectionTicket> {
+        let link = self.lock().get(&node).cloned()?;
+        *link.ticket.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A node dialled us from this address. If it is not known otherwise, it is dialled back there.
@@ -183,6 +191,7 @@ impl Link {
             node,
             driver,
             wire: Mutex::new(None),
+            ticket: Mutex::new(None),
             broken: Notify::new(),
             told_unreachable: AtomicBool::new(false),
         }
@@ -225,14 +234,20 @@ impl Link {
 
     /// The driver hears of it when the socket has room, or has ended.
     pub(super) fn up(&self, mut socket: WireSocket) -> std::io::Result<()> {
-        let registry = self.driver.bell().registry();
+        let registry = self.driver.waker().registry();
         registry.register(&mut socket, ROOM, Interest::WRITABLE | Interest::READABLE)?;
         *self.lock() = Some(WireOut::new(socket));
         Ok(())
     }
 
+    /// The exchange is open.
+    pub(super) fn set_ticket(&self, ticket: Option<ConnectionTicket>) {
+        *self.ticket.lock().unwrap_or_else(PoisonError::into_inner) = ticket;
+    }
+
     /// What was not sent is lost.
     pub(super) fn down(&self) {
+        self.set_ticket(None);
         if self.lock().take().is_some() {
             self.tell_unreachable();
         }

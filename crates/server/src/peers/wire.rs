@@ -3,15 +3,15 @@
 //! The driver itself reads and writes it, on its own thread: between the one who proposes and the one who writes
 //! to disk there is no task that must first be woken, and no message is copied into a frame of another protocol.
 //! Everything that is rare (who may speak, refusals, snapshots, noticing a dead peer) stays with the gRPC service:
-//! its welcome contains a pass, a number that opens one wire, and the wire ends when its exchange does.
+//! its welcome contains a ticket, a number that opens one wire, and the wire ends when its exchange does.
 //!
 //! ```text
-//! GREETING, 16 bytes of pass, then for each message: length u32, group u32 (both little-endian), message
+//! GREETING, 16 bytes of ticket, then for each message: length u32, group u32 (both little-endian), message
 //! ```
 
+mod connection_tickets;
 mod incoming;
 mod outgoing;
-mod passes;
 mod sorting;
 
 use std::io;
@@ -20,9 +20,9 @@ use mio::net::TcpStream as WireSocket;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
+pub(crate) use connection_tickets::{ConnectionTicket, ConnectionTickets};
 pub(crate) use incoming::WiresIn;
 pub(super) use outgoing::{Messages, NotSent, WireOut};
-pub(super) use passes::{Pass, Passes};
 pub(super) use sorting::{Kind, kind_of};
 
 use crate::config::Address;
@@ -39,13 +39,13 @@ const MESSAGE_BYTES_MAX: usize = 512 * 1024 * 1024;
 #[cfg(target_os = "linux")]
 const UNHEARD_MAX: std::time::Duration = std::time::Duration::from_secs(3);
 
-/// Dials, and shows the pass. The socket does not block.
-pub(super) async fn dial(address: &Address, pass: Pass) -> io::Result<WireSocket> {
+/// Dials, and shows the ticket. The socket does not block.
+pub(super) async fn dial(address: &Address, ticket: ConnectionTicket) -> io::Result<WireSocket> {
     let mut socket = TcpStream::connect(address.as_str()).await?;
     socket.set_nodelay(true)?;
     #[cfg(target_os = "linux")]
     socket2::SockRef::from(&socket).set_tcp_user_timeout(Some(UNHEARD_MAX))?;
     socket.write_all(&GREETING).await?;
-    socket.write_all(&pass.0).await?;
+    socket.write_all(&ticket.0).await?;
     Ok(WireSocket::from_std(socket.into_std()?))
 }

@@ -8,12 +8,12 @@ use std::time::Duration;
 use holdfast_core::Command;
 use holdfast_proto::decode::{self, Scope};
 use holdfast_proto::v1::{AcquireRequest, AcquireResponse, Failure, answer};
-use tonic::{Request, Response, Status};
+use holdfast_service::Method;
 
-use super::forward::Leader;
 use super::unary::{CALL_TIMEOUT, Verb};
 
 impl Verb for AcquireRequest {
+    const METHOD: Method = Method::Acquire;
     type Response = AcquireResponse;
 
     fn decode(self) -> Result<Command, Failure> {
@@ -41,12 +41,5 @@ impl Verb for AcquireRequest {
             answer::Result::Acquire(response) => Some(response),
             _ => None,
         }
-    }
-
-    async fn forward(
-        request: Request<Self>,
-        mut leader: Leader,
-    ) -> Result<Response<AcquireResponse>, Status> {
-        leader.client.acquire(request).await
     }
 }

@@ -5,12 +5,12 @@ use std::time::Duration;
 use holdfast_core::Command;
 use holdfast_proto::decode::{self, Scope};
 use holdfast_proto::v1::{AcquireAllRequest, AcquireResponse, Failure, answer};
-use tonic::{Request, Response, Status};
+use holdfast_service::Method;
 
-use super::forward::Leader;
 use super::unary::{CALL_TIMEOUT, Verb};
 
 impl Verb for AcquireAllRequest {
+    const METHOD: Method = Method::AcquireAll;
     type Response = AcquireResponse;
 
     fn decode(self) -> Result<Command, Failure> {
@@ -38,12 +38,5 @@ impl Verb for AcquireAllRequest {
             answer::Result::Acquire(response) => Some(response),
             _ => None,
         }
-    }
-
-    async fn forward(
-        request: Request<Self>,
-        mut leader: Leader,
-    ) -> Result<Response<AcquireResponse>, Status> {
-        leader.client.acquire_all(request).await
     }
 }

@@ -3,12 +3,12 @@
 use holdfast_core::Command;
 use holdfast_proto::decode::{self, Scope};
 use holdfast_proto::v1::{CancelRequest, CancelResponse, Failure, answer};
-use tonic::{Request, Response, Status};
+use holdfast_service::Method;
 
-use super::forward::Leader;
 use super::unary::Verb;
 
 impl Verb for CancelRequest {
+    const METHOD: Method = Method::Cancel;
     type Response = CancelResponse;
 
     fn decode(self) -> Result<Command, Failure> {
@@ -24,12 +24,5 @@ impl Verb for CancelRequest {
             answer::Result::Cancel(response) => Some(response),
             _ => None,
         }
-    }
-
-    async fn forward(
-        request: Request<Self>,
-        mut leader: Leader,
-    ) -> Result<Response<CancelResponse>, Status> {
-        leader.client.cancel(request).await
     }
 }

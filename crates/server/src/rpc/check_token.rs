@@ -6,13 +6,12 @@ use holdfast_proto::decode::{self, lock_name};
 use holdfast_proto::failure::refused;
 use holdfast_proto::v1::{CheckTokenRequest, CheckTokenResponse, Failure, Reason, TokenState};
 use holdfast_proto::{Fence, Guarantee, v1};
-use tonic::{Request, Response, Status};
+use holdfast_service::Method;
 
 use super::Rpc;
 use super::failure::unsure;
-use super::forward::Leader;
 use super::look::Look;
-use crate::boot_clock::BootTime;
+use crate::boot_clock;
 use crate::driver::{Query, ReadAnswer, ReadData};
 use holdfast_proto::encode::on_wire;
 
@@ -66,6 +65,7 @@ fn state(token: FenceToken, standing: TokenStanding) -> TokenState {
 }
 
 impl Look for CheckTokenRequest {
+    const METHOD: Method = Method::CheckToken;
     type Response = CheckTokenResponse;
 
     fn query(&self) -> Result<Query, Failure> {
@@ -73,7 +73,7 @@ impl Look for CheckTokenRequest {
         let Asked { token, guarantee } = asked(self)?;
         Ok(match guarantee {
             Guarantee::Linearizable => Query::Token { name, token },
-            Guarantee::BestEffort => Query::Confirm { asked: BootTime::now() },
+            Guarantee::BestEffort => Query::Confirm { asked: boot_clock::now() },
         })
     }
 
@@ -90,18 +90,11 @@ impl Look for CheckTokenRequest {
     fn complete(&self, response: &mut CheckTokenResponse, rpc: &Rpc) -> Result<(), Failure> {
         let asked = asked(self)?;
         if asked.guarantee == Guarantee::BestEffort {
-            let standing = rpc.memory.token_standing(&lock_name(&self.name)?, asked.token);
+            let standing = rpc.door.memory().token_standing(&lock_name(&self.name)?, asked.token);
             let (now, standing) = standing.ok_or_else(unsure)?;
             *response = told(&asked, now, standing);
         }
         Ok(())
-    }
-
-    async fn forward(
-        request: Request<Self>,
-        mut leader: Leader,
-    ) -> Result<Response<CheckTokenResponse>, Status> {
-        leader.client.check_token(request).await
     }
 }
 

@@ -8,23 +8,26 @@
 mod change;
 mod save;
 
+pub(super) use self::change::{serve as change, transfer_leadership};
+pub(super) use self::save::serve as save_snapshot;
+
 use std::time::Duration;
 
+use holdfast_proto::name_hash;
 use holdfast_proto::v1::{
     Activity, ClusterStatusRequest, ClusterStatusResponse, Failure, GroupStatus, NodeRole,
     NodeStatus, ReplicaProgress, WaitClass,
 };
-use holdfast_replica::Role;
-use tokio::sync::oneshot;
+use holdfast_replica::{DirectoryId, Role};
+use holdfast_service::{Admitted, Caller, Method};
 use tokio::time::timeout;
-use tonic::{Request, Response, Status};
 
 use super::Rpc;
-use super::failure::{disks_full, dropped_by_driver, took_too_long};
-use super::origin::Origin;
-use super::places::Kind;
+use super::failure::{disks_full, took_too_long};
+use super::look::changes_nothing;
+use super::route::Place;
 use super::unary::CALL_TIMEOUT;
-use crate::driver::{GroupView, Input};
+use crate::driver::GroupView;
 use crate::identity::DataDirId;
 use crate::metrics::{Metrics, RELEASED, Tally};
 
@@ -32,45 +35,31 @@ const LEADER_PATIENCE: Duration = Duration::from_secs(1);
 
 pub(super) async fn serve(
     rpc: &Rpc,
-    request: Request<ClusterStatusRequest>,
-) -> Result<Response<ClusterStatusResponse>, Status> {
-    let _place = rpc.admit(Kind::Call)?;
-    let origin = Origin::of(request.metadata())?;
-    let request = request.into_inner();
-    if let Some(response) = leaders_view(rpc, &origin, request).await {
-        return Ok(Response::new(response));
-    }
-    let views = timeout(CALL_TIMEOUT, inspect(rpc, request.with_digests)).await;
-    let views = views.unwrap_or_else(|_| Err(took_too_long())).map_err(|failure| {
-        // Nothing was to happen.
-        Failure { may_have_happened: false, ..failure }
-    })?;
-    Ok(Response::new(describe(rpc, views)))
-}
-
-/// None if this node leads, or no leader answers.
-async fn leaders_view(
-    rpc: &Rpc,
-    origin: &Origin,
+    caller: Caller,
     request: ClusterStatusRequest,
-) -> Option<ClusterStatusResponse> {
-    let leadership = rpc.driver.leadership();
-    let leader = leadership.leader.filter(|leader| *leader != rpc.membership.me)?;
-    if origin.is_forwarded() || request.with_digests || request.own_view {
-        return None;
+) -> Result<ClusterStatusResponse, Failure> {
+    const METHOD: Method = Method::ClusterStatus;
+    let _permit = rpc.door.begin(METHOD)?;
+    let with_digests = rpc.door.admit(&caller, METHOD, request.with_digests)?;
+    let is_of_this_node = request.with_digests || request.own_view;
+    if !is_of_this_node && let Place::At(leader) = rpc.place(&caller, METHOD).await? {
+        let view = rpc.forwarding.call(leader, &caller, METHOD, &request);
+        if let Ok(Ok(view)) = timeout(LEADER_PATIENCE, view).await {
+            return Ok(view);
+        }
     }
-    let mut leader = rpc.leaders.client_of(leader).ok()?;
-    let request = origin.forwarded(rpc.membership.me, request);
-    let response = timeout(LEADER_PATIENCE, leader.client.cluster_status(request)).await;
-    Some(response.ok()?.ok()?.into_inner())
+    let views = timeout(CALL_TIMEOUT, inspect(rpc, with_digests)).await;
+    let views = changes_nothing(views.unwrap_or_else(|_| Err(took_too_long())))?;
+    Ok(describe(rpc, views))
 }
 
-async fn inspect(rpc: &Rpc, with_digests: bool) -> Result<Vec<GroupView>, Failure> {
-    let (reply, views) = oneshot::channel();
-    rpc.ask(Input::Inspect { with_digests, reply })?;
-    views.await.map_err(|_| {
-        if rpc.has_full_disk() { disks_full(&[rpc.membership.me]) } else { dropped_by_driver() }
-    })
+async fn inspect(rpc: &Rpc, with_digests: Admitted<bool>) -> Result<Vec<GroupView>, Failure> {
+    let views = rpc.door.inspect(with_digests).await;
+    views.map_err(
+        |failure| {
+            if rpc.has_full_disk() { disks_full(&[rpc.membership.me]) } else { failure }
+        },
+    )
 }
 
 fn describe(rpc: &Rpc, views: Vec<GroupView>) -> ClusterStatusResponse {
@@ -81,10 +70,7 @@ fn describe(rpc: &Rpc, views: Vec<GroupView>) -> ClusterStatusResponse {
         peer_address: member.peer_address.clone(),
         reachable: rpc.links.reachable(*id),
         role: role(members.role(*id)).into(),
-        data_dir_id: member
-            .directory
-            .map(|directory| DataDirId::from(directory).to_string())
-            .unwrap_or_default(),
+        directory_fingerprint: member.directory.map(fingerprint).unwrap_or_default(),
         becomes_voter: members.role(*id) == Some(Role::Learner) && !member.stays_learner,
         replaces: member.replaces.map_or(0, |replaced| replaced.0),
     });
@@ -95,6 +81,11 @@ fn describe(rpc: &Rpc, views: Vec<GroupView>) -> ClusterStatusResponse {
         groups: views.into_iter().map(|view| group(view, &rpc.metrics)).collect(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
     }
+}
+
+/// Peers know each other by the id of the directory, so clients are shown a hash of it.
+fn fingerprint(directory: DirectoryId) -> String {
+    format!("{:016x}", u64::from_be_bytes(name_hash(&DataDirId::from(directory).to_string())))
 }
 
 fn role(role: Option<Role>) -> NodeRole {

@@ -1,14 +1,11 @@
-//! The node as the dashboard's source: the same calls that clients make, without the wire between. So a
-//! follower forwards them, and whoever may not do something may not do it here either.
+//! The node as the dashboard's source: the same actions that clients ask for, without the wire between. So a follower
+//! forwards them, and a caller that may not do something may not do it here either.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use holdfast_dashboard::{OwnView, RecentEvents, Source, WatchFrames};
 use holdfast_proto::encode::read;
-use holdfast_proto::v1::lock_service_server::LockService;
-use holdfast_proto::v1::operator_service_server::OperatorService;
-use holdfast_proto::v1::watch_service_server::WatchService;
 use holdfast_proto::v1::{
     BreakRequest, BreakResponse, ClusterStatusRequest, ClusterStatusResponse, Failure,
     FreezeRequest, FreezeResponse, KillSessionRequest, KillSessionResponse, ListFreezesRequest,
@@ -16,36 +13,62 @@ use holdfast_proto::v1::{
     MoveLockRequest, MoveLockResponse, Owner, StatusRequest, StatusResponse, ThawRequest,
     ThawResponse, WatchEvent, WatchRequest, WhyRequest, WhyResponse,
 };
-use holdfast_replica::NodeId;
-use tokio::sync::oneshot;
+use holdfast_service::{Caller, Method};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_stream::StreamExt;
-use tonic::{Request, Response, Status};
 
-use super::failure::{dropped_by_driver, took_too_long};
-use super::{Rpc, watch};
-use crate::driver::{FIRST_GROUP, Input};
+use super::failure::took_too_long;
+use super::{Rpc, cluster, look, operator, survey, watch};
 
 /// A node that takes longer to say how it is does not answer.
 const VIEW_PATIENCE: Duration = Duration::from_millis(700);
 
-impl Source for Rpc {
+/// The node, for one caller.
+#[derive(Debug)]
+pub(crate) struct DashboardSource {
+    rpc: Rpc,
+    caller: Caller,
+}
+
+impl DashboardSource {
+    /// For the node itself, which takes samples.
+    pub(crate) fn new(rpc: Rpc) -> DashboardSource {
+        let caller = Caller::node(rpc.membership.me.0);
+        DashboardSource { rpc, caller }
+    }
+
+    fn caller(&self) -> Caller {
+        self.caller.clone()
+    }
+}
+
+impl Source for DashboardSource {
+    fn called_by(&self, extensions: &axum::http::Extensions) -> Option<DashboardSource> {
+        let caller = extensions.get::<Caller>()?.clone();
+        Some(DashboardSource { rpc: self.rpc.clone(), caller })
+    }
+
     fn node(&self) -> u64 {
-        self.membership.me.0
+        self.rpc.membership.me.0
     }
 
     async fn cluster(&self) -> Result<ClusterStatusResponse, Failure> {
-        plain(self.cluster_status(Request::new(ClusterStatusRequest::default())).await)
+        cluster::serve(&self.rpc, self.caller(), ClusterStatusRequest::default()).await
     }
 
     async fn own_views(&self) -> Vec<(u64, Option<ClusterStatusResponse>)> {
         let mut asked = JoinSet::new();
-        for node in self.membership.now().members.keys().copied() {
-            let rpc = self.clone();
+        for node in self.rpc.membership.now().members.keys().copied() {
+            let (rpc, caller) = (self.rpc.clone(), self.caller());
             asked.spawn(async move {
-                let view = timeout(VIEW_PATIENCE, rpc.own_view_of(node)).await;
-                (node.0, view.ok().flatten())
+                let view = async {
+                    if node == rpc.membership.me {
+                        return cluster::serve(&rpc, caller, own_view()).await;
+                    }
+                    rpc.members.own_view_of(node).await
+                };
+                (node.0, timeout(VIEW_PATIENCE, view).await.ok().and_then(Result::ok))
             });
         }
         let mut views = Vec::new();
@@ -56,12 +79,10 @@ impl Source for Rpc {
     }
 
     async fn own_view(&self, locks_max: usize) -> Result<OwnView, Failure> {
-        let request = ClusterStatusRequest { own_view: true, ..Default::default() };
-        let cluster = plain(self.cluster_status(Request::new(request)).await)?;
-        let (reply, table) = oneshot::channel();
-        self.ask(Input::ReadOwnTable { group: FIRST_GROUP, locks_max, reply })?;
-        let table = timeout(VIEW_PATIENCE, table).await.map_err(|_| took_too_long())?;
-        let table = table.map_err(|_| dropped_by_driver())?;
+        let cluster = cluster::serve(&self.rpc, self.caller(), own_view()).await?;
+        let locks_max = self.rpc.door.admit(&self.caller, Method::HttpOwnView, locks_max)?;
+        let table = timeout(VIEW_PATIENCE, self.rpc.door.own_table(locks_max)).await;
+        let table = table.unwrap_or_else(|_| Err(took_too_long()))?;
         Ok(OwnView {
             cluster,
             locks: table.locks.into_iter().map(|lock| read::summary(lock, table.at)).collect(),
@@ -70,78 +91,67 @@ impl Source for Rpc {
     }
 
     async fn list(&self, request: ListRequest) -> Result<ListResponse, Failure> {
-        plain(LockService::list(self, Request::new(request)).await)
+        survey::serve(&self.rpc, self.caller(), request).await
     }
 
     async fn status(&self, name: String) -> Result<StatusResponse, Failure> {
-        plain(LockService::status(self, Request::new(StatusRequest { name, request_id: 0 })).await)
+        look::serve(&self.rpc, self.caller(), StatusRequest { name, request_id: 0 }).await
     }
 
     async fn why(&self, name: String) -> Result<WhyResponse, Failure> {
-        plain(LockService::why(self, Request::new(WhyRequest { name })).await)
+        look::serve(&self.rpc, self.caller(), WhyRequest { name }).await
     }
 
     async fn sessions(
         &self,
         request: ListSessionsRequest,
     ) -> Result<ListSessionsResponse, Failure> {
-        plain(self.list_sessions(Request::new(request)).await)
+        look::serve(&self.rpc, self.caller(), request).await
     }
 
     async fn freezes(&self) -> Result<ListFreezesResponse, Failure> {
-        plain(self.list_freezes(Request::new(ListFreezesRequest {})).await)
+        look::serve(&self.rpc, self.caller(), ListFreezesRequest {}).await
     }
 
     fn recent(&self, wanted: RecentEvents) -> Vec<WatchEvent> {
-        watch::recent(&self.events, wanted)
+        watch::recent(&self.rpc.events, wanted)
     }
 
     fn owners_lately(&self, sessions: &BTreeSet<String>) -> BTreeMap<String, Owner> {
-        let known = watch::opened_lately(&self.events, sessions.iter().map(String::as_str));
+        let known = watch::opened_lately(&self.rpc.events, sessions.iter().map(String::as_str));
         let known = known.into_iter().filter_map(|(session, owner)| Some((session, owner?)));
         known.map(|(session, owner)| (session.to_string(), read::owner(owner))).collect()
     }
 
     async fn watch(&self, request: WatchRequest) -> Result<WatchFrames, Failure> {
-        let frames = plain(WatchService::watch(self, Request::new(request)).await)?;
+        let frames = watch::serve(&self.rpc, self.caller(), request).await?;
         Ok(Box::pin(frames.map(|frame| frame.map_err(|status| Failure::from_status(&status)))))
     }
 
     async fn break_holds(&self, request: BreakRequest) -> Result<BreakResponse, Failure> {
-        plain(OperatorService::r#break(self, Request::new(request)).await)
+        operator::serve(&self.rpc, self.caller(), request).await
     }
 
     async fn move_lock(&self, request: MoveLockRequest) -> Result<MoveLockResponse, Failure> {
-        plain(OperatorService::move_lock(self, Request::new(request)).await)
+        operator::serve(&self.rpc, self.caller(), request).await
     }
 
     async fn freeze(&self, request: FreezeRequest) -> Result<FreezeResponse, Failure> {
-        plain(OperatorService::freeze(self, Request::new(request)).await)
+        operator::serve(&self.rpc, self.caller(), request).await
     }
 
     async fn thaw(&self, request: ThawRequest) -> Result<ThawResponse, Failure> {
-        plain(OperatorService::thaw(self, Request::new(request)).await)
+        operator::serve(&self.rpc, self.caller(), request).await
     }
 
     async fn kill_session(
         &self,
         request: KillSessionRequest,
     ) -> Result<KillSessionResponse, Failure> {
-        plain(OperatorService::kill_session(self, Request::new(request)).await)
+        operator::serve(&self.rpc, self.caller(), request).await
     }
 }
 
-impl Rpc {
-    async fn own_view_of(&self, node: NodeId) -> Option<ClusterStatusResponse> {
-        let request = ClusterStatusRequest { own_view: true, ..Default::default() };
-        if node == self.membership.me {
-            return plain(self.cluster_status(Request::new(request)).await).ok();
-        }
-        let mut there = self.leaders.client_of(node).ok()?;
-        Some(there.client.cluster_status(request).await.ok()?.into_inner())
-    }
-}
-
-fn plain<T>(answer: Result<Response<T>, Status>) -> Result<T, Failure> {
-    answer.map(Response::into_inner).map_err(|status| Failure::from_status(&status))
+fn own_view() -> ClusterStatusRequest {
+    ClusterStatusRequest { own_view: true, ..Default::default() }
 }

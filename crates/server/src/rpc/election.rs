@@ -3,24 +3,25 @@
 
 mod observe;
 
-use std::pin::Pin;
+pub(super) use self::observe::serve as observe;
+
 use std::time::Duration;
 
 use holdfast_core::{Command, Limits};
 use holdfast_proto::decode::{self, Scope};
 use holdfast_proto::v1::election_service_server::ElectionService;
 use holdfast_proto::v1::{
-    AcquireRequest, AcquireResponse, CampaignRequest, Failure, ObserveRequest, ObserveResponse,
-    ReleaseRequest, ReleaseResponse, ResignRequest, answer,
+    AcquireRequest, AcquireResponse, CampaignRequest, Failure, ObserveRequest, ReleaseRequest,
+    ReleaseResponse, ResignRequest, answer,
 };
-use tokio_stream::Stream;
+use holdfast_service::Method;
 use tonic::{Request, Response, Status};
 
-use super::Rpc;
-use super::forward::Leader;
 use super::unary::{self, Verb};
+use super::{Rpc, grpc};
 
 impl Verb for CampaignRequest {
+    const METHOD: Method = Method::Campaign;
     type Response = AcquireResponse;
 
     fn decode(self) -> Result<Command, Failure> {
@@ -38,16 +39,10 @@ impl Verb for CampaignRequest {
     fn response(result: answer::Result) -> Option<AcquireResponse> {
         AcquireRequest::response(result)
     }
-
-    async fn forward(
-        request: Request<Self>,
-        mut leader: Leader,
-    ) -> Result<Response<AcquireResponse>, Status> {
-        leader.election.campaign(request).await
-    }
 }
 
 impl Verb for ResignRequest {
+    const METHOD: Method = Method::Resign;
     type Response = ReleaseResponse;
 
     fn decode(self) -> Result<Command, Failure> {
@@ -64,13 +59,6 @@ impl Verb for ResignRequest {
 
     fn response(result: answer::Result) -> Option<ReleaseResponse> {
         ReleaseRequest::response(result)
-    }
-
-    async fn forward(
-        request: Request<Self>,
-        mut leader: Leader,
-    ) -> Result<Response<ReleaseResponse>, Status> {
-        leader.election.resign(request).await
     }
 }
 
@@ -92,26 +80,26 @@ fn acquire(campaign: CampaignRequest) -> AcquireRequest {
 
 #[tonic::async_trait]
 impl ElectionService for Rpc {
-    type ObserveStream = Pin<Box<dyn Stream<Item = Result<ObserveResponse, Status>> + Send>>;
+    type ObserveStream = observe::Observed;
 
     async fn campaign(
         &self,
         request: Request<CampaignRequest>,
     ) -> Result<Response<AcquireResponse>, Status> {
-        unary::serve(self, request).await
+        grpc::call(request, |caller, request| unary::serve(self, caller, request)).await
     }
 
     async fn resign(
         &self,
         request: Request<ResignRequest>,
     ) -> Result<Response<ReleaseResponse>, Status> {
-        unary::serve(self, request).await
+        grpc::call(request, |caller, request| unary::serve(self, caller, request)).await
     }
 
     async fn observe(
         &self,
         request: Request<ObserveRequest>,
     ) -> Result<Response<Self::ObserveStream>, Status> {
-        observe::serve(self, request).await
+        grpc::call(request, |caller, request| observe::serve(self, caller, request)).await
     }
 }

@@ -36,11 +36,6 @@ pub(super) fn overloaded() -> Failure {
     not_now(Reason::Overloaded, "too much is under way on this node; try again in a moment")
 }
 
-/// Of what there are `too_many`, in words.
-pub(super) fn no_place(too_many: &str) -> Failure {
-    not_now(Reason::Overloaded, &format!("{too_many}; try another one, or this one in a moment"))
-}
-
 pub(super) fn stopping() -> Failure {
     not_now(Reason::ShuttingDown, "this node is stopping; ask another one")
 }

@@ -1,26 +1,17 @@
 //! A caller that hangs up, or whose deadline passes, drops the future that serves its call. Then what the call did is undone,
 //! unless the caller said that it comes back.
 
-use std::sync::Arc;
-use std::time::Duration;
-
 use holdfast_core::command::Call;
 use holdfast_proto::v1;
-use tokio::runtime::Handle;
-use tokio::time::sleep;
 
 use super::Rpc;
-use crate::driver::{CallRef, DriverHandle, FIRST_GROUP, Input, LiveCall};
-use crate::memory_tier::MemoryTier;
-
-/// Before the driver is told once more, if its inbox is full.
-const INBOX_FULL_PAUSE: Duration = Duration::from_millis(10);
+use super::door::Door;
+use crate::driver::{CallRef, LiveCall};
 
 /// Undoes a call when it is dropped, from when it is carried out here until it is answered.
 #[derive(Debug)]
 pub(super) struct HangUpGuard {
-    driver: DriverHandle,
-    memory: Arc<MemoryTier>,
+    door: Door,
     /// None: the request cannot wait, or is resumed later.
     request: Option<Call>,
     call: LiveCall,
@@ -29,13 +20,7 @@ pub(super) struct HangUpGuard {
 
 impl HangUpGuard {
     pub(super) fn new(rpc: &Rpc, request: Option<Call>) -> HangUpGuard {
-        HangUpGuard {
-            driver: rpc.driver.clone(),
-            memory: Arc::clone(&rpc.memory),
-            request,
-            call: LiveCall::new(),
-            carried_out_in: None,
-        }
+        HangUpGuard { door: rpc.door.clone(), request, call: LiveCall::new(), carried_out_in: None }
     }
 
     /// The call is carried out by this node. None: it is not undone.
@@ -56,24 +41,11 @@ impl Drop for HangUpGuard {
         else {
             return;
         };
-        if tier == v1::Tier::Efficiency {
-            return self.memory.abandon(session, request);
-        }
-        let call = self.call.clone();
-        let abandoned = Input::Abandoned { group: FIRST_GROUP, session, request, call };
-        if let Err(mut abandoned) = self.driver.offer(abandoned)
-            && let Ok(runtime) = Handle::try_current()
-        {
-            let driver = self.driver.clone();
-            runtime.spawn(async move {
-                while !driver.is_gone() {
-                    sleep(INBOX_FULL_PAUSE).await;
-                    match driver.offer(*abandoned) {
-                        Ok(()) => return,
-                        Err(full) => abandoned = full,
-                    }
-                }
-            });
+        match tier {
+            v1::Tier::Efficiency => self.door.memory().abandon(session, request),
+            v1::Tier::Unspecified | v1::Tier::Correctness => {
+                self.door.abandon(session, request, self.call.clone());
+            }
         }
     }
 }

@@ -2,39 +2,40 @@
 //!
 //! Each of them costs a few microseconds, where a heartbeat of its own costs tens: a frame, a wake-up and a share of a commit.
 
-use holdfast_core::{Command, RequestId, SessionId, Span};
+use holdfast_core::{SessionId, Span};
 use holdfast_proto::decode::secret_id;
 use holdfast_proto::failure::refused;
 use holdfast_proto::v1::{Failure, KeepAliveManyRequest, KeepAliveManyResponse, Reason};
-use tokio::sync::oneshot;
+use holdfast_service::{Caller, Method};
 use tokio::time::timeout;
-use tonic::{Request, Response, Status};
 
 use super::Rpc;
-use super::authorise::authorise;
-use super::failure::{dropped_by_driver, took_too_long, unavailable};
-use super::origin::Origin;
-use super::places::Kind;
-use super::route::Route;
+use super::failure::took_too_long;
+use super::route::Place;
 use super::unary::CALL_TIMEOUT;
-use crate::driver::{FIRST_GROUP, Input, Touched};
+use crate::driver::Touched;
 
 const SESSIONS_PER_CALL_MAX: usize = 4_096;
 
 pub(super) async fn serve(
     rpc: &Rpc,
-    request: Request<KeepAliveManyRequest>,
-) -> Result<Response<KeepAliveManyResponse>, Status> {
-    let _place = rpc.admit(Kind::Call)?;
-    let origin = Origin::of(request.metadata())?;
-    let request = request.into_inner();
-    let sessions = decode(&request)?;
-    for session in &sessions {
-        let touch = Command::Touch { session: *session, acked_through: RequestId(0) };
-        authorise(&origin.principal, &touch)?;
-    }
-    let carried_out = timeout(CALL_TIMEOUT, carry_out(rpc, &origin, request, sessions)).await;
-    Ok(Response::new(carried_out.unwrap_or_else(|_| Err(took_too_long()))?))
+    caller: Caller,
+    request: KeepAliveManyRequest,
+) -> Result<KeepAliveManyResponse, Failure> {
+    const METHOD: Method = Method::KeepAliveMany;
+    let _permit = rpc.door.begin(METHOD)?;
+    let sessions = rpc.door.admit(&caller, METHOD, decode(&request)?)?;
+    let carried_out = async {
+        match rpc.place(&caller, METHOD).await? {
+            Place::Here => {
+                let Touched { at, ttls } = rpc.door.touch(sessions).await?;
+                let ttl_ms = ttls.into_iter().map(|ttl| ttl.map_or(0, Span::as_ms)).collect();
+                Ok(KeepAliveManyResponse { logical_time_ms: at.as_ms(), ttl_ms })
+            }
+            Place::At(leader) => rpc.forwarding.call(leader, &caller, METHOD, &request).await,
+        }
+    };
+    timeout(CALL_TIMEOUT, carried_out).await.unwrap_or_else(|_| Err(took_too_long()))
 }
 
 fn decode(request: &KeepAliveManyRequest) -> Result<Vec<SessionId>, Failure> {
@@ -45,30 +46,4 @@ fn decode(request: &KeepAliveManyRequest) -> Result<Vec<SessionId>, Failure> {
         return Err(refused(Reason::InvalidSessionId, words));
     }
     request.session_ids.iter().map(|text| secret_id(text)).collect()
-}
-
-async fn carry_out(
-    rpc: &Rpc,
-    origin: &Origin,
-    request: KeepAliveManyRequest,
-    sessions: Vec<SessionId>,
-) -> Result<KeepAliveManyResponse, Failure> {
-    match rpc.route(origin).await? {
-        Route::Here => {
-            let (reply, answer) = oneshot::channel();
-            rpc.ask(Input::Touches { group: FIRST_GROUP, sessions, reply })?;
-            let answer = answer.await.map_err(|_| dropped_by_driver())?;
-            let Touched { at, ttls } =
-                answer.map_err(|reason| unavailable(reason, &rpc.membership))?;
-            let ttl_ms = ttls.into_iter().map(|ttl| ttl.map_or(0, Span::as_ms)).collect();
-            Ok(KeepAliveManyResponse { logical_time_ms: at.as_ms(), ttl_ms })
-        }
-        Route::There(mut leader) => {
-            let request = origin.forwarded(rpc.membership.me, request);
-            match leader.client.keep_alive_many(request).await {
-                Ok(response) => Ok(response.into_inner()),
-                Err(status) => Err(leader.failure(&status)),
-            }
-        }
-    }
 }

@@ -8,7 +8,7 @@
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use holdfast_proto::v1::{ClusterStatusRequest, Failure, Reason};
+use holdfast_proto::v1::{Failure, Reason};
 use holdfast_replica::NodeId;
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
@@ -77,18 +77,17 @@ impl Rpc {
             if node == self.membership.me {
                 continue;
             }
-            let Ok(mut member) = self.leaders.client_of(node) else { continue };
-            let request = ClusterStatusRequest { own_view: true, ..Default::default() };
+            let members = Arc::clone(&self.members);
             asking.spawn(async move {
-                let answer = timeout(ASK_PATIENCE, member.client.cluster_status(request)).await;
+                let answer = timeout(ASK_PATIENCE, members.own_view_of(node)).await;
                 let said = match answer.ok()? {
-                    Ok(view) => match view.into_inner().groups.first() {
+                    Ok(view) => match view.groups.first() {
                         Some(group) if group.leader > 0 => {
                             Said::Leader { leader: NodeId(group.leader), term: group.term }
                         }
                         _ => Said::NoLeader,
                     },
-                    Err(status) => match Failure::from_status(&status).reason() {
+                    Err(failure) => match failure.reason() {
                         Reason::OutOfSpace => Said::DiskFull,
                         _ => return None,
                     },

@@ -9,15 +9,13 @@ use holdfast_proto::v1::{
     EfficiencyStatus, Failure, ListFreezesRequest, ListFreezesResponse, ListRequest, ListResponse,
     ListSessionsRequest, ListSessionsResponse, StatusRequest, StatusResponse,
 };
+use holdfast_service::{Admitted, Caller, Method};
+use prost::Message;
 use tokio::time::timeout;
-use tonic::{Request, Response, Status};
 
 use super::Rpc;
 use super::failure::{bug, took_too_long, unavailable};
-use super::forward::Leader;
-use super::origin::Origin;
-use super::places::Kind;
-use super::route::Route;
+use super::route::Place;
 use super::unary::CALL_TIMEOUT;
 use crate::driver::{FIRST_GROUP, Query, ReadAnswer, ReadData, SHOWN_ON_STREAM_MAX, Unavailable};
 use crate::membership::Membership;
@@ -27,8 +25,9 @@ use crate::memory_tier::MemoryTier;
 pub(super) const SHOWN_MAX: usize = 100;
 
 /// A request of the client API that becomes one query.
-pub(super) trait Look: Clone + Send + Sync + 'static {
-    type Response: Send;
+pub(super) trait Look: Message + 'static {
+    const METHOD: Method;
+    type Response: Message + Default;
 
     fn query(&self) -> Result<Query, Failure>;
 
@@ -39,53 +38,43 @@ pub(super) trait Look: Clone + Send + Sync + 'static {
     fn complete(&self, _response: &mut Self::Response, _rpc: &Rpc) -> Result<(), Failure> {
         Ok(())
     }
-
-    fn forward(
-        request: Request<Self>,
-        leader: Leader,
-    ) -> impl Future<Output = Result<Response<Self::Response>, Status>> + Send;
 }
 
 pub(super) async fn serve<L: Look>(
     rpc: &Rpc,
-    request: Request<L>,
-) -> Result<Response<L::Response>, Status> {
-    let _place = rpc.admit(Kind::Call)?;
-    let origin = Origin::of(request.metadata())?;
-    let request = request.into_inner();
-    let query = request.query()?;
-    let looked = timeout(CALL_TIMEOUT, look(rpc, &origin, request, query)).await;
-    let response = looked
-        .unwrap_or_else(|_| Err(took_too_long()))
-        .map_err(|failure| Failure { may_have_happened: false, ..failure })?;
-    Ok(Response::new(response))
+    caller: Caller,
+    request: L,
+) -> Result<L::Response, Failure> {
+    let _permit = rpc.door.begin(L::METHOD)?;
+    let query = rpc.door.admit(&caller, L::METHOD, request.query()?)?;
+    let read = async {
+        match rpc.place(&caller, L::METHOD).await? {
+            Place::Here => here(rpc, &request, query).await,
+            Place::At(leader) => rpc.forwarding.call(leader, &caller, L::METHOD, &request).await,
+        }
+    };
+    changes_nothing(timeout(CALL_TIMEOUT, read).await.unwrap_or_else(|_| Err(took_too_long())))
 }
 
-async fn look<L: Look>(
+/// So a read that failed never "may have happened".
+pub(super) fn changes_nothing<T>(read: Result<T, Failure>) -> Result<T, Failure> {
+    read.map_err(|failure| Failure { may_have_happened: false, ..failure })
+}
+
+async fn here<L: Look>(
     rpc: &Rpc,
-    origin: &Origin,
-    request: L,
-    query: Query,
+    request: &L,
+    query: Admitted<Query>,
 ) -> Result<L::Response, Failure> {
-    match rpc.route(origin).await? {
-        Route::Here => {
-            let answer = rpc.read(query).await?;
-            let mut response =
-                request.response(answer).ok_or_else(|| bug("the driver read something else"))?;
-            request.complete(&mut response, rpc)?;
-            Ok(response)
-        }
-        Route::There(leader) => {
-            let request = origin.forwarded(rpc.membership.me, request);
-            match L::forward(request, leader.clone()).await {
-                Ok(response) => Ok(response.into_inner()),
-                Err(status) => Err(leader.failure(&status)),
-            }
-        }
-    }
+    let answer = rpc.door.read(query).await?;
+    let mut response =
+        request.response(answer).ok_or_else(|| bug("the driver read something else"))?;
+    request.complete(&mut response, rpc)?;
+    Ok(response)
 }
 
 impl Look for StatusRequest {
+    const METHOD: Method = Method::Status;
     type Response = StatusResponse;
 
     fn query(&self) -> Result<Query, Failure> {
@@ -99,19 +88,13 @@ impl Look for StatusRequest {
     }
 
     fn complete(&self, response: &mut StatusResponse, rpc: &Rpc) -> Result<(), Failure> {
-        response.efficiency = in_efficiency_tier(&rpc.memory, &self.name, SHOWN_MAX);
+        response.efficiency = in_efficiency_tier(rpc.door.memory(), &self.name, SHOWN_MAX);
         Ok(())
-    }
-
-    async fn forward(
-        request: Request<Self>,
-        mut leader: Leader,
-    ) -> Result<Response<StatusResponse>, Status> {
-        leader.client.status(request).await
     }
 }
 
 impl Look for ListRequest {
+    const METHOD: Method = Method::List;
     type Response = ListResponse;
 
     fn query(&self) -> Result<Query, Failure> {
@@ -133,16 +116,10 @@ impl Look for ListRequest {
             matched: None,
         })
     }
-
-    async fn forward(
-        request: Request<Self>,
-        mut leader: Leader,
-    ) -> Result<Response<ListResponse>, Status> {
-        leader.client.list(request).await
-    }
 }
 
 impl Look for ListFreezesRequest {
+    const METHOD: Method = Method::ListFreezes;
     type Response = ListFreezesResponse;
 
     fn query(&self) -> Result<Query, Failure> {
@@ -156,16 +133,10 @@ impl Look for ListFreezesRequest {
             freezes: freezes.into_iter().map(|freeze| frozen(freeze, answer.at)).collect(),
         })
     }
-
-    async fn forward(
-        request: Request<Self>,
-        mut leader: Leader,
-    ) -> Result<Response<ListFreezesResponse>, Status> {
-        leader.operator.list_freezes(request).await
-    }
 }
 
 impl Look for ListSessionsRequest {
+    const METHOD: Method = Method::ListSessions;
     type Response = ListSessionsResponse;
 
     fn query(&self) -> Result<Query, Failure> {
@@ -184,13 +155,6 @@ impl Look for ListSessionsRequest {
             next_page,
             logical_time_ms: answer.at.as_ms(),
         })
-    }
-
-    async fn forward(
-        request: Request<Self>,
-        mut leader: Leader,
-    ) -> Result<Response<ListSessionsResponse>, Status> {
-        leader.client.list_sessions(request).await
     }
 }
 

@@ -10,70 +10,57 @@ use holdfast_proto::v1::{
     MoveLockResponse, ReopenRequest, ReopenResponse, SetLimitsRequest, SetLimitsResponse,
     SetPermitsRequest, SetPermitsResponse, ThawRequest, ThawResponse,
 };
+use holdfast_service::{Admitted, Caller, Method};
+use prost::Message;
 use tokio::time::timeout;
 use tonic::{Request, Response, Status};
 
-use super::authorise::authorise;
 use super::failure::{bug, took_too_long, unavailable};
-use super::forward::Leader;
-use super::origin::Origin;
-use super::places::Kind;
-use super::route::Route;
+use super::route::Place;
 use super::unary::CALL_TIMEOUT;
-use super::{Rpc, look};
+use super::{Rpc, grpc, look};
 
 /// A request of an operator.
-trait Step: Clone + Send + Sync + 'static {
-    type Response: Send;
+pub(super) trait Step: Message + Clone + 'static {
+    const METHOD: Method;
+    type Response: Message + Default;
 
     fn decode(self) -> Result<Command, Failure>;
 
     /// None if this is not what it asked for.
     fn response(at: LogicalTime, done: Intervened) -> Option<Self::Response>;
-
-    fn forward(
-        request: Request<Self>,
-        leader: Leader,
-    ) -> impl Future<Output = Result<Response<Self::Response>, Status>> + Send;
 }
 
-async fn serve<S: Step>(rpc: &Rpc, request: Request<S>) -> Result<Response<S::Response>, Status> {
-    let _place = rpc.admit(Kind::Call)?;
-    let origin = Origin::of(request.metadata())?;
-    let request = request.into_inner();
-    let command = request.clone().decode()?;
-    authorise(&origin.principal, &command)?;
-    let carried_out = timeout(CALL_TIMEOUT, carry_out(rpc, &origin, request, command)).await;
-    Ok(Response::new(carried_out.unwrap_or_else(|_| Err(took_too_long()))?))
-}
-
-async fn carry_out<S: Step>(
+pub(super) async fn serve<S: Step>(
     rpc: &Rpc,
-    origin: &Origin,
+    caller: Caller,
     request: S,
-    command: Command,
 ) -> Result<S::Response, Failure> {
-    let leader = match rpc.route(origin).await? {
-        Route::Here => {
-            let answer = rpc.call(command).await?;
-            return match answer.result {
-                Ok(Outcome::Intervened(done)) => S::response(answer.at, done)
-                    .ok_or_else(|| bug("the lock table did something else")),
-                Ok(Outcome::Rejected(rejection)) => Err(rejected(rejection)),
-                Ok(_) => Err(bug("an intervention was answered as something else")),
-                Err(reason) => Err(unavailable(reason, &rpc.membership)),
-            };
+    let _permit = rpc.door.begin(S::METHOD)?;
+    let command = rpc.door.admit(&caller, S::METHOD, request.clone().decode()?)?;
+    let carried_out = async {
+        match rpc.place(&caller, S::METHOD).await? {
+            Place::Here => carry_out::<S>(rpc, command).await,
+            Place::At(leader) => rpc.forwarding.call(leader, &caller, S::METHOD, &request).await,
         }
-        Route::There(leader) => leader,
     };
-    let request = origin.forwarded(rpc.membership.me, request);
-    match S::forward(request, leader.clone()).await {
-        Ok(response) => Ok(response.into_inner()),
-        Err(status) => Err(leader.failure(&status)),
+    timeout(CALL_TIMEOUT, carried_out).await.unwrap_or_else(|_| Err(took_too_long()))
+}
+
+async fn carry_out<S: Step>(rpc: &Rpc, command: Admitted<Command>) -> Result<S::Response, Failure> {
+    let answer = rpc.door.call(command, None).await?;
+    match answer.result {
+        Ok(Outcome::Intervened(done)) => {
+            S::response(answer.at, done).ok_or_else(|| bug("the lock table did something else"))
+        }
+        Ok(Outcome::Rejected(rejection)) => Err(rejected(rejection)),
+        Ok(_) => Err(bug("an intervention was answered as something else")),
+        Err(reason) => Err(unavailable(reason, &rpc.membership)),
     }
 }
 
 impl Step for BreakRequest {
+    const METHOD: Method = Method::Break;
     type Response = BreakResponse;
 
     fn decode(self) -> Result<Command, Failure> {
@@ -88,16 +75,10 @@ impl Step for BreakRequest {
             _ => None,
         }
     }
-
-    async fn forward(
-        request: Request<Self>,
-        mut leader: Leader,
-    ) -> Result<Response<BreakResponse>, Status> {
-        leader.operator.r#break(request).await
-    }
 }
 
 impl Step for MoveLockRequest {
+    const METHOD: Method = Method::MoveLock;
     type Response = MoveLockResponse;
 
     fn decode(self) -> Result<Command, Failure> {
@@ -112,16 +93,10 @@ impl Step for MoveLockRequest {
             _ => None,
         }
     }
-
-    async fn forward(
-        request: Request<Self>,
-        mut leader: Leader,
-    ) -> Result<Response<MoveLockResponse>, Status> {
-        leader.operator.move_lock(request).await
-    }
 }
 
 impl Step for FreezeRequest {
+    const METHOD: Method = Method::Freeze;
     type Response = FreezeResponse;
 
     fn decode(self) -> Result<Command, Failure> {
@@ -137,16 +112,10 @@ impl Step for FreezeRequest {
             _ => None,
         }
     }
-
-    async fn forward(
-        request: Request<Self>,
-        mut leader: Leader,
-    ) -> Result<Response<FreezeResponse>, Status> {
-        leader.operator.freeze(request).await
-    }
 }
 
 impl Step for ThawRequest {
+    const METHOD: Method = Method::Thaw;
     type Response = ThawResponse;
 
     fn decode(self) -> Result<Command, Failure> {
@@ -159,16 +128,10 @@ impl Step for ThawRequest {
             _ => None,
         }
     }
-
-    async fn forward(
-        request: Request<Self>,
-        mut leader: Leader,
-    ) -> Result<Response<ThawResponse>, Status> {
-        leader.operator.thaw(request).await
-    }
 }
 
 impl Step for SetPermitsRequest {
+    const METHOD: Method = Method::SetPermits;
     type Response = SetPermitsResponse;
 
     fn decode(self) -> Result<Command, Failure> {
@@ -181,16 +144,10 @@ impl Step for SetPermitsRequest {
             _ => None,
         }
     }
-
-    async fn forward(
-        request: Request<Self>,
-        mut leader: Leader,
-    ) -> Result<Response<SetPermitsResponse>, Status> {
-        leader.operator.set_permits(request).await
-    }
 }
 
 impl Step for KillSessionRequest {
+    const METHOD: Method = Method::KillSession;
     type Response = KillSessionResponse;
 
     fn decode(self) -> Result<Command, Failure> {
@@ -203,16 +160,10 @@ impl Step for KillSessionRequest {
             _ => None,
         }
     }
-
-    async fn forward(
-        request: Request<Self>,
-        mut leader: Leader,
-    ) -> Result<Response<KillSessionResponse>, Status> {
-        leader.operator.kill_session(request).await
-    }
 }
 
 impl Step for ReopenRequest {
+    const METHOD: Method = Method::Reopen;
     type Response = ReopenResponse;
 
     fn decode(self) -> Result<Command, Failure> {
@@ -225,16 +176,10 @@ impl Step for ReopenRequest {
             _ => None,
         }
     }
-
-    async fn forward(
-        request: Request<Self>,
-        mut leader: Leader,
-    ) -> Result<Response<ReopenResponse>, Status> {
-        leader.operator.reopen(request).await
-    }
 }
 
 impl Step for SetLimitsRequest {
+    const METHOD: Method = Method::SetLimits;
     type Response = SetLimitsResponse;
 
     fn decode(self) -> Result<Command, Failure> {
@@ -247,13 +192,6 @@ impl Step for SetLimitsRequest {
             _ => None,
         }
     }
-
-    async fn forward(
-        request: Request<Self>,
-        mut leader: Leader,
-    ) -> Result<Response<SetLimitsResponse>, Status> {
-        leader.operator.set_limits(request).await
-    }
 }
 
 #[tonic::async_trait]
@@ -262,59 +200,59 @@ impl OperatorService for Rpc {
         &self,
         request: Request<SetLimitsRequest>,
     ) -> Result<Response<SetLimitsResponse>, Status> {
-        serve(self, request).await
+        grpc::call(request, |caller, request| serve(self, caller, request)).await
     }
 
     async fn r#break(
         &self,
         request: Request<BreakRequest>,
     ) -> Result<Response<BreakResponse>, Status> {
-        serve(self, request).await
+        grpc::call(request, |caller, request| serve(self, caller, request)).await
     }
 
     async fn move_lock(
         &self,
         request: Request<MoveLockRequest>,
     ) -> Result<Response<MoveLockResponse>, Status> {
-        serve(self, request).await
+        grpc::call(request, |caller, request| serve(self, caller, request)).await
     }
 
     async fn freeze(
         &self,
         request: Request<FreezeRequest>,
     ) -> Result<Response<FreezeResponse>, Status> {
-        serve(self, request).await
+        grpc::call(request, |caller, request| serve(self, caller, request)).await
     }
 
     async fn thaw(&self, request: Request<ThawRequest>) -> Result<Response<ThawResponse>, Status> {
-        serve(self, request).await
+        grpc::call(request, |caller, request| serve(self, caller, request)).await
     }
 
     async fn set_permits(
         &self,
         request: Request<SetPermitsRequest>,
     ) -> Result<Response<SetPermitsResponse>, Status> {
-        serve(self, request).await
+        grpc::call(request, |caller, request| serve(self, caller, request)).await
     }
 
     async fn kill_session(
         &self,
         request: Request<KillSessionRequest>,
     ) -> Result<Response<KillSessionResponse>, Status> {
-        serve(self, request).await
+        grpc::call(request, |caller, request| serve(self, caller, request)).await
     }
 
     async fn reopen(
         &self,
         request: Request<ReopenRequest>,
     ) -> Result<Response<ReopenResponse>, Status> {
-        serve(self, request).await
+        grpc::call(request, |caller, request| serve(self, caller, request)).await
     }
 
     async fn list_freezes(
         &self,
         request: Request<ListFreezesRequest>,
     ) -> Result<Response<ListFreezesResponse>, Status> {
-        look::serve(self, request).await
+        grpc::call(request, |caller, request| look::serve(self, caller, request)).await
     }
 }

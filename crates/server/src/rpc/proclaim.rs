@@ -3,12 +3,12 @@
 use holdfast_core::Command;
 use holdfast_proto::decode::{self, Scope};
 use holdfast_proto::v1::{Failure, ProclaimRequest, ProclaimResponse, answer};
-use tonic::{Request, Response, Status};
+use holdfast_service::Method;
 
-use super::forward::Leader;
 use super::unary::Verb;
 
 impl Verb for ProclaimRequest {
+    const METHOD: Method = Method::Proclaim;
     type Response = ProclaimResponse;
 
     fn decode(self) -> Result<Command, Failure> {
@@ -24,12 +24,5 @@ impl Verb for ProclaimRequest {
             answer::Result::Proclaim(response) => Some(response),
             _ => None,
         }
-    }
-
-    async fn forward(
-        request: Request<Self>,
-        mut leader: Leader,
-    ) -> Result<Response<ProclaimResponse>, Status> {
-        leader.client.proclaim(request).await
     }
 }

@@ -3,12 +3,12 @@
 use holdfast_core::Command;
 use holdfast_proto::decode::{self, Scope};
 use holdfast_proto::v1::{Failure, ReleaseRequest, ReleaseResponse, answer};
-use tonic::{Request, Response, Status};
+use holdfast_service::Method;
 
-use super::forward::Leader;
 use super::unary::Verb;
 
 impl Verb for ReleaseRequest {
+    const METHOD: Method = Method::Release;
     type Response = ReleaseResponse;
 
     fn decode(self) -> Result<Command, Failure> {
@@ -24,12 +24,5 @@ impl Verb for ReleaseRequest {
             answer::Result::Release(response) => Some(response),
             _ => None,
         }
-    }
-
-    async fn forward(
-        request: Request<Self>,
-        mut leader: Leader,
-    ) -> Result<Response<ReleaseResponse>, Status> {
-        leader.client.release(request).await
     }
 }

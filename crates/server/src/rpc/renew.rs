@@ -3,12 +3,12 @@
 use holdfast_core::Command;
 use holdfast_proto::decode::{self, Scope};
 use holdfast_proto::v1::{Failure, RenewRequest, RenewResponse, answer};
-use tonic::{Request, Response, Status};
+use holdfast_service::Method;
 
-use super::forward::Leader;
 use super::unary::Verb;
 
 impl Verb for RenewRequest {
+    const METHOD: Method = Method::Renew;
     type Response = RenewResponse;
 
     fn decode(self) -> Result<Command, Failure> {
@@ -24,12 +24,5 @@ impl Verb for RenewRequest {
             answer::Result::Renew(response) => Some(response),
             _ => None,
         }
-    }
-
-    async fn forward(
-        request: Request<Self>,
-        mut leader: Leader,
-    ) -> Result<Response<RenewResponse>, Status> {
-        leader.client.renew(request).await
     }
 }

@@ -1,87 +1,60 @@
-//! Where a request is carried out: here if this node leads, else at the leader, one hop away.
+//! Where an action is carried out, once there is a leader.
 
 use std::time::Duration;
 
-use holdfast_core::Command;
 use holdfast_proto::v1::Failure;
-use holdfast_replica::Leadership;
-use tokio::sync::oneshot;
+use holdfast_replica::{Leadership, NodeId};
+use holdfast_service::{Caller, Leader, Method, Route, route};
 use tokio::time::timeout;
 
 use super::Rpc;
-use super::failure::{dropped_by_driver, no_leader, overloaded, stopping, unavailable};
-use super::forward::Leader;
-use super::origin::Origin;
-use crate::driver::{Answer, CallRef, FIRST_GROUP, Input, Query, ReadAnswer, Unavailable};
+use super::failure::{no_leader, stopping, unavailable};
+use crate::driver::Unavailable;
 
 /// An election is over well within this time if a majority is up.
 const LEADER_WAIT: Duration = Duration::from_secs(1);
 
-#[derive(Debug)]
-pub(super) enum Route {
+/// Which node carries an action out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
     Here,
-    There(Leader),
+    At(NodeId),
 }
 
 impl Rpc {
-    /// Waits for a leader if none is known. A forwarded request goes no further than here.
-    pub(super) async fn route(&self, origin: &Origin) -> Result<Route, Failure> {
-        let me = self.membership.me;
-        let mut leadership = self.driver.watch_leadership();
-        let is_known = |now: &Leadership| {
-            let elsewhere = now.leader.is_some_and(|leader| leader != me);
-            now.is_here || elsewhere
-        };
-        let has_leader = is_known(&leadership.borrow());
-        let waited = self.leader_search.leaderless_for(has_leader);
-        // A node with a full disk follows no leader until there is room.
-        let wait = if self.has_full_disk() { Duration::ZERO } else { LEADER_WAIT };
-        let found = timeout(wait.saturating_sub(waited), leadership.wait_for(is_known));
-        let found = found.await.map(|found| found.map(|leadership| *leadership));
-        let leadership = match found {
-            Ok(Ok(leadership)) => leadership,
-            Ok(Err(_)) => return Err(stopping()),
-            Err(_) if origin.is_forwarded() => return Err(no_leader()),
-            Err(_) => return Err(self.why_no_leader().await),
-        };
-        if leadership.is_here {
-            return Ok(Route::Here);
+    /// Waits for a leader if the action needs one and none is known.
+    pub(super) async fn place(&self, caller: &Caller, method: Method) -> Result<Place, Failure> {
+        let decide = |now: &Leadership| route(caller, method, self.leader(now));
+        let mut leadership = self.door.watch_leadership();
+        let mut found = decide(&leadership.borrow());
+        let waited = self.leader_search.leaderless_for(found != Route::Wait);
+        if found == Route::Wait {
+            // A node with a full disk follows no leader until there is room.
+            let wait = if self.has_full_disk() { Duration::ZERO } else { LEADER_WAIT };
+            let known = leadership.wait_for(|now| decide(now) != Route::Wait);
+            found = match timeout(wait.saturating_sub(waited), known).await {
+                Ok(Ok(now)) => decide(&now),
+                Ok(Err(_)) => return Err(stopping()),
+                Err(_) => Route::Wait,
+            };
         }
-        match leadership.leader {
-            Some(leader) if !origin.is_forwarded() => {
-                Ok(Route::There(self.leaders.client_of(leader)?))
+        match found {
+            Route::Here => Ok(Place::Here),
+            Route::Forward(leader) => Ok(Place::At(NodeId(leader))),
+            Route::NotLeader { leader } => {
+                let leader = leader.map(NodeId);
+                Err(unavailable(Unavailable::NotLeader { leader }, &self.membership))
             }
-            leader => Err(unavailable(Unavailable::NotLeader { leader }, &self.membership)),
+            Route::Wait if caller.forwarded_by.is_some() => Err(no_leader()),
+            Route::Wait => Err(self.why_no_leader().await),
         }
     }
 
-    /// Has the driver carry the command out. This node should lead.
-    pub(super) async fn call(&self, command: Command) -> Result<Answer, Failure> {
-        self.abandonable_call(command, None).await
-    }
-
-    /// As [`Rpc::call`], of a command that is undone if its caller hangs up.
-    pub(super) async fn abandonable_call(
-        &self,
-        command: Command,
-        call: Option<CallRef>,
-    ) -> Result<Answer, Failure> {
-        let (reply, answer) = oneshot::channel();
-        self.ask(Input::Call { group: FIRST_GROUP, command, reply, call })?;
-        answer.await.map_err(|_| dropped_by_driver())
-    }
-
-    /// A linearizable read. This node should lead.
-    pub(super) async fn read(&self, query: Query) -> Result<ReadAnswer, Failure> {
-        let (reply, answer) = oneshot::channel();
-        self.ask(Input::Read { group: FIRST_GROUP, query, reply })?;
-        let answer = answer.await.map_err(|_| dropped_by_driver())?;
-        answer.map_err(|reason| unavailable(reason, &self.membership))
-    }
-
-    pub(super) fn ask(&self, input: Input) -> Result<(), Failure> {
-        self.driver
-            .send(input)
-            .map_err(|_| if self.driver.is_gone() { stopping() } else { overloaded() })
+    fn leader(&self, now: &Leadership) -> Leader {
+        match now.leader {
+            _ if now.is_here => Leader::ThisNode,
+            Some(leader) if leader != self.membership.me => Leader::Node(leader.0),
+            _ => Leader::Unknown,
+        }
     }
 }

@@ -19,6 +19,7 @@ use tonic::transport::server::TcpIncoming;
 use tonic_health::pb::health_server::{Health, HealthServer};
 
 use super::Rpc;
+use super::grpc::CallerLayer;
 use super::sorting::sort;
 use super::stream::WatchBody;
 use super::typed_status::TypedStatusLayer;
@@ -32,7 +33,7 @@ pub(super) const REQUEST_BYTES_MAX: usize = 4 * 1024 * 1024;
 const CALL_BYTES_MAX: usize = 512 * 1024;
 pub(super) const RESPONSE_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Calls and streams.
-pub(super) const STREAMS_PER_CONNECTION_MAX: u32 = 1_024;
+const STREAMS_PER_CONNECTION_MAX: u32 = 1_024;
 /// That the service has yet to take.
 const NEW_CONNECTIONS_MAX: usize = 1_024;
 /// What a client may send before it is read.
@@ -87,7 +88,7 @@ pub(crate) async fn serve(
     let election_service = ElectionServiceServer::new(rpc.clone())
         .max_decoding_message_size(REQUEST_BYTES_MAX)
         .max_encoding_message_size(RESPONSE_BYTES_MAX);
-    let plain_sessions = rpc.clone();
+    let (plain_sessions, callers) = (rpc.clone(), CallerLayer::new(rpc.clone()));
     let lock_service = LockServiceServer::new(rpc)
         .max_decoding_message_size(REQUEST_BYTES_MAX)
         .max_encoding_message_size(RESPONSE_BYTES_MAX);
@@ -99,6 +100,7 @@ pub(crate) async fn serve(
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .layer(TypedStatusLayer)
+        .layer(callers)
         .add_service(WatchBody::new(lock_service))
         .add_service(cluster_service)
         .add_service(operator_service)

@@ -6,12 +6,12 @@ use holdfast_proto::v1::{
     CloseSessionRequest, CloseSessionResponse, Failure, KeepAliveRequest, KeepAliveResponse,
     OpenSessionRequest, OpenSessionResponse, answer,
 };
-use tonic::{Request, Response, Status};
+use holdfast_service::Method;
 
-use super::forward::Leader;
 use super::unary::Verb;
 
 impl Verb for OpenSessionRequest {
+    const METHOD: Method = Method::OpenSession;
     type Response = OpenSessionResponse;
 
     fn decode(self) -> Result<Command, Failure> {
@@ -24,16 +24,10 @@ impl Verb for OpenSessionRequest {
             _ => None,
         }
     }
-
-    async fn forward(
-        request: Request<Self>,
-        mut leader: Leader,
-    ) -> Result<Response<OpenSessionResponse>, Status> {
-        leader.client.open_session(request).await
-    }
 }
 
 impl Verb for KeepAliveRequest {
+    const METHOD: Method = Method::KeepAlive;
     type Response = KeepAliveResponse;
 
     fn decode(self) -> Result<Command, Failure> {
@@ -46,16 +40,10 @@ impl Verb for KeepAliveRequest {
             _ => None,
         }
     }
-
-    async fn forward(
-        request: Request<Self>,
-        mut leader: Leader,
-    ) -> Result<Response<KeepAliveResponse>, Status> {
-        leader.client.keep_alive(request).await
-    }
 }
 
 impl Verb for CloseSessionRequest {
+    const METHOD: Method = Method::CloseSession;
     type Response = CloseSessionResponse;
 
     fn decode(self) -> Result<Command, Failure> {
@@ -67,12 +55,5 @@ impl Verb for CloseSessionRequest {
             answer::Result::Close(response) => Some(response),
             _ => None,
         }
-    }
-
-    async fn forward(
-        request: Request<Self>,
-        mut leader: Leader,
-    ) -> Result<Response<CloseSessionResponse>, Status> {
-        leader.client.close_session(request).await
     }
 }

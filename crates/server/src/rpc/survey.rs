@@ -13,16 +13,14 @@ use holdfast_proto::decode::page::{self, PageSize};
 use holdfast_proto::encode::read;
 use holdfast_proto::failure::refused;
 use holdfast_proto::v1::{Failure, ListOrder, ListRequest, ListResponse, Reason};
+use holdfast_service::{Admitted, Caller, Method};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
-use tonic::{Request, Response, Status};
 
 use super::Rpc;
 use super::failure::{bug, took_too_long};
-use super::look::{self, Look};
-use super::origin::Origin;
-use super::places::Kind;
-use super::route::Route;
+use super::look::{self, changes_nothing};
+use super::route::Place;
 use super::unary::CALL_TIMEOUT;
 use crate::driver::{Query, ReadData};
 
@@ -49,20 +47,16 @@ pub(super) struct Ranking {
 
 pub(super) async fn serve(
     rpc: &Rpc,
-    request: Request<ListRequest>,
-) -> Result<Response<ListResponse>, Status> {
-    if is_plain(request.get_ref()) {
-        return look::serve(rpc, request).await;
+    caller: Caller,
+    request: ListRequest,
+) -> Result<ListResponse, Failure> {
+    if is_plain(&request) {
+        return look::serve(rpc, caller, request).await;
     }
-    let _place = rpc.admit(Kind::Call)?;
-    let origin = Origin::of(request.metadata())?;
-    let request = request.into_inner();
-    let survey = decode(&request)?;
-    let found = match timeout(CALL_TIMEOUT, find(rpc, &origin, request, survey)).await {
-        Ok(found) => found,
-        Err(_) => Err(took_too_long()),
-    };
-    Ok(Response::new(found.map_err(|failure| Failure { may_have_happened: false, ..failure })?))
+    let _permit = rpc.door.begin(Method::List)?;
+    let survey = rpc.door.admit(&caller, Method::List, decode(&request)?)?;
+    let found = timeout(CALL_TIMEOUT, find(rpc, &caller, request, survey)).await;
+    changes_nothing(found.unwrap_or_else(|_| Err(took_too_long())))
 }
 
 /// One read answers it.
@@ -91,27 +85,23 @@ fn decode(request: &ListRequest) -> Result<Survey, Failure> {
 
 async fn find(
     rpc: &Rpc,
-    origin: &Origin,
+    caller: &Caller,
     request: ListRequest,
-    survey: Survey,
+    survey: Admitted<Survey>,
 ) -> Result<ListResponse, Failure> {
     let size = PageSize::new(request.page_size)?;
-    match rpc.route(origin).await? {
-        Route::Here if survey.rank == Rank::Name => by_name(rpc, survey, size, &request.page).await,
-        Route::Here => by_rank(rpc, survey, size, &request.page).await,
-        Route::There(leader) => {
-            let request = origin.forwarded(rpc.membership.me, request);
-            match ListRequest::forward(request, leader.clone()).await {
-                Ok(response) => Ok(response.into_inner()),
-                Err(status) => Err(leader.failure(&status)),
-            }
+    match rpc.place(caller, Method::List).await? {
+        Place::Here if survey.get().rank == Rank::Name => {
+            by_name(rpc, survey, size, &request.page).await
         }
+        Place::Here => by_rank(rpc, survey, size, &request.page).await,
+        Place::At(leader) => rpc.forwarding.call(leader, caller, Method::List, &request).await,
     }
 }
 
 async fn by_name(
     rpc: &Rpc,
-    survey: Survey,
+    survey: Admitted<Survey>,
     size: PageSize,
     page: &str,
 ) -> Result<ListResponse, Failure> {
@@ -138,7 +128,7 @@ async fn by_name(
 
 async fn by_rank(
     rpc: &Rpc,
-    survey: Survey,
+    survey: Admitted<Survey>,
     size: PageSize,
     page: &str,
 ) -> Result<ListResponse, Failure> {
@@ -158,10 +148,10 @@ async fn by_rank(
     })
 }
 
-async fn ranking(rpc: &Rpc, survey: Survey) -> Result<Ranking, Failure> {
+async fn ranking(rpc: &Rpc, survey: Admitted<Survey>) -> Result<Ranking, Failure> {
     let mut rankings = rpc.rankings.lock().await;
     rankings.retain(|ranking| ranking.made.elapsed() < RANKING_KEEPS);
-    if let Some(ranking) = rankings.iter().find(|ranking| ranking.survey == survey) {
+    if let Some(ranking) = rankings.iter().find(|ranking| ranking.survey == *survey.get()) {
         return Ok(ranking.clone());
     }
     let (mut best, mut matched, mut after, mut above) = (Vec::new(), 0, None, None);
@@ -179,6 +169,7 @@ async fn ranking(rpc: &Rpc, survey: Survey) -> Result<Ranking, Failure> {
         if after.is_none() {
             let locks = Arc::new(best.into_iter().map(|(_, lock)| lock).collect());
             let made = Instant::now();
+            let survey = survey.into_inner();
             let ranking = Ranking { survey, made, at, matched, locks };
             if rankings.len() == RANKINGS_KEPT {
                 rankings.remove(0);
@@ -191,13 +182,13 @@ async fn ranking(rpc: &Rpc, survey: Survey) -> Result<Ranking, Failure> {
 
 async fn look_at(
     rpc: &Rpc,
-    survey: &Survey,
+    survey: &Admitted<Survey>,
     after: Option<String>,
     above: Option<u64>,
     found_max: usize,
 ) -> Result<(LogicalTime, SurveyPart), Failure> {
-    let query = Query::Survey { survey: survey.clone(), after, above, found_max };
-    let answer = rpc.read(query).await?;
+    let part = Query::Survey { survey: survey.get().clone(), after, above, found_max };
+    let answer = rpc.door.read(survey.part(part)).await?;
     match answer.data {
         ReadData::Survey(part) => Ok((answer.at, part)),
         _ => Err(bug("the driver read something else")),

@@ -3,12 +3,12 @@
 use holdfast_core::Command;
 use holdfast_proto::decode::{self, Scope};
 use holdfast_proto::v1::{Failure, TransferRequest, TransferResponse, answer};
-use tonic::{Request, Response, Status};
+use holdfast_service::Method;
 
-use super::forward::Leader;
 use super::unary::Verb;
 
 impl Verb for TransferRequest {
+    const METHOD: Method = Method::Transfer;
     type Response = TransferResponse;
 
     fn decode(self) -> Result<Command, Failure> {
@@ -24,12 +24,5 @@ impl Verb for TransferRequest {
             answer::Result::Transfer(response) => Some(response),
             _ => None,
         }
-    }
-
-    async fn forward(
-        request: Request<Self>,
-        mut leader: Leader,
-    ) -> Result<Response<TransferResponse>, Status> {
-        leader.client.transfer(request).await
     }
 }

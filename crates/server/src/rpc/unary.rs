@@ -1,31 +1,28 @@
-//! The path of a unary call that changes something. Each verb says how it is decoded, answered and
-//! forwarded; the rest is here.
+//! The path of a unary call that changes something. Each verb says how it is decoded and answered; the rest is here.
 
 use std::time::Duration;
 
 use holdfast_core::Command;
 use holdfast_proto::Guarantee;
 use holdfast_proto::v1::{self, Failure, answer};
+use holdfast_service::{Admitted, Caller, Method};
+use prost::Message;
 use tokio::time::timeout;
-use tonic::{Request, Response, Status};
 
 use super::Rpc;
-use super::authorise::authorise;
 use super::failure::{bug, took_too_long};
-use super::forward::Leader;
 use super::hang_up::HangUpGuard;
-use super::origin::Origin;
-use super::places::Kind;
 use super::response::{self, ResponseContext};
-use super::route::Route;
+use super::route::Place;
 use holdfast_proto::decode;
 
 /// How long a call may take, beyond the time for which it is willing to wait in a queue.
 pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A request of the client API that becomes one command.
-pub(super) trait Verb: Clone + Send + Sync + 'static {
-    type Response: Send;
+pub(super) trait Verb: Message + Clone + 'static {
+    const METHOD: Method;
+    type Response: Message + Default;
 
     fn decode(self) -> Result<Command, Failure>;
 
@@ -51,76 +48,58 @@ pub(super) trait Verb: Clone + Send + Sync + 'static {
 
     /// None if the answer is not one to this verb.
     fn response(result: answer::Result) -> Option<Self::Response>;
-
-    fn forward(
-        request: Request<Self>,
-        leader: Leader,
-    ) -> impl Future<Output = Result<Response<Self::Response>, Status>> + Send;
 }
 
 pub(super) async fn serve<V: Verb>(
     rpc: &Rpc,
-    request: Request<V>,
-) -> Result<Response<V::Response>, Status> {
-    let _place = rpc.admit(Kind::Call)?;
-    let origin = Origin::of(request.metadata())?;
-    let request = request.into_inner();
+    caller: Caller,
+    request: V,
+) -> Result<V::Response, Failure> {
+    let _permit = rpc.door.begin(V::METHOD)?;
     let tier = decode::tier(request.tier())?;
     let command = request.clone().decode()?;
-    authorise(&origin.principal, &command)?;
     let may_be_undone = command.wait().filter(|_| !request.is_resumed_later());
+    let command = rpc.door.admit(&caller, V::METHOD, command)?;
     let mut guard = HangUpGuard::new(rpc, may_be_undone);
-    let carried_out =
-        timeout(request.patience(), carry_out(rpc, &origin, request, tier, command, &mut guard))
-            .await;
+    let carried_out = async {
+        match rpc.place(&caller, V::METHOD).await? {
+            Place::Here => carry_out(rpc, &request, tier, command, &mut guard).await,
+            Place::At(leader) => rpc.forwarding.call(leader, &caller, V::METHOD, &request).await,
+        }
+    };
+    let answer = timeout(request.patience(), carried_out).await;
     guard.answered();
-    let response = carried_out.unwrap_or_else(|_| Err(took_too_long()))?;
-    Ok(Response::new(response))
+    answer.unwrap_or_else(|_| Err(took_too_long()))
 }
 
 async fn carry_out<V: Verb>(
     rpc: &Rpc,
-    origin: &Origin,
-    request: V,
+    request: &V,
     tier: v1::Tier,
-    command: Command,
+    command: Admitted<Command>,
     guard: &mut HangUpGuard,
 ) -> Result<V::Response, Failure> {
-    match rpc.route(origin).await? {
-        Route::Here => {
-            let call = guard.arm(tier);
-            let (answer, guarantee) = match tier {
-                v1::Tier::Efficiency => (rpc.call_in_memory(command).await?, Guarantee::BestEffort),
-                v1::Tier::Unspecified | v1::Tier::Correctness => {
-                    let answer = match &rpc.traces {
-                        None => rpc.abandonable_call(command, call).await,
-                        Some(traces) => {
-                            let traced = traces.received_call(&command, request.traceparent());
-                            let answer = rpc.abandonable_call(command, call).await;
-                            if let (Err(failure), Some(acquire)) = (&answer, traced) {
-                                traces.failed(acquire, &failure.message);
-                            }
-                            answer
-                        }
-                    };
-                    (answer?, Guarantee::Linearizable)
-                }
-            };
-            let term = rpc.driver.leadership().term;
-            let around =
-                ResponseContext { membership: &rpc.membership, resumed: false, term, guarantee };
-            match response::result(&answer, around) {
-                answer::Result::Failure(failure) => Err(failure),
-                result => V::response(result)
-                    .ok_or_else(|| bug("the lock table answered another question")),
+    let call = guard.arm(tier);
+    let (answer, guarantee) = match tier {
+        v1::Tier::Efficiency => (rpc.door.call_in_memory(command).await?, Guarantee::BestEffort),
+        v1::Tier::Unspecified | v1::Tier::Correctness => {
+            let traces = rpc.traces.as_ref();
+            let traced = traces.and_then(|traces| {
+                Some((traces, traces.received_call(command.get(), request.traceparent())?))
+            });
+            let answer = rpc.door.call(command, call).await;
+            if let (Err(failure), Some((traces, acquire))) = (&answer, traced) {
+                traces.failed(acquire, &failure.message);
             }
+            (answer?, Guarantee::Linearizable)
         }
-        Route::There(leader) => {
-            let request = origin.forwarded(rpc.membership.me, request);
-            match V::forward(request, leader.clone()).await {
-                Ok(response) => Ok(response.into_inner()),
-                Err(status) => Err(leader.failure(&status)),
-            }
+    };
+    let term = rpc.door.leadership().term;
+    let context = ResponseContext { membership: &rpc.membership, resumed: false, term, guarantee };
+    match response::result(&answer, context) {
+        answer::Result::Failure(failure) => Err(failure),
+        result => {
+            V::response(result).ok_or_else(|| bug("the lock table answered another question"))
         }
     }
 }

@@ -12,7 +12,7 @@ mod snapshot;
 mod tell;
 mod teller;
 
-pub(super) use history::opened_lately;
+pub(super) use history::{opened_lately, serve as history};
 pub(super) use queue::{Frames, WatchBudget};
 pub(super) use recent::recent;
 pub(crate) use session_texts::SessionTexts;
@@ -27,13 +27,13 @@ use holdfast_proto::v1::watch_service_server::WatchService;
 use holdfast_proto::v1::{
     EventPosition, Failure, HistoryRequest, HistoryResponse, Reason, WatchFrame, WatchRequest,
 };
-use tokio_stream::Stream;
+use holdfast_service::{Admitted, Caller, Method, Permit};
+use tokio_stream::{Stream, StreamExt};
 use tonic::{Request, Response, Status};
 
 use super::Rpc;
-use super::origin::Origin;
-use super::places::{Kind, Place, held_by};
-use super::route::Route;
+use super::grpc;
+use super::route::Place;
 use crate::driver::FIRST_GROUP;
 use crate::events::Position;
 
@@ -115,44 +115,57 @@ impl Ask {
 /// What happens to one lock, told by this node, which should lead.
 pub(super) fn follow_one(
     rpc: &Rpc,
-    name: &LockName,
+    name: &Admitted<LockName>,
     after: Option<&EventPosition>,
-    place: Place,
+    permit: Permit,
 ) -> Result<Frames, Failure> {
-    let names = Scope::Only(name.as_str().to_owned());
+    let names = Scope::Only(name.get().as_str().to_owned());
     let start = Start::decode(after, Start::Snapshot)?;
-    Ok(follow::start(rpc.clone(), Ask { names, start }, place))
+    Ok(follow::start(rpc.clone(), name.part(Ask { names, start }), permit))
+}
+
+type WatchFrames = Pin<Box<dyn Stream<Item = Result<WatchFrame, Status>> + Send>>;
+
+pub(super) async fn serve(
+    rpc: &Rpc,
+    caller: Caller,
+    request: WatchRequest,
+) -> Result<WatchFrames, Failure> {
+    let permit = rpc.door.begin(Method::Watch)?;
+    let ask = rpc.door.admit(&caller, Method::Watch, Ask::decode(&request)?)?;
+    match rpc.place(&caller, Method::Watch).await? {
+        Place::Here => Ok(Box::pin(follow::start(rpc.clone(), ask, permit))),
+        Place::At(leader) => {
+            let permits = [permit, rpc.door.begin_relay()?];
+            let frames = rpc.forwarding.stream(leader, &caller, Method::Watch, &request).await?;
+            Ok(Box::pin(held_by(frames, permits)))
+        }
+    }
+}
+
+/// The permits are held until the stream ends.
+pub(super) fn held_by<S: Stream>(stream: S, permits: [Permit; 2]) -> impl Stream<Item = S::Item> {
+    stream.map(move |item| {
+        let _held = &permits;
+        item
+    })
 }
 
 #[tonic::async_trait]
 impl WatchService for Rpc {
-    type WatchStream = Pin<Box<dyn Stream<Item = Result<WatchFrame, Status>> + Send>>;
+    type WatchStream = WatchFrames;
 
     async fn watch(
         &self,
         request: Request<WatchRequest>,
     ) -> Result<Response<Self::WatchStream>, Status> {
-        let place = self.admit(Kind::Watch)?;
-        let origin = Origin::of(request.metadata())?;
-        let request = request.into_inner();
-        let ask = Ask::decode(&request)?;
-        match self.route(&origin).await? {
-            Route::Here => Ok(Response::new(Box::pin(follow::start(self.clone(), ask, place)))),
-            Route::There(mut leader) => {
-                let places = [place, self.admit(Kind::PassedOn)?];
-                let request = origin.forwarded(self.membership.me, request);
-                match leader.watch.watch(request).await {
-                    Ok(frames) => Ok(Response::new(Box::pin(held_by(frames.into_inner(), places)))),
-                    Err(status) => Err(leader.failure(&status).into()),
-                }
-            }
-        }
+        grpc::call(request, |caller, request| serve(self, caller, request)).await
     }
 
     async fn history(
         &self,
         request: Request<HistoryRequest>,
     ) -> Result<Response<HistoryResponse>, Status> {
-        history::serve(self, request).await
+        grpc::call(request, |caller, request| history::serve(self, caller, request)).await
     }
 }

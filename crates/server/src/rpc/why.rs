@@ -4,15 +4,15 @@
 use holdfast_proto::decode::lock_name;
 use holdfast_proto::encode::read;
 use holdfast_proto::v1::{self, Failure, WhyRequest, WhyResponse};
-use tonic::{Request, Response, Status};
+use holdfast_service::Method;
 
 use super::Rpc;
-use super::forward::Leader;
 use super::look::{self, Look, SHOWN_MAX};
 use crate::driver::{Query, ReadAnswer, ReadData};
 use crate::hold_times::{self, HoldTimes};
 
 impl Look for WhyRequest {
+    const METHOD: Method = Method::Why;
     type Response = WhyResponse;
 
     fn query(&self) -> Result<Query, Failure> {
@@ -42,13 +42,6 @@ impl Look for WhyRequest {
             longest_ms: times.longest_ms,
         });
         Ok(())
-    }
-
-    async fn forward(
-        request: Request<Self>,
-        mut leader: Leader,
-    ) -> Result<Response<WhyResponse>, Status> {
-        leader.client.why(request).await
     }
 }
 

@@ -12,6 +12,7 @@ use holdfast_proto::v1::{
     Operation, ServerFrame, SessionInfo, operation,
 };
 use holdfast_server::{Address, Node, NodeConfig};
+use holdfast_service::Service;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -39,6 +40,15 @@ impl Cluster {
     }
 
     pub(crate) async fn start_with(count: usize, change: impl Fn(&mut NodeConfig)) -> Cluster {
+        Cluster::start_observed(count, change, |_| Service::default()).await
+    }
+
+    /// Each node with the service that it is given.
+    pub(crate) async fn start_observed(
+        count: usize,
+        change: impl Fn(&mut NodeConfig),
+        service: impl Fn(&NodeConfig) -> Service,
+    ) -> Cluster {
         let dir = tempfile::tempdir().unwrap();
         let mut configs = NodeConfig::dev_cluster(count, dir.path(), 1_000).unwrap();
         let addresses = free_addresses(3 * count);
@@ -53,7 +63,8 @@ impl Cluster {
         }
         let mut nodes = Vec::new();
         for config in &configs {
-            nodes.push(Some(Node::start(config.clone()).await.unwrap()));
+            let service = service(config);
+            nodes.push(Some(Node::start_with(config.clone(), service).await.unwrap()));
         }
         let cluster = Cluster { configs, nodes, _dir: dir };
         cluster.serving().await;

@@ -27,7 +27,7 @@ pub(crate) struct WiresIn {
 #[derive(Debug)]
 struct WireIn<S> {
     socket: S,
-    /// Of the pass that opened it. Passes that are issued later have higher ones.
+    /// Of the ticket that opened it. Tickets that are issued later have higher ones.
     number: u64,
     token: Token,
     /// There may be more to read. The system tells of news, not of what is left.

@@ -6,11 +6,11 @@ use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 
 use super::GREETING;
-use super::passes::{PASS_BYTES, Pass};
+use super::connection_tickets::{ConnectionTicket, TICKET_BYTES};
 
 #[derive(Debug)]
 pub(in crate::peers) enum Kind {
-    Wire(TcpStream, Pass),
+    Wire(TcpStream, ConnectionTicket),
     /// Nothing of what it says was read.
     Other(TcpStream),
 }
@@ -26,7 +26,7 @@ pub(in crate::peers) async fn kind_of(mut socket: TcpStream) -> io::Result<Kind>
     if greeting != GREETING {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "a greeting of another kind"));
     }
-    let mut pass = [0; PASS_BYTES];
-    socket.read_exact(&mut pass).await?;
-    Ok(Kind::Wire(socket, Pass(pass)))
+    let mut ticket = [0; TICKET_BYTES];
+    socket.read_exact(&mut ticket).await?;
+    Ok(Kind::Wire(socket, ConnectionTicket(ticket)))
 }

@@ -13,20 +13,18 @@ use holdfast_proto::v1::{
     TransferLeadershipResponse,
 };
 use holdfast_replica::{ChangeRefusal, HandOverRefusal, Member, MembershipChange, NodeId};
-use tokio::sync::oneshot;
+use holdfast_service::{Admitted, Caller, Method};
+use prost::Message;
 use tokio::time::{sleep, timeout};
 use tonic::{Request, Response, Status};
 
-use super::super::places::Kind;
 use super::save;
 use crate::config::Address;
-use crate::driver::{FIRST_GROUP, Input, Unavailable};
+use crate::driver::Unavailable;
 use crate::rpc::Rpc;
-use crate::rpc::authorise::authorise_operator;
 use crate::rpc::failure::{dropped_by_driver, took_too_long, unavailable};
-use crate::rpc::forward::Leader;
-use crate::rpc::origin::Origin;
-use crate::rpc::route::Route;
+use crate::rpc::grpc;
+use crate::rpc::route::Place;
 
 /// A change of voters takes three rounds, and perhaps a change of leader before.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -34,18 +32,14 @@ const CHANGE_TIMEOUT: Duration = Duration::from_secs(5);
 const HAND_OVER_TIMEOUT: Duration = Duration::from_secs(2);
 const ASK_AGAIN_AFTER: Duration = Duration::from_millis(20);
 
-/// What a request of an operator is, and how it is answered and forwarded.
-trait Verb: Clone + Send + Sync + 'static {
-    type Response: Send;
+/// What a request of an operator is, and how it is answered.
+pub(in crate::rpc) trait Verb: Message + 'static {
+    const METHOD: Method;
+    type Response: Message + Default;
 
     fn change(&self) -> Result<MembershipChange, Failure>;
 
     fn response(rpc: &Rpc) -> Self::Response;
-
-    fn forward(
-        request: Request<Self>,
-        leader: Leader,
-    ) -> impl Future<Output = Result<Response<Self::Response>, Status>> + Send;
 }
 
 #[tonic::async_trait]
@@ -56,114 +50,112 @@ impl ClusterService for Rpc {
         &self,
         request: Request<SaveSnapshotRequest>,
     ) -> Result<Response<save::Chunks>, Status> {
-        save::serve(self, request).await
+        grpc::call(request, |caller, request| save::serve(self, caller, request)).await
     }
 
     async fn add_node(
         &self,
         request: Request<AddNodeRequest>,
     ) -> Result<Response<AddNodeResponse>, Status> {
-        serve(self, request).await
+        grpc::call(request, |caller, request| serve(self, caller, request)).await
     }
 
     async fn promote_node(
         &self,
         request: Request<PromoteNodeRequest>,
     ) -> Result<Response<PromoteNodeResponse>, Status> {
-        serve(self, request).await
+        grpc::call(request, |caller, request| serve(self, caller, request)).await
     }
 
     async fn remove_node(
         &self,
         request: Request<RemoveNodeRequest>,
     ) -> Result<Response<RemoveNodeResponse>, Status> {
-        serve(self, request).await
+        grpc::call(request, |caller, request| serve(self, caller, request)).await
     }
 
     async fn transfer_leadership(
         &self,
         request: Request<TransferLeadershipRequest>,
     ) -> Result<Response<TransferLeadershipResponse>, Status> {
-        let _place = self.admit(Kind::Call)?;
-        let origin = Origin::of(request.metadata())?;
-        authorise_operator(&origin.principal)?;
-        let request = request.into_inner();
-        let carried_out = timeout(CHANGE_TIMEOUT, async {
-            match self.route(&origin).await? {
-                Route::Here => hand_over(self, request.to).await,
-                Route::There(mut leader) => {
-                    let forwarded = origin.forwarded(self.membership.me, request);
-                    let answer = leader.cluster.transfer_leadership(forwarded).await;
-                    answer.map(Response::into_inner).map_err(|status| leader.failure(&status))
-                }
-            }
-        });
-        let answer = carried_out.await.unwrap_or_else(|_| Err(took_too_long()))?;
-        Ok(Response::new(answer))
+        grpc::call(request, |caller, request| transfer_leadership(self, caller, request)).await
     }
 }
 
-async fn serve<V: Verb>(rpc: &Rpc, request: Request<V>) -> Result<Response<V::Response>, Status> {
-    let _place = rpc.admit(Kind::Call)?;
-    let origin = Origin::of(request.metadata())?;
-    authorise_operator(&origin.principal)?;
-    let request = request.into_inner();
-    let change = request.change()?;
-    let carried_out = timeout(CHANGE_TIMEOUT, carry_out(rpc, &origin, request, change)).await;
-    Ok(Response::new(carried_out.unwrap_or_else(|_| Err(took_too_long()))?))
+pub(in crate::rpc) async fn serve<V: Verb>(
+    rpc: &Rpc,
+    caller: Caller,
+    request: V,
+) -> Result<V::Response, Failure> {
+    let _permit = rpc.door.begin(V::METHOD)?;
+    let change = rpc.door.admit(&caller, V::METHOD, request.change()?)?;
+    let carried_out = timeout(CHANGE_TIMEOUT, carry_out(rpc, &caller, request, change)).await;
+    carried_out.unwrap_or_else(|_| Err(took_too_long()))
 }
 
 /// Asks one leader after the other until one of them knows.
 async fn carry_out<V: Verb>(
     rpc: &Rpc,
-    origin: &Origin,
+    caller: &Caller,
     request: V,
-    change: MembershipChange,
+    change: Admitted<MembershipChange>,
 ) -> Result<V::Response, Failure> {
     loop {
-        let failure = match rpc.route(origin).await? {
-            Route::Here => match propose(rpc, change.clone()).await? {
-                Ok(Ok(())) => return Ok(V::response(rpc)),
-                Ok(Err(refusal)) => return Err(of_refusal(&refusal)),
-                Err(reason) => unavailable(reason, &rpc.membership),
-            },
-            Route::There(leader) => {
-                let forwarded = origin.forwarded(rpc.membership.me, request.clone());
-                match V::forward(forwarded, leader.clone()).await {
-                    Ok(response) => return Ok(response.into_inner()),
-                    Err(status) => leader.failure(&status),
+        let failure = match rpc.place(caller, V::METHOD).await? {
+            Place::Here => {
+                let change = change.part(change.get().clone());
+                match rpc.door.change_membership(change).await? {
+                    Ok(Ok(())) => return Ok(V::response(rpc)),
+                    Ok(Err(refusal)) => return Err(of_refusal(&refusal)),
+                    Err(reason) => unavailable(reason, &rpc.membership),
+                }
+            }
+            Place::At(leader) => {
+                match rpc.forwarding.call(leader, caller, V::METHOD, &request).await {
+                    Ok(response) => return Ok(response),
+                    Err(failure) => failure,
                 }
             }
         };
         let has_moved = failure.retryable && failure.reason() == Reason::NotLeader;
-        if !has_moved || origin.is_forwarded() {
+        if !has_moved || caller.forwarded_by.is_some() {
             return Err(failure);
         }
         sleep(ASK_AGAIN_AFTER).await;
     }
 }
 
-async fn propose(
+pub(in crate::rpc) async fn transfer_leadership(
     rpc: &Rpc,
-    change: MembershipChange,
-) -> Result<Result<Result<(), ChangeRefusal>, Unavailable>, Failure> {
-    let (reply, answer) = oneshot::channel();
-    rpc.ask(Input::ChangeMembership { group: FIRST_GROUP, change, reply })?;
-    answer.await.map_err(|_| dropped_by_driver())
+    caller: Caller,
+    request: TransferLeadershipRequest,
+) -> Result<TransferLeadershipResponse, Failure> {
+    const METHOD: Method = Method::TransferLeadership;
+    let _permit = rpc.door.begin(METHOD)?;
+    let to = Some(NodeId(request.to)).filter(|node| *node != NodeId(0));
+    let to = rpc.door.admit(&caller, METHOD, to)?;
+    let carried_out = async {
+        match rpc.place(&caller, METHOD).await? {
+            Place::Here => hand_over(rpc, to).await,
+            Place::At(leader) => rpc.forwarding.call(leader, &caller, METHOD, &request).await,
+        }
+    };
+    timeout(CHANGE_TIMEOUT, carried_out).await.unwrap_or_else(|_| Err(took_too_long()))
 }
 
-async fn hand_over(rpc: &Rpc, to: u64) -> Result<TransferLeadershipResponse, Failure> {
-    let to = Some(NodeId(to)).filter(|node| *node != NodeId(0));
-    let (reply, answer) = oneshot::channel();
-    rpc.ask(Input::HandOver { group: FIRST_GROUP, to, reply })?;
-    let answer = answer.await.map_err(|_| dropped_by_driver())?;
+async fn hand_over(
+    rpc: &Rpc,
+    to: Admitted<Option<NodeId>>,
+) -> Result<TransferLeadershipResponse, Failure> {
+    let is_chosen = to.get().is_some();
+    let answer = rpc.door.hand_over(to).await?;
     let successor = answer.map_err(|refusal| of_hand_over(rpc, &refusal))?;
-    let mut leadership = rpc.driver.watch_leadership();
+    let mut leadership = rpc.door.watch_leadership();
     let handed_over = timeout(
         HAND_OVER_TIMEOUT,
         leadership.wait_for(|now| {
             let leads = now.leader == Some(successor);
-            leads && (to.is_some() || successor != rpc.membership.me)
+            leads && (is_chosen || successor != rpc.membership.me)
         }),
     );
     match handed_over.await {
@@ -226,6 +218,7 @@ fn address(text: &str) -> Result<String, Failure> {
 }
 
 impl Verb for AddNodeRequest {
+    const METHOD: Method = Method::AddNode;
     type Response = AddNodeResponse;
 
     fn change(&self) -> Result<MembershipChange, Failure> {
@@ -242,16 +235,10 @@ impl Verb for AddNodeRequest {
     fn response(rpc: &Rpc) -> AddNodeResponse {
         AddNodeResponse { cluster: rpc.membership.cluster.clone() }
     }
-
-    async fn forward(
-        request: Request<Self>,
-        mut leader: Leader,
-    ) -> Result<Response<AddNodeResponse>, Status> {
-        leader.cluster.add_node(request).await
-    }
 }
 
 impl Verb for PromoteNodeRequest {
+    const METHOD: Method = Method::PromoteNode;
     type Response = PromoteNodeResponse;
 
     fn change(&self) -> Result<MembershipChange, Failure> {
@@ -261,16 +248,10 @@ impl Verb for PromoteNodeRequest {
     fn response(_: &Rpc) -> PromoteNodeResponse {
         PromoteNodeResponse {}
     }
-
-    async fn forward(
-        request: Request<Self>,
-        mut leader: Leader,
-    ) -> Result<Response<PromoteNodeResponse>, Status> {
-        leader.cluster.promote_node(request).await
-    }
 }
 
 impl Verb for RemoveNodeRequest {
+    const METHOD: Method = Method::RemoveNode;
     type Response = RemoveNodeResponse;
 
     fn change(&self) -> Result<MembershipChange, Failure> {
@@ -279,12 +260,5 @@ impl Verb for RemoveNodeRequest {
 
     fn response(_: &Rpc) -> RemoveNodeResponse {
         RemoveNodeResponse {}
-    }
-
-    async fn forward(
-        request: Request<Self>,
-        mut leader: Leader,
-    ) -> Result<Response<RemoveNodeResponse>, Status> {
-        leader.cluster.remove_node(request).await
     }
 }

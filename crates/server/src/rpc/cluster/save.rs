@@ -9,20 +9,18 @@ use bytes::Bytes;
 use holdfast_proto::failure::refused;
 use holdfast_proto::v1::save_snapshot_chunk::Kind;
 use holdfast_proto::v1::{Failure, Reason, SaveSnapshotChunk, SaveSnapshotRequest};
+use holdfast_service::{Admitted, Caller, Method, Permit};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::timeout;
 use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Request, Response, Status};
+use tonic::Status;
 
 use crate::driver::{FIRST_GROUP, Query, ReadData, WholeState};
 use crate::offline::header_of;
 use crate::rpc::Rpc;
-use crate::rpc::authorise::authorise_operator;
 use crate::rpc::failure::{bug, overloaded, took_too_long};
-use crate::rpc::origin::Origin;
-use crate::rpc::places::{self, Place};
-use crate::rpc::route::Route;
+use crate::rpc::route::Place;
 
 const PIECE_BYTES: usize = 256 * 1024;
 /// From the call to the first chunk: a large table takes a while to write down.
@@ -31,42 +29,37 @@ const MAKING_TIMEOUT: Duration = Duration::from_secs(60);
 const READING_TIMEOUT: Duration = Duration::from_secs(30);
 const CHUNKS_AHEAD: usize = 4;
 
-pub(super) type Chunks = Pin<Box<dyn Stream<Item = Result<SaveSnapshotChunk, Status>> + Send>>;
+pub(in crate::rpc) type Chunks =
+    Pin<Box<dyn Stream<Item = Result<SaveSnapshotChunk, Status>> + Send>>;
 
-pub(super) async fn serve(
+pub(in crate::rpc) async fn serve(
     rpc: &Rpc,
-    request: Request<SaveSnapshotRequest>,
-) -> Result<Response<Chunks>, Status> {
-    let place = rpc.admit(places::Kind::Call)?;
-    let origin = Origin::of(request.metadata())?;
-    authorise_operator(&origin.principal)?;
-    let request = request.into_inner();
+    caller: Caller,
+    request: SaveSnapshotRequest,
+) -> Result<Chunks, Failure> {
+    const METHOD: Method = Method::SaveSnapshot;
+    let permit = rpc.door.begin(METHOD)?;
     if request.group != 0 && request.group != FIRST_GROUP.0 {
         let words = format!("there is no group {}", request.group);
-        return Err(refused(Reason::InvalidFrame, words).into());
+        return Err(refused(Reason::InvalidFrame, words));
     }
-    match rpc.route(&origin).await? {
-        Route::Here => {
+    let query = rpc.door.admit(&caller, METHOD, Query::Snapshot)?;
+    match rpc.place(&caller, METHOD).await? {
+        Place::Here => {
             let only = Arc::clone(&rpc.backups).try_acquire_owned().map_err(|_| overloaded())?;
-            let made = timeout(MAKING_TIMEOUT, make(rpc)).await;
+            let made = timeout(MAKING_TIMEOUT, make(rpc, query)).await;
             let (header, body) = made
                 .unwrap_or_else(|_| Err(Failure { may_have_happened: false, ..took_too_long() }))?;
             let (sender, chunks) = mpsc::channel(CHUNKS_AHEAD);
-            tokio::spawn(cut(header, body, sender, (place, only)));
-            Ok(Response::new(Box::pin(ReceiverStream::new(chunks))))
+            tokio::spawn(cut(header, body, sender, (permit, only)));
+            Ok(Box::pin(ReceiverStream::new(chunks)))
         }
-        Route::There(mut leader) => {
-            let request = origin.forwarded(rpc.membership.me, request);
-            match leader.cluster.save_snapshot(request).await {
-                Ok(chunks) => Ok(Response::new(Box::pin(chunks.into_inner()))),
-                Err(status) => Err(leader.failure(&status).into()),
-            }
-        }
+        Place::At(leader) => rpc.forwarding.stream(leader, &caller, METHOD, &request).await,
     }
 }
 
-async fn make(rpc: &Rpc) -> Result<(Vec<u8>, Bytes), Failure> {
-    let ReadData::Snapshot(state) = rpc.read(Query::Snapshot).await?.data else {
+async fn make(rpc: &Rpc, query: Admitted<Query>) -> Result<(Vec<u8>, Bytes), Failure> {
+    let ReadData::Snapshot(state) = rpc.door.read(query).await?.data else {
         return Err(bug("the driver read something else"));
     };
     let WholeState { cluster, logical_time, file } = state;
@@ -74,13 +67,13 @@ async fn make(rpc: &Rpc) -> Result<(Vec<u8>, Bytes), Failure> {
     Ok((header.encode(), file.data))
 }
 
-/// The header, then the pieces; each made when the transport has room for it. The places are held until the
-/// last, and a caller that does not read loses them.
+/// The header, then the pieces; each made when the transport has room for it. The permits are held until
+/// the last one, and a caller that does not read loses them.
 async fn cut(
     header: Vec<u8>,
     body: Bytes,
     chunks: mpsc::Sender<Result<SaveSnapshotChunk, Status>>,
-    _places: (Place, OwnedSemaphorePermit),
+    _permits: (Permit, OwnedSemaphorePermit),
 ) {
     let pieces = (0..body.len())
         .step_by(PIECE_BYTES)

@@ -10,42 +10,36 @@ use std::task::{Context, Poll};
 use holdfast_proto::decode::lock_name;
 use holdfast_proto::v1::observe_response::Change;
 use holdfast_proto::v1::{
-    EventKind, EventPosition, Leader, LockSummary, Mode, ObserveRequest, ObserveResponse, Vacancy,
-    WatchEvent, WatchFrame,
+    EventKind, EventPosition, Failure, Leader, LockSummary, Mode, ObserveRequest, ObserveResponse,
+    Vacancy, WatchEvent, WatchFrame,
 };
+use holdfast_service::{Caller, Method};
 use tokio_stream::Stream;
-use tonic::{Request, Response, Status};
+use tonic::Status;
 
 use super::super::Rpc;
-use super::super::origin::Origin;
-use super::super::places::{Kind, held_by};
-use super::super::route::Route;
-use super::super::watch::{self, Frames};
+use super::super::route::Place;
+use super::super::watch::{self, Frames, held_by};
 
-type Observed = Pin<Box<dyn Stream<Item = Result<ObserveResponse, Status>> + Send>>;
+pub(super) type Observed = Pin<Box<dyn Stream<Item = Result<ObserveResponse, Status>> + Send>>;
 
-pub(super) async fn serve(
+pub(in crate::rpc) async fn serve(
     rpc: &Rpc,
-    request: Request<ObserveRequest>,
-) -> Result<Response<Observed>, Status> {
-    let place = rpc.admit(Kind::Watch)?;
-    let origin = Origin::of(request.metadata())?;
-    let request = request.into_inner();
-    let name = lock_name(&request.name)?;
-    match rpc.route(&origin).await? {
-        Route::Here => {
-            let frames = watch::follow_one(rpc, &name, request.after.as_ref(), place)?;
+    caller: Caller,
+    request: ObserveRequest,
+) -> Result<Observed, Failure> {
+    let permit = rpc.door.begin(Method::Observe)?;
+    let name = rpc.door.admit(&caller, Method::Observe, lock_name(&request.name)?)?;
+    match rpc.place(&caller, Method::Observe).await? {
+        Place::Here => {
+            let frames = watch::follow_one(rpc, &name, request.after.as_ref(), permit)?;
             let observation = Observation::after(request.after_epoch);
-            let told = Told { frames, observation, ready: VecDeque::new() };
-            Ok(Response::new(Box::pin(told)))
+            Ok(Box::pin(Told { frames, observation, ready: VecDeque::new() }))
         }
-        Route::There(mut leader) => {
-            let places = [place, rpc.admit(Kind::PassedOn)?];
-            let request = origin.forwarded(rpc.membership.me, request);
-            match leader.election.observe(request).await {
-                Ok(told) => Ok(Response::new(Box::pin(held_by(told.into_inner(), places)))),
-                Err(status) => Err(leader.failure(&status).into()),
-            }
+        Place::At(leader) => {
+            let permits = [permit, rpc.door.begin_relay()?];
+            let told = rpc.forwarding.stream(leader, &caller, Method::Observe, &request).await?;
+            Ok(Box::pin(held_by(told, permits)))
         }
     }
 }

@@ -12,8 +12,8 @@
 //! | its process ended | EOF or reset of the connection | is gone |
 //! | TCP gave up, no route | any other I/O error | is cut off |
 //!
-//! A stream that another node forwarded is different: that node ends it cleanly when the *client* went
-//! away, and all else means that the node itself is gone while the client may live.
+//! A stream that another node relays is different: that node says how it ended, and without that the node itself is gone
+//! while the client may live.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -42,12 +42,8 @@ pub(super) enum Ending {
 }
 
 impl Ending {
-    pub(super) fn means_client_gone(self, forwarded: bool) -> bool {
-        match self {
-            Ending::Finished => true,
-            Ending::Reset | Ending::Disconnected => !forwarded,
-            Ending::CutOff => false,
-        }
+    pub(super) fn means_client_gone(self) -> bool {
+        self != Ending::CutOff
     }
 
     fn of(status: &Status) -> Ending {
@@ -144,16 +140,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_forwarding_node_that_dies_does_not_take_its_clients_along() {
-        assert!(Ending::Finished.means_client_gone(true));
-        assert!(!Ending::Reset.means_client_gone(true));
-        assert!(!Ending::Disconnected.means_client_gone(true));
-    }
-
-    #[test]
     fn a_client_that_is_cut_off_is_not_gone() {
-        assert!(!Ending::CutOff.means_client_gone(false));
-        assert!(Ending::Disconnected.means_client_gone(false));
-        assert!(Ending::Reset.means_client_gone(false));
+        assert!(!Ending::CutOff.means_client_gone());
+        assert!(Ending::Disconnected.means_client_gone());
+        assert!(Ending::Reset.means_client_gone());
     }
 }

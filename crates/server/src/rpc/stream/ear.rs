@@ -8,18 +8,18 @@ use holdfast_core::{RequestId, SessionId};
 use holdfast_proto::decode::Scope;
 use holdfast_proto::plain::{self, BorrowedOperation, Piece};
 use holdfast_proto::v1::{Tier, operation};
+use holdfast_service::{Caller, Service};
 use mio::net::TcpStream as WatchedSocket;
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
-use super::super::authorise::{Principal, authorise};
+use super::admit::{AdmittedOperation, admit};
 use super::incoming::Received;
 use super::looks::Looks;
 use super::plain::PlainFrames;
 use super::reading::Reading;
 use super::unread::{Found, Unread};
 use crate::driver::{self, AfterHearing, Heard};
-use holdfast_proto::decode::operation::{self as decoding, StreamOperation};
 
 #[cfg(test)]
 mod tests;
@@ -65,7 +65,8 @@ impl Lent {
 pub(super) struct Ear {
     pub(super) unread: Unread,
     pub(super) session: SessionId,
-    pub(super) principal: Principal,
+    pub(super) caller: Caller,
+    pub(super) service: Service,
     pub(super) looks: Looks,
     pub(super) back: oneshot::Sender<Lent>,
     /// One of those that may be lent.
@@ -157,13 +158,12 @@ impl Ear {
         let scope = Scope::Stream { session: self.session, acked_through };
         heard.operations.reserve(frame.operations.len());
         for operation in frame.operations {
-            match decoding::decode(operation, scope) {
-                (request, Ok(StreamOperation::Change(_, command))) => {
-                    authorise(&self.principal, &command).ok()?;
-                    heard.operations.push((request, command));
+            match admit(&self.service, &self.caller, operation, scope) {
+                (request, Ok(AdmittedOperation::Change(_, command))) => {
+                    heard.operations.push((request, command.into_inner()));
                 }
-                (request, Ok(StreamOperation::Status(name))) if self.looks.begin() => {
-                    heard.looks.push((request, name));
+                (request, Ok(AdmittedOperation::Status(name))) if self.looks.begin() => {
+                    heard.looks.push((request, name.into_inner()));
                 }
                 _ => return None,
             }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use holdfast_proto::failure::REASON_KEY;
 use holdfast_proto::failure::refused;
+use holdfast_proto::peer_v1::{ForwardedFrame, StreamEnd};
 use holdfast_proto::plain::BorrowedFrame;
 use holdfast_proto::v1::{ClientFrame, Failure, Reason};
 use prost::{DecodeError, Message};
@@ -33,6 +34,12 @@ pub(super) enum Incoming {
         body_end: BodyEnd,
     },
     Plain(PlainFrames<Reading>),
+    /// Another node relays it.
+    Forwarded {
+        /// It has been read, because it names the caller.
+        first: Option<ForwardedFrame>,
+        frames: Streaming<ForwardedFrame>,
+    },
     /// The driver reads it, until there is something for the stream's task.
     Lent(oneshot::Receiver<Lent>),
     /// It will not come back: the driver that had it is gone, or the system has no room to watch it.
@@ -107,6 +114,21 @@ impl Incoming {
         match self {
             Incoming::Lent(_) | Incoming::Lost => Ok(Next::End(Ending::CutOff)),
             Incoming::Plain(frames) => frames.next().await,
+            Incoming::Forwarded { first, frames } => {
+                let next = match first.take() {
+                    Some(first) => Some(first),
+                    // If it broke, the node is gone, and its client may live.
+                    None => frames.message().await.unwrap_or_default(),
+                };
+                let Some(ForwardedFrame { frame, end, .. }) = next else {
+                    return Ok(Next::End(Ending::CutOff));
+                };
+                Ok(match StreamEnd::try_from(end) {
+                    Ok(StreamEnd::Unspecified) => Next::Frame(Received::Bytes(frame.into())),
+                    Ok(StreamEnd::ClientGone) => Next::End(Ending::Finished),
+                    Ok(StreamEnd::ClientLives) | Err(_) => Next::End(Ending::CutOff),
+                })
+            }
             Incoming::Call { frames, body_end } => match frames.message().await {
                 Ok(Some(frame)) => Ok(Next::Frame(Received::Message(frame))),
                 Ok(None) => Ok(Next::End(body_end.broken().unwrap_or(Ending::Finished))),
@@ -254,7 +276,7 @@ mod tests {
     async fn a_farewell_that_is_found_after_the_end_of_the_answers_counts() {
         for frames in [&[0][..], &[1, 0], &[3, 1, 0], &[1, 0, 1]] {
             let fate = left_behind(frames).fate().await;
-            assert!(!fate.means_client_gone(false), "{frames:?}: the client lives");
+            assert!(!fate.means_client_gone(), "{frames:?}: the client lives");
         }
     }
 
@@ -262,7 +284,7 @@ mod tests {
     async fn a_client_that_ends_without_a_farewell_is_gone() {
         for frames in [&[][..], &[1], &[2, 1]] {
             let fate = left_behind(frames).fate().await;
-            assert!(fate.means_client_gone(false), "{frames:?}: it is gone");
+            assert!(fate.means_client_gone(), "{frames:?}: it is gone");
         }
     }
 }

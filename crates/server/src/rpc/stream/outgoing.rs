@@ -221,7 +221,7 @@ impl Outgoing {
     ) {
         let membership = Arc::clone(&self.rpc.membership);
         let resumed = self.served.as_ref().is_some_and(|served| served.resumed);
-        let term = self.rpc.driver.leadership().term;
+        let term = self.rpc.door.leadership().term;
         let around = ResponseContext { membership: &membership, resumed, term, guarantee };
         let is_of_driver = matches!(guarantee, Guarantee::Linearizable);
         loop {
@@ -325,7 +325,7 @@ impl Outgoing {
     }
 
     fn is_stopping(&self) -> bool {
-        self.rpc.stopping.has_begun() || self.rpc.driver.is_gone()
+        self.rpc.door.is_stopping()
     }
 
     fn poll_deliveries(

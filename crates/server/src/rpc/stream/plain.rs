@@ -13,14 +13,13 @@ use std::time::Duration;
 use holdfast_proto::failure::refused;
 use holdfast_proto::plain::{self, FrameWriter, NotAPiece};
 use holdfast_proto::v1::{Failure, Reason};
+use holdfast_service::{Caller, Method, Protocol};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout, timeout_at};
 use tonic::Status;
 
 use super::super::Rpc;
-use super::super::origin::Origin;
-use super::super::places::Kind;
 use super::super::serve::RESPONSE_BYTES_MAX;
 use super::incoming::{Incoming, Next, Received};
 use super::outgoing::{self, Outgoing};
@@ -46,19 +45,20 @@ pub(in crate::rpc) async fn serve(
     if pen.write(&plain::GREETING).await.is_err() {
         return;
     }
-    let place = match rpc.admit(Kind::Session) {
-        Ok(place) => place,
+    let permit = match rpc.door.begin(Method::Session) {
+        Ok(permit) => permit,
         Err(failure) => return write_end(&pen, failure).await,
     };
     let stopping = rpc.stopping.clone();
-    let conversation = converse(rpc, open.connection().begin_session(), reading, pen);
+    let caller = Caller::client(Protocol::Framed, Some(open.connection().remote()));
+    let conversation = converse(rpc, caller, open.connection().begin_session(), reading, pen);
     tokio::select! {
         () = conversation => {}
         () = open.closing() => tracing::debug!("a connection opened no session in time"),
         // It has had time for a last word.
         () = async { stopping.begun().await; sleep(LAST_WORD_TIMEOUT).await } => {}
     }
-    drop(place);
+    drop(permit);
 }
 
 fn halves(socket: tokio::net::TcpStream) -> io::Result<(Reading, Pen)> {
@@ -66,7 +66,7 @@ fn halves(socket: tokio::net::TcpStream) -> io::Result<(Reading, Pen)> {
     Ok((Reading::new(socket.try_clone()?)?, Pen::new(socket)?))
 }
 
-async fn converse(rpc: Rpc, call: Arc<Call>, reading: Reading, pen: Pen) {
+async fn converse(rpc: Rpc, caller: Caller, call: Arc<Call>, reading: Reading, pen: Pen) {
     let (broken, pen) = (pen.broken(), Arc::new(pen));
     let (words, outgoing) = outgoing::pair(rpc.clone(), Some(Arc::clone(&pen)));
     // Whoever reads is not to look each time whether there is something to write.
@@ -74,7 +74,7 @@ async fn converse(rpc: Rpc, call: Arc<Call>, reading: Reading, pen: Pen) {
     writing.spawn(write(pen, outgoing));
     let unread = Unread::new(words.echo(), broken).counted_by(Arc::clone(&call));
     let mut incoming = Incoming::Plain(PlainFrames::new(reading, unread));
-    if let Err(failure) = run(&rpc, &Origin::client(), Some(&call), &mut incoming, &words).await {
+    if let Err(failure) = run(&rpc, &caller, Some(&call), &mut incoming, &words).await {
         words.end(failure).await;
     }
     drop(words);

@@ -2,27 +2,27 @@
 
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use holdfast_core::{Command, LockName, RequestId, SessionId};
 use holdfast_proto::decode::Scope;
 use holdfast_proto::plain::BorrowedOperation;
 use holdfast_proto::v1::{ClientFrame, Failure, Tier};
+use holdfast_service::{Admitted, Caller};
 use mio::net::TcpStream as WatchedSocket;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
 use super::super::Rpc;
-use super::super::authorise::authorise;
+use super::super::door::InMemory;
 use super::super::failure::{overloaded, stopping};
-use super::super::origin::Origin;
+use super::admit::{AdmittedOperation, admit};
 use super::ear::{Ear, Lent, are_common};
 use super::incoming::{FATE_TIMEOUT, Incoming, Next};
 use super::looks::Looks;
 use super::outgoing::{Served, Words};
-use crate::driver::{DriverHandle, FIRST_GROUP, Input, MayWait, ReplyTo, StreamKey};
+use crate::driver::{Deferrable, ReplyTo, StreamKey};
 use crate::traces::parent_of;
-use holdfast_proto::decode::operation::{self, Opening, StreamOperation};
+use holdfast_proto::decode::operation::Opening;
 
 /// As [`super::speaker`] has for the driver's lists.
 const MEMORY_LISTS_MAX: usize = 1_024;
@@ -32,29 +32,28 @@ const COMMON_BEFORE_LENT: u32 = 16;
 
 pub(super) async fn serve(
     rpc: &Rpc,
-    origin: &Origin,
-    opening: Opening,
+    caller: &Caller,
+    opening: Admitted<Opening>,
     first: ClientFrame,
     incoming: &mut Incoming,
     words: &Words,
 ) -> Result<(), Failure> {
-    let session = opening.session;
-    let stream = StreamKey { session, stream: opening.stream };
+    let Opening { stream, session, request, resumed, .. } = *opening.get();
+    let stream = StreamKey { session, stream };
     let looks = Looks::default();
     let (outbox, deliveries) = words.outbox(rpc, &looks);
     let (memory_outbox, from_memory) = mpsc::channel(MEMORY_LISTS_MAX);
     let served = Served {
         deliveries,
         from_memory,
-        opening: opening.request,
-        resumed: opening.resumed,
+        opening: request,
+        resumed,
         open: false,
         looks: looks.clone(),
     };
-    let may_wait = MayWait::default();
-    rpc.ask(Input::StreamOpened { stream, outbox, may_wait: may_wait.clone() })?;
-    rpc.memory.open_stream(stream, memory_outbox);
-    let serving = Serving { rpc, origin, stream, session, words, may_wait, looks };
+    let deferrable = Deferrable::default();
+    rpc.door.open_stream(stream, outbox, deferrable.clone(), memory_outbox)?;
+    let serving = Serving { rpc, caller, stream, session, words, deferrable, looks };
     let end = serving.run(opening, first, incoming, served).await;
     // Said before the driver lets go of the stream, so that the client reads the true reason.
     let client_gone = match end {
@@ -64,18 +63,17 @@ pub(super) async fn serve(
             false
         }
     };
-    rpc.memory.close_stream(stream);
-    tell_closed(&rpc.driver, stream, client_gone).await;
+    rpc.door.close_stream(stream, client_gone).await;
     Ok(())
 }
 
 struct Serving<'a> {
     rpc: &'a Rpc,
-    origin: &'a Origin,
+    caller: &'a Caller,
     stream: StreamKey,
     session: SessionId,
     words: &'a Words,
-    may_wait: MayWait,
+    deferrable: Deferrable,
     looks: Looks,
 }
 
@@ -83,18 +81,17 @@ impl Serving<'_> {
     /// Tells whether the client went away, or why this node ends the stream.
     async fn run(
         &self,
-        opening: Opening,
+        opening: Admitted<Opening>,
         first: ClientFrame,
         incoming: &mut Incoming,
         served: Served,
     ) -> Result<bool, Failure> {
-        let forwarded = self.origin.is_forwarded();
         if self.words.serve(served).await.is_err() {
-            return Ok(incoming.fate().await.means_client_gone(forwarded));
+            return Ok(incoming.fate().await.means_client_gone());
         }
         let acked_through = RequestId(first.acked_through);
         let rest = first.operations.into_iter().skip(1).map(BorrowedOperation::Message).collect();
-        let opening = vec![(opening.request, opening.command)];
+        let opening = vec![(opening.get().request, opening.map(|opening| opening.command))];
         self.pass_on(opening, rest, acked_through).await?;
 
         let mut stopping_begins = pin!(self.rpc.stopping.begun());
@@ -127,8 +124,8 @@ impl Serving<'_> {
                         self.lend_to_driver(incoming);
                     }
                 }
-                Next::End(_) if self.rpc.driver.is_gone() => return Err(stopping()),
-                Next::End(ending) => return Ok(ending.means_client_gone(forwarded)),
+                Next::End(_) if self.rpc.door.is_driver_gone() => return Err(stopping()),
+                Next::End(ending) => return Ok(ending.means_client_gone()),
             }
         }
     }
@@ -147,23 +144,20 @@ impl Serving<'_> {
         let place = Arc::clone(&self.rpc.ears).try_acquire_owned();
         let (Ok(place), None) = (place, &self.rpc.traces) else { return };
         incoming.lend(|Lent { socket, unread }, back| {
-            let (session, principal) = (self.session, self.origin.principal.clone());
+            let (session, caller, service) =
+                (self.session, self.caller.clone(), self.rpc.door.service().clone());
             let looks = self.looks.clone();
-            let ear = Box::new(Ear { unread, session, principal, looks, back, _place: place });
+            let ear =
+                Box::new(Ear { unread, session, caller, service, looks, back, _place: place });
             let socket = WatchedSocket::from_std(socket);
-            let listen = Input::Listen { stream: self.stream, ear, socket };
-            if let Err(input) = self.rpc.driver.offer(listen)
-                && let Input::Listen { ear, socket, .. } = *input
-            {
-                ear.give_back(socket);
-            }
+            self.rpc.door.listen(self.stream, ear, socket);
         });
     }
 
     /// Queues what is right and answers what is wrong. Fails if nothing could be queued.
     async fn pass_on(
         &self,
-        mut commands: Vec<(RequestId, Command)>,
+        mut commands: Vec<(RequestId, Admitted<Command>)>,
         operations: Vec<BorrowedOperation<'_>>,
         acked_through: RequestId,
     ) -> Result<(), Failure> {
@@ -173,28 +167,21 @@ impl Serving<'_> {
         for operation in operations {
             let traces = self.rpc.traces.as_deref();
             let traced = traces.and_then(|traces| Some((traces, parent_of(&operation)?)));
-            let (request, decoded) = operation::decode(operation, scope);
-            let allowed = decoded.and_then(|asked| {
-                if let StreamOperation::Change(_, command) = &asked {
-                    authorise(&self.origin.principal, command)?;
+            match admit(self.rpc.door.service(), self.caller, operation, scope) {
+                (request, Ok(AdmittedOperation::Status(_))) if !self.looks.begin() => {
+                    failures.push((request, overloaded()));
                 }
-                Ok(asked)
-            });
-            match allowed {
-                Ok(StreamOperation::Status(name)) if self.looks.begin() => {
-                    looks.push((request, name))
-                }
-                Ok(StreamOperation::Status(_)) => failures.push((request, overloaded())),
-                Ok(StreamOperation::Change(Tier::Efficiency, command)) => {
+                (request, Ok(AdmittedOperation::Status(name))) => looks.push((request, name)),
+                (request, Ok(AdmittedOperation::Change(Tier::Efficiency, command))) => {
                     in_memory.push((command, ReplyTo::Stream { stream: self.stream, request }));
                 }
-                Ok(StreamOperation::Change(_, command)) => {
+                (request, Ok(AdmittedOperation::Change(_, command))) => {
                     if let Some((traces, parent)) = traced {
-                        traces.received((self.session, request), &command, &parent);
+                        traces.received((self.session, request), command.get(), &parent);
                     }
                     commands.push((request, command));
                 }
-                Err(failure) => failures.push((request, failure)),
+                (request, Err(failure)) => failures.push((request, failure)),
             }
         }
         let queued = self.queue(commands, &mut failures);
@@ -209,10 +196,10 @@ impl Serving<'_> {
 
     async fn carry_out_in_memory(
         &self,
-        operations: Vec<(Command, ReplyTo)>,
+        operations: Vec<InMemory>,
         failures: &mut Vec<(RequestId, Failure)>,
     ) {
-        let carried_out = self.rpc.carry_out_in_memory(self.session, operations).await;
+        let carried_out = self.rpc.door.carry_out_in_memory(self.session, operations).await;
         let Err((operations, failure)) = carried_out else { return };
         failures.extend(operations.into_iter().filter_map(|(_, reply)| match reply {
             ReplyTo::Stream { request, .. } => Some((request, failure.clone())),
@@ -220,53 +207,37 @@ impl Serving<'_> {
         }));
     }
 
-    fn look(&self, looks: Vec<(RequestId, LockName)>, failures: &mut Vec<(RequestId, Failure)>) {
+    fn look(
+        &self,
+        looks: Vec<(RequestId, Admitted<LockName>)>,
+        failures: &mut Vec<(RequestId, Failure)>,
+    ) {
         if looks.is_empty() {
             return;
         }
-        let looks = Input::Looks { stream: self.stream, group: FIRST_GROUP, looks };
-        let Err(unasked) = self.rpc.driver.offer(looks) else { return };
-        let failure = if self.rpc.driver.is_gone() { stopping() } else { overloaded() };
-        if let Input::Looks { looks, .. } = *unasked {
-            self.looks.end(looks.len());
-            failures.extend(looks.into_iter().map(|(request, _)| (request, failure.clone())));
+        if let Err((requests, failure)) = self.rpc.door.reads_on_stream(self.stream, looks) {
+            self.looks.end(requests.len());
+            failures.extend(requests.into_iter().map(|request| (request, failure.clone())));
         }
     }
 
     fn queue(
         &self,
-        operations: Vec<(RequestId, Command)>,
+        operations: Vec<(RequestId, Admitted<Command>)>,
         failures: &mut Vec<(RequestId, Failure)>,
     ) -> Result<(), Failure> {
         if operations.is_empty() {
             return Ok(());
         }
-        let frame = Input::Frame { stream: self.stream, group: FIRST_GROUP, operations };
-        let driver = &self.rpc.driver;
-        let offered =
-            if self.may_wait.get() { driver.offer_unhurried(frame) } else { driver.offer(frame) };
-        let Err(frame) = offered else { return Ok(()) };
-        let failure = if self.rpc.driver.is_gone() { stopping() } else { overloaded() };
-        if let Input::Frame { operations, .. } = *frame {
+        let queued = self.rpc.door.frame(self.stream, operations, self.deferrable.get());
+        queued.map_err(|(requests, failure)| {
             if let Some(traces) = &self.rpc.traces {
-                for (request, _) in &operations {
+                for request in &requests {
                     traces.failed((self.session, *request), &failure.message);
                 }
             }
-            failures.extend(operations.into_iter().map(|(request, _)| (request, failure.clone())));
-        }
-        Err(failure)
-    }
-}
-
-/// Must not be lost to a full inbox: a session whose stream the driver believes to be open would
-/// outlive its client by its TTL.
-async fn tell_closed(driver: &DriverHandle, stream: StreamKey, client_gone: bool) {
-    const PAUSE: Duration = Duration::from_millis(5);
-    while driver.send(Input::StreamClosed { stream, client_gone }).is_err() {
-        if driver.is_gone() {
-            return;
-        }
-        sleep(PAUSE).await;
+            failures.extend(requests.into_iter().map(|request| (request, failure.clone())));
+            failure
+        })
     }
 }

@@ -19,7 +19,7 @@ pub(super) struct View {
 
 impl View {
     pub(super) fn of(rpc: &Rpc) -> View {
-        View { membership: Arc::clone(&rpc.membership), memory: Arc::clone(&rpc.memory) }
+        View { membership: Arc::clone(&rpc.membership), memory: Arc::clone(rpc.door.memory()) }
     }
 
     /// Of a node that has nothing in memory.

@@ -11,17 +11,17 @@ use holdfast_proto::encode::read::summary;
 use holdfast_proto::failure::refused;
 use holdfast_proto::v1::{EventPosition, Failure, Reason, WatchFrame};
 use holdfast_replica::{Leadership, NodeId};
+use holdfast_service::{Admitted, Permit};
 use prost::Message;
 use tokio::sync::watch;
 use tokio::time::{interval, timeout};
 
 use super::super::Rpc;
 use super::super::failure::{stopping, unavailable};
-use super::super::places::Place;
 use super::queue::{FrameSender, Frames, NoRoom, queue};
 use super::snapshot::{self, Told};
 use super::teller::Teller;
-use super::{Ask, Scope, Start, tell};
+use super::{Ask, Start, tell};
 use crate::driver::{FIRST_GROUP, Unavailable};
 use crate::events::{Pace, Position, Stretch};
 
@@ -35,14 +35,15 @@ const POSITION_INTERVAL: Duration = Duration::from_secs(5);
 /// How often it is looked whether a reader that does not read has been left behind.
 const LAG_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
-pub(super) fn start(rpc: Rpc, ask: Ask, place: Place) -> Frames {
+pub(super) fn start(rpc: Rpc, ask: Admitted<Ask>, permit: Permit) -> Frames {
     let (sender, frames) = queue(Arc::clone(&rpc.watch_budget));
     tokio::spawn(async move {
-        let _place = place;
+        let _permit = permit;
         let metrics = Arc::clone(&rpc.metrics);
         metrics.watch_streams.rise();
-        let watcher = Watcher { rpc, names: ask.names, sender };
-        if let Err(Ended::Because(failure)) = watcher.run(ask.start).await {
+        let start = ask.get().start;
+        let watcher = Watcher { rpc, ask, sender };
+        if let Err(Ended::Because(failure)) = watcher.run(start).await {
             let is_slow = failure.reason() == Reason::SlowReader;
             if is_slow {
                 metrics.watches_left_behind.rise();
@@ -69,7 +70,7 @@ impl From<Failure> for Ended {
 
 struct Watcher {
     rpc: Rpc,
-    names: Scope,
+    ask: Admitted<Ask>,
     sender: FrameSender,
 }
 
@@ -82,13 +83,14 @@ impl Watcher {
                 told.start()
             }
             Start::Now => {
-                let position = Position::end_of(snapshot::applied_index(&self.rpc).await?);
+                let position =
+                    Position::end_of(snapshot::applied_index(&self.rpc, &self.ask).await?);
                 self.send(self.at(position, &told), position).await?;
                 position
             }
             Start::After(position) => {
                 // The next leader has applied all that was committed, and so all that was told.
-                let applied = snapshot::applied_index(&self.rpc).await?;
+                let applied = snapshot::applied_index(&self.rpc, &self.ask).await?;
                 if position.index > applied || !self.rpc.events.keeps(position) {
                     return Err(compacted().into());
                 }
@@ -102,7 +104,7 @@ impl Watcher {
         let mut told = Told::default();
         let mut after = None;
         loop {
-            let page = snapshot::page(&self.rpc, &self.names, after).await?;
+            let page = snapshot::page(&self.rpc, &self.ask, after).await?;
             told.note(&page);
             let start = told.start();
             let complete = page.next.is_none();
@@ -129,7 +131,7 @@ impl Watcher {
 
     async fn follow(&self, mut position: Position, told: &Told) -> Result<(), Ended> {
         let mut news = self.rpc.events.news();
-        let mut leadership = self.rpc.driver.watch_leadership();
+        let mut leadership = self.rpc.door.watch_leadership();
         let mut pause = interval(POSITION_INTERVAL);
         let mut silent = true;
         let mut pace = Pace::new(LOOK_EVERY);
@@ -142,7 +144,8 @@ impl Watcher {
             if let Some(last) = events.iter().take(whole).last() {
                 position = last.position;
                 let of_interest = events.iter().take(whole).filter(|recorded| {
-                    tell::concerns(&recorded.event, &self.names) && !told.includes(recorded)
+                    tell::concerns(&recorded.event, &self.ask.get().names)
+                        && !told.includes(recorded)
                 });
                 let events = teller.tell(of_interest);
                 if !events.is_empty() {

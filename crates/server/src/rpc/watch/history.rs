@@ -13,15 +13,14 @@ use holdfast_proto::failure::refused;
 use holdfast_proto::v1::{
     EventKind, Failure, HistoryRequest, HistoryResponse, Reason, SessionOwner, WatchEvent,
 };
+use holdfast_service::{Admitted, Caller, Method};
 use prost::Message;
 use tokio::time::timeout;
-use tonic::{Request, Response, Status};
 
 use super::super::Rpc;
 use super::super::failure::{bug, took_too_long};
-use super::super::origin::Origin;
-use super::super::places::Kind;
-use super::super::route::Route;
+use super::super::look::changes_nothing;
+use super::super::route::Place;
 use super::super::unary::CALL_TIMEOUT;
 use super::follow::wire;
 use super::{Scope, tell};
@@ -59,45 +58,29 @@ struct Found {
     is_cut: bool,
 }
 
-pub(super) async fn serve(
+pub(in crate::rpc) async fn serve(
     rpc: &Rpc,
-    request: Request<HistoryRequest>,
-) -> Result<Response<HistoryResponse>, Status> {
-    let _place = rpc.admit(Kind::Call)?;
-    let origin = Origin::of(request.metadata())?;
-    let request = request.into_inner();
-    let ask = Ask::decode(&request)?;
-    let looked = timeout(CALL_TIMEOUT, look(rpc, &origin, request, ask)).await;
-    let response = looked
-        .unwrap_or_else(|_| Err(took_too_long()))
-        .map_err(|failure| Failure { may_have_happened: false, ..failure })?;
-    Ok(Response::new(response))
-}
-
-async fn look(
-    rpc: &Rpc,
-    origin: &Origin,
+    caller: Caller,
     request: HistoryRequest,
-    ask: Ask,
 ) -> Result<HistoryResponse, Failure> {
-    match rpc.route(origin).await? {
-        Route::Here => here(rpc, &ask).await,
-        Route::There(mut leader) => {
-            let request = origin.forwarded(rpc.membership.me, request);
-            match leader.watch.history(request).await {
-                Ok(response) => Ok(response.into_inner()),
-                Err(status) => Err(leader.failure(&status)),
-            }
+    const METHOD: Method = Method::History;
+    let _permit = rpc.door.begin(METHOD)?;
+    let ask = rpc.door.admit(&caller, METHOD, Ask::decode(&request)?)?;
+    let read = async {
+        match rpc.place(&caller, METHOD).await? {
+            Place::Here => here(rpc, ask).await,
+            Place::At(leader) => rpc.forwarding.call(leader, &caller, METHOD, &request).await,
         }
-    }
+    };
+    changes_nothing(timeout(CALL_TIMEOUT, read).await.unwrap_or_else(|_| Err(took_too_long())))
 }
 
-async fn here(rpc: &Rpc, ask: &Ask) -> Result<HistoryResponse, Failure> {
-    let (at, _) = owners_now(rpc, Vec::new()).await?;
+async fn here(rpc: &Rpc, action: Admitted<Ask>) -> Result<HistoryResponse, Failure> {
+    let (at, _) = owners_now(rpc, action.part(Query::Owners(Vec::new()))).await?;
     let now = Now { logical: at, unix_ms: unix_ms() };
     // One at a time: each goes through all that is kept.
     let only = rpc.histories.acquire().await.map_err(|_| bug("nobody closes it"))?;
-    let (events, ask) = (Arc::clone(&rpc.events), ask.clone());
+    let (events, ask) = (Arc::clone(&rpc.events), action.get().clone());
     let looking = tokio::task::spawn_blocking(move || {
         let response = ask.answer(&events, now);
         let sessions = response.events.iter().map(|event| event.public_session_id.as_str());
@@ -107,7 +90,7 @@ async fn here(rpc: &Rpc, ask: &Ask) -> Result<HistoryResponse, Failure> {
     let (mut response, mut known) = looking.await.map_err(|_| bug("looking back panicked"))?;
     drop(only);
     let unknown = known.iter().filter(|(_, owner)| owner.is_none()).map(|(id, _)| *id).collect();
-    for (session, owner) in owners_now(rpc, unknown).await?.1 {
+    for (session, owner) in owners_now(rpc, action.part(Query::Owners(unknown))).await?.1 {
         known.insert(session, Some(owner));
     }
     let known = known.into_iter().filter_map(|(session, owner)| Some((session, owner?)));
@@ -122,9 +105,9 @@ async fn here(rpc: &Rpc, ask: &Ask) -> Result<HistoryResponse, Failure> {
 
 async fn owners_now(
     rpc: &Rpc,
-    sessions: Vec<PublicSessionId>,
+    owners: Admitted<Query>,
 ) -> Result<(LogicalTime, Vec<(PublicSessionId, Owner)>), Failure> {
-    let ReadAnswer { at, data, .. } = rpc.read(Query::Owners(sessions)).await?;
+    let ReadAnswer { at, data, .. } = rpc.door.read(owners).await?;
     let ReadData::Owners(owners) = data else {
         return Err(bug("the driver read something else"));
     };

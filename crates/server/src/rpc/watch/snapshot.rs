@@ -5,10 +5,11 @@
 
 use holdfast_core::{Event, LockSummary};
 use holdfast_proto::v1::Failure;
+use holdfast_service::Admitted;
 
 use super::super::Rpc;
 use super::super::failure::bug;
-use super::Scope;
+use super::{Ask, Scope};
 use crate::driver::{Query, ReadData};
 use crate::events::{Position, Recorded};
 
@@ -80,11 +81,16 @@ impl Told {
 }
 
 /// Reads the page after a name; this node should lead.
-pub(super) async fn page(rpc: &Rpc, names: &Scope, after: Option<String>) -> Result<Page, Failure> {
+pub(super) async fn page(
+    rpc: &Rpc,
+    ask: &Admitted<Ask>,
+    after: Option<String>,
+) -> Result<Page, Failure> {
+    let names = &ask.get().names;
     let prefix = names.prefix().to_owned();
     // A single name comes before all that begin with it.
     let limit = if matches!(names, Scope::Only(_)) { 1 } else { PAGE_SIZE + 1 };
-    let answer = rpc.read(Query::List { prefix, after, limit }).await?;
+    let answer = rpc.door.read(ask.part(Query::List { prefix, after, limit })).await?;
     let ReadData::List(mut locks) = answer.data else {
         return Err(bug("the driver read something else"));
     };
@@ -96,9 +102,9 @@ pub(super) async fn page(rpc: &Rpc, names: &Scope, after: Option<String>) -> Res
 }
 
 /// The entry up to which this node has applied, which is at least what was committed when it was asked.
-pub(super) async fn applied_index(rpc: &Rpc) -> Result<u64, Failure> {
+pub(super) async fn applied_index(rpc: &Rpc, ask: &Admitted<Ask>) -> Result<u64, Failure> {
     let query = Query::List { prefix: String::new(), after: None, limit: 0 };
-    Ok(rpc.read(query).await?.applied_index)
+    Ok(rpc.door.read(ask.part(query)).await?.applied_index)
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use holdfast_proto::v1::{
     AcquireRequest, ClientFrame, KeepAliveRequest, Operation, ReleaseRequest, StatusRequest,
 };
+use holdfast_service::Protocol;
 use proptest::prelude::*;
 use tokio::runtime::Runtime;
 use tokio::sync::Semaphore;
@@ -81,7 +82,8 @@ fn ear() -> (Ear, oneshot::Receiver<Lent>, Arc<AtomicUsize>, Looks) {
     let ear = Ear {
         unread,
         session: SessionId(5),
-        principal: Principal::anonymous(),
+        caller: Caller::client(Protocol::Framed, None),
+        service: Service::default(),
         looks: looks.clone(),
         back,
         _place: place,

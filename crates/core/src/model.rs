@@ -1,0 +1,14 @@
+//! Plain data: what goes into the lock table, what comes out, and how that is written. Nothing here knows the table.
+
+pub(crate) mod batch;
+pub(crate) mod codec;
+pub mod command;
+pub(crate) mod event;
+pub(crate) mod id;
+pub(crate) mod limits;
+pub(crate) mod name;
+pub(crate) mod outcome;
+pub(crate) mod publication;
+pub(crate) mod rules_version;
+pub(crate) mod table_limits;
+pub(crate) mod time;

@@ -1,0 +1,137 @@
+//! What a command did to others than its sender.
+
+use alloc::boxed::Box;
+use alloc::string::String;
+
+use crate::model::command::{Intervention, Mode, Owner};
+use crate::model::id::{ActorId, FenceToken, PublicSessionId, RequestId, SessionId};
+use crate::model::name::{LockName, Names};
+use crate::model::outcome::Outcome;
+use crate::model::time::LogicalTime;
+
+/// Something that happened in the table. The leader acts on it (answers the parked call, tells the
+/// holder); every replica can record it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    SessionOpened {
+        session: SessionId,
+        public: PublicSessionId,
+        owner: Box<Owner>,
+    },
+    SessionEnded {
+        session: SessionId,
+        public: PublicSessionId,
+        reason: EndReason,
+    },
+    /// A hold began, at once or after a wait.
+    Granted {
+        name: LockName,
+        session: SessionId,
+        request: RequestId,
+        actor: ActorId,
+        mode: Mode,
+        token: FenceToken,
+        metadata: Box<[u8]>,
+    },
+    /// A request took its place in the queue.
+    Queued {
+        name: LockName,
+        session: SessionId,
+        request: RequestId,
+        actor: ActorId,
+        mode: Mode,
+    },
+    /// A request was not carried out, for a reason of the table's: a limit, a freeze, a cycle of
+    /// waits, an older actor. That something is merely busy is not told.
+    Refused {
+        names: Names,
+        session: SessionId,
+        request: RequestId,
+        outcome: Outcome,
+    },
+    /// A queued request has its answer: `Granted`, `TimedOut`, `Cancelled`, or rejected because its
+    /// session or the hold that it was to convert ended.
+    WaitEnded {
+        names: Names,
+        session: SessionId,
+        request: RequestId,
+        outcome: Outcome,
+    },
+    /// A hold has another mode, and under `Exclusive` a new token. `request` is its acquire.
+    Converted {
+        name: LockName,
+        session: SessionId,
+        request: RequestId,
+        mode: Mode,
+        token: FenceToken,
+        metadata: Box<[u8]>,
+    },
+    /// A hold has other metadata.
+    Proclaimed {
+        name: LockName,
+        session: SessionId,
+        token: FenceToken,
+        metadata: Box<[u8]>,
+    },
+    /// The holder gave it back.
+    Released {
+        name: LockName,
+        session: SessionId,
+        /// The acquire of the hold.
+        request: RequestId,
+        token: FenceToken,
+        granted_at: LogicalTime,
+    },
+    /// The hold ended without its holder's doing.
+    HoldEnded {
+        name: LockName,
+        session: SessionId,
+        request: RequestId,
+        token: FenceToken,
+        granted_at: LogicalTime,
+        reason: EndReason,
+    },
+    /// A lock delay is over.
+    Reopened {
+        name: LockName,
+    },
+    /// An operator stepped in. What follows in the same command came of it.
+    Intervened(Intervention),
+    /// The freeze of a prefix is over.
+    Thawed {
+        prefix: String,
+    },
+}
+
+impl Event {
+    /// Does it tell what no other event tells? That a wait ended with a grant is known from the grant.
+    pub fn is_news(&self) -> bool {
+        !matches!(
+            self,
+            Event::WaitEnded { outcome: Outcome::Granted(_) | Outcome::GrantedAll(_), .. }
+        )
+    }
+}
+
+/// Why a hold or a session ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EndReason {
+    /// Its TTL passed.
+    Ttl,
+    /// The hold's max-hold passed.
+    MaxHold,
+    /// The session was closed by its owner.
+    Closed,
+    /// The session's stream broke and did not come back within the linger time; its holds ended with it.
+    Disconnected,
+    /// The session to which the hold belonged expired by its TTL.
+    SessionExpired,
+    /// The session was ended by an operator.
+    Killed,
+    /// The hold was ended by an operator.
+    Broken,
+    /// The hold was taken away by an older actor.
+    Wounded,
+    /// The hold was handed to one who waited.
+    Transferred,
+}

@@ -1,0 +1,326 @@
+//! What came of a command, for whoever sent it.
+
+use alloc::boxed::Box;
+use core::fmt;
+
+use crate::model::command::Mode;
+use crate::model::id::{ActorId, FenceToken, PublicSessionId, RequestId};
+use crate::model::name::LockName;
+use crate::model::publication::Publication;
+use crate::model::time::{LogicalTime, Span};
+
+/// The answer to a command. A [`Rejection`] is one of them: it is deterministic, replicated and as
+/// final as a grant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Answer to `OpenSession` and `AttachStream`.
+    SessionOpen {
+        public: PublicSessionId,
+        ttl: Span,
+        linger: Span,
+    },
+    /// Answer to `Touch`.
+    Touched {
+        ttl: Span,
+    },
+    /// Answer to `CloseSession`.
+    SessionClosed,
+    /// Answer to `Acquire` and `Convert`, and with [`crate::Event::WaitEnded`] to one that waited.
+    Granted(Grant),
+    /// Answer to `AcquireAll`, in the order of the names.
+    GrantedAll(Box<[Grant]>),
+    /// The acquire waits. Its answer comes later, with an event; `position` 1 is next in line. One
+    /// that stands in several queues is told the worst of its positions.
+    Queued {
+        position: u64,
+    },
+    /// Somebody else holds it and the request was not willing to wait.
+    Busy,
+    /// The wait's deadline passed.
+    TimedOut,
+    /// The wait was cancelled.
+    Cancelled,
+    /// To wait would have closed a cycle: each of these waits for the next, the last for the first,
+    /// which is the one who asked.
+    Deadlock(Box<[CycleLink]>),
+    /// An older actor is in the way, and the request was to wait for younger ones only. Asking again
+    /// with this `since` keeps the age.
+    Died {
+        since: LogicalTime,
+    },
+    /// Answer to `Cancel`: the acquire will not be granted.
+    CancelDone,
+    /// Answer to `Cancel`: too late, it is held.
+    CancelTooLate(Box<[Grant]>),
+    /// Answer to `Cancel`: too late, it had ended without a hold.
+    CancelNothing,
+    /// Answer to `Release`.
+    Release(ReleaseAnswer),
+    /// Answer to `Renew`.
+    Renewed {
+        deadline: Option<LogicalTime>,
+        session_deadline: LogicalTime,
+    },
+    /// Answer to `Proclaim`.
+    Proclaimed,
+    /// Answer to `Transfer`: the other holds it, under this token.
+    Transferred {
+        token: FenceToken,
+    },
+    /// Answer to `Intervene`.
+    Intervened(Intervened),
+    /// Answer to `EventsPublished`: what is published now.
+    Published(Publication),
+    /// Answer to commands that nobody waits for: `DetachStream`, `BeginTerm`, `Tick`.
+    Done,
+    Rejected(Rejection),
+}
+
+/// A hold as its holder sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Grant {
+    pub name: LockName,
+    /// By which the hold is known: for one that was entered again or converted, the first.
+    pub acquire: RequestId,
+    /// Of a permit, it only names the hold: permits are not fenceable.
+    pub token: FenceToken,
+    pub mode: Mode,
+    /// When the hold ends on its own (own TTL or max-hold, whichever is earlier).
+    pub deadline: Option<LogicalTime>,
+    /// When the session ends unless it is heard of again.
+    pub session_deadline: LogicalTime,
+}
+
+/// Somebody in a cycle of waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CycleLink {
+    pub session: PublicSessionId,
+    pub actor: ActorId,
+    /// What it waits for, and the next in the cycle is in the way of.
+    pub waits_for: LockName,
+}
+
+/// What an operator's intervention did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Intervened {
+    Broken { holds: u64 },
+    Transferred { token: FenceToken },
+    Frozen { until: LogicalTime },
+    Thawed,
+    PermitsSet,
+    SessionKilled,
+    Reopened,
+    LimitsSet,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReleaseAnswer {
+    Released,
+    /// It was entered several times, and is left once less.
+    StillHeld {
+        remaining: u32,
+    },
+    /// Held under this token by another session, or never this session's.
+    NotOwner,
+    AlreadyReleased,
+    /// The hold had ended on its own before the release came.
+    Expired,
+}
+
+/// Why the table refuses a command. Nothing was changed by it, except that the session was heard of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rejection {
+    /// Never opened, closed, or expired: its locks are free.
+    UnknownSession,
+    /// `OpenSession` for an id that is in use with other settings, or whose session has ended.
+    SessionExists,
+    /// `Renew` of something that the session does not hold under this token.
+    NotHeld,
+    /// The session holds the resource more than once under this token, and the request does not say which
+    /// of these holds it means.
+    AmbiguousHold,
+    TooManySessions,
+    TooManyHolds,
+    TooManyWaits,
+    QueueFull,
+    TooManyUnacknowledged,
+    /// A retry of a request whose answer the session said it had.
+    AnswerDiscarded,
+    /// The id was used for another kind of request, or another resource.
+    RequestIdReused,
+    /// A retried acquire had been granted, and the hold has ended since.
+    GrantEnded,
+    /// An operator has frozen the name, and the request was not willing to wait.
+    Frozen,
+    /// The actor of an acquire-all holds one of the names.
+    AlreadyHeld,
+    /// The resource is in use with another number of permits, or an operator has set another.
+    OtherPermits {
+        limit: u32,
+    },
+    /// The acquire left the number of permits to the operator, who has set none.
+    NoPermitsSet,
+    /// The number of permits cannot be forgotten while the resource is in use.
+    PermitsInUse,
+    TooManyPermitsSet,
+    /// `Transfer` to a session that does not wait for this lock alone and exclusively.
+    NoSuchWaiter,
+    /// `KillSession` of a session that is not there.
+    NoSuchSession,
+    /// `Thaw` of a prefix that is not frozen.
+    NotFrozen,
+    /// `Reopen` of a name that no lock delay keeps closed.
+    NotClosed,
+    TooManyFreezes,
+    TooManyReentries,
+    TooManyNames,
+    DuplicateName,
+    InvalidMode,
+    InvalidPermits,
+    InvalidLockDelay,
+    InvalidFreeze,
+    InvalidIntervention,
+    InvalidRequestId,
+    InvalidTtl,
+    InvalidWait,
+    InvalidMetadata,
+    InvalidOwner,
+    /// The table has as many locks as it may have.
+    TooManyLocks {
+        limit: u64,
+    },
+    /// The table takes as many bytes as it may take.
+    TooManyBytes {
+        limit: u64,
+    },
+    /// The session takes as many bytes as one session may take.
+    SessionTooLarge {
+        limit: u64,
+    },
+    /// `SetLimits` with no limit, or with one that is not possible.
+    InvalidLimits,
+    /// The command needs rules that the cluster has not adopted yet. It is never in the log: the leader says so.
+    RulesNotAdopted,
+}
+
+impl fmt::Display for Rejection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Rejection::OtherPermits { limit } = self {
+            return write!(f, "the semaphore has {limit} permits; ask for that many");
+        }
+        match self {
+            Rejection::TooManyLocks { limit } => {
+                return write!(
+                    f,
+                    "the cluster has as many locks as it may have, {limit}; release locks, let an operator break locks \
+                     or end sessions, or raise the limit by 'holdfast cluster limits --locks'"
+                );
+            }
+            Rejection::TooManyBytes { limit } => {
+                return write!(
+                    f,
+                    "the lock table is as large as it may be, {limit} bytes; release locks, let an operator break locks \
+                     or end sessions, or raise the limit by 'holdfast cluster limits --bytes'"
+                );
+            }
+            Rejection::SessionTooLarge { limit } => {
+                return write!(
+                    f,
+                    "the session takes as much of the lock table as one session may, {limit} bytes; release locks of \
+                     this session, use shorter names or less metadata, or raise the limit by \
+                     'holdfast cluster limits --bytes'"
+                );
+            }
+            _ => {}
+        }
+        f.write_str(match self {
+            Rejection::OtherPermits { .. } => "the semaphore has another number of permits",
+            Rejection::TooManyLocks { .. }
+            | Rejection::TooManyBytes { .. }
+            | Rejection::SessionTooLarge { .. } => "the lock table is full",
+            Rejection::InvalidLimits => {
+                "the limits are 64 KiB to 3 GiB, and 1 to 100,000,000 locks; give at least one of them"
+            }
+            Rejection::UnknownSession => {
+                "the session is unknown: it was never opened, was closed, or has expired, and its \
+                 locks are free; open a new one"
+            }
+            Rejection::SessionExists => {
+                "the session id is in use with other settings, or was in use before; choose a \
+                 random one"
+            }
+            Rejection::NotHeld => "the session does not hold the lock under this token",
+            Rejection::AmbiguousHold => {
+                "the session holds the lock several times under this token; say which hold is meant by \
+                 the request id of its acquire"
+            }
+            Rejection::TooManySessions => {
+                "the cluster has as many sessions as it can, or more have ended within two minutes than it \
+                 remembers; close some, or open fewer in a short time"
+            }
+            Rejection::TooManyHolds => "the session holds as many locks as one session can",
+            Rejection::TooManyWaits => "the session waits for as many locks as one session can",
+            Rejection::QueueFull => "the queue of this lock is full; try again later",
+            Rejection::TooManyUnacknowledged => {
+                "too many answers wait to be acknowledged; send acked_through"
+            }
+            Rejection::AnswerDiscarded => {
+                "the answer to this request id is gone: the session has acknowledged it, or has sent thousands of \
+                 requests since; use a new request id"
+            }
+            Rejection::RequestIdReused => {
+                "the request id was used for another request of this session; use a new one"
+            }
+            Rejection::GrantEnded => {
+                "the lock had been granted to this request, and the hold has ended since; ask \
+                 again under a new request id"
+            }
+            Rejection::Frozen => "an operator has frozen the lock; wait for it, or ask again later",
+            Rejection::AlreadyHeld => {
+                "the actor holds one of these locks already; release it first, or leave it out"
+            }
+            Rejection::NoPermitsSet => {
+                "no number of permits has been set for this semaphore; state one"
+            }
+            Rejection::PermitsInUse => {
+                "the number of permits cannot be forgotten while the semaphore is in use"
+            }
+            Rejection::TooManyPermitsSet => {
+                "as many numbers of permits are set as can be; forget some"
+            }
+            Rejection::NoSuchWaiter => {
+                "the session does not wait for an exclusive hold of this lock alone"
+            }
+            Rejection::NoSuchSession => "there is no such session",
+            Rejection::NotFrozen => "this prefix is not frozen",
+            Rejection::NotClosed => "no lock delay keeps this lock closed",
+            Rejection::TooManyFreezes => "as many prefixes are frozen as can be; thaw some",
+            Rejection::TooManyReentries => "the hold was entered as often as one hold can be",
+            Rejection::TooManyNames => "one acquire-all takes 1 to 256 locks",
+            Rejection::DuplicateName => "a lock is named twice in one acquire-all",
+            Rejection::InvalidMode => {
+                "this mode is not possible here: permits are neither converted nor re-entered"
+            }
+            Rejection::InvalidPermits => "a semaphore has 1 to 1,000,000 permits",
+            Rejection::InvalidLockDelay => "the lock delay must be at most 1 h",
+            Rejection::InvalidFreeze => {
+                "a freeze lasts 1 ms to 30 d, and its prefix has at most 512 bytes and no control \
+                 characters"
+            }
+            Rejection::InvalidIntervention => {
+                "an intervention needs a reason; reason and operator have at most 512 bytes each"
+            }
+            Rejection::InvalidRequestId => "a request id must be above 0",
+            Rejection::InvalidTtl => {
+                "the TTL must be between 100 ms and 24 h, a max-hold at most 30 d"
+            }
+            Rejection::InvalidWait => "the wait must be at most 24 h",
+            Rejection::InvalidMetadata => "the metadata must be at most 1,024 bytes",
+            Rejection::InvalidOwner => "each text of the owner must be at most 256 bytes",
+            Rejection::RulesNotAdopted => {
+                "some node of the cluster runs an older build that does not know this request; \
+                 upgrade all nodes, then ask again"
+            }
+        })
+    }
+}

@@ -1,0 +1,294 @@
+//! Looking at the table. Nothing here shows a session's secret id.
+
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::ops::Bound;
+
+use crate::model::command::{Mode, Owner};
+use crate::model::id::{ActorId, FenceToken, PublicSessionId, RequestId, SessionId};
+use crate::model::name::LockName;
+use crate::model::time::{LogicalTime, Span};
+use crate::state::freezes::Freeze;
+use crate::state::hold::Hold;
+use crate::state::queue::Waiter;
+use crate::state::resource::Resource;
+use crate::state::table::LockTable;
+
+/// One resource: who holds it, who waits. A free one has neither, unless it is kept from those who wait.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LockStatus {
+    /// Some of them.
+    pub holders: Vec<HolderInfo>,
+    /// All of them.
+    pub holder_count: usize,
+    /// The first in line.
+    pub waiters: Vec<WaiterInfo>,
+    /// All of them.
+    pub waiter_count: usize,
+    /// A lock delay: nobody is granted before.
+    pub closed_until: Option<LogicalTime>,
+    pub frozen: Option<FreezeInfo>,
+    /// The number of permits that an operator has set.
+    pub permits: Option<u32>,
+}
+
+/// A prefix under which nothing is granted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FreezeInfo {
+    pub prefix: String,
+    pub until: LogicalTime,
+    pub by: Box<str>,
+    pub reason: Box<str>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HolderInfo {
+    pub session: PublicSessionId,
+    pub owner: Owner,
+    pub actor: ActorId,
+    pub mode: Mode,
+    pub token: FenceToken,
+    pub granted_at: LogicalTime,
+    /// When the hold ends on its own; none if only the session bounds it.
+    pub deadline: Option<LogicalTime>,
+    pub session_deadline: LogicalTime,
+    /// A stream of the session is open: its client keeps it alive.
+    pub session_connected: bool,
+    /// How often its holder entered it again.
+    pub reentries: u32,
+    pub preemptible: bool,
+    pub metadata: Box<[u8]>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WaiterInfo {
+    pub session: PublicSessionId,
+    pub owner: Owner,
+    pub actor: ActorId,
+    pub mode: Mode,
+    /// 1 is next in line.
+    pub position: u64,
+    pub queued_at: LogicalTime,
+    /// When it stops waiting.
+    pub deadline: LogicalTime,
+    /// What else it must get at the same moment: it is an acquire-all.
+    pub also: Vec<LockName>,
+    /// It holds the lock shared, and wants it exclusively.
+    pub converts: bool,
+    /// What its hold will show.
+    pub metadata: Box<[u8]>,
+}
+
+/// One line of a listing of locks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LockSummary {
+    pub name: LockName,
+    pub holder_count: usize,
+    pub waiter_count: usize,
+    /// The number of permits that an operator has set.
+    pub permits: Option<u32>,
+    /// None if it is free: awaited or closed.
+    pub first_holder: Option<HolderInfo>,
+}
+
+/// One line of a listing of sessions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionSummary {
+    pub public: PublicSessionId,
+    pub owner: Owner,
+    pub ttl: Span,
+    pub linger: Span,
+    pub opened_at: LogicalTime,
+    /// When it ends unless it is heard of again.
+    pub deadline: LogicalTime,
+    pub hold_count: usize,
+    pub wait_count: usize,
+    /// Its stream is open, as far as the table knows.
+    pub connected: bool,
+}
+
+/// What the table knows about the tokens of one resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TokenStanding {
+    /// It is held under the token that was asked about.
+    pub is_held: bool,
+    /// The highest under which it is held now.
+    pub current: Option<FenceToken>,
+    /// The highest that was given for any resource; 0 before the first.
+    pub last_given: u64,
+}
+
+impl LockTable {
+    /// Whether a resource is held under this token.
+    pub fn token_standing(&self, name: &str, token: FenceToken) -> TokenStanding {
+        let tokens = || {
+            self.lock_map()
+                .get(name)
+                .into_iter()
+                .flat_map(|resource| resource.holds())
+                .map(|hold| hold.token)
+        };
+        TokenStanding {
+            is_held: tokens().any(|held| held == token),
+            current: tokens().max(),
+            last_given: self.last_token(),
+        }
+    }
+
+    /// Who holds a resource, and who waits for it: at most so many of each.
+    pub fn status(&self, name: &str, shown_max: usize) -> LockStatus {
+        let frozen = self.freezes_in_force().over(name).map(freeze_info);
+        let permits = self.stored_permits().get(name).copied();
+        let Some(resource) = self.lock_map().get(name) else {
+            return LockStatus { frozen, permits, ..LockStatus::default() };
+        };
+        let waiters = resource.queue().iter().take(shown_max);
+        LockStatus {
+            holders: resource.holds().take(shown_max).map(|hold| self.holder_info(hold)).collect(),
+            holder_count: resource.holder_count(),
+            waiters: waiters
+                .zip(1..)
+                .map(|((_, waiter), position)| self.waiter_info(name, waiter, position))
+                .collect(),
+            waiter_count: resource.waiter_count(),
+            closed_until: resource.closed_until(),
+            frozen,
+            permits,
+        }
+    }
+
+    /// Numbers of permits that operators have set, in order of names.
+    pub fn permits(&self) -> impl ExactSizeIterator<Item = (&LockName, u32)> {
+        self.stored_permits().iter().map(|(name, permits)| (name, *permits))
+    }
+
+    /// All prefixes that are frozen, in order.
+    pub fn freezes(&self) -> Vec<FreezeInfo> {
+        self.freezes_in_force().iter().map(freeze_info).collect()
+    }
+
+    /// Locks whose names begin with `prefix`, in order of names, those that come after `after`.
+    pub fn list(&self, prefix: &str, after: Option<&str>, limit: usize) -> Vec<LockSummary> {
+        let start = match after {
+            Some(after) if after >= prefix => Bound::Excluded(after),
+            _ => Bound::Included(prefix),
+        };
+        self.lock_map()
+            .from(start)
+            .take_while(|(name, _)| name.starts_with(prefix))
+            .map(|(name, resource)| self.summary(name, resource))
+            .take(limit)
+            .collect()
+    }
+
+    pub(super) fn summary(&self, name: &LockName, resource: &Resource) -> LockSummary {
+        LockSummary {
+            name: name.clone(),
+            holder_count: resource.holder_count(),
+            waiter_count: resource.waiter_count(),
+            permits: self.stored_permits().get(name).copied(),
+            first_holder: resource.holds().next().map(|hold| self.holder_info(hold)),
+        }
+    }
+
+    /// Sessions in order of their public ids, those that come after `after`.
+    pub fn sessions(&self, after: Option<PublicSessionId>, limit: usize) -> Vec<SessionSummary> {
+        let start = match after {
+            Some(after) => Bound::Excluded((after, SessionId(u128::MAX))),
+            None => Bound::Unbounded,
+        };
+        self.public_ids()
+            .range((start, Bound::Unbounded))
+            .filter_map(|(_, id)| self.session(*id))
+            .take(limit)
+            .collect()
+    }
+
+    /// The tokens of what was taken from the session and not given back, the latest of them; and for each shared hold
+    /// its token together with the acquire that it is known by.
+    pub fn losses(&self, id: SessionId) -> Vec<(FenceToken, Option<RequestId>)> {
+        let Some(session) = self.session_map().get(&id) else { return Vec::new() };
+        let losses = session.losses().iter().map(|token| (*token, None));
+        let shared = session.shared_losses().iter();
+        losses.chain(shared.map(|(token, acquire)| (*token, Some(*acquire)))).collect()
+    }
+
+    /// None if it is not open.
+    /// None if there is no such session.
+    pub fn session_ttl(&self, id: SessionId) -> Option<Span> {
+        Some(self.session_map().get(&id)?.ttl)
+    }
+
+    pub fn session(&self, id: SessionId) -> Option<SessionSummary> {
+        let session = self.session_map().get(&id)?;
+        Some(SessionSummary {
+            public: session.public,
+            owner: session.owner.clone(),
+            ttl: session.ttl,
+            linger: session.linger,
+            opened_at: session.opened_at,
+            deadline: session.deadline,
+            hold_count: session.hold_count(),
+            wait_count: session.waits.len(),
+            connected: session.connected,
+        })
+    }
+
+    pub(super) fn holder_info(&self, hold: &Hold) -> HolderInfo {
+        let (session, owner, session_deadline) = self.who(hold.session);
+        HolderInfo {
+            session,
+            owner,
+            actor: hold.actor,
+            mode: hold.mode,
+            token: hold.token,
+            granted_at: hold.granted_at,
+            deadline: hold.deadline(),
+            session_deadline,
+            session_connected: self
+                .session_map()
+                .get(&hold.session)
+                .is_some_and(|session| session.connected),
+            reentries: hold.reentries(),
+            preemptible: hold.is_preemptible(),
+            metadata: Box::from(hold.metadata()),
+        }
+    }
+
+    pub(super) fn waiter_info(&self, name: &str, waiter: &Waiter, position: u64) -> WaiterInfo {
+        let (session, owner, _) = self.who(waiter.session);
+        let wait = self.session_map().get(&waiter.session);
+        let wait = wait.and_then(|session| session.waits.get(waiter.request));
+        let places = wait.map_or(&[][..], |wait| wait.places.as_slice());
+        let others = places.iter().filter(|place| &*place.name != name);
+        WaiterInfo {
+            session,
+            owner,
+            actor: waiter.actor,
+            mode: waiter.mode,
+            position,
+            queued_at: wait.map_or(self.now(), |wait| wait.queued_at),
+            deadline: wait.map_or(self.now(), |wait| wait.deadline),
+            also: others.map(|place| place.name.clone()).collect(),
+            converts: wait.is_some_and(|wait| wait.converts.is_some()),
+            metadata: wait.map(|wait| wait.terms.metadata.clone()).unwrap_or_default(),
+        }
+    }
+
+    fn who(&self, id: SessionId) -> (PublicSessionId, Owner, LogicalTime) {
+        match self.session_map().get(&id) {
+            Some(session) => (session.public, session.owner.clone(), session.deadline),
+            None => (PublicSessionId(0), Owner::default(), LogicalTime::ZERO),
+        }
+    }
+}
+
+fn freeze_info((prefix, freeze): (&str, &Freeze)) -> FreezeInfo {
+    FreezeInfo {
+        prefix: String::from(prefix),
+        until: freeze.until,
+        by: freeze.by.clone(),
+        reason: freeze.reason.clone(),
+    }
+}

@@ -1,0 +1,256 @@
+//! Looking through many locks for the few that matter: those with the longest queues, those held longest,
+//! those with some text in their names.
+//!
+//! A large table is gone through in parts, so that nobody waits for long who wants a lock meanwhile. What a
+//! part shows is true of the moment in which it was looked at. Locks are met in the order of their names, so
+//! of two with the same rank the first comes first, and a later part need only tell what ranks higher than
+//! the last of those that are wanted.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::ops::Bound;
+
+use crate::model::command::Mode;
+use crate::model::id::PublicSessionId;
+use crate::queries::status::LockSummary;
+use crate::state::resource::Resource;
+use crate::state::table::LockTable;
+
+/// What is looked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Survey {
+    pub prefix: String,
+    /// Somewhere in the name; capital and small letters of ASCII are the same.
+    pub contains: String,
+    /// One of its holders.
+    pub holder: Option<PublicSessionId>,
+    /// Held exclusively, by somebody who shows something with it.
+    pub only_with_value: bool,
+    pub rank: Rank,
+}
+
+/// What makes a lock come first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Rank {
+    /// Its name alone.
+    #[default]
+    Name,
+    QueueLength,
+    HoldAge,
+}
+
+/// What was found in one part of the table.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SurveyPart {
+    /// In order of names, with their ranks.
+    pub found: Vec<(u64, LockSummary)>,
+    /// How many there are, those included that do not rank high enough.
+    pub matched: usize,
+    /// Go on after this name. None: that was all.
+    pub next: Option<String>,
+}
+
+/// How much of it is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part<'a> {
+    pub after: Option<&'a str>,
+    pub locks_max: usize,
+    /// Only what ranks higher. None: everything.
+    pub above: Option<u64>,
+    /// It ends when so many are found.
+    pub found_max: usize,
+}
+
+impl LockTable {
+    /// Looks through one part of the table.
+    pub fn survey(&self, survey: &Survey, part: Part<'_>) -> SurveyPart {
+        let prefix = survey.prefix.as_str();
+        let start = match part.after {
+            Some(after) if after >= prefix => Bound::Excluded(after),
+            _ => Bound::Included(prefix),
+        };
+        let mut told = SurveyPart::default();
+        let under = self.lock_map().from(start).take_while(|(name, _)| name.starts_with(prefix));
+        for (looked_at, (name, resource)) in under.enumerate() {
+            if looked_at == part.locks_max || told.found.len() == part.found_max {
+                return told;
+            }
+            told.next = Some(String::from(name.as_str()));
+            let matches = contains(name, &survey.contains)
+                && self.is_held_by(resource, survey.holder)
+                && (!survey.only_with_value || has_value(resource));
+            if !matches {
+                continue;
+            }
+            told.matched += 1;
+            let rank = survey.rank.of(resource);
+            if part.above.is_none_or(|above| rank > above) {
+                told.found.push((rank, self.summary(name, resource)));
+            }
+        }
+        told.next = None;
+        told
+    }
+
+    /// The longest queue among the next so many locks, and after which of them to go on. None: that was all.
+    pub fn longest_queue(&self, after: Option<&str>, locks_max: usize) -> (usize, Option<String>) {
+        let start = after.map_or(Bound::Included(""), Bound::Excluded);
+        let (mut longest, mut next) = (0, None);
+        for (looked_at, (name, resource)) in self.lock_map().from(start).enumerate() {
+            if looked_at == locks_max {
+                return (longest, next.map(String::from));
+            }
+            longest = longest.max(resource.waiter_count());
+            next = Some(name.as_str());
+        }
+        (longest, None)
+    }
+
+    fn is_held_by(&self, resource: &Resource, holder: Option<PublicSessionId>) -> bool {
+        let Some(holder) = holder else { return true };
+        resource.holds().any(|hold| {
+            self.session_map().get(&hold.session).is_some_and(|session| session.public == holder)
+        })
+    }
+}
+
+impl Rank {
+    fn of(self, resource: &Resource) -> u64 {
+        match self {
+            Rank::Name => 0,
+            Rank::QueueLength => resource.waiter_count() as u64,
+            // The earlier the higher; what nobody holds has no age.
+            Rank::HoldAge => {
+                resource.holds().next().map_or(0, |hold| u64::MAX - hold.granted_at.as_ms())
+            }
+        }
+    }
+}
+
+fn contains(name: &str, text: &str) -> bool {
+    let (name, text) = (name.as_bytes(), text.as_bytes());
+    text.is_empty() || name.windows(text.len()).any(|part| part.eq_ignore_ascii_case(text))
+}
+
+fn has_value(resource: &Resource) -> bool {
+    let mut holds = resource.holds();
+    holds.next().is_some_and(|hold| hold.mode == Mode::Exclusive && !hold.metadata().is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::format;
+
+    use super::*;
+    use crate::model::command::{Acquire, Call, OpenSession, Owner, Terms};
+    use crate::{ActorId, Command, Limits, LockName, LogIndex, LogicalTime, RequestId, SessionId};
+
+    /// Ten locks, `lock/0` to `lock/9`; each was taken a second after the one before, and as many wait for
+    /// `lock/n` as n says.
+    fn table() -> LockTable {
+        let mut table = LockTable::new(Limits::default());
+        let mut index = 0;
+        let mut apply = |at_ms: u64, command: Command| {
+            index += 1;
+            table.apply(LogIndex(index), LogicalTime::from_ms(at_ms), command, &mut Vec::new());
+        };
+        for session in 0..10 {
+            apply(0, Command::OpenSession(open(session)));
+        }
+        for number in 0..10 {
+            for session in 0..=number {
+                apply(1_000 * number, acquire(session, number));
+            }
+        }
+        table
+    }
+
+    fn open(session: u64) -> OpenSession {
+        let ttl = Limits::default().ttl_max;
+        let owner = Owner::default();
+        let (session, public) = (SessionId(session.into()), PublicSessionId(session));
+        OpenSession { session, public, stream: None, ttl, linger: ttl, owner }
+    }
+
+    fn acquire(session: u64, number: u64) -> Command {
+        let (session, request) = (SessionId(session.into()), RequestId(number + 1));
+        let call = Call { session, request, acked_through: RequestId(0) };
+        let metadata: &[u8] = if number == 3 { b"value" } else { b"" };
+        let wait = Limits::default().wait_max;
+        let terms = Terms { wait, metadata: metadata.into(), ..Terms::default() };
+        let name = LockName::new(&format!("lock/{number}")).unwrap();
+        let (actor, mode) = (ActorId(number), Mode::Exclusive);
+        Command::Acquire(Acquire { call, actor, name, mode, terms })
+    }
+
+    fn part(after: Option<&str>, locks_max: usize, above: Option<u64>) -> Part<'_> {
+        Part { after, locks_max, above, found_max: usize::MAX }
+    }
+
+    /// The last digits of the names that are found, all parts taken together.
+    fn found(survey: &Survey, locks_max: usize, above: Option<u64>) -> Vec<char> {
+        let table = table();
+        let (mut digits, mut after) = (Vec::new(), None);
+        loop {
+            let told = table.survey(survey, part(after.as_deref(), locks_max, above));
+            digits.extend(told.found.iter().filter_map(|(_, lock)| lock.name.chars().last()));
+            after = told.next;
+            if after.is_none() {
+                return digits;
+            }
+        }
+    }
+
+    #[test]
+    fn the_parts_of_a_survey_make_up_the_whole_however_they_are_cut() {
+        for locks_max in [1, 2, 3, 10, 100] {
+            let all = Survey::default();
+            assert_eq!(found(&all, locks_max, None), ('0'..='9').collect::<Vec<_>>());
+            let some = Survey { contains: "CK/4".into(), ..Survey::default() };
+            assert_eq!(found(&some, locks_max, None), ['4'], "{locks_max}");
+            let none = Survey { prefix: "lock/9x".into(), ..Survey::default() };
+            assert!(found(&none, locks_max, None).is_empty());
+        }
+    }
+
+    #[test]
+    fn the_longest_queue_is_found_part_by_part() {
+        let table = table();
+        assert_eq!(table.longest_queue(None, 100), (9, None));
+        assert_eq!(table.longest_queue(None, 10), (9, None));
+        let (longest, next) = table.longest_queue(None, 4);
+        assert_eq!((longest, next.as_deref()), (3, Some("lock/3")));
+        assert_eq!(table.longest_queue(next.as_deref(), 4), (7, Some("lock/7".into())));
+        assert_eq!(table.longest_queue(Some("lock/9"), 4), (0, None));
+    }
+
+    #[test]
+    fn only_what_ranks_higher_is_told_and_all_is_counted() {
+        let longest = Survey { rank: Rank::QueueLength, ..Survey::default() };
+        assert_eq!(found(&longest, 4, Some(7)), ['8', '9']);
+        let told = table().survey(&longest, part(None, 100, Some(7)));
+        assert_eq!((told.matched, told.found[1].0), (10, 9));
+        let oldest = Survey { rank: Rank::HoldAge, ..Survey::default() };
+        let all = table().survey(&oldest, part(None, 100, None)).found;
+        assert!(all.windows(2).all(|pair| pair[0].0 > pair[1].0), "the earlier the higher");
+    }
+
+    #[test]
+    fn a_holder_and_a_value_are_looked_for_among_those_who_hold() {
+        let held = Survey { holder: Some(PublicSessionId(0)), ..Survey::default() };
+        assert_eq!(found(&held, 3, None).len(), 10);
+        let waits = Survey { holder: Some(PublicSessionId(1)), ..Survey::default() };
+        assert!(found(&waits, 3, None).is_empty());
+        let valued = Survey { only_with_value: true, ..Survey::default() };
+        assert_eq!(found(&valued, 3, None), ['3']);
+    }
+
+    #[test]
+    fn a_part_ends_when_enough_is_found_and_says_where_to_go_on() {
+        let table = table();
+        let told = table.survey(&Survey::default(), Part { found_max: 3, ..part(None, 100, None) });
+        assert_eq!((told.found.len(), told.next.as_deref()), (3, Some("lock/2")));
+        let last = table.survey(&Survey::default(), part(Some("lock/9"), 100, None));
+        assert_eq!((last.found.len(), last.next), (0, None));
+    }
+}

@@ -1,0 +1,181 @@
+//! Why somebody waits: who is in the way of a lock, what those wait for themselves, and which locks stand
+//! free because they are wanted together with this one. Bounded, however large the table is.
+
+use alloc::collections::{BTreeSet, VecDeque};
+use alloc::vec::Vec;
+
+use crate::model::command::Owner;
+use crate::model::id::{PublicSessionId, RequestId, SessionId};
+use crate::model::name::LockName;
+use crate::queries::status::{HolderInfo, LockStatus, WaiterInfo};
+use crate::state::hold::Actor;
+use crate::state::resource::Resource;
+use crate::state::table::LockTable;
+use crate::state::wait::{Place, Wait};
+
+/// Links that are told at most.
+const LINKS_MAX: usize = 32;
+/// Of those who hold one lock together, so many are followed.
+const HOLDERS_MAX: usize = 16;
+/// Of those, so many are told with each link.
+const HOLDERS_TOLD_MAX: usize = 3;
+const RESERVED_MAX: usize = 32;
+/// Of the places in other queues, so many are looked at: an acquire-all stands in up to 256.
+const PLACES_MAX: usize = 1_024;
+
+/// What there is to say to somebody who waits for a lock, or would.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LockWhy {
+    pub status: LockStatus,
+    /// Those in the way who wait themselves; the nearest first.
+    pub chain: Vec<WaitLink>,
+    /// There was more of it than is told.
+    pub chain_is_cut: bool,
+    /// Locks that are free and yet kept, for somebody who waits for this one at the same time.
+    pub reserved: Vec<ReservedLock>,
+}
+
+/// Somebody in the way waits for something else.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WaitLink {
+    /// 1: it is in the way of the lock that was asked about; 2: in the way of one of those; and so on.
+    pub depth: u32,
+    /// The lock of which it is in the way.
+    pub in_the_way_of: LockName,
+    pub waits_for: LockName,
+    pub waiter: WaiterInfo,
+    /// Who holds what it waits for: the first of them.
+    pub holders: Vec<HolderInfo>,
+    /// All of them.
+    pub holder_count: usize,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReservedLock {
+    pub name: LockName,
+    /// For whom it is kept.
+    pub session: PublicSessionId,
+    pub owner: Owner,
+}
+
+impl LockTable {
+    /// Why a lock is not to be had now: at most `shown_max` of its holders and of its waiters.
+    pub fn why(&self, name: &LockName, shown_max: usize) -> LockWhy {
+        let (chain, chain_is_cut) = self.chain_behind(name);
+        LockWhy {
+            status: self.status(name, shown_max),
+            chain,
+            chain_is_cut,
+            reserved: self.reserved_with(name, shown_max),
+        }
+    }
+
+    /// Breadth first, each actor once: a cycle ends where it began.
+    fn chain_behind(&self, name: &LockName) -> (Vec<WaitLink>, bool) {
+        let mut links = Vec::new();
+        let mut seen = BTreeSet::new();
+        let mut to_look_at = VecDeque::new();
+        self.put_those_in_the_way(name, 1, &mut to_look_at);
+        while let Some((depth, through, actor)) = to_look_at.pop_front() {
+            if !seen.insert(actor) {
+                continue;
+            }
+            for (request, wait) in self.waits_of(actor) {
+                for place in wait.places.as_slice() {
+                    // That it is first in line there is how we came to it.
+                    if place.name == through && wait.converts.is_none() {
+                        continue;
+                    }
+                    if links.len() == LINKS_MAX {
+                        return (links, true);
+                    }
+                    let Some(link) = self.link(depth, &through, actor.0, (request, wait), place)
+                    else {
+                        continue;
+                    };
+                    links.push(link);
+                    self.put_those_in_the_way(&place.name, depth + 1, &mut to_look_at);
+                }
+            }
+        }
+        (links, false)
+    }
+
+    /// Its holders; or the first in line, if it is kept for that one.
+    fn put_those_in_the_way(
+        &self,
+        name: &LockName,
+        depth: u32,
+        to_look_at: &mut VecDeque<(u32, LockName, Actor)>,
+    ) {
+        let Some(resource) = self.lock_map().get(name) else { return };
+        let holders = resource.holds().take(HOLDERS_MAX).map(|hold| hold.actor());
+        let first = resource.queue().first().map(|(_, waiter)| (waiter.session, waiter.actor));
+        let reserved_for = first.filter(|_| resource.holder_count() == 0);
+        let all = holders.chain(reserved_for).map(|actor| (depth, name.clone(), actor));
+        to_look_at.extend(all);
+    }
+
+    fn link(
+        &self,
+        depth: u32,
+        through: &LockName,
+        session: SessionId,
+        (request, wait): (RequestId, &Wait),
+        place: &Place,
+    ) -> Option<WaitLink> {
+        let resource = self.lock_map().get(&place.name)?;
+        let waiter = resource.queue().get(place.ticket)?;
+        debug_assert!(waiter.session == session && waiter.request == request);
+        let position = resource.queue().position(place.ticket);
+        // A reader that wants to write does not wait for itself.
+        let converts = wait.converts.map(|converts| (session, converts.acquire));
+        let others = resource.holds().filter(|hold| Some(hold.key()) != converts);
+        Some(WaitLink {
+            depth,
+            in_the_way_of: through.clone(),
+            waits_for: place.name.clone(),
+            waiter: self.waiter_info(&place.name, waiter, position),
+            holders: others.take(HOLDERS_TOLD_MAX).map(|hold| self.holder_info(hold)).collect(),
+            holder_count: resource.holder_count() - usize::from(converts.is_some()),
+        })
+    }
+
+    fn reserved_with(&self, name: &LockName, waiters_max: usize) -> Vec<ReservedLock> {
+        let Some(resource) = self.lock_map().get(name) else { return Vec::new() };
+        let waits = resource.queue().iter().take(waiters_max).filter_map(|(_, waiter)| {
+            let session = self.session_map().get(&waiter.session)?;
+            Some((session, waiter, session.waits.get(waiter.request)?))
+        });
+        let places = waits.flat_map(|(session, waiter, wait)| {
+            wait.places.as_slice().iter().map(move |place| (session, waiter, place))
+        });
+        places
+            .take(PLACES_MAX)
+            .filter(|(_, _, place)| place.name != *name)
+            .filter(|(_, waiter, place)| {
+                self.is_kept_for(&place.name, waiter.session, waiter.request)
+            })
+            .take(RESERVED_MAX)
+            .map(|(session, _, place)| ReservedLock {
+                name: place.name.clone(),
+                session: session.public,
+                owner: session.owner.clone(),
+            })
+            .collect()
+    }
+
+    /// Nothing but the order of the queue keeps others from it.
+    fn is_kept_for(&self, name: &LockName, session: SessionId, request: RequestId) -> bool {
+        let is_first = |resource: &Resource| {
+            let first = resource.queue().first();
+            first.is_some_and(|(_, first)| (first.session, first.request) == (session, request))
+        };
+        self.lock_map().get(name).is_some_and(|resource| {
+            resource.holder_count() == 0
+                && resource.closed_until().is_none()
+                && self.freezes_in_force().over(name).is_none()
+                && is_first(resource)
+        })
+    }
+}

@@ -1,0 +1,117 @@
+//! Who is older: the order by which `wait_die` and `wound_wait` decide.
+//!
+//! An actor is as old as the time at which it first asked, if it says so, and else as its session. Who
+//! was refused and asks again with its old time grows older than everybody who comes later, so nobody
+//! starves.
+
+use alloc::vec::Vec;
+
+use crate::model::command::Mode;
+use crate::model::id::SessionId;
+use crate::model::name::LockName;
+use crate::model::rules_version::RulesVersion;
+use crate::model::time::LogicalTime;
+use crate::state::hold::{Actor, Hold, HoldKey};
+use crate::state::queue::Waiter;
+use crate::state::table::LockTable;
+
+/// The lower, the older. Of two that are equally old, the ids decide.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Age {
+    since: LogicalTime,
+    actor: Actor,
+}
+
+impl LockTable {
+    /// A time in the future counts as now.
+    pub(crate) fn since(&self, session: SessionId, since: Option<LogicalTime>) -> LogicalTime {
+        let opened_at = || self.session_map().get(&session).map(|session| session.opened_at);
+        since.or_else(opened_at).map_or(self.now(), |since| since.min(self.now()))
+    }
+
+    pub(crate) fn age(&self, actor: Actor, since: Option<LogicalTime>) -> Age {
+        Age { since: self.since(actor.0, since), actor }
+    }
+
+    fn age_of_hold(&self, hold: &Hold) -> Age {
+        self.age(hold.actor(), hold.since())
+    }
+
+    fn age_of_waiter(&self, waiter: &Waiter) -> Age {
+        let session = self.session_map().get(&waiter.session);
+        let wait = session.and_then(|session| session.waits.get(waiter.request));
+        self.age((waiter.session, waiter.actor), wait.and_then(|wait| wait.terms.since))
+    }
+
+    /// Would it wait for an older one: a holder, or somebody ahead who also waits for younger ones only?
+    /// Each of those is older than all of them before it, so the last of them is enough.
+    ///
+    /// To look at holders takes steps of a search. Past the bound nobody older is seen, and that is counted.
+    pub(crate) fn waits_for_older(&mut self, age: Age, name: &LockName, mode: Mode) -> bool {
+        let steps = self.steps_for_holders();
+        let Some(resource) = self.lock_map().get(name) else { return false };
+        let mut looked_at = 0;
+        let mut is_older = false;
+        if !share(resource.mode(), mode) {
+            is_older = resource.holds().take(steps).any(|hold| {
+                looked_at += 1;
+                self.age_of_hold(hold) < age
+            });
+        }
+        let is_cut = !is_older && looked_at == steps && looked_at < resource.holder_count();
+        let last = resource.queue().last_wait_die();
+        let is_older = is_older || last.is_some_and(|last| self.age_of_waiter(last) < age);
+        self.holders_looked_at(looked_at, is_cut);
+        is_older
+    }
+
+    /// Without a bound before rules 3.
+    fn steps_for_holders(&self) -> usize {
+        if self.rules() >= RulesVersion::THREE { self.search_steps() } else { usize::MAX }
+    }
+
+    fn holders_looked_at(&mut self, looked_at: usize, is_cut: bool) {
+        if self.rules() >= RulesVersion::THREE {
+            let before = self.search_steps();
+            self.search_ended(before, before.saturating_sub(looked_at), u64::from(is_cut));
+        }
+    }
+
+    /// The holds that an older actor takes away: all that are in its way; of permits, as many as it takes,
+    /// the youngest first. None where there are more holders than may be looked at: a part of them would not help.
+    pub(crate) fn to_be_wounded(
+        &mut self,
+        age: Age,
+        name: &LockName,
+        mode: Mode,
+    ) -> Option<Vec<HoldKey>> {
+        let steps = self.steps_for_holders();
+        let Some(resource) = self.lock_map().get(name) else { return Some(Vec::new()) };
+        if share(resource.mode(), mode) {
+            return Some(Vec::new());
+        }
+        let holders = resource.holder_count();
+        if holders > steps {
+            self.holders_looked_at(0, true);
+            return None;
+        }
+        let mut wounded: Vec<(Age, HoldKey)> = resource
+            .holds()
+            .filter(|hold| hold.is_preemptible() && hold.actor() != age.actor)
+            .map(|hold| (self.age_of_hold(hold), hold.key()))
+            .filter(|(of_hold, _)| age < *of_hold)
+            .collect();
+        if let (Mode::Permit { .. }, Some(Mode::Permit { .. })) = (mode, resource.mode()) {
+            let wanted = holders + resource.queue().counts().permits + 1;
+            let missing = wanted.saturating_sub(self.permits_of(name, mode));
+            wounded.sort_by_key(|(of_hold, _)| core::cmp::Reverse(*of_hold));
+            wounded.truncate(missing);
+        }
+        self.holders_looked_at(holders, false);
+        Some(wounded.into_iter().map(|(_, key)| key).collect())
+    }
+}
+
+fn share(held: Option<Mode>, wanted: Mode) -> bool {
+    held == Some(Mode::Shared) && wanted == Mode::Shared
+}

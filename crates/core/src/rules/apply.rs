@@ -1,0 +1,83 @@
+//! One command of the log: checked, carried out, and what it has freed goes to the next in line.
+
+use alloc::vec::Vec;
+
+use crate::model::command::{Call, Command, HoldRef};
+use crate::model::event::Event;
+use crate::model::id::LogIndex;
+use crate::model::outcome::{Outcome, Rejection};
+use crate::model::time::LogicalTime;
+use crate::state::hold::Hold;
+use crate::state::table::LockTable;
+
+impl LockTable {
+    /// Carries out one command of the log entry at `index`, which is stamped `at`. A stamp lower than
+    /// an earlier one counts as that: time does not go back.
+    ///
+    /// The outcome is for the sender; what happened to others is appended to `events`, in order.
+    pub fn apply(
+        &mut self,
+        index: LogIndex,
+        at: LogicalTime,
+        command: Command,
+        events: &mut Vec<Event>,
+    ) -> Outcome {
+        self.begin_command(index, at);
+        // Whatever a session says shows that it lives, even if it is refused. That its stream broke, or that it hung up,
+        // is said about it, not by it.
+        if !matches!(command, Command::DetachStream { .. } | Command::Abandon { .. })
+            && let Some(session) = command.session()
+        {
+            self.touch(session);
+        }
+        let in_tick = command == Command::Tick;
+        let before = events.len();
+        let outcome = match command.check_under(self.limits(), self.rules()) {
+            Ok(()) => self.carry_out(command, events),
+            Err(rejection) => Outcome::Rejected(rejection),
+        };
+        self.promote_freed(in_tick, events);
+        self.continue_deferred(in_tick, events);
+        self.count_events(events.get(before..).unwrap_or_default());
+        outcome
+    }
+
+    fn carry_out(&mut self, command: Command, events: &mut Vec<Event>) -> Outcome {
+        match command {
+            Command::OpenSession(open) => self.open_session(open, events),
+            Command::AttachStream { session, stream } => self.attach_stream(session, stream),
+            Command::DetachStream { session, stream } => self.detach_stream(session, stream),
+            Command::Touch { session, acked_through } => self.heartbeat(session, acked_through),
+            Command::CloseSession { session } => self.close_session(session, events),
+            Command::Acquire(acquire) => self.acquire(acquire, events),
+            Command::AcquireAll(acquire) => self.acquire_all(acquire, events),
+            Command::Convert { call, hold, to, wait, policy } => {
+                self.convert(call, hold, to, wait, policy, events)
+            }
+            Command::Cancel { call, target } => self.cancel(call, target, events),
+            Command::Abandon { session, request } => self.abandon(session, request, events),
+            Command::Release { call, hold } => self.release(call, hold, events),
+            Command::Renew { call, hold, ttl } => self.renew(call, hold, ttl),
+            Command::Proclaim { call, hold, metadata } => {
+                self.proclaim(call, hold, metadata, events)
+            }
+            Command::Transfer { call, hold, to } => self.transfer(call, hold, to, events),
+            Command::Intervene(intervention) => self.intervene(intervention, events),
+            Command::BeginTerm { grace } => self.begin_term(grace),
+            Command::Tick => self.tick(events),
+            Command::EventsPublished { through, index, term } => {
+                self.events_published(through, index, term)
+            }
+            Command::AdoptRules { version } => {
+                self.set_rules(version);
+                Outcome::Done
+            }
+        }
+    }
+
+    /// The hold that the sender of a request means.
+    pub(crate) fn meant_by(&self, call: &Call, meant: &HoldRef) -> Result<&Hold, Rejection> {
+        let lock = self.lock_map().get(&meant.name).ok_or(Rejection::NotHeld)?;
+        lock.meant_by(call.session, meant)
+    }
+}

@@ -1,0 +1,60 @@
+//! `Cancel`: end the wait of an acquire or a convert.
+//!
+//! The cancellation may overtake the acquire. Then it is remembered, and the acquire finds itself
+//! cancelled when it arrives: it leaves no waiter behind whom nobody waits for.
+
+use alloc::vec::Vec;
+
+use crate::model::command::Call;
+use crate::model::event::Event;
+use crate::model::id::RequestId;
+use crate::model::outcome::{Outcome, Rejection};
+use crate::state::answers::{Question, Reply};
+use crate::state::table::LockTable;
+
+impl LockTable {
+    pub(crate) fn cancel(
+        &mut self,
+        call: Call,
+        target: RequestId,
+        events: &mut Vec<Event>,
+    ) -> Outcome {
+        let question = Question::Cancel { target };
+        if let Some(outcome) = self.cached_outcome(&call, &question) {
+            return outcome;
+        }
+        let answers_max = self.answers_max(&question);
+        let Some(session) = self.session_map().get(&call.session) else {
+            return Outcome::Rejected(Rejection::UnknownSession);
+        };
+        let reply = if session.waits.contains(target) {
+            #[cfg(feature = "planted")]
+            if crate::planted::Bug::CancelLeavesWaiter.is_active() {
+                return self.answer(&call, question, Reply::CancelDone);
+            }
+            self.end_wait(call.session, target, Reply::Cancelled, events);
+            Reply::CancelDone
+        } else if session.has_by(target) {
+            #[cfg(feature = "planted")]
+            if crate::planted::Bug::CancelOfHoldSaysDone.is_active() {
+                return self.answer(&call, question, Reply::CancelDone);
+            }
+            Reply::CancelTooLate
+        } else if session.answers.get(target).is_some() || target <= session.answers.acked_through()
+        {
+            Reply::CancelNothing
+        } else if session.answers.len() + 2 > answers_max {
+            return Outcome::Rejected(Rejection::TooManyUnacknowledged);
+        } else {
+            #[cfg(feature = "planted")]
+            if crate::planted::Bug::EarlyCancelForgotten.is_active() {
+                return self.answer(&call, question, Reply::CancelDone);
+            }
+            self.change_answers(call.session, |answers| {
+                answers.keep(target, Question::AcquireToCome, Reply::Cancelled);
+            });
+            Reply::CancelDone
+        };
+        self.answer(&call, question, reply)
+    }
+}

@@ -1,0 +1,166 @@
+//! `Convert`: another mode for a hold, without ever giving it up.
+//!
+//! A writer becomes a reader at once, under the token it had, and the readers at the head of the queue
+//! join it. A reader becomes the writer when it is alone, under a new token; until then it waits before
+//! all others, who could not be granted anything while it holds. Of two readers that both want to write,
+//! neither can ever be alone: the second is refused.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use crate::model::command::{Call, HoldRef, Mode, Policy, Terms};
+use crate::model::event::Event;
+use crate::model::name::{LockName, Names};
+use crate::model::outcome::{CycleLink, Outcome, Rejection};
+use crate::model::time::Span;
+use crate::rules::deadlock::{Want, Wounds};
+use crate::state::answers::{Question, Reply};
+use crate::state::hold::{HoldKey, Holder};
+use crate::state::queue::Counts;
+use crate::state::table::LockTable;
+use crate::state::wait::Converts;
+
+impl LockTable {
+    pub(crate) fn convert(
+        &mut self,
+        call: Call,
+        meant: HoldRef,
+        to: Mode,
+        wait: Span,
+        policy: Policy,
+        events: &mut Vec<Event>,
+    ) -> Outcome {
+        let question = Question::Convert { name: meant.name.clone(), token: meant.token };
+        if let Some(outcome) = self.cached_outcome(&call, &question) {
+            return outcome;
+        }
+        let name = meant.name.clone();
+        let resource = self.lock_map().get(&name).ok_or(Rejection::NotHeld);
+        let hold = match resource.and_then(|resource| resource.meant_by(call.session, &meant)) {
+            Ok(hold) => hold,
+            Err(rejection) => {
+                let reply = Reply::Rejected(rejection);
+                return self.refuse(&call, question, Names::One(name), reply, events);
+            }
+        };
+        let key = hold.key();
+        match (hold.mode, to) {
+            (Mode::Exclusive, Mode::Shared) => self.downgrade(&call, &name, key, question, events),
+            (Mode::Shared, Mode::Exclusive) => {
+                let converts = Converts { acquire: key.1, token: hold.token };
+                let holder =
+                    Holder { session: call.session, request: call.request, actor: hold.actor };
+                let terms = Terms { wait, policy, ..Terms::default() };
+                self.upgrade_or_wait(&call, holder, &name, converts, terms, events)
+            }
+            (from, to) if from == to => {
+                self.answer(&call, question, Reply::Converted { acquire: key.1 })
+            }
+            _ => {
+                let reply = Reply::Rejected(Rejection::InvalidMode);
+                self.refuse(&call, question, Names::One(name), reply, events)
+            }
+        }
+    }
+
+    fn downgrade(
+        &mut self,
+        call: &Call,
+        name: &LockName,
+        key: HoldKey,
+        question: Question,
+        events: &mut Vec<Event>,
+    ) -> Outcome {
+        let changed = self.change_hold(name, key, |hold| {
+            hold.mode = Mode::Shared;
+            (hold.token, Box::from(hold.metadata()))
+        });
+        if let Some((token, metadata)) = changed {
+            let ((session, request), name, mode) = (key, name.clone(), Mode::Shared);
+            self.note_freed(name.clone());
+            events.push(Event::Converted { name, session, request, mode, token, metadata });
+        }
+        self.answer(call, question, Reply::Converted { acquire: key.1 })
+    }
+
+    fn upgrade_or_wait(
+        &mut self,
+        call: &Call,
+        holder: Holder,
+        name: &LockName,
+        converts: Converts,
+        terms: Terms,
+        events: &mut Vec<Event>,
+    ) -> Outcome {
+        let key = (call.session, converts.acquire);
+        let question = Question::Convert { name: name.clone(), token: converts.token };
+        let Some(resource) = self.lock_map().get(name) else {
+            return self.answer(call, question, Reply::Rejected(Rejection::NotHeld));
+        };
+        let frozen = self.freezes_in_force().cover(name);
+        if !self.is_shut(name, resource)
+            && self.admits(name, resource, Mode::Exclusive, Counts::NONE, Some(key))
+        {
+            let outcome = self.upgrade(name, key, call.request, events);
+            self.end_other_waits_in_cycles(holder, events);
+            return outcome;
+        }
+        let refused = match () {
+            () if terms.wait == Span::ZERO && !frozen => {
+                return self.answer(call, question, Reply::Busy);
+            }
+            () if terms.wait == Span::ZERO => Some(Reply::Rejected(Rejection::Frozen)),
+            () if !self.may_wait_more(call.session, 1) => {
+                Some(Reply::Rejected(Rejection::TooManyWaits))
+            }
+            () => self.cycle_of_upgrade(holder, name, converts, terms.policy).map(Reply::Deadlock),
+        };
+        if let Some(reply) = refused {
+            return self.refuse(call, question, Names::One(name.clone()), reply, events);
+        }
+        let wanted = [(name, Mode::Exclusive)].into_iter();
+        let outcome = self.enter_queues(holder, wanted, terms, question, Some(converts), events);
+        self.end_other_waits_in_cycles(holder, events);
+        outcome
+    }
+
+    /// Readers that wait for another lock as well wait for this writer now, whether it writes yet or stands
+    /// before them; and it may wait for one of them by another request.
+    fn end_other_waits_in_cycles(&mut self, holder: Holder, events: &mut Vec<Event>) {
+        let mut steps = self.search_steps();
+        let actor = (holder.session, holder.actor);
+        self.end_waits_in_cycles(actor, Some(holder.request), &mut steps, events);
+    }
+
+    /// Two that convert one resource wait for each other, whatever they wish; other cycles are looked
+    /// for unless the request is to wait in any case.
+    fn cycle_of_upgrade(
+        &mut self,
+        holder: Holder,
+        name: &LockName,
+        converts: Converts,
+        policy: Policy,
+    ) -> Option<Box<[CycleLink]>> {
+        #[cfg(feature = "planted")]
+        if crate::planted::Bug::TwoUpgraders.is_active() {
+            return None;
+        }
+        let first = self.lock_map().get(name)?.queue().first().map(|(_, first)| first);
+        if let Some(first) = first
+            && self.converts(first.session, first.request).is_some()
+        {
+            let link = |session, actor| {
+                let session = self.session_map().get(&session)?.public;
+                Some(CycleLink { session, actor, waits_for: name.clone() })
+            };
+            let both = [link(holder.session, holder.actor), link(first.session, first.actor)];
+            return Some(both.into_iter().flatten().collect());
+        }
+        if policy == Policy::Wait {
+            return None;
+        }
+        let converts = Some((holder.session, converts.acquire));
+        let want = Want { name, mode: Mode::Exclusive, ticket: None, converts };
+        self.search_cycle((holder.session, holder.actor), &[want], &Wounds::new())
+    }
+}

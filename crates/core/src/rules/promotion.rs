@@ -1,0 +1,429 @@
+//! Grants, and how a resource that became free goes to the next in line.
+//!
+//! Whatever frees something only notes it. When the command has done the rest, those who can be granted
+//! are: so nothing is granted to one that ends with the same command. One end of a hold wakes one waiter,
+//! or the run of readers at the head. A waiter that cannot be granted any more (its deadline has passed,
+//! its session is due) is passed over and leaves the queue, so the dead never stall it.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::ops::Bound;
+
+use crate::model::command::{Mode, Terms};
+use crate::model::event::Event;
+use crate::model::id::{RequestId, SessionId};
+use crate::model::name::LockName;
+use crate::model::outcome::{Grant, Outcome, Rejection};
+use crate::model::rules_version::RulesVersion;
+use crate::model::time::LogicalTime;
+use crate::state::answers::{Question, Reply};
+use crate::state::deferred::Promotion;
+use crate::state::hold::{Hold, HoldKey, Holder};
+use crate::state::queue::{Counts, Ticket};
+use crate::state::resource::Resource;
+use crate::state::table::LockTable;
+use crate::state::wait::{Converts, Wait};
+
+/// What is to be done with a waiter that nothing is in the way of, here.
+enum Next {
+    Grant,
+    /// It waits for something else as well.
+    PassBy,
+    EndWait(Reply),
+    EndSession,
+}
+
+/// Where a promotion comes from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Line {
+    /// The present command has freed something.
+    Fresh,
+    /// It was left by an earlier entry, and is next in line.
+    Deferred,
+}
+
+/// Steps for a name that is awaited and is about to be granted: as long as it takes, one could look at so many.
+const AWAITED_NAME_STEPS: usize = 8;
+
+impl LockTable {
+    /// Gives what has become free to the next in line. In a tick a due session that comes up is ended
+    /// rather than granted a lock that the next tick would take away; what it held is freed as well.
+    ///
+    /// One command passes over a bounded number of those who are due. A line with more of them at its head
+    /// stops there: their deadlines are due, so the ticks that follow end them, and go on with the line. If one
+    /// of them turns out to live, that goes on with it; see [`resume_lines_of`](LockTable::resume_lines_of).
+    pub(crate) fn promote_freed(&mut self, in_tick: bool, events: &mut Vec<Event>) {
+        while self.has_freed() {
+            for name in self.take_freed() {
+                self.promote(&name, in_tick, events);
+            }
+        }
+    }
+
+    /// Goes on with what earlier entries have left, as far as this one may.
+    pub(crate) fn continue_deferred(&mut self, in_tick: bool, events: &mut Vec<Event>) {
+        while !self.deferred().is_empty()
+            && self.promotion_steps() > 0
+            && let Some(next) = self.take_deferred()
+        {
+            self.spend_promotion_steps(1);
+            match next {
+                Promotion::Queue { name, passed } => {
+                    self.promote_behind(&name, passed, Line::Deferred, in_tick, events);
+                }
+                Promotion::Prefix { prefix, passed } => self.sweep(prefix, passed),
+            }
+            self.promote_freed(in_tick, events);
+        }
+    }
+
+    /// Notes the locks under a prefix that are awaited, as many as this entry may look at.
+    fn sweep(&mut self, prefix: Box<str>, mut passed: Option<LockName>) {
+        let mut steps = self.promotion_steps();
+        let start = match &passed {
+            Some(passed) => Bound::Excluded(passed.as_str()),
+            None => Bound::Included(&*prefix),
+        };
+        let under = self.lock_map().from(start).take_while(|(name, _)| name.starts_with(&*prefix));
+        let mut awaited = Vec::new();
+        let mut last = None;
+        let mut is_finished = true;
+        for (name, resource) in under {
+            if steps == 0 {
+                is_finished = false;
+                break;
+            }
+            let is_awaited = resource.waiter_count() > 0;
+            steps = steps.saturating_sub(if is_awaited { AWAITED_NAME_STEPS } else { 1 });
+            if is_awaited {
+                awaited.push(name.clone());
+            }
+            last = Some(name);
+        }
+        if !is_finished {
+            passed = last.cloned().or(passed);
+            self.put_back_deferred(Promotion::Prefix { prefix, passed });
+        }
+        self.spend_promotion_steps(self.promotion_steps() - steps);
+        awaited.into_iter().for_each(|name| self.note_freed(name));
+    }
+
+    /// May this entry look at a waiter that stands in so many places? If not, the rest of the queue is left for later.
+    fn may_look_at(
+        &mut self,
+        places: usize,
+        name: &LockName,
+        passed: Option<Ticket>,
+        line: Line,
+    ) -> bool {
+        if places <= 1 || self.rules() < RulesVersion::THREE {
+            return true;
+        }
+        // Who comes later goes behind those who wait for their turn.
+        let is_next = line == Line::Deferred || self.deferred().is_empty();
+        if is_next && self.promotion_steps() > 0 {
+            self.spend_promotion_steps(places);
+            return true;
+        }
+        let rest = Promotion::Queue { name: name.clone(), passed };
+        match line {
+            Line::Deferred => self.put_back_deferred(rest),
+            Line::Fresh => self.defer(rest),
+        }
+        false
+    }
+
+    /// A session that was due lives after all. It may be first in lines that a tick has left for that.
+    pub(crate) fn resume_lines_of(&mut self, id: SessionId) {
+        let Some(session) = self.session_map().get(&id) else { return };
+        let places = session.waits.iter().flat_map(|(_, wait)| wait.places.as_slice());
+        let names: Vec<LockName> = places.map(|place| place.name.clone()).collect();
+        names.into_iter().for_each(|name| self.note_freed(name));
+    }
+
+    fn promote(&mut self, name: &LockName, in_tick: bool, events: &mut Vec<Event>) {
+        self.promote_behind(name, None, Line::Fresh, in_tick, events);
+    }
+
+    /// Grants what can be granted behind this place: all before it have been passed by.
+    fn promote_behind(
+        &mut self,
+        name: &LockName,
+        mut passed: Option<Ticket>,
+        line: Line,
+        in_tick: bool,
+        events: &mut Vec<Event>,
+    ) {
+        let Some(mut ahead) = self.counts_through(name, passed) else { return };
+        loop {
+            let Some(resource) = self.lock_map().get(name) else { return };
+            if resource.is_unused() {
+                self.forget_lock(name);
+                return;
+            }
+            let frozen = self.freezes_in_force().cover(name);
+            #[cfg(feature = "planted")]
+            let frozen = frozen && !crate::planted::Bug::FreezeLetsPromotionPass.is_active();
+            if resource.closed_until().is_some() || frozen {
+                return;
+            }
+            let Some((ticket, waiter)) = resource.queue().after(passed) else { return };
+            let (id, request, mode) = (waiter.session, waiter.request, waiter.mode);
+            #[cfg(feature = "planted")]
+            if crate::planted::Bug::GrantToEndedSession.is_active()
+                && resource.holder_count() == 0
+                && !self.session_map().contains_key(&id)
+            {
+                return self.grant_to_the_dead(name, ticket, events);
+            }
+            let converts = self.converts(id, request).map(|converts| (id, converts.acquire));
+            if !self.admits(name, resource, mode, ahead, converts) {
+                return;
+            }
+            if !self.may_look_at(self.places_of(id, request), name, passed, line) {
+                return;
+            }
+            let next = self.next_for(id, request, name, in_tick);
+            let is_due = matches!(next, Next::EndWait(Reply::TimedOut) | Next::EndSession);
+            if is_due && !self.may_end_one_more() {
+                return;
+            }
+            match next {
+                Next::Grant => {
+                    self.grant_wait(id, request, events);
+                    #[cfg(feature = "planted")]
+                    if crate::planted::Bug::PromotesTwo.is_active()
+                        && let Some(resource) = self.lock_map().get(name)
+                        && let Some((_, waiter)) = resource.queue().first()
+                        && self.converts(waiter.session, waiter.request).is_none()
+                    {
+                        let (id, request) = (waiter.session, waiter.request);
+                        self.grant_wait(id, request, events);
+                    }
+                }
+                Next::PassBy => {
+                    passed = Some(ticket);
+                    *ahead.of(mode) += 1;
+                }
+                Next::EndWait(reply) => self.end_wait(id, request, reply, events),
+                Next::EndSession => self.expire_session(id, events),
+            }
+            #[cfg(feature = "planted")]
+            if crate::planted::Bug::PassedOverWaiterStalls.is_active() {
+                return;
+            }
+        }
+    }
+
+    /// Who stands up to this place, if all of them want the lock in one way; otherwise nobody behind can be granted it.
+    fn counts_through(&self, name: &LockName, passed: Option<Ticket>) -> Option<Counts> {
+        let mut ahead = Counts::NONE;
+        let Some(passed) = passed else { return Some(ahead) };
+        let queue = self.lock_map().get(name)?.queue();
+        let (next, waiter) = queue.after(Some(passed))?;
+        if !queue.all_before_are_like(waiter.mode, Some(next)) {
+            return None;
+        }
+        *ahead.of(waiter.mode) = (queue.position(next) - 1) as usize;
+        Some(ahead)
+    }
+
+    /// In how many queues a request waits.
+    fn places_of(&self, id: SessionId, request: RequestId) -> usize {
+        let wait = self.session_map().get(&id).and_then(|session| session.waits.get(request));
+        wait.map_or(0, |wait| wait.places.as_slice().len())
+    }
+
+    pub(crate) fn converts(&self, id: SessionId, request: RequestId) -> Option<Converts> {
+        self.session_map().get(&id)?.waits.get(request)?.converts
+    }
+
+    fn next_for(&self, id: SessionId, request: RequestId, here: &LockName, in_tick: bool) -> Next {
+        let Some(session) = self.session_map().get(&id) else { return Next::PassBy };
+        let Some(wait) = session.waits.get(request) else { return Next::PassBy };
+        let places = wait.places.as_slice();
+        let elsewhere = places.iter().filter(|place| place.name != *here);
+        if wait.deadline <= self.now() {
+            Next::EndWait(Reply::TimedOut)
+        } else if in_tick && session.deadline <= self.now() {
+            Next::EndSession
+        } else if wait.converts.is_none()
+            && (session.hold_count() + places.len() > self.limits().holds_per_session_max
+                || !self.has_tokens_for(places.len()))
+        {
+            Next::EndWait(Reply::Rejected(Rejection::TooManyHolds))
+        } else if elsewhere.into_iter().all(|place| self.admits_waiter(&place.name, place.ticket)) {
+            Next::Grant
+        } else {
+            Next::PassBy
+        }
+    }
+
+    /// Its time has come in all its queues.
+    pub(crate) fn grant_wait(
+        &mut self,
+        id: SessionId,
+        request: RequestId,
+        events: &mut Vec<Event>,
+    ) {
+        let Some(wait) = self.remove_wait(id, request) else { return };
+        let names = wait.names();
+        let outcome = match wait.converts {
+            Some(converts) => {
+                let name = names.as_slice().first();
+                name.map_or(Outcome::Rejected(Rejection::NotHeld), |name| {
+                    self.upgrade(name, (id, converts.acquire), request, events)
+                })
+            }
+            None => self.grant_places(id, request, &wait, events),
+        };
+        events.push(Event::WaitEnded { names, session: id, request, outcome });
+    }
+
+    fn grant_places(
+        &mut self,
+        session: SessionId,
+        request: RequestId,
+        wait: &Wait,
+        events: &mut Vec<Event>,
+    ) -> Outcome {
+        let holder = Holder { session, request, actor: wait.actor };
+        let question = wait.question.clone();
+        let wanted = wait.places.as_slice().iter().map(|place| (&place.name, place.mode));
+        self.grant(holder, question, wanted, &wait.terms, events)
+    }
+
+    /// Grants all of these, in one step. Whoever calls this has made sure that nothing is in the way.
+    pub(crate) fn grant<'a>(
+        &mut self,
+        holder: Holder,
+        question: Question,
+        wanted: impl Iterator<Item = (&'a LockName, Mode)>,
+        terms: &Terms,
+        events: &mut Vec<Event>,
+    ) -> Outcome {
+        let all = matches!(question, Question::AcquireAll { .. });
+        let mut grants = Vec::new();
+        let mut only = None;
+        for (name, mode) in wanted {
+            let grant = self.begin_hold(holder, name, mode, terms, events);
+            if all {
+                grants.extend(grant);
+            } else {
+                only = grant;
+            }
+        }
+        self.change_answers(holder.session, |answers| {
+            answers.keep(holder.request, question, Reply::Granted);
+        });
+        match only {
+            Some(grant) => Outcome::Granted(grant),
+            None if all => Outcome::GrantedAll(grants.into_boxed_slice()),
+            None => Outcome::Rejected(Rejection::TooManyHolds),
+        }
+    }
+
+    fn begin_hold(
+        &mut self,
+        holder: Holder,
+        name: &LockName,
+        mode: Mode,
+        terms: &Terms,
+        events: &mut Vec<Event>,
+    ) -> Option<Grant> {
+        let Holder { session: id, request, actor } = holder;
+        let run = match mode {
+            Mode::Shared => self.lock_map().get(name).and_then(Resource::shared_token),
+            Mode::Exclusive | Mode::Permit { .. } => None,
+        };
+        let token = match run {
+            Some(token) => token,
+            None => self.next_token()?,
+        };
+        let hold = Hold::new(holder, mode, token, terms, self.now());
+        let deadline = hold.deadline();
+        let name = self.add_hold(name, hold);
+        let session_deadline = self.deadline_of(id);
+        events.push(Event::Granted {
+            name: name.clone(),
+            session: id,
+            request,
+            actor,
+            mode,
+            token,
+            metadata: terms.metadata.clone(),
+        });
+        Some(Grant { name, acquire: request, token, mode, deadline, session_deadline })
+    }
+
+    /// A reader that is alone becomes the writer, under a new token.
+    pub(crate) fn upgrade(
+        &mut self,
+        name: &LockName,
+        key: HoldKey,
+        convert: RequestId,
+        events: &mut Vec<Event>,
+    ) -> Outcome {
+        let Some(token) = self.next_token() else {
+            return Outcome::Rejected(Rejection::TooManyHolds);
+        };
+        #[cfg(feature = "planted")]
+        let token = self.token_of_upgrade(name, key, token);
+        let upgraded = self.change_hold(name, key, |hold| {
+            let before = core::mem::replace(&mut hold.token, token);
+            hold.mode = Mode::Exclusive;
+            (before, hold.note_conversion(convert), hold.deadline(), Box::from(hold.metadata()))
+        });
+        let Some((before, converted_before, deadline, metadata)) = upgraded else {
+            return Outcome::Rejected(Rejection::NotHeld);
+        };
+        let question = Question::Convert { name: name.clone(), token: before };
+        self.change_session(key.0, |session| {
+            session.answers.keep(convert, question, Reply::Converted { acquire: key.1 });
+            session.note_conversion(convert, key.1, converted_before);
+        });
+        let session_deadline = self.deadline_of(key.0);
+        let mode = Mode::Exclusive;
+        let (session, request) = key;
+        let name = name.clone();
+        let acquire = request;
+        events.push(Event::Converted {
+            name: name.clone(),
+            session,
+            request,
+            mode,
+            token,
+            metadata,
+        });
+        Outcome::Granted(Grant { name, acquire, token, mode, deadline, session_deadline })
+    }
+
+    /// When a session ends unless it is heard of again.
+    fn deadline_of(&self, id: SessionId) -> LogicalTime {
+        self.session_map().get(&id).map_or(self.now(), |session| session.deadline)
+    }
+
+    /// The token that the reader had, if the bug is planted.
+    #[cfg(feature = "planted")]
+    fn token_of_upgrade(
+        &mut self,
+        name: &LockName,
+        key: HoldKey,
+        new: crate::FenceToken,
+    ) -> crate::FenceToken {
+        let hold = self.lock_map().get(name).and_then(|resource| resource.hold(key));
+        match hold.filter(|_| crate::planted::Bug::UpgradeKeepsToken.is_active()) {
+            Some(hold) => hold.token,
+            None => new,
+        }
+    }
+
+    /// What a table does that does not look whether the session lives.
+    #[cfg(feature = "planted")]
+    fn grant_to_the_dead(&mut self, name: &LockName, ticket: Ticket, events: &mut Vec<Event>) {
+        let Some(waiter) = self.leave_queue(name, ticket) else { return };
+        let holder =
+            Holder { session: waiter.session, request: waiter.request, actor: waiter.actor };
+        self.begin_hold(holder, name, waiter.mode, &Terms::default(), events);
+    }
+}

@@ -1,0 +1,105 @@
+//! `Release`: give a resource back.
+//!
+//! It matches session *and* token, so a late copy of a release can never free a newer hold. One that
+//! comes after its session was closed is told that everything has been given back. After one that
+//! expired nobody knows whether an earlier copy had done it: that is an unknown session.
+//!
+//! Caveat: the table does not remember every token. A token that was another session's, was granted
+//! after this session opened, and is not held any more, is told `AlreadyReleased` instead of
+//! `NotOwner`. Nothing is freed either way.
+
+use alloc::vec::Vec;
+
+use crate::model::command::{Call, HoldRef, Mode};
+use crate::model::event::Event;
+use crate::model::name::{LockName, Names};
+use crate::model::outcome::{Outcome, Rejection, ReleaseAnswer};
+use crate::state::answers::{Question, Reply};
+use crate::state::ended_sessions::End;
+use crate::state::hold::{Hold, HoldKey};
+use crate::state::table::LockTable;
+
+impl LockTable {
+    pub(crate) fn release(
+        &mut self,
+        call: Call,
+        meant: HoldRef,
+        events: &mut Vec<Event>,
+    ) -> Outcome {
+        let question = Question::Release { name: meant.name.clone(), token: meant.token };
+        match self.cached_outcome(&call, &question) {
+            Some(Outcome::Rejected(Rejection::UnknownSession))
+                if self.ended_sessions().get(call.session) == Some(End::Closed) =>
+            {
+                return Outcome::Release(ReleaseAnswer::AlreadyReleased);
+            }
+            Some(outcome) => return outcome,
+            None => {}
+        }
+        let (key, is_entered_again) = match self.hold_to_release(&call, &meant) {
+            Ok(hold) => (hold.key(), hold.reentries() > 0),
+            Err(Rejection::NotHeld) => {
+                let answer = self.release_of_nothing(&call, &meant);
+                return self.answer(&call, question, Reply::Release(answer));
+            }
+            Err(rejection) => {
+                let reply = Reply::Rejected(rejection);
+                return self.refuse(&call, question, Names::One(meant.name), reply, events);
+            }
+        };
+        let left = if is_entered_again { self.leave(&meant.name, key) } else { None };
+        #[cfg(feature = "planted")]
+        let left = left.filter(|_| !crate::planted::Bug::ReentryNotCounted.is_active());
+        let answer = match left {
+            Some(remaining) => ReleaseAnswer::StillHeld { remaining },
+            None => {
+                self.give_back(&meant.name, key, events);
+                ReleaseAnswer::Released
+            }
+        };
+        self.answer(&call, question, Reply::Release(answer))
+    }
+
+    /// Leaves a hold once that was entered again.
+    fn leave(&mut self, name: &LockName, key: HoldKey) -> Option<u32> {
+        self.change_hold(name, key, Hold::leave)?
+    }
+
+    fn hold_to_release(&self, call: &Call, meant: &HoldRef) -> Result<&Hold, Rejection> {
+        let resource = self.lock_map().get(&meant.name).ok_or(Rejection::NotHeld)?;
+        #[cfg(feature = "planted")]
+        if crate::planted::Bug::ReleaseIgnoresToken.is_active()
+            && let Some(hold) = resource.holds().find(|hold| hold.session == call.session)
+        {
+            return Ok(hold);
+        }
+        #[cfg(feature = "planted")]
+        if crate::planted::Bug::ReleaseIgnoresSession.is_active() {
+            return resource.holds().next().ok_or(Rejection::NotHeld);
+        }
+        resource.meant_by(call.session, meant)
+    }
+
+    /// The session does not hold that: why not?
+    fn release_of_nothing(&self, call: &Call, meant: &HoldRef) -> ReleaseAnswer {
+        let Some(session) = self.session_map().get(&call.session) else {
+            return ReleaseAnswer::NotOwner;
+        };
+        let token = meant.token;
+        let resource = self.lock_map().get(&meant.name);
+        let first = resource.and_then(|resource| resource.holds().next());
+        let was_granted = 0 < token.0 && token.0 <= self.last_token();
+        // Readers have one token, so of a run that this session has left others can hold it still.
+        let held_by_another =
+            first.is_some_and(|hold| hold.token == token && hold.mode != Mode::Shared);
+        if held_by_another {
+            ReleaseAnswer::NotOwner
+        } else if session.lost(token) {
+            ReleaseAnswer::Expired
+        } else if !was_granted || token.0 <= session.below_own_tokens {
+            ReleaseAnswer::NotOwner
+        } else {
+            ReleaseAnswer::AlreadyReleased
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! How the table is read back. Nothing is believed: order, counts and what belongs together are checked.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use super::{DEFERRED_PREFIX, DEFERRED_QUEUE, hold, session, wait};
+use crate::model::codec::{DecodeError, Reader};
+use crate::model::id::{LogIndex, RequestId, SessionId};
+use crate::model::name::LockName;
+use crate::model::publication::Publication;
+use crate::model::rules_version::RulesVersion;
+use crate::model::table_limits::TableLimits;
+use crate::model::time::LogicalTime;
+use crate::state::deadlines::Due;
+use crate::state::deferred::Promotion;
+use crate::state::ended_sessions::End;
+use crate::state::freezes::Freeze;
+use crate::state::hold::Hold;
+use crate::state::queue::{Ticket, Waiter};
+use crate::state::resource::Resource;
+use crate::state::table::LockTable;
+use crate::state::wait::Wait;
+
+impl LockTable {
+    pub(super) fn read(&mut self, reader: &mut Reader<'_>, version: u8) -> Result<(), DecodeError> {
+        if version >= 4 {
+            self.rules = RulesVersion::decode(reader)?;
+            if self.rules == RulesVersion::ONE {
+                // Such a table is written as an older version: each has one form only.
+                return Err(DecodeError::Inconsistent(String::from("it tells of the first rules")));
+            }
+        }
+        self.read_head(reader)?;
+        self.read_ended(reader, version)?;
+        self.read_permits(reader)?;
+        self.read_freezes(reader)?;
+        if version >= 4 {
+            self.table_limits = TableLimits { bytes: reader.varint()?, locks: reader.varint()? };
+        }
+        if version == 3 || (version >= 4 && reader.bool("publication")?) {
+            self.publication = Some(Publication::read(reader)?);
+        }
+        if self.rules >= RulesVersion::THREE {
+            self.read_deferred(reader)?;
+        }
+        let mut waits = Vec::new();
+        while reader.bool("list of sessions")? {
+            let id = self.read_session(reader, version)?;
+            let mut last = None;
+            for _ in 0..reader.count()? {
+                let request = RequestId(reader.varint()?);
+                in_order(last.replace(request), request, "waits")?;
+                waits.push((id, request, wait::read(reader)?));
+            }
+        }
+        while reader.bool("list of locks")? {
+            let name = reader.name()?;
+            in_order(self.locks.last_key(), &name, "locks")?;
+            self.read_resource(name, reader)?;
+        }
+        for (id, request, wait) in waits {
+            self.restore_wait(id, request, wait)?;
+        }
+        Ok(())
+    }
+
+    fn read_permits(&mut self, reader: &mut Reader<'_>) -> Result<(), DecodeError> {
+        for _ in 0..reader.count()? {
+            let name = reader.name()?;
+            in_order(self.permits.last_key_value().map(|(last, _)| last), &name, "permits")?;
+            let limit = reader.u32()?;
+            self.permits.insert(name, limit);
+        }
+        Ok(())
+    }
+
+    fn read_freezes(&mut self, reader: &mut Reader<'_>) -> Result<(), DecodeError> {
+        let mut last = None;
+        for _ in 0..reader.count()? {
+            let prefix = reader.text()?;
+            in_order(last.replace(prefix), prefix, "freezes")?;
+            let freeze = Freeze {
+                until: LogicalTime::from_ms(reader.varint()?),
+                by: reader.text()?.into(),
+                reason: reader.text()?.into(),
+            };
+            self.freezes.insert(prefix.into(), freeze);
+        }
+        Ok(())
+    }
+
+    fn read_deferred(&mut self, reader: &mut Reader<'_>) -> Result<(), DecodeError> {
+        for _ in 0..reader.count()? {
+            let promotion = match reader.u8()? {
+                DEFERRED_QUEUE => {
+                    let name = reader.name()?;
+                    Promotion::Queue { name, passed: reader.optional()?.map(Ticket) }
+                }
+                DEFERRED_PREFIX => {
+                    let prefix = reader.text()?.into();
+                    let has_begun = reader.bool("thawed prefix")?;
+                    let passed = if has_begun { Some(reader.name()?) } else { None };
+                    Promotion::Prefix { prefix, passed }
+                }
+                tag => return Err(DecodeError::UnknownTag { what: "deferred promotion", tag }),
+            };
+            if !self.deferred.push(promotion) {
+                let what = String::from("a promotion is left for later twice");
+                return Err(DecodeError::Inconsistent(what));
+            }
+        }
+        Ok(())
+    }
+
+    /// Its name is above those of all before it.
+    fn read_resource(
+        &mut self,
+        name: LockName,
+        reader: &mut Reader<'_>,
+    ) -> Result<(), DecodeError> {
+        let mut resource = Resource::default();
+        if let Some(until) = reader.optional()?.map(LogicalTime::from_ms) {
+            resource.close_until(Some(until));
+            self.closed.insert((until, name.clone()));
+        }
+        let mut last = None;
+        let count = reader.count()?;
+        for _ in 0..count {
+            let hold = hold::read(reader)?;
+            in_order(last.replace(hold.key()), hold.key(), "holds")?;
+            self.index_hold(&name, &hold);
+            resource.add_hold(hold);
+        }
+        if resource.is_unused() {
+            let what = format!("{name} is there for nothing");
+            return Err(DecodeError::Inconsistent(what));
+        }
+        self.locks.push_last(name, resource);
+        Ok(())
+    }
+
+    pub(super) fn read_head(&mut self, reader: &mut Reader<'_>) -> Result<(), DecodeError> {
+        self.now = LogicalTime::from_ms(reader.varint()?);
+        self.applied_index = LogIndex(reader.varint()?);
+        self.last_token = reader.varint()?;
+        Ok(())
+    }
+
+    pub(super) fn read_session(
+        &mut self,
+        reader: &mut Reader<'_>,
+        version: u8,
+    ) -> Result<SessionId, DecodeError> {
+        let id = SessionId::decode(reader)?;
+        in_order(self.sessions.last_key().copied(), id, "sessions")?;
+        let session = session::read(reader, version)?;
+        self.deadlines.insert(session.deadline, Due::Session(id));
+        self.public_ids.insert((session.public, id));
+        self.sessions.push_last(id, session);
+        Ok(id)
+    }
+
+    pub(super) fn read_ended(
+        &mut self,
+        reader: &mut Reader<'_>,
+        version: u8,
+    ) -> Result<(), DecodeError> {
+        let mut at = LogicalTime::ZERO;
+        for _ in 0..reader.count()? {
+            let id = SessionId::decode(reader)?;
+            let closed = reader.bool("ended session")?;
+            if self.ended.get(id).is_some() {
+                let what = String::from("a session has ended twice");
+                return Err(DecodeError::Inconsistent(what));
+            }
+            let end = if closed { End::Closed } else { End::Expired };
+            if version >= 4 {
+                let ms = at.as_ms().checked_add(reader.varint()?);
+                at = LogicalTime::from_ms(ms.ok_or(DecodeError::InvalidNumber)?);
+            }
+            self.ended.remember(id, end, at);
+        }
+        Ok(())
+    }
+
+    pub(super) fn restore_hold(&mut self, name: &LockName, hold: Hold) {
+        self.index_hold(name, &hold);
+        self.locks.change_or_add(name, |_, resource| resource.add_hold(hold));
+    }
+
+    /// What can be computed from a hold.
+    fn index_hold(&mut self, name: &LockName, hold: &Hold) {
+        if let Some(deadline) = hold.deadline() {
+            let due = Due::Hold(hold.session, hold.request, hold.token);
+            self.deadlines.insert(deadline, due);
+        }
+        if let Some(session) = self.sessions.get_mut(&hold.session) {
+            session.add_hold(hold.request, name.clone());
+            if let Some(convert) = hold.converted_by() {
+                session.note_conversion(convert, hold.request, None);
+            }
+        }
+    }
+
+    pub(super) fn restore_wait(
+        &mut self,
+        session: SessionId,
+        request: RequestId,
+        wait: Wait,
+    ) -> Result<(), DecodeError> {
+        for place in wait.places.as_slice() {
+            let (actor, mode, policy) = (wait.actor, place.mode, wait.terms.policy);
+            let waiter = Waiter { session, request, actor, mode, policy };
+            let is_free = self.locks.change_or_add(&place.name, |_, resource| {
+                let is_free = resource.queue().get(place.ticket).is_none();
+                resource.queue_mut().insert(place.ticket, waiter);
+                is_free
+            });
+            if !is_free {
+                let what = String::from("two waiters stand in one place");
+                return Err(DecodeError::Inconsistent(what));
+            }
+            self.waiter_count += 1;
+        }
+        self.add_wait(session, request, wait);
+        Ok(())
+    }
+}
+
+/// Canonical bytes list everything in order, once.
+pub(super) fn in_order<T: Ord>(last: Option<T>, next: T, what: &str) -> Result<(), DecodeError> {
+    match last {
+        Some(last) if last >= next => {
+            Err(DecodeError::Inconsistent(format!("{what} are not in order")))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_out_of_order_or_told_twice_is_refused() {
+        assert_eq!(in_order(None, 1, "locks"), Ok(()));
+        assert_eq!(in_order(Some(1), 2, "locks"), Ok(()));
+        let refused = Err(DecodeError::Inconsistent(String::from("locks are not in order")));
+        assert_eq!(in_order(Some(2), 2, "locks"), refused);
+        assert_eq!(in_order(Some(3), 2, "locks"), refused);
+    }
+}

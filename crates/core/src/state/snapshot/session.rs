@@ -1,0 +1,103 @@
+//! A session in a snapshot, without what it holds and waits for.
+
+use alloc::string::String;
+
+use super::answer;
+use super::read::in_order;
+use crate::model::codec::{DecodeError, Reader, Sink};
+use crate::model::command::{OpenSession, Owner};
+use crate::model::id::{FenceToken, PublicSessionId, RequestId, SessionId, StreamId};
+use crate::model::time::{LogicalTime, Span};
+use crate::state::answers::Answers;
+use crate::state::session::Session;
+
+/// Added to whether the session is connected: a list of its shared holds that ended follows.
+const LOST_SHARED: u8 = 2;
+
+pub(super) fn write(session: &Session, sink: &mut impl Sink) {
+    session.public.encode(sink);
+    sink.varint(session.stream.0);
+    sink.varint(session.ttl.as_ms());
+    sink.varint(session.linger.as_ms());
+    session.owner.encode(sink);
+    sink.varint(session.opened_at.as_ms());
+    sink.varint(session.below_own_tokens);
+    sink.varint(session.deadline.as_ms());
+    let lost_shared = !session.shared_losses().is_empty();
+    sink.u8(u8::from(session.connected) | if lost_shared { LOST_SHARED } else { 0 });
+    sink.u8(u8::from(session.graced));
+    sink.u8(u8::from(session.lingering));
+    sink.count(session.losses().len());
+    for token in session.losses() {
+        sink.varint(token.0);
+    }
+    if lost_shared {
+        sink.count(session.shared_losses().len());
+        for (token, acquire) in session.shared_losses() {
+            sink.varint(token.0);
+            sink.varint(acquire.0);
+        }
+    }
+    sink.varint(session.answers.acked_through().0);
+    sink.count(session.answers.len());
+    for (request, answer) in session.answers.iter() {
+        sink.varint(request.0);
+        answer::write(answer, sink);
+    }
+}
+
+pub(super) fn read(reader: &mut Reader<'_>, version: u8) -> Result<Session, DecodeError> {
+    let open = OpenSession {
+        session: SessionId(0),
+        public: PublicSessionId::decode(reader)?,
+        stream: Some(StreamId(reader.varint()?)),
+        ttl: Span::from_ms(reader.varint()?),
+        linger: Span::from_ms(reader.varint()?),
+        owner: Owner::decode(reader)?,
+    };
+    let opened_at = LogicalTime::from_ms(reader.varint()?);
+    let below_own_tokens = reader.varint()?;
+    let mut session = Session::new(open, opened_at, below_own_tokens);
+    session.deadline = LogicalTime::from_ms(reader.varint()?);
+    let lost_shared = match reader.u8()? {
+        flags if flags > 1 && version < 4 || flags > 3 => {
+            return Err(DecodeError::UnknownTag { what: "session", tag: flags });
+        }
+        flags => {
+            session.connected = flags & 1 == 1;
+            flags & LOST_SHARED != 0
+        }
+    };
+    session.graced = reader.bool("session")?;
+    session.lingering = reader.bool("session")?;
+    for _ in 0..reader.count()? {
+        let token = FenceToken(reader.varint()?);
+        in_order(session.losses().last().copied(), token, "losses")?;
+        session.remember_loss(token, usize::MAX);
+    }
+    if lost_shared {
+        let mut last = None;
+        for _ in 0..reader.count()? {
+            let loss = (FenceToken(reader.varint()?), RequestId(reader.varint()?));
+            in_order(last.replace(loss), loss, "losses of shared holds")?;
+            session.remember_shared_loss(loss.0, loss.1, usize::MAX);
+        }
+        if session.shared_losses().is_empty() {
+            let what = String::from("a list of losses is empty");
+            return Err(DecodeError::Inconsistent(what));
+        }
+    }
+    session.answers = Answers::restored(RequestId(reader.varint()?));
+    let mut last = None;
+    for _ in 0..reader.count()? {
+        let request = RequestId(reader.varint()?);
+        in_order(last.replace(request), request, "answers")?;
+        let (question, reply) = answer::read(reader)?;
+        session.answers.keep(request, question, reply);
+        if session.answers.get(request).is_none() {
+            let what = String::from("an acknowledged answer is kept");
+            return Err(DecodeError::Inconsistent(what));
+        }
+    }
+    Ok(session)
+}

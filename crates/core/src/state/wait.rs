@@ -1,0 +1,93 @@
+//! A wait: one request that stands in a queue, or in several at once.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use crate::model::command::{Mode, Terms};
+use crate::model::id::{ActorId, FenceToken, RequestId};
+use crate::model::name::{LockName, Names};
+use crate::model::time::LogicalTime;
+use crate::state::answers::{Question, Reply};
+use crate::state::queue::Ticket;
+use crate::state::size;
+
+#[derive(Clone, Debug)]
+pub(crate) struct Wait {
+    pub(crate) actor: ActorId,
+    pub(crate) places: Places,
+    pub(crate) queued_at: LogicalTime,
+    /// When it stops waiting.
+    pub(crate) deadline: LogicalTime,
+    pub(crate) terms: Box<Terms>,
+    /// What was asked.
+    pub(crate) question: Question,
+    /// The hold that it wants to convert; an acquire has none.
+    pub(crate) converts: Option<Converts>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Converts {
+    /// The acquire of the hold.
+    pub(crate) acquire: RequestId,
+    pub(crate) token: FenceToken,
+}
+
+/// Where it stands. Usually that is one place, which needs no allocation.
+#[derive(Clone, Debug)]
+pub(crate) enum Places {
+    One(Place),
+    /// In order.
+    Many(Box<[Place]>),
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    pub(crate) name: LockName,
+    pub(crate) ticket: Ticket,
+    pub(crate) mode: Mode,
+}
+
+impl Wait {
+    /// What it takes, and what a grant will take.
+    pub(crate) fn size_bytes(&self) -> u64 {
+        let places = self.places.as_slice().iter();
+        let holds: u64 = places.map(|place| size::of_hold(&place.name, &self.terms.metadata)).sum();
+        size::WAIT + holds + self.question.answer_bytes(&Reply::Granted)
+    }
+
+    /// The lock, if it waits for it alone, exclusively, and holds it in no other way.
+    pub(crate) fn lone_name(&self) -> Option<&LockName> {
+        match self.places.as_slice() {
+            [place] if place.mode == Mode::Exclusive && self.converts.is_none() => {
+                Some(&place.name)
+            }
+            _ => None,
+        }
+    }
+
+    pub(crate) fn names(&self) -> Names {
+        self.places.as_slice().iter().map(|place| place.name.clone()).collect()
+    }
+}
+
+impl Places {
+    pub(crate) fn as_slice(&self) -> &[Place] {
+        match self {
+            Places::One(place) => core::slice::from_ref(place),
+            Places::Many(places) => places,
+        }
+    }
+}
+
+impl FromIterator<Place> for Places {
+    fn from_iter<I: IntoIterator<Item = Place>>(places: I) -> Places {
+        let mut places = places.into_iter();
+        match (places.next(), places.next()) {
+            (Some(only), None) => Places::One(only),
+            (first, second) => {
+                let all: Vec<Place> = first.into_iter().chain(second).chain(places).collect();
+                Places::Many(all.into_boxed_slice())
+            }
+        }
+    }
+}

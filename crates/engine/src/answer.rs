@@ -1,0 +1,144 @@
+//! What callers and streams are told.
+
+use holdfast_core::{
+    EndReason, FenceToken, LockName, LogicalTime, Outcome, RequestId, SessionId, Span, StreamId,
+};
+use holdfast_replica::{ChangeRefusal, NodeId};
+
+use crate::query::ReadAnswer;
+
+/// One stream of one session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StreamKey {
+    pub session: SessionId,
+    pub stream: StreamId,
+}
+
+/// A request that can wait, as the lock table of its group names it.
+pub type Wait = (SessionId, RequestId);
+
+/// Where the answer to a command goes.
+#[derive(Debug)]
+pub enum ReplyTo<C> {
+    Call(C),
+    Stream { stream: StreamKey, request: RequestId },
+}
+
+impl<C> ReplyTo<C> {
+    /// Of two copies of a request, is this the one to be answered in the end? A copy that comes on an older stream of
+    /// the session was overtaken: the client reads there no more.
+    pub fn supersedes(&self, parked: &ReplyTo<C>) -> bool {
+        match (self, parked) {
+            (ReplyTo::Stream { stream: this, .. }, ReplyTo::Stream { stream: parked, .. }) => {
+                this.stream >= parked.stream
+            }
+            _ => true,
+        }
+    }
+}
+
+/// How a command ended, and at which logical time.
+#[derive(Debug)]
+pub struct Answer {
+    pub at: LogicalTime,
+    pub result: Result<Outcome, Unavailable>,
+}
+
+impl Answer {
+    pub fn failed(reason: Unavailable) -> Answer {
+        Answer { at: LogicalTime::ZERO, result: Err(reason) }
+    }
+}
+
+/// How the heartbeats of many sessions ended.
+pub type TouchesAnswer = Result<Touched, Unavailable>;
+
+#[derive(Debug)]
+pub struct Touched {
+    pub at: LogicalTime,
+    /// Of each session; none if it has ended, or never began.
+    pub ttls: Vec<Option<Span>>,
+}
+
+/// How a change of the membership ended: done, refused, or not known.
+pub type ChangeAnswer = Result<Result<(), ChangeRefusal>, Unavailable>;
+
+/// What a stream is told.
+#[derive(Debug)]
+pub enum Delivery {
+    Answer {
+        request: RequestId,
+        answer: Answer,
+    },
+    /// The status of a lock, as a stream's read found it.
+    Status {
+        request: RequestId,
+        name: LockName,
+        answer: Result<Box<ReadAnswer>, Unavailable>,
+    },
+    /// The acquire stands in the queue; its answer comes later.
+    Queued {
+        request: RequestId,
+        position: u64,
+    },
+    HoldEnded {
+        name: LockName,
+        token: FenceToken,
+        acquire: RequestId,
+        reason: EndReason,
+    },
+    /// What the session has lost so far, though it may have been told already.
+    Losses(Vec<(FenceToken, Option<RequestId>)>),
+    SessionEnded {
+        reason: EndReason,
+    },
+    /// Nodes were added, removed, or moved.
+    MembersChanged,
+    /// This node no longer leads; nothing more comes on this stream.
+    LeaderMoved {
+        leader: Option<NodeId>,
+    },
+}
+
+/// Why a node could not carry an operation through. Not an answer of the lock table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unavailable {
+    /// Nothing was done.
+    NotLeader { leader: Option<NodeId> },
+    /// Leadership was lost while the operation was under way: it may have happened.
+    LeadershipLost { leader: Option<NodeId> },
+    /// Nothing was done: this node is about to stop.
+    ShuttingDown,
+    /// Nothing was done: the disk is full.
+    OutOfSpace,
+    /// Nothing was done: too much is under way.
+    Overloaded,
+}
+
+impl From<holdfast_replica::Unavailable> for Unavailable {
+    fn from(reason: holdfast_replica::Unavailable) -> Unavailable {
+        use holdfast_replica::Unavailable as Replica;
+        match reason {
+            Replica::NotLeader { leader } => Unavailable::NotLeader { leader },
+            Replica::LeadershipLost { leader } => Unavailable::LeadershipLost { leader },
+            Replica::Overloaded => Unavailable::Overloaded,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_late_copy_on_an_older_stream_does_not_take_the_answer_of_a_newer_one() {
+        let on = |stream| ReplyTo::Stream {
+            stream: StreamKey { session: SessionId(1), stream: StreamId(stream) },
+            request: RequestId(5),
+        };
+        assert!(on(9).supersedes(&on(8)) && on(9).supersedes(&on(9)));
+        assert!(!on(8).supersedes(&on(9)));
+        let call = ReplyTo::Call(());
+        assert!(call.supersedes(&on(9)) && on(8).supersedes(&call));
+    }
+}

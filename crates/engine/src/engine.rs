@@ -1,0 +1,373 @@
+//! The engine, and the order of a turn:
+//!
+//! ```text
+//! inputs -> time -> begin turns -> send what may go early, read and answer what is committed
+//!        -> one write and one sync for all groups
+//!        -> acknowledge -> finish turns -> send, answer, read -> one list per stream
+//! ```
+//!
+//! Batching is natural, not timed: while one sync is under way the host's queue fills, and the next turn takes all of it as
+//! one proposal.
+//!
+//! A full disk halts the turn between its halves: nothing more is promised, callers are told, and the same turn is tried
+//! again until there is room (`full_disk.rs`). What each input does is in `inputs.rs`, and what the replicas want done in
+//! `effects.rs`.
+
+mod effects;
+mod full_disk;
+mod inputs;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use holdfast_core::{Event, LogIndex, LogicalTime, Publication};
+use holdfast_replica::{Fatal, GroupId, Member, NodeId, Replica, Turn};
+
+use self::full_disk::{Halt, Unsaid};
+use crate::answer::Delivery;
+use crate::boot_time::BootTime;
+use crate::callers::{Callers, Outbound, ReadReply};
+use crate::effect::{Effect, Ending, Step, TierChange};
+use crate::heartbeats::DeferredHeartbeats;
+use crate::host::Host;
+use crate::leader_lease::LeaderLease;
+use crate::peer_registry::PeerRegistry;
+use crate::planted::Bug;
+use crate::query::Query;
+use crate::streams::{CutOff, Streams};
+
+#[derive(Clone, Debug)]
+pub struct EngineConfig {
+    pub node: NodeId,
+    /// As all replicas have them.
+    pub tick: Duration,
+    pub election_timeout: Duration,
+}
+
+/// The host's clocks, read after the other inputs of the turn.
+#[derive(Clone, Copy, Debug)]
+pub struct Now {
+    /// The one that drives the replicas.
+    pub monotonic: Duration,
+    pub boot: BootTime,
+    /// Whether sessions use the efficiency tier of this node. While none does, its lease costs nothing.
+    pub is_tier_in_use: bool,
+}
+
+#[derive(Debug)]
+pub struct Engine<H: Host> {
+    config: EngineConfig,
+    groups: BTreeMap<GroupId, Group<H>>,
+    out: Outbound<H>,
+    peers: PeerRegistry,
+    heartbeats: DeferredHeartbeats,
+    tier: Tier,
+    turn: TurnState,
+    /// Set while the disk is full.
+    halt: Option<Halt>,
+    /// Inputs that came while the disk was full and that will not come again.
+    unsaid: Vec<Unsaid>,
+    /// When a node that was told to stop does so though it leads.
+    stop_by: Option<Duration>,
+    /// This node is no member any more.
+    is_removed: bool,
+    now: Now,
+}
+
+/// One Raft group on this node.
+#[derive(Debug)]
+struct Group<H: Host> {
+    replica: Replica,
+    callers: Callers<H>,
+    /// As it was last said to the host.
+    is_leader: bool,
+}
+
+/// What the efficiency tier is told.
+#[derive(Debug)]
+struct Tier {
+    lease: LeaderLease,
+    /// The term that it was told of last, as long as this node leads in it.
+    term: Option<u64>,
+}
+
+/// How far the present turn is. Its buffers are kept for their room.
+#[derive(Debug, Default)]
+struct TurnState {
+    phase: Phase,
+    /// What each group wants to have durable.
+    turns: Vec<(GroupId, Turn)>,
+    write_began: Duration,
+    /// Messages of this step, one batch per peer.
+    outgoing: BTreeMap<NodeId, Vec<(GroupId, Vec<u8>)>>,
+    /// What has happened since events were last published.
+    happened: Vec<(LogIndex, LogicalTime, Event)>,
+    /// What the log had counted then.
+    publication: Option<Publication>,
+    effects: Vec<holdfast_replica::Effect>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Phase {
+    #[default]
+    Begin,
+    Answer,
+    Write,
+    Acknowledge,
+    Finish,
+}
+
+type ApplyStep = fn(&mut Replica, &mut Vec<holdfast_replica::Effect>) -> Result<(), Fatal>;
+
+impl<H: Host> Engine<H> {
+    /// The replicas have started from what the disk has. `known` are the nodes that the configuration tells of.
+    pub fn new(
+        config: EngineConfig,
+        replicas: impl IntoIterator<Item = (GroupId, Replica)>,
+        known: impl IntoIterator<Item = (NodeId, Member)>,
+        host: H,
+    ) -> Engine<H> {
+        let mut peers = PeerRegistry::default();
+        for (node, member) in known {
+            peers.configured(node, member);
+        }
+        let groups: BTreeMap<_, _> = replicas
+            .into_iter()
+            .map(|(id, replica)| {
+                (id, Group { replica, callers: Callers::default(), is_leader: false })
+            })
+            .collect();
+        let was_removed = |group: &Group<H>| group.replica.membership().was_removed(config.node);
+        Engine {
+            is_removed: groups.values().any(was_removed),
+            groups,
+            out: Outbound { host, streams: Streams::default(), effects: Vec::new() },
+            peers,
+            heartbeats: DeferredHeartbeats::default(),
+            tier: Tier {
+                lease: LeaderLease::new(config.tick, config.election_timeout),
+                term: None,
+            },
+            turn: TurnState::default(),
+            halt: None,
+            unsaid: Vec::new(),
+            stop_by: None,
+            now: Now {
+                monotonic: Duration::ZERO,
+                boot: BootTime::default(),
+                is_tier_in_use: false,
+            },
+            config,
+        }
+    }
+
+    /// The time, after the other inputs of the turn.
+    pub fn handle_time(&mut self, now: Now) {
+        self.now = now;
+        if self.heartbeats.is_due(now.monotonic) {
+            self.carry_out_deferred();
+        }
+        let mut is_handing_over = false;
+        for Group { replica, .. } in self.groups.values_mut() {
+            replica.handle_time(now.monotonic);
+            if self.stop_by.is_some() {
+                replica.transfer_leadership();
+            }
+            is_handing_over |= replica.is_handing_over();
+        }
+        if is_handing_over {
+            self.tier.lease.invalidate(now.boot);
+            self.out.effects.push(Effect::Tier(TierChange::Invalidate));
+        }
+        let leader = self.groups.values_mut().find(|group| group.replica.leadership().is_here);
+        if let (true, Some(Group { replica, callers, .. })) = (now.is_tier_in_use, leader)
+            && self.tier.lease.take_due(now.boot)
+        {
+            let query = Query::Confirm { asked: now.boot };
+            replica.handle_read(callers.read(query, ReadReply::Lease));
+        }
+    }
+
+    /// The next step of the turn. Carry out the effects after each.
+    pub fn advance(&mut self, now: Duration) -> Result<Step, Fatal> {
+        self.now.monotonic = now;
+        match self.turn.phase {
+            Phase::Begin => {
+                self.begin_turns();
+                self.turn.phase = Phase::Answer;
+            }
+            // Clients take their answers while the disk works.
+            Phase::Answer => {
+                self.apply(Replica::answer_committed)?;
+                if Bug::AnswerBeforeSync.is_active() {
+                    self.apply(Replica::finish_turn)?;
+                }
+                self.out.effects.push(Effect::Deliver);
+                self.turn.write_began = now;
+                self.turn.phase = Phase::Write;
+                return Ok(Step::Write);
+            }
+            Phase::Write if self.halt.is_some() && self.stop_by.is_some() => {
+                return Ok(Step::Stop(Ending::Told));
+            }
+            Phase::Write => return Ok(Step::Write),
+            // Peers hear at once that what they wait for is durable.
+            Phase::Acknowledge => {
+                self.acknowledge();
+                self.turn.phase = Phase::Finish;
+            }
+            Phase::Finish => {
+                self.apply(Replica::finish_turn)?;
+                self.publish();
+                self.send_outgoing();
+                self.turn.phase = Phase::Begin;
+                if self.turn.turns.is_empty() {
+                    return Ok(self.rest());
+                }
+                self.turn.turns.clear();
+            }
+        }
+        Ok(Step::GoOn)
+    }
+
+    fn begin_turns(&mut self) {
+        let mut reads = Vec::new();
+        for (group, Group { replica, .. }) in &mut self.groups {
+            if let Some(mut turn) = replica.begin_turn() {
+                for message in std::mem::take(&mut turn.messages) {
+                    effects::post(&mut self.turn.outgoing, &mut self.out, *group, message);
+                }
+                reads.extend(turn.reads.drain(..).map(|ticket| (*group, ticket)));
+                self.turn.turns.push((*group, turn));
+            }
+        }
+        self.send_outgoing();
+        for (group, ticket) in reads {
+            self.serve_read(group, ticket);
+        }
+    }
+
+    fn acknowledge(&mut self) {
+        for (group, Group { replica, .. }) in &mut self.groups {
+            for message in replica.acknowledge() {
+                effects::post(&mut self.turn.outgoing, &mut self.out, *group, message);
+            }
+        }
+        self.send_outgoing();
+    }
+
+    fn apply(&mut self, step: ApplyStep) -> Result<(), Fatal> {
+        let mut effects = std::mem::take(&mut self.turn.effects);
+        for group in self.groups.keys().copied().collect::<Vec<_>>() {
+            if let Some(Group { replica, .. }) = self.groups.get_mut(&group) {
+                step(replica, &mut effects)?;
+            }
+            for effect in effects.drain(..) {
+                self.carry_out(group, effect);
+            }
+        }
+        self.turn.effects = effects;
+        Ok(())
+    }
+
+    fn publish(&mut self) {
+        let first = self.groups.values().next();
+        let publication = first.and_then(|group| group.replica.table().publication());
+        if !self.turn.happened.is_empty() || publication != self.turn.publication {
+            self.turn.publication = publication;
+            self.out.effects.push(Effect::Publish { publication });
+        }
+    }
+
+    fn send_outgoing(&mut self) {
+        while let Some((to, messages)) = self.turn.outgoing.pop_first() {
+            self.out.effects.push(Effect::Send { to, messages });
+        }
+    }
+
+    /// The turn is done, and all that was to be said is said.
+    fn rest(&mut self) -> Step {
+        self.hear_unsaid();
+        let step = match (self.is_removed, self.stop_by) {
+            (true, _) => Step::Stop(Ending::Removed),
+            (false, Some(stop_by)) if self.now.monotonic >= stop_by || !self.leads_others() => {
+                Step::Stop(Ending::Told)
+            }
+            _ => Step::Rest,
+        };
+        if step != Step::Rest {
+            self.out.streams.end_all(|| Delivery::LeaderMoved { leader: None });
+        }
+        self.out.effects.push(Effect::Deliver);
+        step
+    }
+
+    /// A node that is told to stop does so once it leads nothing, or cannot get rid of it in time.
+    fn leads_others(&self) -> bool {
+        self.groups.values().any(|Group { replica, .. }| {
+            let voters = &replica.membership().configuration.voters;
+            replica.leadership().is_here && voters.len() > 1
+        })
+    }
+
+    /// What is to be durable before the next step.
+    pub fn turns(&self) -> &[(GroupId, Turn)] {
+        &self.turn.turns
+    }
+
+    /// The effects since the last time, in order. The buffer comes back empty with its room.
+    pub fn take_effects(&mut self, buffer: &mut Vec<Effect<H>>) {
+        std::mem::swap(buffer, &mut self.out.effects);
+    }
+
+    /// Hands each stream its list. One that does not read is closed.
+    pub fn deliver(
+        &mut self,
+        hand_over: impl FnMut(&mut H::Stream, Vec<Delivery>) -> Result<(), CutOff>,
+    ) {
+        self.out.streams.deliver(hand_over);
+    }
+
+    /// What has happened, for the host to take away.
+    pub fn events(&mut self) -> &mut Vec<(LogIndex, LogicalTime, Event)> {
+        &mut self.turn.happened
+    }
+
+    pub fn streams(&self) -> &Streams<H::Stream> {
+        &self.out.streams
+    }
+
+    pub fn replicas(&self) -> impl Iterator<Item = (GroupId, &Replica)> {
+        self.groups.iter().map(|(id, group)| (*id, &group.replica))
+    }
+
+    pub fn replica(&self, group: GroupId) -> Option<&Replica> {
+        self.groups.get(&group).map(|group| &group.replica)
+    }
+
+    pub fn host(&mut self) -> &mut H {
+        &mut self.out.host
+    }
+
+    /// How long the host may wait for input. Heartbeats that were deferred are no reason to wake up: a leader wakes up at
+    /// every tick.
+    pub fn idle_for_at_most(&self) -> Duration {
+        let idle = |group: &Group<H>| {
+            let idle = group.replica.rests_for();
+            group.replica.next_turn_within().map_or(idle, |within| within.min(idle))
+        };
+        self.groups.values().map(idle).min().unwrap_or(self.config.tick)
+    }
+
+    /// The disk is full, and the same turn is tried again.
+    pub fn is_halted(&self) -> bool {
+        self.halt.is_some()
+    }
+
+    /// Between the halves of a turn: no input but such as a full disk refuses.
+    pub fn is_in_turn(&self) -> bool {
+        self.turn.phase != Phase::Begin
+    }
+}

@@ -1,0 +1,391 @@
+//! What each input does. Inputs come between turns, or while the disk is full: then they are refused, or heard later.
+
+use std::time::Duration;
+
+use holdfast_core::command::Call;
+use holdfast_core::{Command, LockName, RequestId, SessionId};
+use holdfast_replica::{
+    GroupId, HandOverRefusal, Member, MembershipChange, MessageError, NodeId, SnapshotMessage,
+};
+
+use super::full_disk::Unsaid;
+use super::{Engine, Group};
+use crate::answer::{Answer, Delivery, ReplyTo, StreamKey, Unavailable};
+use crate::callers::ReadReply;
+use crate::effect::{Effect, TierChange};
+use crate::host::Host;
+use crate::peer_registry::{MEMBERS_SINCE, PUBLICATION_SINCE};
+use crate::planted::Bug;
+use crate::query::{Query, STATUS_SHOWN_MAX};
+use crate::request_owners::{CallRef, LiveCall};
+
+/// What clients ask for, and how their streams begin and end.
+impl<H: Host> Engine<H> {
+    /// One command, answered once. `call` is none if it is not undone when its caller hangs up.
+    pub fn call(
+        &mut self,
+        group: GroupId,
+        command: Command,
+        reply: H::Call,
+        call: Option<CallRef>,
+    ) {
+        self.carry_out_deferred();
+        self.commands(group, std::iter::once((command, ReplyTo::Call(reply), call)));
+    }
+
+    /// The operations of one client frame, each with the number under which it is answered.
+    pub fn frame(
+        &mut self,
+        stream: StreamKey,
+        group: GroupId,
+        operations: Vec<(RequestId, Command)>,
+    ) {
+        self.carry_out_deferred();
+        self.operations(stream, group, operations);
+    }
+
+    /// As [`Engine::frame`], for a heartbeat that came alone on a stream whose heartbeats may wait.
+    pub fn defer(
+        &mut self,
+        stream: StreamKey,
+        group: GroupId,
+        operations: Vec<(RequestId, Command)>,
+    ) {
+        if self.heartbeats.push((stream, group, operations)) || self.is_halted() {
+            self.carry_out_deferred();
+        }
+    }
+
+    pub(super) fn carry_out_deferred(&mut self) {
+        if self.heartbeats.is_empty() {
+            return;
+        }
+        let deferred = self.heartbeats.take(self.now.monotonic + self.config.tick);
+        for (stream, group, operations) in deferred {
+            if !Bug::DeferredHeartbeatDropped.is_active() {
+                self.operations(stream, group, operations);
+            }
+        }
+    }
+
+    fn operations(
+        &mut self,
+        stream: StreamKey,
+        group: GroupId,
+        operations: Vec<(RequestId, Command)>,
+    ) {
+        let reply = |request| ReplyTo::Stream { stream, request };
+        let commands = operations.into_iter();
+        self.commands(group, commands.map(|(request, command)| (command, reply(request), None)));
+        self.deliver_if_halted();
+    }
+
+    /// What is refused does not wait for the end of the turn.
+    fn deliver_if_halted(&mut self) {
+        if self.is_halted() {
+            self.out.effects.push(Effect::Deliver);
+        }
+    }
+
+    fn commands(
+        &mut self,
+        id: GroupId,
+        commands: impl Iterator<Item = (Command, ReplyTo<H::Call>, Option<CallRef>)>,
+    ) {
+        let refusal = self.refusal(id);
+        let out = &mut self.out;
+        let Some(Group { replica, callers, .. }) = self.groups.get_mut(&id) else {
+            let none = Unavailable::NotLeader { leader: None };
+            return commands.for_each(|(_, reply, _)| out.answer(reply, Answer::failed(none)));
+        };
+        for (mut command, reply, call) in commands {
+            if let Some(reason) = refusal {
+                out.answer(reply, Answer::failed(reason));
+                if Bug::RefusedButExecuted.is_active() && reason == Unavailable::OutOfSpace {
+                    replica.handle_call(None, command);
+                }
+                continue;
+            }
+            if matches!(reply, ReplyTo::Call(_)) {
+                replica.table().acknowledge_for_silent_caller(&mut command);
+            }
+            let has_answer = |wait: Call| replica.table().has_answered(wait.session, wait.request);
+            let ticket = callers.call(&mut out.host, &command, reply, call, has_answer);
+            if Bug::HeartbeatBeforeCommit.is_active()
+                && let Command::Touch { session, .. } = command
+                && let Some(ttl) = replica.table().session_ttl(session)
+            {
+                let touched = holdfast_core::Outcome::Touched { ttl };
+                drop(callers.answer(ticket, replica.now(), touched, out));
+            }
+            replica.handle_call(Some(ticket), command);
+        }
+    }
+
+    /// Heartbeats of many sessions, at least one, answered at once. One ticket for all of them, with the last: when that is
+    /// applied the others are.
+    pub fn touches(&mut self, id: GroupId, sessions: Vec<SessionId>, reply: H::Touches) {
+        self.carry_out_deferred();
+        let refusal = self.refusal(id);
+        let (None, Some(Group { replica, callers, .. })) = (refusal, self.groups.get_mut(&id))
+        else {
+            let reason = refusal.unwrap_or(Unavailable::NotLeader { leader: None });
+            let answer = Err(reason);
+            return self.out.effects.push(Effect::AnswerTouches { to: reply, answer });
+        };
+        let touch = |session| Command::Touch { session, acked_through: RequestId(0) };
+        // In the order of the table, where sessions that are touched together stand together by their deadlines.
+        let mut in_order = sessions.clone();
+        in_order.sort_unstable();
+        let Some((last, others)) = in_order.split_last() else { return };
+        for session in others {
+            replica.handle_call(None, touch(*session));
+        }
+        self.out.host.touches_asked(sessions.len());
+        let ticket = callers.touches(sessions, reply);
+        replica.handle_call(Some(ticket), touch(*last));
+    }
+
+    /// The caller of [`Engine::call`] hung up before it had its answer.
+    pub fn abandoned(
+        &mut self,
+        id: GroupId,
+        session: SessionId,
+        request: RequestId,
+        call: LiveCall,
+    ) {
+        if self.is_halted() {
+            return self.unsaid.push(Unsaid::Abandoned { id, session, request, call });
+        }
+        if let Some(Group { replica, callers, .. }) = self.groups.get_mut(&id)
+            && callers.abandoned((session, request), &call)
+        {
+            replica.handle_call(None, Command::Abandon { session, request });
+        }
+    }
+
+    /// A linearizable read.
+    pub fn read(&mut self, group: GroupId, query: Query, reply: H::Read) {
+        self.carry_out_deferred();
+        self.begin_read(group, query, ReadReply::Call(reply));
+    }
+
+    /// The locks whose status one client frame asks for, each with the number under which it is answered.
+    pub fn read_statuses(
+        &mut self,
+        stream: StreamKey,
+        group: GroupId,
+        reads: Vec<(RequestId, LockName)>,
+    ) {
+        self.carry_out_deferred();
+        for (request, name) in reads {
+            let query = Query::Status { name: name.clone(), shown_max: STATUS_SHOWN_MAX };
+            self.begin_read(group, query, ReadReply::Stream { stream, request, name });
+        }
+        self.deliver_if_halted();
+    }
+
+    fn begin_read(&mut self, id: GroupId, query: Query, reply: ReadReply<H::Read>) {
+        let halted = self.halt.as_ref().map(|halt| halt.reason);
+        let reason = match (halted, self.groups.get_mut(&id)) {
+            (Some(reason), _) => reason,
+            (None, None) => Unavailable::NotLeader { leader: None },
+            (None, Some(Group { callers, .. })) if !callers.has_room_for(&reply) => {
+                Unavailable::Overloaded
+            }
+            (None, Some(Group { replica, callers, is_leader })) => {
+                let ticket = callers.read(query, reply);
+                if Bug::ReadBeforeReadIndex.is_active() && *is_leader {
+                    return self.serve_read(id, ticket);
+                }
+                return replica.handle_read(ticket);
+            }
+        };
+        self.out.answer_read(reply, Err(reason));
+    }
+
+    /// A stream begins to serve a session. The command that opens or resumes the session is its first operation.
+    pub fn stream_opened(&mut self, stream: StreamKey, handle: H::Stream) {
+        self.carry_out_deferred();
+        self.out.streams.open(stream, handle);
+    }
+
+    /// A stream ended. If it was the client that went away, its session begins to linger, wherever it is known.
+    pub fn stream_closed(&mut self, key: StreamKey, client_gone: bool) {
+        self.carry_out_deferred();
+        let was_open = self.out.streams.close(key);
+        // A node that stops ends streams itself, and its clients live.
+        if was_open && client_gone && self.stop_by.is_none() {
+            let StreamKey { session, stream } = key;
+            for Group { replica, .. } in self.groups.values_mut() {
+                replica.handle_call(None, Command::DetachStream { session, stream });
+            }
+        }
+    }
+
+    /// Why no command is taken in now.
+    fn refusal(&self, group: GroupId) -> Option<Unavailable> {
+        match (&self.halt, self.stop_by) {
+            (Some(halt), _) => Some(halt.reason),
+            (None, Some(_)) => Some(Unavailable::ShuttingDown),
+            (None, None) if !self.groups.contains_key(&group) => {
+                Some(Unavailable::NotLeader { leader: None })
+            }
+            (None, None) => None,
+        }
+    }
+}
+
+/// What operators and the node itself ask for.
+impl<H: Host> Engine<H> {
+    /// Events are published so far, as the command says. There is no answer if some member could not read that.
+    pub fn events_published(&mut self, group: GroupId, command: Command, reply: H::Call) {
+        let is_published = |group: &Group<H>| group.replica.table().publication().is_some();
+        let is_read = self.groups.values().all(is_published) || self.all_read(PUBLICATION_SINCE);
+        if is_read && !self.is_halted() {
+            self.commands(group, std::iter::once((command, ReplyTo::Call(reply), None)));
+        }
+    }
+
+    /// An operator changes the membership; answered when it is done, or refused.
+    pub fn change_membership(&mut self, id: GroupId, change: MembershipChange, reply: H::Change) {
+        if let Some(reason) = self.refusal(id) {
+            return self.out.effects.push(Effect::AnswerChange { to: reply, answer: Err(reason) });
+        }
+        // An operator who changes the membership knows that all nodes read such entries.
+        self.introduce_anyway();
+        if let Some(Group { replica, callers, .. }) = self.groups.get_mut(&id) {
+            replica.propose_membership(callers.change(reply), change);
+        }
+    }
+
+    /// An operator wants another node to lead; answered when that node was told to.
+    pub fn hand_over(&mut self, id: GroupId, to: Option<NodeId>, reply: H::HandOver) {
+        // The caller is told that this node stopped answering, and asks again.
+        if self.is_halted() {
+            return drop(reply);
+        }
+        let none = Err(HandOverRefusal::NotLeader { leader: None });
+        let group = self.groups.get_mut(&id);
+        let answer = group.map_or(none, |group| group.replica.hand_over(to));
+        self.out.effects.push(Effect::AnswerHandOver { to: reply, answer });
+    }
+
+    /// Hand leadership over, answer what can be answered, and stop within this time.
+    pub fn stop(&mut self, within: Duration) {
+        self.stop_by = Some(self.now.monotonic + within);
+        self.tier.lease.end();
+        self.out.effects.push(Effect::Tier(TierChange::Invalidate));
+    }
+
+    /// The addresses at which clients reach the members have changed.
+    pub fn addresses_changed(&mut self) {
+        self.out.streams.tell_all(|| Delivery::MembersChanged);
+    }
+
+    /// A snapshot of [`Effect::SaveSnapshot`] is durable up to this index, or could not be saved.
+    pub fn snapshot_saved(&mut self, group: GroupId, index: Option<u64>) {
+        match (self.groups.get_mut(&group), index) {
+            (Some(Group { replica, .. }), Some(index)) => replica.handle_snapshot_saved(index),
+            (Some(Group { replica, .. }), None) => replica.handle_snapshot_failed(),
+            (None, _) => {}
+        }
+    }
+}
+
+/// What peers say, and what is known of them.
+impl<H: Host> Engine<H> {
+    /// A message of consensus. One in the name of another node is refused.
+    pub fn peer_message(
+        &mut self,
+        from: NodeId,
+        group: GroupId,
+        message: &[u8],
+    ) -> Result<(), MessageError> {
+        // Consensus stands still between the halves of a turn; its messages are repeated.
+        match self.groups.get_mut(&group).filter(|_| self.halt.is_none()) {
+            Some(Group { replica, .. }) => replica.handle_message_of(from, message),
+            None => Ok(()),
+        }
+    }
+
+    /// A leader's snapshot, decoded already.
+    pub fn peer_snapshot(
+        &mut self,
+        from: NodeId,
+        group: GroupId,
+        message: SnapshotMessage,
+    ) -> Result<(), MessageError> {
+        match self.groups.get_mut(&group).filter(|_| self.halt.is_none()) {
+            Some(Group { replica, .. }) => replica.handle_snapshot_message(from, message),
+            None => Ok(()),
+        }
+    }
+
+    /// A node says who it is; this one, too.
+    pub fn peer_introduced(&mut self, node: NodeId, member: Member, log_version: u32) {
+        if self.is_halted() {
+            return self.unsaid.push(Unsaid::Introduced { node, member, log_version });
+        }
+        self.peers.met(node, member, log_version);
+        for Group { replica, .. } in self.groups.values_mut() {
+            replica.handle_log_version(node, log_version);
+        }
+        self.introduce();
+    }
+
+    /// A peer says that this node was removed from the cluster.
+    pub fn removed(&mut self) {
+        self.is_removed = true;
+    }
+
+    /// The connection to a peer broke or refuses.
+    pub fn peer_unreachable(&mut self, node: NodeId) {
+        if self.is_halted() {
+            return self.unsaid.push(Unsaid::Unreachable(node));
+        }
+        for Group { replica, .. } in self.groups.values_mut() {
+            replica.handle_peer_unreachable(node);
+        }
+    }
+
+    /// The peer's process has ended, as far as the host can tell.
+    pub fn peer_gone(&mut self, node: NodeId) {
+        if self.is_halted() {
+            return;
+        }
+        for Group { replica, .. } in self.groups.values_mut() {
+            replica.handle_peer_gone(node);
+        }
+    }
+
+    /// A snapshot was handed to the peer, or could not be.
+    pub fn snapshot_sent(&mut self, id: GroupId, to: NodeId, delivered: bool) {
+        if self.is_halted() {
+            return self.unsaid.push(Unsaid::SnapshotSent { id, to, delivered });
+        }
+        if let Some(Group { replica, .. }) = self.groups.get_mut(&id) {
+            replica.handle_snapshot_sent(to, delivered);
+        }
+    }
+
+    /// Tells the groups who was met, if all members can read that in the log.
+    pub(super) fn introduce(&mut self) {
+        if self.all_read(MEMBERS_SINCE) {
+            self.introduce_anyway();
+        }
+    }
+
+    fn introduce_anyway(&mut self) {
+        for (node, (member, in_its_own_words)) in self.peers.take_news() {
+            for Group { replica, .. } in self.groups.values_mut() {
+                replica.introduce(node, member.clone(), in_its_own_words);
+            }
+        }
+    }
+
+    fn all_read(&self, version: u32) -> bool {
+        let mut memberships = self.groups.values().map(|group| group.replica.membership());
+        memberships.all(|membership| self.peers.all_read(membership, version))
+    }
+}

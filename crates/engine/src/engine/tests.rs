@@ -1,0 +1,378 @@
+//! The engine of a lone node, turned by hand, on a disk that can be full.
+
+use std::time::Duration;
+
+use holdfast_core::command::{OpenSession, Owner};
+use holdfast_core::{
+    Command, Limits, Outcome, PublicSessionId, RequestId, SessionId, Span, StreamId,
+};
+use holdfast_replica::{Durable, GroupId, Leadership, NodeId, Replica, ReplicaConfig};
+
+use super::{Engine, EngineConfig, Now, Unsaid};
+use crate::answer::{Answer, Delivery, StreamKey, Touched, Unavailable, Wait};
+use crate::boot_time::BootTime;
+use crate::effect::{Effect, Ending, Step};
+use crate::host::Host;
+use crate::log::Obstacle;
+use crate::query::Query;
+
+const GROUP: GroupId = GroupId(1);
+const ALICE: SessionId = SessionId(0xa11ce);
+const STREAM: StreamKey = StreamKey { session: ALICE, stream: StreamId(1) };
+const TICK: Duration = Duration::from_millis(50);
+const ELECTION_TICKS: u32 = 10;
+
+/// Callers are numbers.
+#[derive(Debug)]
+struct TestHost;
+
+impl Host for TestHost {
+    type Call = u64;
+    type Read = u64;
+    type Touches = u64;
+    type Change = u64;
+    type HandOver = u64;
+    type Stream = ();
+    type Mark = ();
+
+    fn asked(&mut self, _: &Command, _: Option<Wait>) {}
+}
+
+struct Bench {
+    engine: Engine<TestHost>,
+    now: Duration,
+    /// The disk takes nothing.
+    full: Option<Obstacle>,
+    answers: Vec<(u64, Result<Outcome, Unavailable>)>,
+    reads: Vec<(u64, Option<Unavailable>)>,
+    touched: Vec<Touched>,
+    told: Vec<Delivery>,
+    leadership: Vec<Leadership>,
+    is_deferrable: Option<bool>,
+}
+
+impl Bench {
+    /// A node that leads, with the session of Alice open on a stream.
+    fn new() -> Bench {
+        let config = ReplicaConfig {
+            group: GROUP,
+            node: NodeId(1),
+            voters: vec![NodeId(1)],
+            tick: TICK,
+            heartbeat_ticks: 2,
+            election_ticks: (ELECTION_TICKS as usize, ELECTION_TICKS as usize + 1),
+            grace: Span::from_ms(100),
+            snapshot_every_entries: u64::MAX,
+            snapshot_every_bytes: u64::MAX,
+            snapshot_slice_entries: 1,
+            snapshot_slice_pause: Duration::ZERO,
+            keep_entries: 0,
+            keep_bytes: 0,
+            limits: Limits::default(),
+        };
+        let replica = Replica::new(config, Durable::default()).unwrap();
+        let election_timeout = TICK * ELECTION_TICKS;
+        let config = EngineConfig { node: NodeId(1), tick: TICK, election_timeout };
+        let mut bench = Bench {
+            engine: Engine::new(config, [(GROUP, replica)], [], TestHost),
+            now: Duration::ZERO,
+            full: None,
+            answers: Vec::new(),
+            reads: Vec::new(),
+            touched: Vec::new(),
+            told: Vec::new(),
+            leadership: Vec::new(),
+            is_deferrable: None,
+        };
+        bench.turn_until(|bench| bench.leadership.last().is_some_and(|now| now.is_here));
+        bench.engine.stream_opened(STREAM, ());
+        let open = Command::OpenSession(OpenSession {
+            session: ALICE,
+            public: PublicSessionId(1),
+            stream: Some(STREAM.stream),
+            ttl: Span::from_ms(600_000),
+            linger: Span::from_ms(1),
+            owner: Owner::default(),
+        });
+        bench.engine.frame(STREAM, GROUP, vec![(RequestId(0), open)]);
+        bench.turn_until(|bench| bench.told.len() == 1);
+        bench.told.clear();
+        bench
+    }
+
+    fn carry_out(&mut self) {
+        let mut effects = Vec::new();
+        self.engine.take_effects(&mut effects);
+        for effect in effects {
+            match effect {
+                Effect::Answer { to, answer } => self.answers.push((to, answer.result)),
+                Effect::AnswerRead { to, answer } => self.reads.push((to, answer.err())),
+                Effect::AnswerTouches { answer, .. } => self.touched.push(answer.unwrap()),
+                Effect::Deliver => self.engine.deliver(|(), told| {
+                    self.told.extend(told);
+                    Ok(())
+                }),
+                Effect::LeadershipChanged { leadership, .. } => self.leadership.push(leadership),
+                Effect::StreamServed { is_deferrable, .. } => {
+                    self.is_deferrable = Some(is_deferrable);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// One turn, or as far as the disk lets it.
+    fn turn(&mut self) -> Step {
+        if !self.engine.is_in_turn() {
+            let (monotonic, boot) = (self.now, BootTime(self.now));
+            self.engine.handle_time(Now { monotonic, boot, is_tier_in_use: false });
+        }
+        self.carry_out();
+        loop {
+            let step = self.engine.advance(self.now).unwrap();
+            self.carry_out();
+            match (step, self.full) {
+                (Step::GoOn, _) => {}
+                (Step::Write, None) => self.engine.disk_done(self.now, &[]),
+                (Step::Write, Some(obstacle)) => {
+                    self.engine.disk_full(self.now, obstacle);
+                    self.carry_out();
+                    return step;
+                }
+                (Step::Rest | Step::Stop(_), _) => return step,
+            }
+        }
+    }
+
+    /// With a tick between two turns.
+    fn turn_until(&mut self, reached: impl Fn(&Bench) -> bool) {
+        for _ in 0..1_000 {
+            if reached(self) {
+                return;
+            }
+            self.now += TICK;
+            self.turn();
+        }
+        panic!("it is not reached");
+    }
+
+    /// A turn begins and halts, for want of room in the log.
+    fn fill_disk(&mut self) {
+        self.full = Some(Obstacle::NoSpace);
+        self.turn();
+        assert!(self.engine.is_halted());
+    }
+
+    fn make_room(&mut self) {
+        self.full = None;
+        assert_eq!(self.turn(), Step::Rest);
+    }
+
+    fn frame(&mut self, request: u64) {
+        self.engine.frame(STREAM, GROUP, vec![(RequestId(request), touch())]);
+    }
+
+    /// The heartbeats that were answered on the stream.
+    fn answered(&mut self) -> Vec<u64> {
+        let request = |told| match told {
+            Delivery::Answer { request, answer: Answer { result: Ok(_), .. } } => Some(request.0),
+            _ => None,
+        };
+        std::mem::take(&mut self.told).into_iter().filter_map(request).collect()
+    }
+
+    fn session_count(&self) -> usize {
+        self.engine.replica(GROUP).unwrap().table().session_count()
+    }
+
+    fn applied_index(&self) -> u64 {
+        self.engine.replica(GROUP).unwrap().applied_index()
+    }
+}
+
+fn touch() -> Command {
+    Command::Touch { session: ALICE, acked_through: RequestId(0) }
+}
+
+#[test]
+fn nothing_is_answered_before_it_is_durable() {
+    let mut bench = Bench::new();
+    bench.engine.call(GROUP, touch(), 1, None);
+    let now = Now { monotonic: bench.now, boot: BootTime(bench.now), is_tier_in_use: false };
+    bench.engine.handle_time(now);
+    while bench.engine.advance(bench.now).unwrap() == Step::GoOn {}
+    bench.carry_out();
+    assert!(bench.engine.turns().iter().any(|(_, turn)| turn.needs_disk()));
+    assert!(bench.answers.is_empty(), "it is not on disk");
+    bench.turn();
+    assert!(matches!(bench.answers[..], [(1, Ok(Outcome::Touched { .. }))]), "{:?}", bench.answers);
+}
+
+#[test]
+fn while_the_disk_is_full_callers_are_told_so_and_nothing_of_it_is_carried_out() {
+    let mut bench = Bench::new();
+    bench.fill_disk();
+    let applied = bench.applied_index();
+    bench.engine.call(GROUP, touch(), 1, None);
+    let query = Query::List { prefix: String::new(), after: None, limit: 1 };
+    bench.engine.read(GROUP, query, 2);
+    bench.frame(7);
+    bench.carry_out();
+    assert_eq!(bench.answers, [(1, Err(Unavailable::OutOfSpace))]);
+    assert_eq!(bench.reads, [(2, Some(Unavailable::OutOfSpace))]);
+    let [Delivery::Answer { request, answer }] = &bench.told[..] else {
+        panic!("{:?}", bench.told)
+    };
+    assert_eq!((*request, &answer.result), (RequestId(7), &Err(Unavailable::OutOfSpace)));
+    bench.make_room();
+    assert_eq!(bench.applied_index(), applied, "none of it is in the log");
+    assert!(bench.leadership.last().unwrap().is_here, "it was short");
+    bench.engine.call(GROUP, touch(), 3, None);
+    bench.turn();
+    assert!(matches!(bench.answers.last(), Some((3, Ok(Outcome::Touched { .. })))));
+}
+
+#[test]
+fn a_turn_that_a_full_disk_halts_is_answered_when_there_is_room() {
+    let mut bench = Bench::new();
+    bench.engine.call(GROUP, touch(), 1, None);
+    bench.fill_disk();
+    assert!(bench.answers.is_empty());
+    bench.make_room();
+    assert!(matches!(bench.answers[..], [(1, Ok(Outcome::Touched { .. }))]));
+}
+
+#[test]
+fn a_client_that_goes_while_the_disk_is_full_is_missed_when_there_is_room() {
+    let mut bench = Bench::new();
+    bench.fill_disk();
+    bench.engine.stream_closed(STREAM, true);
+    assert_eq!(bench.session_count(), 1);
+    bench.make_room();
+    bench.turn_until(|bench| bench.session_count() == 0);
+}
+
+#[test]
+fn a_disk_that_stays_full_sends_the_clients_away_until_there_is_room() {
+    let mut bench = Bench::new();
+    bench.fill_disk();
+    let known = bench.leadership.len();
+    for _ in 0..2 * ELECTION_TICKS {
+        bench.now += TICK;
+        bench.turn();
+    }
+    let told = &bench.told[..];
+    assert!(matches!(told, [Delivery::LeaderMoved { leader: None }]), "{told:?}");
+    assert!(bench.engine.streams().is_empty());
+    assert_eq!(bench.leadership[known..], [Leadership::default()]);
+    bench.make_room();
+    assert!(bench.leadership.last().unwrap().is_here);
+}
+
+#[test]
+fn a_client_that_went_before_the_others_were_sent_away_is_missed_too() {
+    let mut bench = Bench::new();
+    bench.fill_disk();
+    bench.engine.stream_closed(STREAM, true);
+    bench.now += TICK * ELECTION_TICKS * 2;
+    bench.turn();
+    bench.make_room();
+    bench.turn_until(|bench| bench.session_count() == 0);
+}
+
+#[test]
+fn a_process_without_descriptors_refuses_and_goes_on_when_it_has_some() {
+    let mut bench = Bench::new();
+    bench.full = Some(Obstacle::NotNow);
+    bench.turn();
+    bench.engine.call(GROUP, touch(), 1, None);
+    bench.carry_out();
+    assert_eq!(bench.answers, [(1, Err(Unavailable::Overloaded))]);
+    bench.make_room();
+}
+
+#[test]
+fn a_node_with_a_full_disk_can_be_stopped() {
+    let mut bench = Bench::new();
+    bench.fill_disk();
+    bench.engine.stop(Duration::from_secs(2));
+    assert_eq!(bench.turn(), Step::Stop(Ending::Told));
+}
+
+#[test]
+fn what_peers_say_once_is_heard_when_the_disk_has_room() {
+    let mut bench = Bench::new();
+    bench.fill_disk();
+    bench.engine.snapshot_sent(GROUP, NodeId(2), true);
+    bench.engine.peer_unreachable(NodeId(2));
+    let unsaid = &bench.engine.unsaid;
+    assert!(
+        matches!(unsaid[..], [Unsaid::SnapshotSent { .. }, Unsaid::Unreachable(_)]),
+        "{unsaid:?}"
+    );
+    bench.make_room();
+    assert!(bench.engine.unsaid.is_empty());
+}
+
+#[test]
+fn heartbeats_that_come_alone_share_an_entry_with_the_next_command() {
+    let mut bench = Bench::new();
+    assert_eq!(bench.is_deferrable, Some(true));
+    bench.now += TICK;
+    bench.frame(9);
+    bench.turn();
+    bench.told.clear();
+    for request in 1..=3 {
+        bench.engine.defer(STREAM, GROUP, vec![(RequestId(request), touch())]);
+        bench.turn();
+    }
+    // Those above have set when they are due.
+    let applied = bench.applied_index();
+    assert!(bench.answered().len() <= 1, "they wait");
+    bench.engine.call(GROUP, touch(), 1, None);
+    bench.turn();
+    assert!(bench.answered().ends_with(&[2, 3]));
+    assert_eq!(bench.applied_index(), applied + 1, "one entry for all of them");
+}
+
+#[test]
+fn a_heartbeat_that_comes_alone_waits_no_longer_than_a_tick() {
+    let mut bench = Bench::new();
+    for request in 1..=2 {
+        bench.engine.defer(STREAM, GROUP, vec![(RequestId(request), touch())]);
+        bench.now += TICK;
+        bench.turn();
+        assert_eq!(bench.answered(), [request]);
+    }
+}
+
+#[test]
+fn a_heartbeat_that_waits_does_not_overtake_the_end_of_its_stream() {
+    let mut bench = Bench::new();
+    bench.engine.defer(STREAM, GROUP, vec![(RequestId(1), touch())]);
+    bench.engine.stream_closed(STREAM, true);
+    bench.turn_until(|bench| bench.session_count() == 0);
+}
+
+#[test]
+fn a_heartbeat_that_waits_while_the_disk_is_full_is_told_so() {
+    let mut bench = Bench::new();
+    bench.fill_disk();
+    bench.engine.defer(STREAM, GROUP, vec![(RequestId(7), touch())]);
+    bench.carry_out();
+    let told = &bench.told[..];
+    let [Delivery::Answer { request, answer }] = told else { panic!("{told:?}") };
+    assert_eq!((*request, &answer.result), (RequestId(7), &Err(Unavailable::OutOfSpace)));
+}
+
+#[test]
+fn the_heartbeats_of_many_sessions_are_one_entry_and_one_answer() {
+    const BOB: SessionId = SessionId(0xb0b);
+    let mut bench = Bench::new();
+    let applied = bench.applied_index();
+    bench.engine.touches(GROUP, vec![ALICE, BOB, ALICE], 1);
+    bench.turn();
+    let ttl = Some(Span::from_ms(600_000));
+    assert_eq!(bench.touched[0].ttls, [ttl, None, ttl]);
+    assert_eq!(bench.applied_index(), applied + 1);
+}

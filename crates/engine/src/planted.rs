@@ -1,0 +1,45 @@
+//! Bugs that are planted on purpose. The simulation turns on one at a time, in the whole process, and has to find it.
+//! Without the feature `planted` none can be turned on.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+
+/// A mistake that an engine could make.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Bug {
+    /// A turn is finished before it is on disk.
+    AnswerBeforeSync,
+    /// A leader that steps down forgets the callers that wait in queues.
+    ParkedCallerForgotten,
+    /// What a session did not ask for goes to a stream that it has left.
+    NoticeToOlderStream,
+    /// A heartbeat is answered when it comes.
+    HeartbeatBeforeCommit,
+    /// Heartbeats that were deferred are never carried out.
+    DeferredHeartbeatDropped,
+    /// What a full disk refuses is carried out when there is room.
+    RefusedButExecuted,
+    /// A read is served before a quorum has confirmed the leadership.
+    ReadBeforeReadIndex,
+    /// The efficiency tier trusts a confirmation for longer than the next leader waits.
+    LeaseTooLong,
+    /// A session that is resumed is not told what it lost.
+    ResumeLosesLoss,
+}
+
+const NONE: u8 = u8::MAX;
+
+static ACTIVE: AtomicU8 = AtomicU8::new(NONE);
+
+/// This bug is active from now on, and no other of this crate.
+#[cfg(feature = "planted")]
+pub fn activate(bug: Option<Bug>) {
+    ACTIVE.store(bug.map_or(NONE, |bug| bug as u8), Ordering::Relaxed);
+}
+
+impl Bug {
+    #[inline]
+    pub(crate) fn is_active(self) -> bool {
+        cfg!(feature = "planted") && ACTIVE.load(Ordering::Relaxed) == self as u8
+    }
+}

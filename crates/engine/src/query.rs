@@ -1,0 +1,125 @@
+//! Linearizable reads of a group's table.
+
+use holdfast_core::command::Owner;
+use holdfast_core::{
+    FenceToken, FreezeInfo, LockName, LockStatus, LockSummary, LockTable, LockWhy, LogicalTime,
+    Part, PublicSessionId, SessionId, SessionSummary, Survey, SurveyPart, TokenStanding,
+};
+use holdfast_replica::{ClusterId, SnapshotFile};
+
+use crate::boot_time::BootTime;
+
+/// Holders, and waiters, that a status on a stream shows: one frame has the answers to many.
+pub const STATUS_SHOWN_MAX: usize = 10;
+
+/// Locks that one part of a survey looks at, so that other callers do not wait for it for long.
+const SURVEY_LOCKS_MAX: usize = 1_000;
+
+#[derive(Debug)]
+pub enum Query {
+    Status {
+        name: LockName,
+        shown_max: usize,
+    },
+    List {
+        prefix: String,
+        after: Option<String>,
+        limit: usize,
+    },
+    Sessions {
+        after: Option<PublicSessionId>,
+        limit: usize,
+    },
+    /// Whose sessions these are, as far as they are open.
+    Owners(Vec<PublicSessionId>),
+    Why {
+        name: LockName,
+        shown_max: usize,
+    },
+    Freezes,
+    Token {
+        name: LockName,
+        token: FenceToken,
+    },
+    /// Whether this node leads, which renews the lease of the efficiency tier. It was asked at this moment.
+    Confirm {
+        asked: BootTime,
+    },
+    /// As [`Query::Confirm`], and that the session be admitted to the efficiency tier.
+    Admit {
+        session: SessionId,
+        asked: BootTime,
+    },
+    /// A part of the locks, for a search among them.
+    Survey {
+        survey: Survey,
+        after: Option<String>,
+        above: Option<u64>,
+        found_max: usize,
+    },
+    /// All of it, as bytes.
+    Snapshot,
+}
+
+#[derive(Debug)]
+pub struct ReadAnswer {
+    pub at: LogicalTime,
+    pub applied_index: u64,
+    pub data: ReadData,
+}
+
+#[derive(Debug)]
+pub enum ReadData {
+    Status(LockStatus),
+    Why(LockWhy),
+    List(Vec<LockSummary>),
+    Sessions(Vec<SessionSummary>),
+    Owners(Vec<(PublicSessionId, Owner)>),
+    Freezes(Vec<FreezeInfo>),
+    Token(TokenStanding),
+    Confirmed,
+    /// Whether there is such a session.
+    Admitted(bool),
+    Survey(SurveyPart),
+    Snapshot(WholeState),
+}
+
+/// A group's state at one moment.
+#[derive(Debug)]
+pub struct WholeState {
+    pub cluster: Option<ClusterId>,
+    pub logical_time: LogicalTime,
+    pub file: SnapshotFile,
+}
+
+impl Query {
+    /// What the table says. None for a snapshot, which takes more than one look at the table.
+    pub(crate) fn read(self, table: &LockTable) -> Option<ReadData> {
+        Some(match self {
+            Query::Status { name, shown_max } => ReadData::Status(table.status(&name, shown_max)),
+            Query::Why { name, shown_max } => ReadData::Why(table.why(&name, shown_max)),
+            Query::Token { name, token } => ReadData::Token(table.token_standing(&name, token)),
+            Query::Freezes => ReadData::Freezes(table.freezes()),
+            Query::List { prefix, after, limit } => {
+                ReadData::List(table.list(&prefix, after.as_deref(), limit))
+            }
+            Query::Sessions { after, limit } => ReadData::Sessions(table.sessions(after, limit)),
+            Query::Owners(wanted) => {
+                let open = |id: PublicSessionId| {
+                    let before = id.0.checked_sub(1).map(PublicSessionId);
+                    table.sessions(before, 1).pop().filter(|session| session.public == id)
+                };
+                let open = wanted.into_iter().filter_map(open);
+                ReadData::Owners(open.map(|session| (session.public, session.owner)).collect())
+            }
+            Query::Confirm { .. } => ReadData::Confirmed,
+            Query::Admit { session, .. } => ReadData::Admitted(table.has_session(session)),
+            Query::Survey { survey, after, above, found_max } => {
+                let after = after.as_deref();
+                let part = Part { after, locks_max: SURVEY_LOCKS_MAX, above, found_max };
+                ReadData::Survey(table.survey(&survey, part))
+            }
+            Query::Snapshot => return None,
+        })
+    }
+}

@@ -1,0 +1,320 @@
+//! The one way from the front ends to the shard, and to the efficiency tier. It takes [`Admitted`] actions only, so a
+//! request that did not pass the service cannot be carried out.
+//!
+//! No front end holds a handle of the driver. Here is also the only place that knows which group an action is for.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdfast_core::{Command, LockName, Rejection, RequestId, SessionId};
+use holdfast_proto::failure::rejected;
+use holdfast_proto::v1::Failure;
+use holdfast_replica::{HandOverRefusal, Leadership, MembershipChange, NodeId};
+use holdfast_service::{Admitted, Caller, Method, Permit, Service};
+use mio::net::TcpStream as WatchedSocket;
+use tokio::runtime::Handle;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{sleep, timeout};
+
+use super::failure::{bug, dropped_by_driver, overloaded, stopping, unavailable, unsure};
+use crate::boot_clock;
+use crate::driver::{
+    Answer, CallRef, ChangeAnswer, Deferrable, Delivery, DriverHandle, Ear, FIRST_GROUP, GroupView,
+    Input, LiveCall, Outbox, OwnTable, Query, ReadAnswer, ReadData, ReplyTo, StreamKey, Touched,
+};
+use crate::membership::Membership;
+use crate::memory_tier::MemoryTier;
+use crate::stopping::Stopping;
+
+/// A leader that its quorum does not confirm within this time has none.
+const ADMISSION_TIMEOUT: Duration = Duration::from_secs(1);
+/// Before the driver is told once more, if its inbox is full.
+const INBOX_FULL_PAUSE: Duration = Duration::from_millis(10);
+
+/// Cheap to clone.
+#[derive(Clone, Debug)]
+pub(super) struct Door {
+    service: Service,
+    driver: DriverHandle,
+    memory: Arc<MemoryTier>,
+    membership: Arc<Membership>,
+    stopping: Stopping,
+}
+
+/// An operation for the efficiency tier, and where its answer goes.
+pub(super) type InMemory = (Admitted<Command>, ReplyTo);
+
+impl Door {
+    pub(super) fn new(
+        service: Service,
+        driver: DriverHandle,
+        memory: Arc<MemoryTier>,
+        membership: Arc<Membership>,
+        stopping: Stopping,
+    ) -> Door {
+        Door { service, driver, memory, membership, stopping }
+    }
+
+    /// Room for one more request, for as long as the permit is held.
+    pub(super) fn begin(&self, method: Method) -> Result<Permit, Failure> {
+        if self.is_stopping() {
+            return Err(stopping());
+        }
+        self.service.begin(method)
+    }
+
+    pub(super) fn service(&self) -> &Service {
+        &self.service
+    }
+
+    pub(super) fn begin_relay(&self) -> Result<Permit, Failure> {
+        self.service.begin_relay()
+    }
+
+    pub(super) fn admit<T>(
+        &self,
+        caller: &Caller,
+        method: Method,
+        action: T,
+    ) -> Result<Admitted<T>, Failure> {
+        self.service.admit(caller, method, action)
+    }
+
+    // ---- who leads ----
+
+    pub(super) fn leadership(&self) -> Leadership {
+        self.driver.leadership()
+    }
+
+    pub(super) fn watch_leadership(&self) -> watch::Receiver<Leadership> {
+        self.driver.watch_leadership()
+    }
+
+    pub(super) fn is_stopping(&self) -> bool {
+        self.stopping.has_begun() || self.driver.is_gone()
+    }
+
+    pub(super) fn is_driver_gone(&self) -> bool {
+        self.driver.is_gone()
+    }
+
+    // ---- calls: each is answered once ----
+
+    /// A command that is undone if its caller hangs up, unless `call` is none. This node should lead.
+    pub(super) async fn call(
+        &self,
+        command: Admitted<Command>,
+        call: Option<CallRef>,
+    ) -> Result<Answer, Failure> {
+        let command = command.into_inner();
+        self.ask(|reply| Input::Call { group: FIRST_GROUP, command, reply, call }).await
+    }
+
+    /// The caller hung up before it had its answer.
+    pub(super) fn abandon(&self, session: SessionId, request: RequestId, call: LiveCall) {
+        let abandoned = Input::Abandoned { group: FIRST_GROUP, session, request, call };
+        if let Err(mut abandoned) = self.driver.offer(abandoned)
+            && let Ok(runtime) = Handle::try_current()
+        {
+            let driver = self.driver.clone();
+            runtime.spawn(async move {
+                while !driver.is_gone() {
+                    sleep(INBOX_FULL_PAUSE).await;
+                    match driver.offer(*abandoned) {
+                        Ok(()) => return,
+                        Err(full) => abandoned = full,
+                    }
+                }
+            });
+        }
+    }
+
+    pub(super) async fn touch(
+        &self,
+        sessions: Admitted<Vec<SessionId>>,
+    ) -> Result<Touched, Failure> {
+        let sessions = sessions.into_inner();
+        let answer = self.ask(|reply| Input::Touches { group: FIRST_GROUP, sessions, reply });
+        answer.await?.map_err(|reason| unavailable(reason, &self.membership))
+    }
+
+    /// A linearizable read. This node should lead.
+    pub(super) async fn read(&self, query: Admitted<Query>) -> Result<ReadAnswer, Failure> {
+        let query = query.into_inner();
+        let answer = self.ask(|reply| Input::Read { group: FIRST_GROUP, query, reply }).await?;
+        answer.map_err(|reason| unavailable(reason, &self.membership))
+    }
+
+    /// What this node sees of its groups; needs no quorum.
+    pub(super) async fn inspect(
+        &self,
+        with_digests: Admitted<bool>,
+    ) -> Result<Vec<GroupView>, Failure> {
+        let with_digests = with_digests.into_inner();
+        self.ask(|reply| Input::Inspect { with_digests, reply }).await
+    }
+
+    /// This node's own copy of the table, with at most so many locks; needs no quorum.
+    pub(super) async fn own_table(&self, locks_max: Admitted<usize>) -> Result<OwnTable, Failure> {
+        let locks_max = locks_max.into_inner();
+        self.ask(|reply| Input::ReadOwnTable { group: FIRST_GROUP, locks_max, reply }).await
+    }
+
+    pub(super) async fn change_membership(
+        &self,
+        change: Admitted<MembershipChange>,
+    ) -> Result<ChangeAnswer, Failure> {
+        let change = change.into_inner();
+        self.ask(|reply| Input::ChangeMembership { group: FIRST_GROUP, change, reply }).await
+    }
+
+    pub(super) async fn hand_over(
+        &self,
+        to: Admitted<Option<NodeId>>,
+    ) -> Result<Result<NodeId, HandOverRefusal>, Failure> {
+        let to = to.into_inner();
+        self.ask(|reply| Input::HandOver { group: FIRST_GROUP, to, reply }).await
+    }
+
+    async fn ask<A>(&self, input: impl FnOnce(oneshot::Sender<A>) -> Input) -> Result<A, Failure> {
+        let (reply, answer) = oneshot::channel();
+        self.driver.send(input(reply)).map_err(|_| self.no_room())?;
+        answer.await.map_err(|_| dropped_by_driver())
+    }
+
+    fn no_room(&self) -> Failure {
+        if self.driver.is_gone() { stopping() } else { overloaded() }
+    }
+
+    // ---- streams ----
+
+    /// Both tiers tell the stream what happens to its session.
+    pub(super) fn open_stream(
+        &self,
+        stream: StreamKey,
+        outbox: Box<dyn Outbox>,
+        deferrable: Deferrable,
+        memory_outbox: mpsc::Sender<Vec<Delivery>>,
+    ) -> Result<(), Failure> {
+        let opened = Input::StreamOpened { stream, outbox, deferrable };
+        self.driver.send(opened).map_err(|_| self.no_room())?;
+        self.memory.open_stream(stream, memory_outbox);
+        Ok(())
+    }
+
+    /// Must not be lost to a full inbox: a session whose stream the driver believes to be open would outlive its client
+    /// by its TTL.
+    pub(super) async fn close_stream(&self, stream: StreamKey, client_gone: bool) {
+        self.memory.close_stream(stream);
+        while self.driver.send(Input::StreamClosed { stream, client_gone }).is_err() {
+            if self.driver.is_gone() {
+                return;
+            }
+            sleep(INBOX_FULL_PAUSE).await;
+        }
+    }
+
+    /// The operations of one frame. If there is no room for them, they come back with the reason.
+    pub(super) fn frame(
+        &self,
+        stream: StreamKey,
+        operations: Vec<(RequestId, Admitted<Command>)>,
+        deferrable: bool,
+    ) -> Result<(), (Vec<RequestId>, Failure)> {
+        let operations = operations.into_iter().map(|(id, command)| (id, command.into_inner()));
+        // In place: an admitted command is a command.
+        let operations = operations.collect();
+        let frame = Input::Frame { stream, group: FIRST_GROUP, operations };
+        let offered =
+            if deferrable { self.driver.offer_deferred(frame) } else { self.driver.offer(frame) };
+        offered.map_err(|frame| {
+            let requests = match *frame {
+                Input::Frame { operations, .. } => {
+                    operations.into_iter().map(|(id, _)| id).collect()
+                }
+                _ => Vec::new(),
+            };
+            (requests, self.no_room())
+        })
+    }
+
+    /// The reads of one frame. If there is no room for them, they come back with the reason.
+    pub(super) fn reads_on_stream(
+        &self,
+        stream: StreamKey,
+        reads: Vec<(RequestId, Admitted<LockName>)>,
+    ) -> Result<(), (Vec<RequestId>, Failure)> {
+        let looks = reads.into_iter().map(|(id, name)| (id, name.into_inner())).collect();
+        let looks = Input::Looks { stream, group: FIRST_GROUP, looks };
+        self.driver.offer(looks).map_err(|looks| {
+            let requests = match *looks {
+                Input::Looks { looks, .. } => looks.into_iter().map(|(id, _)| id).collect(),
+                _ => Vec::new(),
+            };
+            (requests, self.no_room())
+        })
+    }
+
+    /// From now on the driver reads the stream's connection itself.
+    pub(super) fn listen(&self, stream: StreamKey, ear: Box<dyn Ear>, socket: WatchedSocket) {
+        let listen = Input::Listen { stream, ear, socket };
+        if let Err(input) = self.driver.offer(listen)
+            && let Input::Listen { ear, socket, .. } = *input
+        {
+            ear.give_back(socket);
+        }
+    }
+
+    // ---- the efficiency tier. The driver is asked only by a session that is new there, or when this node is not sure
+    // that it still leads ----
+
+    pub(super) fn memory(&self) -> &Arc<MemoryTier> {
+        &self.memory
+    }
+
+    /// Carries out operations of one session in memory. Each is answered on its own, unless all are refused. Right after
+    /// an election they are: what else the session says must not wait until the tier opens.
+    pub(super) async fn carry_out_in_memory(
+        &self,
+        session: SessionId,
+        operations: Vec<InMemory>,
+    ) -> Result<(), (Vec<InMemory>, Failure)> {
+        let Err(operations) = self.memory.carry_out(session, operations) else { return Ok(()) };
+        if !self.memory.opens_in().is_zero() {
+            return Err((operations, unsure()));
+        }
+        let Some((first, _)) = operations.first() else { return Ok(()) };
+        let admit = first.part(Query::Admit { session, asked: boot_clock::now() });
+        if let Err(failure) = self.admit_to_memory(admit).await {
+            return Err((operations, failure));
+        }
+        self.memory.carry_out(session, operations).map_err(|operations| (operations, unsure()))
+    }
+
+    /// As [`Door::call`].
+    pub(super) async fn call_in_memory(
+        &self,
+        command: Admitted<Command>,
+    ) -> Result<Answer, Failure> {
+        let session = command.get().session().ok_or_else(|| bug("a request without a session"))?;
+        let opens_in = self.memory.opens_in();
+        if !opens_in.is_zero() {
+            // For less than an election timeout.
+            sleep(opens_in).await;
+        }
+        let (reply, answer) = oneshot::channel();
+        let operations = vec![(command, ReplyTo::Call(reply))];
+        self.carry_out_in_memory(session, operations).await.map_err(|(_, failure)| failure)?;
+        answer.await.map_err(|_| dropped_by_driver())
+    }
+
+    async fn admit_to_memory(&self, query: Admitted<Query>) -> Result<(), Failure> {
+        let read = timeout(ADMISSION_TIMEOUT, self.read(query)).await;
+        match read.unwrap_or_else(|_| Err(unsure())).map(|answer| answer.data) {
+            Ok(ReadData::Admitted(true)) => Ok(()),
+            Ok(ReadData::Admitted(false)) => Err(rejected(Rejection::UnknownSession)),
+            Ok(_) => Err(bug("the driver read something else")),
+            Err(failure) => Err(Failure { may_have_happened: false, ..failure }),
+        }
+    }
+}

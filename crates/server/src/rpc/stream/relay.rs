@@ -1,0 +1,208 @@
+//! A stream at a node that does not lead. Each operation passes the service here, and then goes to the leader with its
+//! caller, on the peer port. The leader's answers and notices come back on the same call.
+//!
+//! * An operation that is wrong is answered here. The others of its frame go on, in their order.
+//! * An operation is sent once. If the leader moves, the stream ends, and the client resumes: it repeats what has no answer
+//!   under the same request ids, which the lock table recognises.
+//! * The client is not read while the leader does not take what came before, and the other way round.
+//! * The leader has to learn how the stream ended, because only it can start the session's linger time. So the last frame
+//!   says it. Without one, this node has ended, and the session keeps its TTL.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use holdfast_core::{RequestId, SessionId};
+use holdfast_proto::decode::Scope;
+use holdfast_proto::peer_v1::{ForwardedAnswer, ForwardedFrame, StreamEnd};
+use holdfast_proto::plain::BorrowedOperation;
+use holdfast_proto::v1::{ClientFrame, Failure, ServerFrame};
+use holdfast_replica::NodeId;
+use holdfast_service::Caller;
+use prost::Message;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Streaming;
+
+use super::super::Rpc;
+use super::super::failure::{bug, leader_did_not_answer, stopping};
+use super::admit::admit;
+use super::body_end::Ending;
+use super::incoming::{Incoming, Next};
+use super::outgoing::Words;
+
+/// Frames on their way to the leader.
+const FRAMES_MAX: usize = 16;
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How long the leader has to take what a client that has gone had sent.
+const RELAY_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How long the leader has to take note that the stream ended.
+const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
+
+pub(super) struct Relay<'a> {
+    pub(super) rpc: &'a Rpc,
+    pub(super) caller: &'a Caller,
+    pub(super) leader: NodeId,
+    pub(super) session: SessionId,
+}
+
+impl Relay<'_> {
+    pub(super) async fn serve(
+        &self,
+        mut first: ClientFrame,
+        incoming: &mut Incoming,
+        words: &Words,
+    ) -> Result<(), Failure> {
+        let (to_leader, frames) = mpsc::channel(FRAMES_MAX);
+        // The opening has been admitted.
+        let rest = first.operations.split_off(first.operations.len().min(1));
+        let mut refused = Vec::new();
+        first.operations.extend(self.admitted(rest, first.acked_through, &mut refused));
+        let caller = Some(self.caller.to_wire());
+        let frame = ForwardedFrame { caller, ..forwarded(&first) };
+        // The channel is new and has room.
+        let _ = to_leader.try_send(frame);
+        let forwarding = &self.rpc.forwarding;
+        let session = forwarding.session(self.leader, ReceiverStream::new(frames));
+        let mut from_leader = match timeout(CONNECT_TIMEOUT, session).await {
+            Ok(answers) => answers?,
+            Err(_) => {
+                // If it gets through after all: the client lives.
+                let _ = to_leader.try_send(end(StreamEnd::ClientLives));
+                let address = forwarding.address(self.leader);
+                return Err(leader_did_not_answer(address, false, "it took too long"));
+            }
+        };
+        let _ = words.refuse(refused).await;
+
+        let stopping_begins = self.rpc.stopping.begun();
+        let (ending, last_word) = {
+            let mut up = pin!(self.pump_up(incoming, words, &to_leader));
+            let mut down = pin!(self.pump_down(&mut from_leader, words));
+            tokio::select! {
+                biased;
+                ending = &mut up => match ending {
+                    Ok(ending) => (Some(ending), Ok(())),
+                    Err(failure) => (Some(Ending::CutOff), Err(failure)),
+                },
+                end = &mut down => return end,
+                // What has come is relayed also if no answer can be given any more, and its end tells how the client went.
+                () = words.unheard() => tokio::select! {
+                    ending = timeout(RELAY_TIMEOUT, up) => match ending {
+                        Ok(ending) => (Some(ending.unwrap_or(Ending::CutOff)), Ok(())),
+                        Err(_) => (None, Ok(())),
+                    },
+                    end = down => return end,
+                    () = self.rpc.stopping.begun() => (Some(Ending::CutOff), Ok(())),
+                },
+                () = stopping_begins => (Some(Ending::CutOff), Err(stopping())),
+            }
+        };
+        // More has come than the leader takes in time: how the client went is told all the same.
+        let ending = match ending {
+            Some(ending) => ending,
+            None => incoming.fate().await,
+        };
+        let client_gone = ending.means_client_gone() && !self.rpc.stopping.has_begun();
+        // The leader gone as well is the only way in which this can fail.
+        let _ = timeout(FAREWELL_TIMEOUT, take_leave(client_gone, to_leader, from_leader)).await;
+        last_word
+    }
+
+    /// Ends when the client's frames do, or with what the client did wrong.
+    async fn pump_up(
+        &self,
+        incoming: &mut Incoming,
+        words: &Words,
+        to_leader: &mpsc::Sender<ForwardedFrame>,
+    ) -> Result<Ending, Failure> {
+        loop {
+            match incoming.next().await? {
+                Next::Frame(frame) => {
+                    let ClientFrame { acked_through, operations } = frame.into_message()?;
+                    // The client's farewell: it lives, and so this node tells the leader.
+                    if operations.is_empty() {
+                        return Ok(Ending::CutOff);
+                    }
+                    let mut refused = Vec::new();
+                    let operations = self.admitted(operations, acked_through, &mut refused);
+                    if !operations.is_empty() {
+                        let frame = forwarded(&ClientFrame { acked_through, operations });
+                        if to_leader.send(frame).await.is_err() {
+                            // The leader's answers end too, and say why.
+                            std::future::pending::<()>().await;
+                        }
+                    }
+                    // If the client is gone, the end of its frames tells how.
+                    let _ = words.refuse(refused).await;
+                }
+                Next::End(ending) => return Ok(ending),
+            }
+        }
+    }
+
+    /// Those that their caller may do, in their order.
+    fn admitted(
+        &self,
+        mut operations: Vec<holdfast_proto::v1::Operation>,
+        acked_through: u64,
+        refused: &mut Vec<(RequestId, Failure)>,
+    ) -> Vec<holdfast_proto::v1::Operation> {
+        let acked_through = RequestId(acked_through);
+        let scope = Scope::Stream { session: self.session, acked_through };
+        operations.retain(|operation| {
+            let operation = BorrowedOperation::Message(operation.clone());
+            match admit(self.rpc.door.service(), self.caller, operation, scope) {
+                (_, Ok(_)) => true,
+                (request, Err(failure)) => {
+                    refused.push((request, failure));
+                    false
+                }
+            }
+        });
+        operations
+    }
+
+    /// Ends when the leader's frames do.
+    async fn pump_down(
+        &self,
+        from_leader: &mut Streaming<ForwardedAnswer>,
+        words: &Words,
+    ) -> Result<(), Failure> {
+        loop {
+            match from_leader.message().await {
+                Ok(Some(answer)) => {
+                    let frame = ServerFrame::decode(&answer.response[..])
+                        .map_err(|error| bug(&format!("the leader's frame: {error}")))?;
+                    // If the client is gone, the end of its frames tells how. Until then the leader is not held up.
+                    let _ = words.frame(frame).await;
+                }
+                Ok(None) => return Ok(()),
+                Err(status) => return Err(self.rpc.forwarding.failure(self.leader, &status)),
+            }
+        }
+    }
+}
+
+fn forwarded(frame: &ClientFrame) -> ForwardedFrame {
+    ForwardedFrame { frame: frame.encode_to_vec(), ..ForwardedFrame::default() }
+}
+
+fn end(end: StreamEnd) -> ForwardedFrame {
+    ForwardedFrame { end: end.into(), ..ForwardedFrame::default() }
+}
+
+/// Returns when the leader has ended its side. To hang up earlier could overtake the farewell.
+async fn take_leave(
+    client_gone: bool,
+    to_leader: mpsc::Sender<ForwardedFrame>,
+    mut from_leader: Streaming<ForwardedAnswer>,
+) {
+    let how = if client_gone { StreamEnd::ClientGone } else { StreamEnd::ClientLives };
+    let _ = to_leader.send(end(how)).await;
+    drop(to_leader);
+    while let Ok(Some(_)) = from_leader.message().await {}
+}

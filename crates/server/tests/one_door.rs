@@ -1,0 +1,646 @@
+//! Whatever a caller asks for passes the service, once on each node that it reaches, and as the right caller: every method
+//! of the descriptors, every operation of a stream, every route of the HTTP port; at the leader and at a follower.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests")]
+
+mod support;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::{Arc, Mutex};
+
+use holdfast_proto::plain::{self, GREETING, Pieces};
+use holdfast_proto::v1::cluster_service_client::ClusterServiceClient;
+use holdfast_proto::v1::election_service_client::ElectionServiceClient;
+use holdfast_proto::v1::lock_service_client::LockServiceClient;
+use holdfast_proto::v1::operator_service_client::OperatorServiceClient;
+use holdfast_proto::v1::watch_service_client::WatchServiceClient;
+use holdfast_proto::v1::{self, Failure, Reason, operation};
+use holdfast_service::{Caller, Front, Kind, Method, Place, Principal, Protocol, Service};
+use prost::Message;
+use support::{Cluster, OnStream, PATIENCE, eventually, http_get, new_session};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Request, Status};
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_client::HealthClient;
+use tonic_reflection::pb::v1::ServerReflectionRequest;
+use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
+
+/// What passed the service of one node: which method, how often, for which caller.
+#[derive(Clone, Default)]
+struct Record(Arc<Mutex<Vec<(Method, Caller)>>>);
+
+impl Record {
+    fn service(&self) -> Service {
+        let record = self.clone();
+        Service::default().observed_by(Arc::new(move |caller: &Caller, method| {
+            record.0.lock().unwrap().push((method, caller.clone()));
+        }))
+    }
+
+    /// And forgets it. What the node does of its own accord is left out.
+    fn take(&self) -> BTreeMap<Method, Vec<Caller>> {
+        let mut passed: BTreeMap<Method, Vec<Caller>> = BTreeMap::new();
+        for (method, caller) in self.0.lock().unwrap().drain(..) {
+            if caller.principal == Principal::Anonymous {
+                passed.entry(method).or_default().push(caller);
+            }
+        }
+        passed
+    }
+}
+
+struct Observed {
+    cluster: Cluster,
+    records: Vec<Record>,
+    leader: usize,
+    follower: usize,
+}
+
+impl Observed {
+    async fn start() -> Observed {
+        let records: Vec<Record> = (0..3).map(|_| Record::default()).collect();
+        let of = |config: &holdfast_server::NodeConfig| config.node_id().0 as usize - 1;
+        let cluster =
+            Cluster::start_observed(3, |_| (), |config| records[of(config)].service()).await;
+        let leader = cluster.leader(0).await;
+        // Nodes forward to the leader once they have a ticket of it.
+        let follower = (leader + 1) % 3;
+        eventually("the follower reaches the leader", async || {
+            let status = v1::StatusRequest { name: "any".into(), request_id: 0 };
+            cluster.client(follower).await.status(status).await.ok()
+        })
+        .await;
+        let observed = Observed { cluster, records, leader, follower };
+        observed.forget();
+        observed
+    }
+
+    fn forget(&self) {
+        self.records.iter().for_each(|record| drop(record.take()));
+    }
+
+    /// Each of the methods passed at this node, once, for a client that is connected here.
+    fn assert_passed_once(&self, node: usize, methods: &BTreeSet<Method>, protocol: Protocol) {
+        let passed = self.records[node].take();
+        let seen: BTreeSet<Method> = passed.keys().copied().collect();
+        assert_eq!(&seen, methods, "at node {}", node + 1);
+        let caller = Caller::client(protocol, Some(LOOPBACK));
+        for (method, callers) in passed {
+            assert_eq!(callers, [caller.clone()], "{method:?} at node {}", node + 1);
+        }
+    }
+
+    /// The follower sent each of them to the leader, once, with its caller.
+    fn assert_forwarded_once(&self, methods: &BTreeSet<Method>, protocol: Protocol) {
+        let passed = self.records[self.leader].take();
+        let seen: BTreeSet<Method> = passed.keys().copied().collect();
+        assert_eq!(&seen, methods);
+        let by = self.follower as u64 + 1;
+        let caller = Caller { forwarded_by: Some(by), ..Caller::client(protocol, Some(LOOPBACK)) };
+        for (method, callers) in passed {
+            assert_eq!(callers, [caller.clone()], "{method:?}");
+        }
+    }
+}
+
+const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+fn methods(of: impl Fn(Method) -> bool) -> BTreeSet<Method> {
+    Method::ALL.iter().copied().filter(|method| of(*method)).collect()
+}
+
+fn is_grpc(method: Method) -> bool {
+    matches!(method.row().front, Front::Grpc(_))
+}
+
+fn goes_to_leader(method: Method) -> bool {
+    method.row().place != Place::Here
+}
+
+async fn channel(address: &str) -> Channel {
+    Endpoint::from_shared(format!("http://{address}")).unwrap().connect().await.unwrap()
+}
+
+/// What a caller adds to each request.
+type Header = Option<(&'static str, &'static str)>;
+
+fn with<T>(message: T, header: Header) -> Request<T> {
+    let mut request = Request::new(message);
+    if let Some((name, value)) = header {
+        request.metadata_mut().insert(name, value.parse().unwrap());
+    }
+    request
+}
+
+const SESSION: &str = "000102030405060708090a0b0c0d0e0f";
+
+/// Calls every gRPC method but `Session` with a request that is well-formed. What the cluster makes of it does not
+/// matter. Gives the failures.
+async fn call_everything(address: &str, header: Header) -> Vec<(Method, Status)> {
+    let channel = channel(address).await;
+    let mut lock = LockServiceClient::new(channel.clone());
+    let mut election = ElectionServiceClient::new(channel.clone());
+    let mut watch = WatchServiceClient::new(channel.clone());
+    let mut operator = OperatorServiceClient::new(channel.clone());
+    let mut cluster = ClusterServiceClient::new(channel.clone());
+    let mut health = HealthClient::new(channel.clone());
+    let mut reflection = ServerReflectionClient::new(channel);
+    let session_id = || SESSION.to_owned();
+    let name = || "wallet".to_owned();
+    let intervention = || Some(v1::Intervention { by: "me".into(), reason: "a test".into() });
+    let mut failures = Vec::new();
+    macro_rules! call {
+        ($method:ident, $client:ident.$call:ident, $message:expr) => {
+            let called = timeout(PATIENCE, $client.$call(with($message, header))).await;
+            if let Err(status) = called.expect(stringify!($method)) {
+                failures.push((Method::$method, status));
+            }
+        };
+    }
+    call!(
+        OpenSession,
+        lock.open_session,
+        v1::OpenSessionRequest { session_id: session_id(), ..Default::default() }
+    );
+    call!(
+        KeepAlive,
+        lock.keep_alive,
+        v1::KeepAliveRequest { session_id: session_id(), ..Default::default() }
+    );
+    call!(
+        KeepAliveMany,
+        lock.keep_alive_many,
+        v1::KeepAliveManyRequest { session_ids: vec![session_id()] }
+    );
+    call!(
+        Acquire,
+        lock.acquire,
+        v1::AcquireRequest {
+            session_id: session_id(),
+            request_id: 1,
+            name: name(),
+            ..Default::default()
+        }
+    );
+    call!(
+        AcquireAll,
+        lock.acquire_all,
+        v1::AcquireAllRequest {
+            session_id: session_id(),
+            request_id: 2,
+            members: vec![v1::Member { name: name(), ..Default::default() }],
+            ..Default::default()
+        }
+    );
+    call!(
+        Convert,
+        lock.convert,
+        v1::ConvertRequest {
+            session_id: session_id(),
+            request_id: 3,
+            name: name(),
+            token: 1,
+            mode: v1::Mode::Shared.into(),
+            ..Default::default()
+        }
+    );
+    call!(
+        Cancel,
+        lock.cancel,
+        v1::CancelRequest {
+            session_id: session_id(),
+            request_id: 4,
+            target: 1,
+            ..Default::default()
+        }
+    );
+    call!(
+        Renew,
+        lock.renew,
+        v1::RenewRequest {
+            session_id: session_id(),
+            request_id: 5,
+            name: name(),
+            token: 1,
+            ..Default::default()
+        }
+    );
+    call!(
+        Proclaim,
+        lock.proclaim,
+        v1::ProclaimRequest {
+            session_id: session_id(),
+            request_id: 6,
+            name: name(),
+            token: 1,
+            ..Default::default()
+        }
+    );
+    call!(
+        Transfer,
+        lock.transfer,
+        v1::TransferRequest {
+            session_id: session_id(),
+            request_id: 7,
+            name: name(),
+            token: 1,
+            to_public_session_id: "0000000000000001".into(),
+            ..Default::default()
+        }
+    );
+    call!(
+        Release,
+        lock.release,
+        v1::ReleaseRequest {
+            session_id: session_id(),
+            request_id: 8,
+            name: name(),
+            token: 1,
+            ..Default::default()
+        }
+    );
+    call!(
+        CloseSession,
+        lock.close_session,
+        v1::CloseSessionRequest { session_id: session_id(), ..Default::default() }
+    );
+    call!(Status, lock.status, v1::StatusRequest { name: name(), request_id: 0 });
+    call!(List, lock.list, v1::ListRequest::default());
+    call!(ListSessions, lock.list_sessions, v1::ListSessionsRequest::default());
+    call!(Why, lock.why, v1::WhyRequest { name: name() });
+    call!(
+        CheckToken,
+        lock.check_token,
+        v1::CheckTokenRequest { name: name(), token: 1, ..Default::default() }
+    );
+    call!(ClusterStatus, lock.cluster_status, v1::ClusterStatusRequest::default());
+    call!(
+        Campaign,
+        election.campaign,
+        v1::CampaignRequest {
+            session_id: session_id(),
+            request_id: 9,
+            name: name(),
+            ..Default::default()
+        }
+    );
+    call!(
+        Resign,
+        election.resign,
+        v1::ResignRequest {
+            session_id: session_id(),
+            request_id: 10,
+            name: name(),
+            epoch: 1,
+            ..Default::default()
+        }
+    );
+    call!(Observe, election.observe, v1::ObserveRequest { name: name(), ..Default::default() });
+    call!(Watch, watch.watch, v1::WatchRequest::default());
+    call!(History, watch.history, v1::HistoryRequest { name: name(), ..Default::default() });
+    call!(
+        Break,
+        operator.r#break,
+        v1::BreakRequest { name: name(), intervention: intervention(), ..Default::default() }
+    );
+    call!(
+        MoveLock,
+        operator.move_lock,
+        v1::MoveLockRequest {
+            name: name(),
+            token: 1,
+            to_public_session_id: "0000000000000001".into(),
+            intervention: intervention(),
+        }
+    );
+    call!(
+        Freeze,
+        operator.freeze,
+        v1::FreezeRequest {
+            prefix: "frozen/".into(),
+            ttl_ms: 60_000,
+            intervention: intervention(),
+        }
+    );
+    call!(
+        Thaw,
+        operator.thaw,
+        v1::ThawRequest { prefix: "frozen/".into(), intervention: intervention() }
+    );
+    call!(ListFreezes, operator.list_freezes, v1::ListFreezesRequest {});
+    call!(
+        SetPermits,
+        operator.set_permits,
+        v1::SetPermitsRequest { name: "permits".into(), permits: 3, intervention: intervention() }
+    );
+    call!(
+        KillSession,
+        operator.kill_session,
+        v1::KillSessionRequest {
+            public_session_id: "0000000000000001".into(),
+            intervention: intervention(),
+        }
+    );
+    call!(
+        Reopen,
+        operator.reopen,
+        v1::ReopenRequest { name: name(), intervention: intervention() }
+    );
+    call!(
+        SetLimits,
+        operator.set_limits,
+        v1::SetLimitsRequest {
+            intervention: intervention(),
+            locks: Some(1_000_000),
+            ..Default::default()
+        }
+    );
+    call!(
+        AddNode,
+        cluster.add_node,
+        v1::AddNodeRequest {
+            node: 1,
+            peer_address: "127.0.0.1:9".into(),
+            client_address: "127.0.0.1:10".into(),
+            ..Default::default()
+        }
+    );
+    call!(PromoteNode, cluster.promote_node, v1::PromoteNodeRequest { node: 99 });
+    call!(RemoveNode, cluster.remove_node, v1::RemoveNodeRequest { node: 99 });
+    call!(
+        TransferLeadership,
+        cluster.transfer_leadership,
+        v1::TransferLeadershipRequest { to: 99 }
+    );
+    call!(SaveSnapshot, cluster.save_snapshot, v1::SaveSnapshotRequest::default());
+    call!(HealthCheck, health.check, HealthCheckRequest::default());
+    call!(HealthWatch, health.watch, HealthCheckRequest::default());
+    let asked = tokio_stream::once(ServerReflectionRequest::default());
+    call!(Reflect, reflection.server_reflection_info, asked);
+    failures
+}
+
+/// Every operation that a stream can carry, after it is open.
+fn every_operation() -> Vec<operation::Kind> {
+    use operation::Kind;
+    let name = || "wallet".to_owned();
+    vec![
+        Kind::KeepAlive(v1::KeepAliveRequest { request_id: 2, ..Default::default() }),
+        Kind::Acquire(v1::AcquireRequest { request_id: 3, name: name(), ..Default::default() }),
+        Kind::AcquireAll(v1::AcquireAllRequest {
+            request_id: 4,
+            members: vec![v1::Member { name: "other".into(), ..Default::default() }],
+            ..Default::default()
+        }),
+        Kind::Convert(v1::ConvertRequest {
+            request_id: 5,
+            name: name(),
+            token: 1,
+            mode: v1::Mode::Shared.into(),
+            ..Default::default()
+        }),
+        Kind::Cancel(v1::CancelRequest { request_id: 6, target: 3, ..Default::default() }),
+        Kind::Renew(v1::RenewRequest {
+            request_id: 7,
+            name: name(),
+            token: 1,
+            ..Default::default()
+        }),
+        Kind::Proclaim(v1::ProclaimRequest {
+            request_id: 8,
+            name: name(),
+            token: 1,
+            ..Default::default()
+        }),
+        Kind::Transfer(v1::TransferRequest {
+            request_id: 9,
+            name: name(),
+            token: 1,
+            to_public_session_id: "0000000000000001".into(),
+            ..Default::default()
+        }),
+        Kind::Release(v1::ReleaseRequest {
+            request_id: 10,
+            name: name(),
+            token: 1,
+            ..Default::default()
+        }),
+        Kind::Status(v1::StatusRequest { request_id: 11, name: name() }),
+        Kind::Close(v1::CloseSessionRequest { request_id: 12, ..Default::default() }),
+    ]
+}
+
+/// What passes when a stream is opened, or resumed, and carries every operation.
+fn of_stream(first: Method) -> BTreeSet<Method> {
+    let operations = every_operation().into_iter().map(|kind| {
+        let operation = v1::Operation { kind: Some(kind) };
+        Method::of_operation(&plain::BorrowedOperation::Message(operation)).unwrap()
+    });
+    operations.chain([Method::Session, first]).collect()
+}
+
+fn open(session_id: &str) -> operation::Kind {
+    let session_id = session_id.to_owned();
+    operation::Kind::Open(v1::OpenSessionRequest {
+        session_id,
+        request_id: 1,
+        ..Default::default()
+    })
+}
+
+fn resume(session_id: &str) -> operation::Kind {
+    let session_id = session_id.to_owned();
+    operation::Kind::Resume(v1::ResumeSessionRequest { session_id, request_id: 100 })
+}
+
+fn frame(kinds: Vec<operation::Kind>) -> v1::ClientFrame {
+    let operations = kinds.into_iter().map(|kind| v1::Operation { kind: Some(kind) }).collect();
+    v1::ClientFrame { operations, acked_through: 0 }
+}
+
+/// Begins a framed connection with this, sends every operation, and waits for as many answers.
+async fn talk_framed(address: &str, first: operation::Kind) {
+    const BYTES_MAX: usize = 16 << 20;
+    let mut socket = TcpStream::connect(address).await.unwrap();
+    let mut bytes = GREETING.to_vec();
+    plain::put(&mut bytes, plain::FRAME, &frame(vec![first]), BYTES_MAX);
+    plain::put(&mut bytes, plain::FRAME, &frame(every_operation()), BYTES_MAX);
+    socket.write_all(&bytes).await.unwrap();
+    timeout(PATIENCE, socket.read_exact(&mut [0; GREETING.len()])).await.unwrap().unwrap();
+    let (mut pieces, mut answers) = (Pieces::new(BYTES_MAX), 0);
+    while answers < every_operation().len() + 1 {
+        match pieces.next_piece().unwrap() {
+            Some(piece) if piece.kind == plain::FRAME => {
+                answers += v1::ServerFrame::decode(&piece.message[..]).unwrap().answers.len();
+            }
+            Some(piece) => panic!("{:?}", Failure::decode(&piece.message[..])),
+            None => {
+                let read = timeout(PATIENCE, socket.read_buf(pieces.room())).await;
+                assert!(read.expect("no answer in time").unwrap() > 0, "the stream ended");
+            }
+        }
+    }
+}
+
+async fn talk_grpc(observed: &Observed, node: usize, session: &str, first: operation::Kind) {
+    let mut client = observed.cluster.client(node).await;
+    let mut stream = OnStream::begin(&mut client, session.to_owned(), first).await;
+    stream.send(every_operation()).await;
+    let mut answers = 0;
+    while answers < every_operation().len() + 1 {
+        answers += stream.next().await.unwrap().answers.len();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_grpc_method_passes_the_service_of_the_leader() {
+    let observed = Observed::start().await;
+    call_everything(&observed.cluster.address(observed.leader), None).await;
+    let all = methods(|method| is_grpc(method) && method != Method::Session);
+    observed.assert_passed_once(observed.leader, &all, Protocol::Grpc);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_grpc_method_at_a_follower_passes_its_service_and_once_that_of_the_leader() {
+    let observed = Observed::start().await;
+    call_everything(&observed.cluster.address(observed.follower), None).await;
+    let all = methods(|method| is_grpc(method) && method != Method::Session);
+    observed.assert_passed_once(observed.follower, &all, Protocol::Grpc);
+    let forwarded = all.into_iter().filter(|method| goes_to_leader(*method)).collect();
+    observed.assert_forwarded_once(&forwarded, Protocol::Grpc);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_operation_of_a_stream_passes_the_service_wherever_it_comes_in() {
+    let observed = Observed::start().await;
+    for node in [observed.leader, observed.follower] {
+        let address = observed.cluster.address(node);
+        for is_resumed in [false, true] {
+            for protocol in [Protocol::Framed, Protocol::Grpc] {
+                let (session, first, method) = if is_resumed {
+                    let mut client = observed.cluster.client(observed.leader).await;
+                    let session = support::open(&mut client, 30_000).await;
+                    (session.clone(), resume(&session), Method::ResumeSession)
+                } else {
+                    let session = new_session();
+                    (session.clone(), open(&session), Method::OpenSession)
+                };
+                observed.forget();
+                match protocol {
+                    Protocol::Framed => talk_framed(&address, first).await,
+                    _ => talk_grpc(&observed, node, &session, first).await,
+                }
+                let all = of_stream(method);
+                if node == observed.follower {
+                    observed.assert_forwarded_once(&all, protocol);
+                }
+                observed.assert_passed_once(node, &all, protocol);
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_route_of_the_http_port_passes_the_service() {
+    let observed = Observed::start().await;
+    for node in [observed.leader, observed.follower] {
+        let address = observed.cluster.http_address(node);
+        for method in methods(|method| matches!(method.row().front, Front::Http(_))) {
+            let Front::Http(route) = method.row().front else { unreachable!() };
+            let path = route.replace("{file}", "style.css").replace("{action}", "break");
+            observed.forget();
+            let is_stream = matches!(method, Method::HttpLive | Method::HttpEvents);
+            if is_stream {
+                let mut socket = TcpStream::connect(&address).await.unwrap();
+                let request = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\n\r\n");
+                socket.write_all(request.as_bytes()).await.unwrap();
+                timeout(PATIENCE, socket.read_exact(&mut [0; 12])).await.unwrap().unwrap();
+            } else {
+                let (code, body) = http_get(&address, &path).await;
+                assert_ne!((code, &*body), (403, ""), "{path}");
+            }
+            let passed = observed.records[node].take();
+            let caller = Caller::client(Protocol::Http, Some(LOOPBACK));
+            assert!(passed.contains_key(&method), "{path}: {passed:?}");
+            // What the page then asked for passed as the same caller.
+            assert!(
+                passed.values().flatten().all(|passed| *passed == caller),
+                "{path}: {passed:?}"
+            );
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pages_ask_for_locks_as_their_caller() {
+    let observed = Observed::start().await;
+    let address = observed.cluster.http_address(observed.follower);
+    assert_eq!(http_get(&address, "/api/lock?name=wallet").await.0, 200);
+    let asked = [Method::HttpLock, Method::Why].into_iter().collect();
+    observed.assert_passed_once(observed.follower, &asked, Protocol::Http);
+    observed.assert_forwarded_once(&[Method::Why].into_iter().collect(), Protocol::Http);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_identity_that_a_client_claims_is_refused_and_nothing_is_done() {
+    let observed = Observed::start().await;
+    let leader = observed.cluster.address(observed.leader);
+    for header in [("holdfast-forwarded-by", "2"), ("holdfast-principal", "node:2")] {
+        for node in [observed.leader, observed.follower] {
+            let address = observed.cluster.address(node);
+            let failures = call_everything(&address, Some(header)).await;
+            let refused: BTreeSet<Method> = failures.iter().map(|(method, _)| *method).collect();
+            assert_eq!(refused, methods(|method| is_grpc(method) && method != Method::Session));
+            for (method, status) in failures {
+                let failure = Failure::from_status(&status);
+                assert_eq!(failure.reason(), Reason::NotLeader, "{method:?}: {status:?}");
+                assert!(failure.message.contains(header.0), "{}", failure.message);
+                assert!(!failure.may_have_happened && failure.leader == leader, "{failure:?}");
+            }
+            let mut client = observed.cluster.client(node).await;
+            let frames = tokio_stream::once(frame(vec![open(&new_session())]));
+            let status = client.session(with(frames, Some(header))).await.unwrap_err();
+            assert_eq!(Failure::from_status(&status).reason(), Reason::NotLeader);
+        }
+    }
+    for record in &observed.records {
+        assert_eq!(record.take(), BTreeMap::new());
+    }
+}
+
+#[test]
+fn the_table_has_every_method_that_is_served_and_no_other() {
+    let descriptors = [
+        holdfast_proto::FILE_DESCRIPTOR_SET,
+        tonic_health::pb::FILE_DESCRIPTOR_SET,
+        tonic_reflection::pb::v1::FILE_DESCRIPTOR_SET,
+    ];
+    let mut served = BTreeSet::new();
+    for descriptors in descriptors {
+        let set = prost_types::FileDescriptorSet::decode(descriptors).unwrap();
+        for file in &set.file {
+            for service in &file.service {
+                served.extend(service.method.iter().map(|method| {
+                    format!("/{}.{}/{}", file.package(), service.name(), method.name())
+                }));
+            }
+        }
+    }
+    let table = Method::ALL.iter().filter_map(|method| method.path()).map(str::to_owned).collect();
+    assert_eq!(served, table);
+}
+
+#[test]
+fn every_operation_of_the_descriptors_is_tried() {
+    let set = prost_types::FileDescriptorSet::decode(holdfast_proto::FILE_DESCRIPTOR_SET).unwrap();
+    let messages = set.file.iter().flat_map(|file| &file.message_type);
+    let operation = messages.into_iter().find(|message| message.name() == "Operation").unwrap();
+    // Besides those after the opening: open and resume.
+    assert_eq!(operation.field.len(), every_operation().len() + 2);
+    assert_eq!(of_stream(Method::OpenSession).len(), operation.field.len());
+    assert!(Method::ALL.iter().any(|method| method.row().kind == Kind::SessionStream));
+}

@@ -1,0 +1,156 @@
+//! Who asks for something, and by which way.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use holdfast_proto::peer_v1;
+
+/// On whose behalf an action is done. There is no authentication yet, so every client is anonymous.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Principal {
+    Anonymous,
+    /// A node of the cluster, for what it does of its own accord.
+    Node(u64),
+}
+
+const ANONYMOUS: &str = "anonymous";
+const NODE_PREFIX: &str = "node:";
+
+impl fmt::Display for Principal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Principal::Anonymous => f.write_str(ANONYMOUS),
+            Principal::Node(node) => write!(f, "{NODE_PREFIX}{node}"),
+        }
+    }
+}
+
+/// The front end by which an action came in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Protocol {
+    /// gRPC: calls and streams.
+    Grpc,
+    /// Frames without HTTP/2.
+    Framed,
+    /// The HTTP port.
+    Http,
+    /// None: the node itself.
+    Internal,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Caller {
+    pub principal: Principal,
+    /// Of the client's end of the connection.
+    pub address: Option<IpAddr>,
+    pub protocol: Protocol,
+    /// The node at which the client is connected, if it is another one.
+    pub forwarded_by: Option<u64>,
+}
+
+impl Caller {
+    /// A client that is connected to this node.
+    pub fn client(protocol: Protocol, address: Option<IpAddr>) -> Caller {
+        Caller { principal: Principal::Anonymous, address, protocol, forwarded_by: None }
+    }
+
+    /// A node that acts of its own accord.
+    pub fn node(node: u64) -> Caller {
+        let protocol = Protocol::Internal;
+        Caller { principal: Principal::Node(node), address: None, protocol, forwarded_by: None }
+    }
+
+    /// As the peer port carries it.
+    pub fn to_wire(&self) -> peer_v1::Caller {
+        peer_v1::Caller {
+            principal: self.principal.to_string(),
+            address: self.address.map(|address| address.to_string()).unwrap_or_default(),
+            protocol: match self.protocol {
+                Protocol::Grpc => peer_v1::Protocol::Grpc,
+                Protocol::Framed => peer_v1::Protocol::Framed,
+                Protocol::Http => peer_v1::Protocol::Http,
+                Protocol::Internal => peer_v1::Protocol::Internal,
+            }
+            .into(),
+        }
+    }
+
+    /// What node `by` says of its client. A node speaks for its clients and for itself, and for no other node.
+    pub fn forwarded(caller: &peer_v1::Caller, by: u64) -> Result<Caller, NotACaller> {
+        let own = Principal::Node(by);
+        let principal = match &*caller.principal {
+            ANONYMOUS => Principal::Anonymous,
+            name if name == own.to_string() => own,
+            _ => return Err(NotACaller),
+        };
+        let address = match &*caller.address {
+            "" => None,
+            text => Some(text.parse().map_err(|_| NotACaller)?),
+        };
+        let protocol = match caller.protocol() {
+            peer_v1::Protocol::Grpc => Protocol::Grpc,
+            peer_v1::Protocol::Framed => Protocol::Framed,
+            peer_v1::Protocol::Http => Protocol::Http,
+            peer_v1::Protocol::Internal => Protocol::Internal,
+            peer_v1::Protocol::Unspecified => return Err(NotACaller),
+        };
+        Ok(Caller { principal, address, protocol, forwarded_by: Some(by) })
+    }
+}
+
+/// Another node described the caller of a forwarded action in a way that this build does not know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotACaller;
+
+/// By these headers nodes of version 0.1 told on whose behalf they forwarded a request to the leader's client port.
+const IDENTITY_HEADERS: [&str; 2] = ["holdfast-forwarded-by", "holdfast-principal"];
+
+/// The first of these header names by which a client claims an identity.
+pub fn identity_header<'a>(names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    names.into_iter().find(|name| IDENTITY_HEADERS.iter().any(|own| name.eq_ignore_ascii_case(own)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_caller_survives_the_way_to_the_leader() {
+        let address = Some("192.0.2.7".parse().unwrap());
+        for protocol in [Protocol::Grpc, Protocol::Framed, Protocol::Http] {
+            let caller = Caller::client(protocol, address);
+            let forwarded = Caller::forwarded(&caller.to_wire(), 3).unwrap();
+            assert_eq!(forwarded, Caller { forwarded_by: Some(3), ..caller });
+        }
+        let node = Caller::node(3);
+        let forwarded = Caller::forwarded(&node.to_wire(), 3).unwrap();
+        assert_eq!(forwarded.principal, Principal::Node(3));
+    }
+
+    #[test]
+    fn a_node_cannot_speak_for_another_node() {
+        let other = Caller::node(2).to_wire();
+        assert_eq!(Caller::forwarded(&other, 3), Err(NotACaller));
+    }
+
+    #[test]
+    fn an_incomplete_caller_is_refused() {
+        let good = Caller::client(Protocol::Grpc, None).to_wire();
+        for wrong in [
+            peer_v1::Caller { principal: String::new(), ..good.clone() },
+            peer_v1::Caller { principal: "root".into(), ..good.clone() },
+            peer_v1::Caller { address: "here".into(), ..good.clone() },
+            peer_v1::Caller { protocol: 0, ..good.clone() },
+            peer_v1::Caller { protocol: 99, ..good },
+        ] {
+            assert_eq!(Caller::forwarded(&wrong, 3), Err(NotACaller), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn identity_headers_are_found_however_they_are_written() {
+        assert_eq!(identity_header(["te", "Holdfast-Principal"]), Some("Holdfast-Principal"));
+        assert_eq!(identity_header(["holdfast-forwarded-by"]), Some("holdfast-forwarded-by"));
+        assert_eq!(identity_header(["te", "grpc-timeout", "traceparent"]), None);
+    }
+}
