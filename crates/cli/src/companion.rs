@@ -11,7 +11,7 @@
 //! It acts on positive evidence only. If it cannot see the group dead, or cannot reach the cluster, it ends after the
 //! session's TTL: by then the cluster has ended the session itself.
 
-mod group;
+pub(crate) mod group;
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::ExitCode;

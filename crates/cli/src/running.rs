@@ -19,6 +19,7 @@ use nix::unistd::{Pid, getpgrp, tcgetpgrp, tcsetpgrp};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::timeout;
 
+use crate::companion::group::Group;
 use crate::companion_link::{GroupWatch, this_program};
 use crate::output;
 use crate::voice::Voice;
@@ -148,9 +149,10 @@ impl Running {
         self.watch.is_killed_in(span);
     }
 
-    /// Waits until nobody of the group is left. To be called after the command itself has ended.
+    /// Waits until nothing of the group runs. To be called after the command itself has ended.
     pub(crate) async fn group_is_gone(&self) {
-        while killpg(self.group, None).is_ok() {
+        let group = Group::new(self.group.as_raw());
+        while !group.is_dead() {
             // Nobody tells us about the end of processes that are not our children.
             tokio::time::sleep(GROUP_LOOK_INTERVAL).await;
         }

@@ -1,18 +1,23 @@
 //! Control-Z and its like, which stop a program until it is continued. While a command runs under a lock they
 //! must not stop us alone: it would go on, and nobody would keep the lock for it, nor end it when that is lost.
 //!
-//! Caveat: who is continued in the very moment between looking for that and stopping has to be continued once more.
+//! Caveat: a process that is continued in the moment between looking for that and stopping has to be continued once more.
 
 use std::future::poll_fn;
 use std::io;
 use std::task::Poll;
+use std::time::Duration;
 
 use nix::sys::signal::{Signal, raise};
 use tokio::signal::unix::{self, SignalKind};
+use tokio::time::timeout;
 
 use crate::signals::Signals;
 
 const SUSPENDING: [Signal; 3] = [Signal::SIGTSTP, Signal::SIGTTIN, Signal::SIGTTOU];
+
+/// A SIGCONT reaches us through the runtime. This long it may be on its way.
+const CONTINUED_DELIVERY: Duration = Duration::from_millis(20);
 
 #[derive(Debug)]
 pub(crate) struct Suspensions {
@@ -40,7 +45,7 @@ impl Suspensions {
 
     /// Returns when somebody has continued us.
     pub(crate) async fn stop_ourselves(&mut self) {
-        if !self.was_continued().await {
+        if timeout(CONTINUED_DELIVERY, self.continued.recv()).await.is_err() {
             // To this thread, so that it takes not a step more; all others stop with it.
             let _ = raise(Signal::SIGSTOP);
         }

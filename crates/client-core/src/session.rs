@@ -1,10 +1,10 @@
 //! The state machine of a client's session with the cluster.
 //!
-//! - [`config`], [`output`]: with what it begins, and what comes out of it.
-//! - [`request`]: what a program can ask, and how it looks on the wire.
-//! - [`state`]: the present session: holds, lease, what has no answer.
-//! - [`answers`]: what an answer or a notice changes. [`convert`]: what waits for the end of a conversion.
-//! - [`link`]: which node serves the session, and what happens when one stops serving it.
+//! - `config`, `output`: with what it begins, and what comes out of it.
+//! - `request`: what a program can ask, and how it looks on the wire.
+//! - `state`: the present session: holds, lease, what has no answer.
+//! - `answers`: what an answer or a notice changes. `convert`: what waits for the end of a conversion.
+//! - `link`: which node serves the session, and what happens when one stops serving it.
 //!
 //! Invariants:
 //! - an operation goes out only on a stream whose hello (open or resume) was answered;

@@ -103,6 +103,8 @@ pub enum Bug {
     ExpiryKeepsBytes,
     /// A table that begins anew keeps its sessions.
     NewBeginningKeepsSessions,
+    /// A promotion for which a log entry has no steps left is forgotten.
+    DeferredPromotionLost,
 }
 
 const NONE: u8 = u8::MAX;

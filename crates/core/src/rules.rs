@@ -1,7 +1,7 @@
 //! What commands do to the table: a file for each verb, and files for what several verbs share.
 //!
 //! Verbs: [`acquire`], [`release`], [`renew`], [`convert`], [`cancel`], [`abandon`], [`transfer`], [`proclaim`],
-//! [`session`], [`intervene`], [`tick`], [`publish`]. Shared: [`dedup`] carries out a request once; [`admission`] says
+//! [`session`], [`intervene`] with [`break_holds`], [`freeze`] and [`set_permits`], [`tick`], [`publish`]. Shared: [`dedup`] carries out a request once; [`admission`] says
 //! what may be granted, [`room`] what the limits allow; [`enqueue`], [`promotion`] and [`teardown`] begin and end waits
 //! and holds; [`deadlock`] and [`ages`] keep waits from lasting for ever.
 
@@ -10,11 +10,13 @@ mod acquire;
 mod admission;
 mod ages;
 mod apply;
+mod break_holds;
 mod cancel;
 mod convert;
 mod deadlock;
 mod dedup;
 mod enqueue;
+mod freeze;
 mod intervene;
 mod invariants;
 mod proclaim;
@@ -25,6 +27,7 @@ mod renew;
 pub(crate) mod restore;
 mod room;
 mod session;
+mod set_permits;
 mod teardown;
 mod tick;
 mod transfer;

@@ -27,6 +27,12 @@ pub(crate) struct Outbound<H: Host> {
 }
 
 impl<H: Host> Outbound<H> {
+    pub(crate) fn deliver_lists(&mut self) {
+        if self.streams.list_count() > 0 {
+            self.effects.push(Effect::Deliver);
+        }
+    }
+
     pub(crate) fn answer(&mut self, to: ReplyTo<H::Call>, answer: Answer) {
         match to {
             ReplyTo::Call(to) => self.effects.push(Effect::Answer { to, answer }),

@@ -190,9 +190,18 @@ impl<H: Host> Engine<H> {
         }
     }
 
-    /// The next step of the turn. Carry out the effects after each.
+    /// The next steps of the turn, as far as the host has nothing to do for them.
     pub fn advance(&mut self, now: Duration) -> Result<Step, Fatal> {
         self.now.monotonic = now;
+        loop {
+            let step = self.next_step(now)?;
+            if step != Step::GoOn || !self.out.effects.is_empty() {
+                return Ok(step);
+            }
+        }
+    }
+
+    fn next_step(&mut self, now: Duration) -> Result<Step, Fatal> {
         match self.turn.phase {
             Phase::Begin => {
                 self.begin_turns();
@@ -202,12 +211,12 @@ impl<H: Host> Engine<H> {
             Phase::Answer => {
                 self.apply(Replica::answer_committed)?;
                 if Bug::AnswerBeforeSync.is_active() {
-                    self.apply(Replica::finish_turn)?;
+                    self.acknowledge();
                 }
-                self.out.effects.push(Effect::Deliver);
+                self.out.deliver_lists();
                 self.turn.write_began = now;
-                self.turn.phase = Phase::Write;
-                return Ok(Step::Write);
+                let is_empty = self.turn.turns.is_empty();
+                self.turn.phase = if is_empty { Phase::Acknowledge } else { Phase::Write };
             }
             Phase::Write if self.halt.is_some() && self.stop_by.is_some() => {
                 return Ok(Step::Stop(Ending::Told));
@@ -260,13 +269,14 @@ impl<H: Host> Engine<H> {
 
     fn apply(&mut self, step: ApplyStep) -> Result<(), Fatal> {
         let mut effects = std::mem::take(&mut self.turn.effects);
-        for group in self.groups.keys().copied().collect::<Vec<_>>() {
-            if let Some(Group { replica, .. }) = self.groups.get_mut(&group) {
-                step(replica, &mut effects)?;
-            }
+        let mut next = GroupId(0);
+        while let Some((group, Group { replica, .. })) = self.groups.range_mut(next..).next() {
+            let group = *group;
+            step(replica, &mut effects)?;
             for effect in effects.drain(..) {
                 self.carry_out(group, effect);
             }
+            next = GroupId(group.0 + 1);
         }
         self.turn.effects = effects;
         Ok(())
@@ -300,7 +310,7 @@ impl<H: Host> Engine<H> {
         if step != Step::Rest {
             self.out.streams.end_all(|| Delivery::LeaderMoved { leader: None });
         }
-        self.out.effects.push(Effect::Deliver);
+        self.out.deliver_lists();
         step
     }
 

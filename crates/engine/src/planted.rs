@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Bug {
-    /// A turn is finished before it is on disk.
+    /// A turn is acknowledged before it is on disk, so that its leader answers.
     AnswerBeforeSync,
     /// A leader that steps down forgets the callers that wait in queues.
     ParkedCallerForgotten,

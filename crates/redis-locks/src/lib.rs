@@ -1,11 +1,11 @@
 //! Locks of the efficiency tier that are kept in Redis, and not in the cluster.
 //!
-//! - [`store`]: what is asked of a store. [`single`]: a store of one Redis; [`redlock`]: of several independent ones.
-//! - [`acquire`]: trying, and waiting for the next try.
-//! - [`hold`] and [`keeper`]: what is held, and the task that looks after it.
-//! - [`node`]: the connection to one Redis, and how it comes back. [`calls`]: what one Redis is asked, each a script.
-//! - [`listener`]: news of releases, by push; [`listening`]: the callers that wait for them.
-//! - [`health`], [`jitter`]: what they need for it.
+//! - `store`: what is asked of a store. `single`: a store of one Redis; `redlock`: of several independent ones.
+//! - `acquire`: trying, and waiting for the next try.
+//! - `hold` and `keeper`: what is held, and the task that looks after it.
+//! - `node`: the connection to one Redis, and how it comes back. `calls`: what one Redis is asked, each a script.
+//! - `listener`: news of releases, by push; `listening`: the callers that wait for them.
+//! - `health`, `jitter`: what they need for it.
 //!
 //! There is no queue: of the callers that wait, the first that asks after a release has the lock.
 //!

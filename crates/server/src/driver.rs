@@ -117,6 +117,7 @@ impl Driver {
         loop {
             match self.turn() {
                 Ok(()) => self.publish_levels(),
+                Err(StopReason::Told) => return StopReason::Told,
                 Err(reason) => {
                     tracing::error!(%reason, "the node stops");
                     return reason;
@@ -139,7 +140,10 @@ impl Driver {
             match self.advance()? {
                 Step::GoOn => {}
                 Step::Write => self.write()?,
-                Step::Rest => return Ok(self.tell_owners()),
+                Step::Rest => {
+                    self.tell_owners();
+                    return Ok(());
+                }
                 Step::Stop(Ending::Told) => return Err(StopReason::Told),
                 Step::Stop(Ending::Removed) => return Err(StopReason::Removed),
             }

@@ -90,7 +90,7 @@ impl Observed {
         assert_eq!(&seen, methods, "at node {}", node + 1);
         let caller = Caller::client(protocol, Some(LOOPBACK));
         for (method, callers) in passed {
-            assert_eq!(callers, [caller.clone()], "{method:?} at node {}", node + 1);
+            assert_eq!(callers, std::slice::from_ref(&caller), "{method:?} at node {}", node + 1);
         }
     }
 
@@ -102,7 +102,7 @@ impl Observed {
         let by = self.follower as u64 + 1;
         let caller = Caller { forwarded_by: Some(by), ..Caller::client(protocol, Some(LOOPBACK)) };
         for (method, callers) in passed {
-            assert_eq!(callers, [caller.clone()], "{method:?}");
+            assert_eq!(callers, std::slice::from_ref(&caller), "{method:?}");
         }
     }
 }

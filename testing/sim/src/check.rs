@@ -17,6 +17,7 @@ mod holders;
 pub mod interventions;
 pub mod linearizability;
 mod log;
+pub mod losses;
 pub mod once;
 mod promises;
 pub mod replicas;
@@ -54,6 +55,7 @@ pub fn check_with(history: &History, promises: &Promises) -> Vec<Violation> {
     violations.extend(once::check(&evidence));
     violations.extend(expiry::check(&evidence, promises));
     violations.extend(waits::check(&evidence, promises));
+    violations.extend(losses::check(history));
     violations.extend(fence::check(&evidence));
     violations.extend(linearizability::check(&evidence, promises));
     violations

@@ -21,8 +21,8 @@ use holdfast_client_core::lease::LocalTime;
 use holdfast_client_core::session::{self as core, Config, Session, Settings, Success};
 use holdfast_core::command::{Action, Intervention};
 use holdfast_core::{
-    ActorId, Command, FenceToken, LockName, LogicalTime, PublicSessionId, RequestId, SessionId,
-    StreamId,
+    ActorId, Command, FenceToken, LockName, LogicalTime, Outcome, PublicSessionId, RequestId,
+    SessionId, StreamId,
 };
 use holdfast_proto::v1::{Failure, Owner};
 
@@ -78,6 +78,8 @@ struct Program {
     sent: BTreeMap<(SessionId, RequestId), Sent>,
     /// It had to give way to an older one, and says from now on how long it has been asking.
     since: Option<LogicalTime>,
+    /// It has no streams: each request is a call of its own, and nothing else is told.
+    is_unary: bool,
     is_closing: bool,
     /// The client's clock did, at some time of this session.
     clock_stood_still: bool,
@@ -87,6 +89,8 @@ struct Program {
 #[derive(Debug)]
 struct Link {
     node: usize,
+    since: RealTime,
+    /// None until the hello is sent.
     stream: Option<StreamId>,
     /// Nothing comes through any more, and the client does not know.
     is_dead: bool,
@@ -258,7 +262,7 @@ impl Client {
                 program.session.handle_connect_failed(local, "no connection", false);
             } else if program.session.handle_connected(local) {
                 self.settle(&mut program, now, recorder, outputs);
-                program.link = Some(Link { node, stream: None, is_dead: false });
+                program.link = Some(Link { node, since: now, stream: None, is_dead: false });
             }
         }
         self.program = Some(program);
@@ -275,12 +279,8 @@ impl Client {
         let Answer { reply_to, what } = answer;
         let local = self.local(now);
         let Some(program) = &mut self.program else { return };
-        let is_open = program.link.as_ref().is_some_and(|link| {
-            !link.is_dead
-                && link.stream == reply_to.stream
-                && program.session_id() == reply_to.session
-        });
-        if !is_open && reply_to.stream.is_some() {
+        let is_intervention = reply_to.request.0 > FIRST_INTERVENTION;
+        if !is_intervention && !program.is_answer_heard(&reply_to) {
             return;
         }
         let key = (reply_to.session, reply_to.request);
@@ -302,9 +302,16 @@ impl Client {
             recorder.returned(sent.operation, now, reply_to.sent, output);
             program.sent.remove(&key);
         }
-        if reply_to.stream.is_some() {
+        if !is_intervention {
             let frame = wire::answer_frame(reply_to.request, &what, &self.nodes, is_touch);
             program.session.handle_frame(local, frame);
+        }
+        // A call is not told what was lost.
+        if let Told::Outcome { at, outcome: Outcome::SessionOpen { .. }, .. } = what
+            && is_touch
+            && !program.is_unary
+        {
+            recorder.resumed(reply_to.session, at, program.believed_holds(local));
         }
         self.drive(now, recorder, outputs);
     }
@@ -409,6 +416,7 @@ impl Client {
             guards: BTreeMap::new(),
             sent: BTreeMap::new(),
             since: None,
+            is_unary: self.rng.percent(25),
             is_closing: false,
             clock_stood_still: self.clock.is_stopped(),
         })
@@ -451,14 +459,12 @@ impl Client {
                 self.ask_as_operator(program, action, now, recorder, outputs)
             }
             Choice::BreakStream { comes_back } => {
-                let session = program.session_id();
-                if let Some(link) = &mut program.link {
-                    link.is_dead = true;
-                    outputs.extend(broken(link, session));
-                    if comes_back {
-                        program.link = None;
-                        program.session.handle_disconnected(local, Failure::default());
-                    }
+                let Some(link) = program.link.take() else { return };
+                outputs.extend(program.broken(&link));
+                if comes_back {
+                    program.session.handle_disconnected(local, Failure::default());
+                } else {
+                    program.link = Some(Link { is_dead: true, ..link });
                 }
             }
         }
@@ -517,7 +523,7 @@ impl Client {
                 core::Output::Disconnect { with_farewell } => {
                     program.connecting = None;
                     if let Some(link) = program.link.take().filter(|_| !with_farewell) {
-                        outputs.extend(broken(&link, program.session_id()));
+                        outputs.extend(program.broken(&link));
                     }
                 }
                 core::Output::Completed { caller, outcome } => program.completed(caller, outcome),
@@ -544,15 +550,15 @@ impl Client {
         outputs: &mut Vec<Output>,
     ) {
         let (local, session) = (self.local(now), program.session_id());
-        while let Some(Link { node, stream, is_dead }) = program.link
+        while let Some(Link { node, stream, is_dead, .. }) = program.link
             && let Some(frame) = program.session.poll_frame(local)
         {
             let Ok(frame) = frame.decode() else { return };
             let (stream, bodies) = match stream {
                 Some(stream) => (stream, wire::operations(frame, session)),
                 None => {
-                    let public = PublicSessionId(session.0 as u64);
-                    let Some(opening) = wire::opening(&frame, public) else { return };
+                    let opening = wire::opening(&frame, session, program.is_unary);
+                    let Some(opening) = opening else { return };
                     if let Some(link) = &mut program.link {
                         link.stream = Some(opening.stream);
                     }
@@ -563,7 +569,7 @@ impl Client {
                 continue;
             }
             for (request, body) in bodies {
-                let stream = Some(stream);
+                let stream = Some(stream).filter(|_| !program.is_unary);
                 self.send(program, node, (session, request), stream, body, now, recorder, outputs);
             }
         }
@@ -595,13 +601,30 @@ impl Client {
     }
 }
 
-/// The servers see the end of a stream that was opened.
-fn broken(link: &Link, session: SessionId) -> Option<Output> {
-    let broken = BrokenStream { session, stream: link.stream? };
-    Some(Output::StreamBroke { node: link.node, broken })
-}
-
 impl Program {
+    /// The servers see the end of a stream that was opened.
+    fn broken(&self, link: &Link) -> Option<Output> {
+        let (session, stream) = (self.session_id(), link.stream.filter(|_| !self.is_unary)?);
+        Some(Output::StreamBroke { node: link.node, broken: BrokenStream { session, stream } })
+    }
+
+    /// It comes over the present connection.
+    fn is_answer_heard(&self, reply_to: &ReplyTo) -> bool {
+        let is_of = |link: &Link| match reply_to.stream {
+            Some(_) => link.stream == reply_to.stream,
+            None => link.since <= reply_to.sent,
+        };
+        let link = self.link.as_ref().filter(|link| !link.is_dead && is_of(link));
+        link.is_some() && self.session_id() == reply_to.session
+    }
+
+    /// Each with the acquire by which it is held.
+    fn believed_holds(&self, now: LocalTime) -> Vec<(RequestId, FenceToken)> {
+        let holds = self.guards.values().map(|guard| &guard.hold);
+        let believed = holds.filter_map(|hold| Some((hold.acquire_id(), hold.token(now).ok()?)));
+        believed.map(|(acquire, token)| (RequestId(acquire), FenceToken(token))).collect()
+    }
+
     fn session_id(&self) -> SessionId {
         SessionId(u128::from_be_bytes(self.session.id().to_bytes()))
     }

@@ -22,6 +22,7 @@ pub struct RealTime(pub u64);
 pub struct History {
     pub operations: Vec<ClientOperation>,
     pub writes: Vec<StoreWrite>,
+    pub resumes: Vec<Resume>,
     pub replicated: Vec<Replicated>,
     pub leaders: Vec<LeaderSpan>,
     /// When a leader wrote a command of the session into its log, be it lost or not. Empty if that was not
@@ -37,6 +38,16 @@ pub struct History {
     /// Some clock ran faster or slower than is trusted. Then only the tokens protect: nothing is promised
     /// about when a session ends, nor about how long a client may believe in its lock.
     pub rates_broken: bool,
+}
+
+/// A session was resumed on another stream.
+#[derive(Clone, Debug)]
+pub struct Resume {
+    pub session: SessionId,
+    /// The logical time of the answer.
+    pub at: LogicalTime,
+    /// What the client believes to hold from then on: by which acquire, and the token.
+    pub holds: Vec<(RequestId, FenceToken)>,
 }
 
 /// When a cluster was restored, and for how long it grants nothing from then on.

@@ -36,19 +36,13 @@ pub(crate) enum Message {
 }
 
 impl Message {
-    /// The client whose stream it goes over, between that client and a node.
-    pub(crate) fn stream_of(&self, from: Place, to: Place) -> Option<usize> {
-        let is_on_stream = match self {
+    /// It goes over a stream, perhaps by a node that passes it on.
+    pub(crate) fn is_on_stream(&self) -> bool {
+        match self {
             Message::Request(request) => request.reply_to.stream.is_some(),
             Message::Answer(answer) => answer.reply_to.stream.is_some(),
             Message::Notice { .. } => true,
             Message::Consensus { .. } => false,
-        };
-        match (from, to) {
-            (Place::Client(client), Place::Node(_)) | (Place::Node(_), Place::Client(client)) => {
-                Some(client).filter(|_| is_on_stream)
-            }
-            _ => None,
         }
     }
 }
@@ -89,6 +83,8 @@ pub(crate) enum Told {
     Outcome {
         at: LogicalTime,
         outcome: Outcome,
+        /// What a session that is resumed has lost meanwhile.
+        losses: Vec<(FenceToken, Option<RequestId>)>,
     },
     Status {
         holder: Option<(SessionId, FenceToken)>,
@@ -116,6 +112,7 @@ pub(crate) enum Refusal {
 pub(crate) enum Notice {
     HoldEnded { name: LockName, acquire: RequestId },
     SessionEnded,
+    LeaderMoved { leader: Option<NodeId> },
 }
 
 /// A stream of a client that broke.

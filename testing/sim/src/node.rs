@@ -1,13 +1,13 @@
-//! A simulated node: the real replica, the real log on a simulated disk, and a driver that does in one
-//! thread what the server's driver does in its own, in the same order ([`turn`]). What it wants done
-//! outside comes out as [`Output`]s.
+//! A simulated node: the real engine, the real log on a simulated disk, and a thin host around them ([`turn`]).
+//! What it wants done outside comes out as [`Output`]s.
 //!
 //! A process is [`Running`]; the node around it (its disk, its clock, its place in the network) outlives
 //! it. A paused process keeps its inbox; a crashed one loses it.
 
-mod callers;
+mod host;
 mod log;
 mod publish;
+mod tier;
 mod turn;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -15,14 +15,16 @@ use std::io;
 use std::time::Duration;
 
 use holdfast_core::{Event, Limits, LogIndex, LogicalTime, SessionId, Span};
+use holdfast_engine::{BootTime, Effect, Engine, EngineConfig};
 use holdfast_replica::{
-    DirectoryId, Effect, Leadership, Member, Membership, MembershipChange, NodeId, Outgoing,
-    Replica, ReplicaConfig, SnapshotFile,
+    DirectoryId, Leadership, Member, Membership, MembershipChange, NodeId, Outgoing, Replica,
+    ReplicaConfig, SnapshotFile,
 };
 use holdfast_wal::{Operation, SimDisk};
 
-use self::callers::Callers;
-use self::log::{HalfTurn, Log};
+use self::host::{Desk, SimHost};
+use self::log::Log;
+use self::tier::Tier;
 use crate::clock::LocalClock;
 use crate::history::RealTime;
 use crate::message::{Answer, BrokenStream, ChangeAnswer, Notice, Request};
@@ -42,6 +44,8 @@ pub(crate) struct Settings {
     pub(crate) segment_bytes: u64,
     /// Whether events are published.
     pub(crate) publishes: bool,
+    /// Whether sessions use the efficiency tier.
+    pub(crate) uses_tier: bool,
 }
 
 #[derive(Debug)]
@@ -88,30 +92,27 @@ impl Build {
 /// A process.
 #[derive(Debug)]
 struct Running {
-    id: NodeId,
     build: Build,
-    replica: Replica,
+    engine: Engine<SimHost>,
     log: Log,
-    callers: Callers,
-    /// Which client a session's stream belongs to, as far as this leader heard.
-    streams: BTreeMap<SessionId, usize>,
+    desk: Desk,
+    tier: Tier,
     leadership: Leadership,
-    /// The turn whose disk work is not done.
-    half: Option<HalfTurn>,
-    out_of_space: bool,
+    /// The present turn was handed to the disk.
+    is_writing: bool,
+    /// A snapshot is on disk, and not yet in the table.
+    installed: Option<u64>,
     /// A turn that took longer counts as this long.
     stall_max: Duration,
-    /// Empty between turns; kept for its room.
-    effects: Vec<Effect>,
+    /// Empty between steps; kept for its room.
+    effects: Vec<Effect<SimHost>>,
     digested_at: u64,
     publishes: bool,
     told: publish::Told,
-    /// Whom it has heard of, and the newest format of log entries that they said to read.
+    publisher_asked: Duration,
+    uses_tier: bool,
+    /// Which nodes it has heard of, and the newest format of log entries that they said to read.
     met: BTreeMap<NodeId, u32>,
-    /// This node is no member any more.
-    removed: bool,
-    /// The process ended in the middle of its work.
-    gone: bool,
 }
 
 /// In which work of the disk a machine is to crash.
@@ -217,6 +218,7 @@ pub(crate) enum Output {
     Crashed,
     /// Something that must never happen.
     Broken {
+        checker: &'static str,
         what: String,
     },
 }
@@ -270,35 +272,40 @@ impl Node {
             snapshot_slice_pause: Duration::ZERO,
             keep_entries: self.settings.keep_entries,
             keep_bytes: u64::MAX,
-            limits: Limits::default(),
+            // So few that promotions are often left for later.
+            limits: Limits { promotion_walk_max: 4, ..Limits::default() },
         };
         let stall_max = config.stall_max();
-        let mut replica = Replica::new(config, durable)
+        let replica = Replica::new(config, durable)
             .map_err(|error| StartFailure::Replica(error.to_string()))?;
-        replica.introduce(self.id, member(self.id), true);
-        replica.handle_log_version(self.id, self.build.log_version());
         let (index, at) = (LogIndex(replica.applied_index()), replica.table().now());
         outputs.push(Output::Restored { index, at });
         self.inbox.clear();
         self.starts += 1;
+        let engine_config = EngineConfig {
+            node: self.id,
+            tick: self.settings.tick,
+            election_timeout: self.settings.tick * low as u32,
+        };
+        let mut engine = Engine::new(engine_config, [(log::GROUP, replica)], [], SimHost);
+        engine.peer_introduced(self.id, member(self.id), self.build.log_version());
         self.running = Some(Box::new(Running {
-            id: self.id,
             build: self.build,
-            replica,
+            engine,
             log,
-            callers: Callers::default(),
-            streams: BTreeMap::new(),
+            desk: Desk::default(),
+            tier: Tier::default(),
             leadership: Leadership::default(),
-            half: None,
-            out_of_space: false,
+            is_writing: false,
+            installed: None,
             stall_max,
             effects: Vec::new(),
             digested_at: 0,
             publishes: self.settings.publishes,
             told: publish::Told::default(),
+            publisher_asked: Duration::ZERO,
+            uses_tier: self.settings.uses_tier,
             met: BTreeMap::new(),
-            removed: false,
-            gone: false,
         }));
         Ok(())
     }
@@ -416,7 +423,7 @@ impl Node {
 
     /// It runs, and is not stuck between the halves of a turn because its disk is full or slow.
     pub(crate) fn can_write(&self) -> bool {
-        let is_free = |running: &Running| running.half.is_none() && !running.out_of_space;
+        let is_free = |running: &Running| !running.engine.is_in_turn();
         !self.is_paused() && self.running.as_deref().is_some_and(is_free)
     }
 
@@ -430,7 +437,14 @@ impl Node {
     }
 
     pub(crate) fn replica(&self) -> Option<&Replica> {
-        self.running.as_ref().map(|running| &running.replica)
+        self.running.as_ref().and_then(|running| running.engine.replica(log::GROUP))
+    }
+
+    /// Its efficiency tier would grant a lock now.
+    pub(crate) fn tier_grants(&self, now: RealTime) -> bool {
+        let local = BootTime(self.clock.at(now));
+        let running = self.running.as_ref().filter(|_| !self.is_paused());
+        running.is_some_and(|running| running.tier.grants(local))
     }
 
     /// Its clock is ahead all at once. Gives for how much that can count here: a leader cuts what is longer, and
@@ -441,12 +455,10 @@ impl Node {
         ahead_us.min(stall_max.as_micros() as u64)
     }
 
-    /// When the loop turns at the latest, from now on: as long as the replica may rest, like the server's.
+    /// When the loop turns at the latest, from now on: as long as the engine may rest, like the server's.
     pub(crate) fn rest_us(&self) -> u64 {
-        let rest = self.replica().map_or(self.settings.tick, |replica| {
-            let rest = replica.rests_for();
-            replica.next_turn_within().map_or(rest, |within| within.min(rest))
-        });
+        let running = self.running.as_ref();
+        let rest = running.map_or(self.settings.tick, |running| running.engine.idle_for_at_most());
         self.clock.real_us_of(rest)
     }
 

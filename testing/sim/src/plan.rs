@@ -51,6 +51,7 @@ impl Plan {
                 keep_entries: rng.between(0, 30),
                 segment_bytes: 512 * rng.between(8, 64),
                 publishes: false,
+                uses_tier: false,
             },
             clients: rng.between(6, 12) as usize,
             names: [rng.between(2, 3), rng.between(2, 4), rng.between(1, 2)]
@@ -70,6 +71,7 @@ impl Plan {
         };
         // By what is drawn anyway, so that the other seeds are the runs that they were.
         plan.settings.publishes = (plan.settings.segment_bytes / 512).is_multiple_of(2);
+        plan.settings.uses_tier = plan.settings.keep_entries.is_multiple_of(5);
         plan.is_upgraded = plan.settings.grace.as_ms().is_multiple_of(3);
         plan.falls_silent = plan.fault_length_us.is_multiple_of(4);
         plan

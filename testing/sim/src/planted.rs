@@ -5,6 +5,7 @@ mod here;
 
 use holdfast_client_core::planted as client;
 use holdfast_core::planted as core;
+use holdfast_engine::planted as engine;
 use holdfast_replica::planted as replica;
 use holdfast_wal::planted as wal;
 
@@ -28,6 +29,7 @@ pub struct Mutant {
 enum Planted {
     Core(core::Bug),
     Replica(replica::Bug),
+    Engine(engine::Bug),
     Wal(wal::Bug),
     Client(client::Bug),
     Here(Bug),
@@ -47,6 +49,7 @@ impl Mutant {
         match self.bug {
             Planted::Core(bug) => core::activate(Some(bug)),
             Planted::Replica(bug) => replica::activate(Some(bug)),
+            Planted::Engine(bug) => engine::activate(Some(bug)),
             Planted::Wal(bug) => wal::activate(Some(bug)),
             Planted::Client(bug) => client::activate(Some(bug)),
             Planted::Here(bug) => here::activate(Some(bug)),
@@ -59,6 +62,7 @@ impl Drop for Activated {
     fn drop(&mut self) {
         core::activate(None);
         replica::activate(None);
+        engine::activate(None);
         wal::activate(None);
         client::activate(None);
         here::activate(None);
@@ -109,188 +113,184 @@ const SILENCE_AND_LOST_LEADERS: &[FaultKind] = &[
 pub const ALL: &[Mutant] = &[
     mutant(
         "grant-to-ended-session",
-        "core/table/ending.rs",
+        "core/state/session.rs",
         Planted::Core(core::Bug::GrantToEndedSession),
     ),
     mutant(
         "ended-session-keeps-holds",
-        "core/table/ending.rs",
+        "core/state/session.rs",
         Planted::Core(core::Bug::EndedSessionKeepsHolds),
     ),
-    mutant(
-        "renew-of-lost-hold",
-        "core/command/renew.rs",
-        Planted::Core(core::Bug::RenewOfLostHold),
-    ),
-    mutant(
-        "renew-past-max-hold",
-        "core/table/resource.rs",
-        Planted::Core(core::Bug::RenewPastMaxHold),
-    ),
+    mutant("renew-of-lost-hold", "core/rules/renew.rs", Planted::Core(core::Bug::RenewOfLostHold)),
+    mutant("renew-past-max-hold", "core/state/hold.rs", Planted::Core(core::Bug::RenewPastMaxHold)),
     mutant(
         "cancel-leaves-waiter",
-        "core/command/cancel.rs",
+        "core/rules/cancel.rs",
         Planted::Core(core::Bug::CancelLeavesWaiter),
     ),
     mutant(
         "early-cancel-forgotten",
-        "core/command/cancel.rs",
+        "core/rules/cancel.rs",
         Planted::Core(core::Bug::EarlyCancelForgotten),
     ),
     mutant(
         "cancel-of-hold-says-done",
-        "core/command/cancel.rs",
+        "core/rules/cancel.rs",
         Planted::Core(core::Bug::CancelOfHoldSaysDone),
     ),
     mutant(
         "own-hold-satisfies-acquire",
-        "core/command/acquire.rs",
+        "core/rules/acquire.rs",
         Planted::Core(core::Bug::OwnHoldSatisfiesAcquire),
     ),
-    mutant("acquire-not-once", "core/table/once.rs", Planted::Core(core::Bug::AcquireNotOnce)),
-    mutant("refusal-not-once", "core/table/once.rs", Planted::Core(core::Bug::RefusalNotOnce)),
+    mutant("acquire-not-once", "core/rules/dedup.rs", Planted::Core(core::Bug::AcquireNotOnce)),
+    mutant("refusal-not-once", "core/rules/dedup.rs", Planted::Core(core::Bug::RefusalNotOnce)),
     mutant(
         "release-ignores-token",
-        "core/command/release.rs",
+        "core/rules/release.rs",
         Planted::Core(core::Bug::ReleaseIgnoresToken),
     ),
     mutant(
         "release-ignores-session",
-        "core/command/release.rs",
+        "core/rules/release.rs",
         Planted::Core(core::Bug::ReleaseIgnoresSession),
     ),
     mutant(
         "passed-over-waiter-stalls",
-        "core/table/promotion.rs",
+        "core/rules/promotion.rs",
         Planted::Core(core::Bug::PassedOverWaiterStalls),
     ),
-    mutant("promotes-two", "core/table/promotion.rs", Planted::Core(core::Bug::PromotesTwo)),
-    mutant("last-in-first-out", "core/table/queue.rs", Planted::Core(core::Bug::LastInFirstOut)),
-    mutant("wait-without-end", "core/command/acquire.rs", Planted::Core(core::Bug::WaitWithoutEnd)),
-    mutant("wait-ends-early", "core/command/acquire.rs", Planted::Core(core::Bug::WaitEndsEarly)),
-    mutant("touch-not-indexed", "core/table.rs", Planted::Core(core::Bug::TouchNotIndexed)),
+    mutant("promotes-two", "core/rules/promotion.rs", Planted::Core(core::Bug::PromotesTwo)),
+    mutant("last-in-first-out", "core/state/queue.rs", Planted::Core(core::Bug::LastInFirstOut)),
+    mutant("wait-without-end", "core/rules/acquire.rs", Planted::Core(core::Bug::WaitWithoutEnd)),
+    mutant("wait-ends-early", "core/rules/acquire.rs", Planted::Core(core::Bug::WaitEndsEarly)),
+    mutant("touch-not-indexed", "core/state/table.rs", Planted::Core(core::Bug::TouchNotIndexed)),
     mutant(
         "hold-deadline-left-behind",
-        "core/table/ending.rs",
+        "core/state/table.rs",
         Planted::Core(core::Bug::HoldDeadlineLeftBehind),
     ),
-    mutant("term-restarts-ttl", "core/command/tick.rs", Planted::Core(core::Bug::TermRestartsTtl)),
+    mutant("term-restarts-ttl", "core/rules/tick.rs", Planted::Core(core::Bug::TermRestartsTtl)),
     // Three leaders in a row within the grace of a session that has fallen silent.
     rare(
         "grace-without-bound",
-        "core/command/tick.rs",
+        "core/rules/tick.rs",
         Planted::Core(core::Bug::GraceWithoutBound),
         &[FaultKind::LeaderTransfer, FaultKind::DeadClient],
     ),
-    mutant("free-name-kept", "core/table/promotion.rs", Planted::Core(core::Bug::FreeNameKept)),
+    mutant("free-name-kept", "core/state/table.rs", Planted::Core(core::Bug::FreeNameKept)),
     mutant(
         "tokens-not-in-snapshot",
-        "core/table/snapshot.rs",
+        "core/state/snapshot.rs",
         Planted::Core(core::Bug::TokensNotInSnapshot),
     ),
     mutant(
         "answers-not-in-snapshot",
-        "core/table/snapshot.rs",
+        "core/state/snapshot.rs",
         Planted::Core(core::Bug::AnswersNotInSnapshot),
     ),
     mutant(
         "waiters-not-in-snapshot",
-        "core/table/snapshot.rs",
+        "core/state/snapshot.rs",
         Planted::Core(core::Bug::WaitersNotInSnapshot),
     ),
     mutant(
         "deadlines-not-rebuilt",
-        "core/table/snapshot.rs",
+        "core/state/snapshot.rs",
         Planted::Core(core::Bug::DeadlinesNotRebuilt),
     ),
     mutant(
         "shared-beside-exclusive",
-        "core/table/admission.rs",
+        "core/rules/admission.rs",
         Planted::Core(core::Bug::SharedBesideExclusive),
     ),
     mutant(
         "reader-overtakes-writer",
-        "core/table/admission.rs",
+        "core/rules/admission.rs",
         Planted::Core(core::Bug::ReaderOvertakesWriter),
     ),
     mutant(
         "permits-off-by-one",
-        "core/table/admission.rs",
+        "core/rules/admission.rs",
         Planted::Core(core::Bug::PermitsOffByOne),
     ),
     mutant(
         "acquire-all-in-part",
-        "core/command/acquire.rs",
+        "core/rules/acquire.rs",
         Planted::Core(core::Bug::AcquireAllInPart),
     ),
     mutant(
         "upgrade-keeps-token",
-        "core/table/promotion.rs",
+        "core/rules/promotion.rs",
         Planted::Core(core::Bug::UpgradeKeepsToken),
     ),
-    mutant("two-upgraders", "core/command/convert.rs", Planted::Core(core::Bug::TwoUpgraders)),
+    mutant("two-upgraders", "core/rules/convert.rs", Planted::Core(core::Bug::TwoUpgraders)),
     mutant(
         "transfer-keeps-token",
-        "core/command/transfer.rs",
+        "core/rules/transfer.rs",
         Planted::Core(core::Bug::TransferKeepsToken),
     ),
     mutant(
         "freeze-lets-promotion-pass",
-        "core/table/promotion.rs",
+        "core/rules/promotion.rs",
         Planted::Core(core::Bug::FreezeLetsPromotionPass),
     ),
     mutant(
         "lock-delay-forgotten-on-expiry",
-        "core/table/ending.rs",
+        "core/rules/teardown.rs",
         Planted::Core(core::Bug::LockDelayForgottenOnExpiry),
     ),
     mutant(
         "wounded-keeps-hold",
-        "core/command/acquire.rs",
+        "core/rules/acquire.rs",
         Planted::Core(core::Bug::WoundedKeepsHold),
     ),
-    mutant("younger-waits", "core/command/acquire.rs", Planted::Core(core::Bug::YoungerWaits)),
+    mutant("younger-waits", "core/rules/acquire.rs", Planted::Core(core::Bug::YoungerWaits)),
     mutant(
         "cycle-through-queue-missed",
-        "core/table/deadlock.rs",
+        "core/rules/deadlock.rs",
         Planted::Core(core::Bug::CycleThroughQueueMissed),
     ),
     mutant(
         "acquire-all-leaves-a-place",
-        "core/table/waiting.rs",
+        "core/state/table.rs",
         Planted::Core(core::Bug::AcquireAllLeavesAPlace),
     ),
     mutant(
         "upgrade-loses-deadline",
-        "core/table/promotion.rs",
+        "core/state/table.rs",
         Planted::Core(core::Bug::UpgradeLosesDeadline),
     ),
     mutant(
         "reentry-not-counted",
-        "core/command/release.rs",
+        "core/rules/release.rs",
         Planted::Core(core::Bug::ReentryNotCounted),
     ),
     mutant(
         "break-ignores-token",
-        "core/command/intervene.rs",
+        "core/rules/break_holds.rs",
         Planted::Core(core::Bug::BreakIgnoresToken),
     ),
     mutant(
         "permits-not-in-snapshot",
-        "core/table/snapshot.rs",
+        "core/state/snapshot.rs",
         Planted::Core(core::Bug::PermitsNotInSnapshot),
     ),
     mutant(
         "freezes-not-in-snapshot",
-        "core/table/snapshot.rs",
+        "core/state/snapshot.rs",
         Planted::Core(core::Bug::FreezesNotInSnapshot),
     ),
     mutant(
         "delays-not-in-snapshot",
-        "core/table/snapshot.rs",
+        "core/state/snapshot.rs",
         Planted::Core(core::Bug::DelaysNotInSnapshot),
     ),
-    mutant("walk-misses-change", "core/table/shelf.rs", Planted::Core(core::Bug::WalkMissesChange)),
+    mutant(
+        "walk-misses-change",
+        "core/state/snapshot_map.rs",
+        Planted::Core(core::Bug::WalkMissesChange),
+    ),
     mutant(
         "time-restarts-at-zero",
         "replica/replica/office.rs",
@@ -398,12 +398,17 @@ pub const ALL: &[Mutant] = &[
     ),
     mutant(
         "restore-keeps-sessions",
-        "core/table/anew.rs",
+        "core/rules/restore.rs",
         Planted::Core(core::Bug::NewBeginningKeepsSessions),
     ),
     mutant(
+        "deferred-promotion-lost",
+        "core/rules/promotion.rs",
+        Planted::Core(core::Bug::DeferredPromotionLost),
+    ),
+    mutant(
         "expiry-keeps-bytes",
-        "core/table/ending.rs",
+        "core/rules/teardown.rs",
         Planted::Core(core::Bug::ExpiryKeepsBytes),
     ),
     mutant(
@@ -415,6 +420,53 @@ pub const ALL: &[Mutant] = &[
         "rules-of-the-build",
         "replica/replica/rules.rs",
         Planted::Replica(replica::Bug::RulesOfTheBuild),
+    ),
+    // The power fails after the answer and before the sync.
+    rare(
+        "answer-before-sync",
+        "engine/engine.rs",
+        Planted::Engine(engine::Bug::AnswerBeforeSync),
+        &[FaultKind::PowerCut, FaultKind::TornWrite, FaultKind::CrashLoop, FaultKind::SlowDisk],
+    ),
+    mutant(
+        "parked-caller-forgotten",
+        "engine/callers.rs",
+        Planted::Engine(engine::Bug::ParkedCallerForgotten),
+    ),
+    mutant(
+        "notice-to-older-stream",
+        "engine/streams.rs",
+        Planted::Engine(engine::Bug::NoticeToOlderStream),
+    ),
+    mutant(
+        "touch-answered-before-commit",
+        "engine/engine/inputs.rs",
+        Planted::Engine(engine::Bug::HeartbeatBeforeCommit),
+    ),
+    mutant(
+        "deferred-heartbeat-dropped",
+        "engine/engine/inputs.rs",
+        Planted::Engine(engine::Bug::DeferredHeartbeatDropped),
+    ),
+    mutant(
+        "refused-but-executed",
+        "engine/engine/inputs.rs",
+        Planted::Engine(engine::Bug::RefusedButExecuted),
+    ),
+    // A client that reads at a leader which does not know yet that there is another.
+    rare(
+        "read-before-read-index",
+        "engine/engine/inputs.rs",
+        Planted::Engine(engine::Bug::ReadBeforeReadIndex),
+        &[FaultKind::SplitClients, FaultKind::PausedNode, FaultKind::OneWay],
+    ),
+    mutant("lease-too-long", "engine/leader_lease.rs", Planted::Engine(engine::Bug::LeaseTooLong)),
+    // A hold ends while the stream is broken, and the session comes back.
+    rare(
+        "resume-loses-loss",
+        "engine/engine/effects.rs",
+        Planted::Engine(engine::Bug::ResumeLosesLoss),
+        &[FaultKind::ClientsCutOff, FaultKind::Loss, FaultKind::LeaderTransfer],
     ),
     mutant("no-sync", "wal/wal.rs", Planted::Wal(wal::Bug::NoSync)),
     mutant("hard-state-not-written", "wal/wal.rs", Planted::Wal(wal::Bug::HardStateNotWritten)),

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use holdfast_core::{Batch, Command, LogIndex, LogicalTime, RequestId, SessionId};
+use holdfast_core::{Batch, Command, FenceToken, LogIndex, LogicalTime, RequestId, SessionId};
 use holdfast_replica::NodeId;
 
 use crate::history::{
     Beginning, ClientOperation, Happening, History, Input, LeaderSpan, Output, RealTime,
-    Replicated, StoreWrite, Violation,
+    Replicated, Resume, StoreWrite, Violation,
 };
 
 /// A leader that has neither committed anything nor been seen to be followed for longer than this is not known to
@@ -67,6 +67,16 @@ impl Recorder {
             operation.returned = Some((at, output));
             operation.last_sent = sent;
         }
+    }
+
+    /// A client has resumed its session at this logical time, and believes in these holds.
+    pub(crate) fn resumed(
+        &mut self,
+        session: SessionId,
+        at: LogicalTime,
+        holds: Vec<(RequestId, FenceToken)>,
+    ) {
+        self.history.resumes.push(Resume { session, at, holds });
     }
 
     pub(crate) fn wrote(&mut self, write: StoreWrite) {

@@ -64,8 +64,8 @@ pub(crate) struct World {
     turned: Vec<RealTime>,
     /// What happened to a client while it was paused.
     backlogs: Vec<Vec<Due>>,
-    /// When the last message of a client's stream arrives, by the direction.
-    stream_arrivals: BTreeMap<(usize, bool), RealTime>,
+    /// When the last message of the streams between two arrives, by the direction.
+    stream_arrivals: BTreeMap<(Place, Place), RealTime>,
     node_outputs: Vec<node::Output>,
     client_outputs: Vec<client::Output>,
 }

@@ -5,21 +5,21 @@ use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
 #[derive(Debug)]
-pub(super) struct Group(i32);
+pub(crate) struct Group(i32);
 
 impl Group {
-    pub(super) fn new(number: i32) -> Group {
+    pub(crate) fn new(number: i32) -> Group {
         Group(number)
     }
 
     /// It may be gone already.
-    pub(super) fn send(&self, signal: Signal) {
+    pub(crate) fn send(&self, signal: Signal) {
         let _ = killpg(Pid::from_raw(self.0), signal);
     }
 
     /// Nothing of it runs any more. In a container without an init the dead may never be reaped: they still count for
     /// the kernel, and not here.
-    pub(super) fn is_dead(&self) -> bool {
+    pub(crate) fn is_dead(&self) -> bool {
         match killpg(Pid::from_raw(self.0), None) {
             Err(Errno::ESRCH) => true,
             _ => self.is_all_zombies().unwrap_or(false),

@@ -158,6 +158,14 @@ impl<C> State<C> {
             _ => {}
         }
         let closes = matches!(what, Some(What::Close));
+        if let Some(hold) = self.hold_gone(id, failure.reason()) {
+            self.end_hold(hold.key.acquire, &hold.name, LossReason::Ended);
+            // Its guard may be gone, and the session knows it no more.
+            hold.end(LossReason::Ended);
+            let lost = RequestError::Lost(Lost { reason: hold.loss_or_closed() });
+            self.settle(id, Err(lost));
+            return Verdict::GoOn;
+        }
         let outcome = match what {
             // Refused or not, the client is done with its session.
             Some(What::Close) => Ok(Success::Closed),
@@ -168,20 +176,24 @@ impl<C> State<C> {
         if closes { Verdict::Closed } else { Verdict::GoOn }
     }
 
-    /// What the refusal of a request changes, and what its caller is told.
-    fn refused(&self, id: u64, request: &Request, failure: Failure) -> Outcome {
-        let lost = |hold: &Hold| {
-            hold.end(LossReason::Ended);
-            Err(RequestError::Lost(Lost { reason: hold.loss_or_closed() }))
-        };
-        match (request, failure.reason()) {
-            (Request::Acquire(_) | Request::AcquireAll(_), Reason::GrantEnded) => {
-                return Err(RequestError::Lost(Lost { reason: LossReason::Ended }));
-            }
+    /// The hold that is no more, if the refusal of a request says so.
+    fn hold_gone(&self, id: u64, reason: Reason) -> Option<Arc<Hold>> {
+        let What::Asked(request) = &self.requests.get(id)?.what else { return None };
+        match (request, reason) {
             (Request::Renew { hold, .. } | Request::Proclaim { hold, .. }, Reason::NotHeld)
             | (Request::Transfer { hold, .. }, Reason::NotHeld)
             | (Request::Convert { hold, .. }, Reason::NotHeld | Reason::GrantEnded) => {
-                return lost(hold);
+                Some(Arc::clone(hold))
+            }
+            _ => None,
+        }
+    }
+
+    /// What the refusal of a request changes, and what its caller is told.
+    fn refused(&self, id: u64, request: &Request, failure: Failure) -> Outcome {
+        match (request, failure.reason()) {
+            (Request::Acquire(_) | Request::AcquireAll(_), Reason::GrantEnded) => {
+                return Err(RequestError::Lost(Lost { reason: LossReason::Ended }));
             }
             (Request::Transfer { hold, .. }, Reason::NoSuchWaiter) => {
                 hold.set_leaving(false);

@@ -3,7 +3,7 @@
 //!
 //! Events are counted from the first [`Command::EventsPublished`](crate::Command::EventsPublished) on; a table
 //! that never saw one counts nothing, and is written as it always was. The count is the same on every replica,
-//! so whoever has lost some of them knows exactly how many.
+//! so a publisher that has lost some of them knows exactly how many.
 
 use crate::model::codec::{DecodeError, Reader, Sink};
 use crate::model::id::LogIndex;

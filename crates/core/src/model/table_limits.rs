@@ -3,7 +3,7 @@
 /// What the whole table may hold. Replicated, and changed by operators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableLimits {
-    /// As [`LockTable::size_bytes`] counts them.
+    /// As [`crate::LockTable::size_bytes`] counts them.
     pub bytes: u64,
     /// Resources that are held, awaited or closed.
     pub locks: u64,

@@ -142,8 +142,11 @@ mod tests {
     use alloc::format;
 
     use super::*;
-    use crate::model::command::{Acquire, Call, OpenSession, Owner, Terms};
-    use crate::{ActorId, Command, Limits, LockName, LogIndex, LogicalTime, RequestId, SessionId};
+    use crate::model::command::{Acquire, Call, Command, OpenSession, Owner, Terms};
+    use crate::model::id::{ActorId, LogIndex, RequestId, SessionId};
+    use crate::model::limits::Limits;
+    use crate::model::name::LockName;
+    use crate::model::time::LogicalTime;
 
     /// Ten locks, `lock/0` to `lock/9`; each was taken a second after the one before, and as many wait for
     /// `lock/n` as n says.

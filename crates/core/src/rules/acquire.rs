@@ -212,7 +212,7 @@ impl LockTable {
         let age = self.age((holder.session, holder.actor), terms.since);
         let mut wounds = Wounds::new();
         for member in members {
-            let Some(keys) = self.to_be_wounded(age, &member.name, member.mode) else {
+            let Some(keys) = self.holds_to_wound(age, &member.name, member.mode) else {
                 return Wounds::new();
             };
             wounds.extend(keys.into_iter().map(|key| (member.name.clone(), key)));

@@ -43,7 +43,7 @@ impl LockTable {
         self.age((waiter.session, waiter.actor), wait.and_then(|wait| wait.terms.since))
     }
 
-    /// Would it wait for an older one: a holder, or somebody ahead who also waits for younger ones only?
+    /// Would the request wait for an older actor: a holder, or a waiter ahead that waits for younger ones only?
     /// Each of those is older than all of them before it, so the last of them is enough.
     ///
     /// To look at holders takes steps of a search. Past the bound nobody older is seen, and that is counted.
@@ -79,7 +79,7 @@ impl LockTable {
 
     /// The holds that an older actor takes away: all that are in its way; of permits, as many as it takes,
     /// the youngest first. None where there are more holders than may be looked at: a part of them would not help.
-    pub(crate) fn to_be_wounded(
+    pub(crate) fn holds_to_wound(
         &mut self,
         age: Age,
         name: &LockName,

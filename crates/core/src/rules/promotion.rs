@@ -125,6 +125,10 @@ impl LockTable {
             self.spend_promotion_steps(places);
             return true;
         }
+        #[cfg(feature = "planted")]
+        if crate::planted::Bug::DeferredPromotionLost.is_active() {
+            return false;
+        }
         let rest = Promotion::Queue { name: name.clone(), passed };
         match line {
             Line::Deferred => self.put_back_deferred(rest),
@@ -409,8 +413,8 @@ impl LockTable {
         &mut self,
         name: &LockName,
         key: HoldKey,
-        new: crate::FenceToken,
-    ) -> crate::FenceToken {
+        new: crate::model::id::FenceToken,
+    ) -> crate::model::id::FenceToken {
         let hold = self.lock_map().get(name).and_then(|resource| resource.hold(key));
         match hold.filter(|_| crate::planted::Bug::UpgradeKeepsToken.is_active()) {
             Some(hold) => hold.token,

@@ -34,16 +34,14 @@ impl LockTable {
         if !self.is_limited() {
             return Ok(());
         }
-        let new = |member: &&Member| !self.lock_map().contains_key(&member.name);
-        let new_locks = members.iter().filter(new).count() as u64;
-        let limit = self.table_limits().locks;
-        if new_locks > 0 && self.lock_map().len() as u64 + new_locks > limit {
-            return Err(Rejection::TooManyLocks { limit });
-        }
-        let new_bytes: u64 = members.iter().filter(new).map(|new| size::of_lock(&new.name)).sum();
         let holds: u64 = members.iter().map(|member| size::of_hold(&member.name, metadata)).sum();
         let own = size::WAIT + holds + question.answer_bytes(&Reply::Granted);
-        self.room_for_bytes(new_bytes + own)?;
+        // To look for a name costs about as much as to grant it. Far from the limits all may be new.
+        let as_if_new = members.iter().map(|member| size::of_lock(&member.name));
+        if self.room_for_locks(as_if_new, own).is_err() {
+            let new = members.iter().filter(|member| !self.lock_map().contains_key(&member.name));
+            self.room_for_locks(new.map(|member| size::of_lock(&member.name)), own)?;
+        }
         self.room_in_session(session, own)
     }
 
@@ -83,6 +81,16 @@ impl LockTable {
         self.rules() >= RulesVersion::TWO
     }
 
+    /// May new locks of these sizes come to the others, and this many bytes with them?
+    fn room_for_locks(&self, sizes: impl Iterator<Item = u64>, more: u64) -> Result<(), Rejection> {
+        let (locks, bytes) = sizes.fold((0, 0), |(locks, sum), size| (locks + 1, sum + size));
+        let limit = self.table_limits().locks;
+        if locks > 0 && self.lock_map().len() as u64 + locks > limit {
+            return Err(Rejection::TooManyLocks { limit });
+        }
+        self.room_for_bytes(bytes + more)
+    }
+
     fn room_for_bytes(&self, added: u64) -> Result<(), Rejection> {
         let limit = self.table_limits().bytes;
         if self.is_limited() && self.size_bytes() + added > limit {
@@ -93,6 +101,10 @@ impl LockTable {
 
     fn room_in_session(&self, id: SessionId, added: u64) -> Result<(), Rejection> {
         let limit = self.table_limits().bytes / SESSION_PART;
+        // What the session takes is a part of the whole.
+        if self.size_bytes() + added <= limit {
+            return Ok(());
+        }
         let taken = self.session_map().get(&id).map_or(0, |session| session.size_bytes());
         if self.is_limited() && taken + added > limit {
             return Err(Rejection::SessionTooLarge { limit });

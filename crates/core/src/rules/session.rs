@@ -29,8 +29,8 @@ impl LockTable {
         }
     }
 
-    /// The same again is a retry. The same id with other settings is somebody else's mistake, and one
-    /// that has ended stays so.
+    /// The same command again is a retry. The same id with other settings is refused. A session that has ended stays
+    /// ended.
     pub(crate) fn open_session(&mut self, open: OpenSession, events: &mut Vec<Event>) -> Outcome {
         let id = open.session;
         if let Some(session) = self.session_map().get(&id) {

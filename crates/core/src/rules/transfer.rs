@@ -10,7 +10,7 @@ use crate::model::command::{Call, HoldRef, Mode};
 use crate::model::event::{EndReason, Event};
 use crate::model::id::{FenceToken, PublicSessionId, RequestId, SessionId};
 use crate::model::name::{LockName, Names};
-use crate::model::outcome::{Outcome, Rejection};
+use crate::model::outcome::{Intervened, Outcome, Rejection};
 use crate::state::answers::{Question, Reply};
 use crate::state::hold::HoldKey;
 use crate::state::table::LockTable;
@@ -96,6 +96,25 @@ impl LockTable {
             self.end_waits_in_cycles(actor, None, &mut steps, events);
         }
         Ok(token)
+    }
+
+    /// As an operator wants it.
+    pub(crate) fn move_hold(
+        &mut self,
+        name: &LockName,
+        token: FenceToken,
+        to: PublicSessionId,
+        events: &mut Vec<Event>,
+    ) -> Result<Intervened, Rejection> {
+        let resource = self.lock_map().get(name).ok_or(Rejection::NotHeld)?;
+        let held = resource.holds().find(|hold| hold.token == token);
+        let from = held.ok_or(Rejection::NotHeld)?.key();
+        let lost = token;
+        let token = self.hand_over(name, from, to, events)?;
+        // Unlike a holder that hands over by itself, this one does not know: it has lost the lock.
+        let losses_max = self.limits().remembered_losses_max;
+        self.change_session(from.0, |session| session.remember_loss(lost, losses_max));
+        Ok(Intervened::Transferred { token })
     }
 
     /// The first of the session's waits for this lock, alone and exclusively, whose time is not up.

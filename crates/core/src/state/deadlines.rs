@@ -4,14 +4,13 @@
 //! a tick touches nothing that is not due.
 //!
 //! Those of sessions stand by themselves. They move with every heartbeat, and without what only holds and waits are known by,
-//! each takes half the room. They are put behind all others, mostly, and who was heard of together is moved together: a
-//! [`DenseMap`] finds the next where it found the last.
+//! each takes half the room.
 
 use alloc::collections::BTreeSet;
 
 use crate::model::id::{FenceToken, RequestId, SessionId};
 use crate::model::time::LogicalTime;
-use crate::state::dense_map::{DenseMap, Key, Nature};
+use crate::state::dense_map::DenseMap;
 
 /// Whose deadline it is. The order is the one in which deadlines of one moment are worked off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -28,11 +27,6 @@ pub(crate) struct Deadlines {
     sessions: DenseMap<(LogicalTime, SessionId), ()>,
     /// Of holds and waits.
     others: BTreeSet<(LogicalTime, Due)>,
-}
-
-/// They come in order, as do those that heartbeats take away.
-impl Key for (LogicalTime, SessionId) {
-    const NATURE: Nature = Nature::Rising;
 }
 
 impl PartialEq for Deadlines {

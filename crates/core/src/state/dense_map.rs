@@ -12,9 +12,8 @@
 //! above its first entry, and above the last entry of the chunk before.
 
 mod directory;
-mod guess;
-mod hints;
-mod look;
+mod find;
+mod interpolation;
 
 use alloc::vec::Vec;
 use core::borrow::Borrow;
@@ -22,17 +21,14 @@ use core::cell::Cell;
 use core::ops::Bound;
 
 use self::directory::{Directory, Place};
-pub(crate) use self::guess::{Key, Nature};
-use self::hints::Hints;
+pub(crate) use self::interpolation::Key;
 
 #[derive(Clone, Debug)]
 pub(crate) struct DenseMap<K, V> {
     first: Chunk<K, V>,
     rest: Directory<K, Chunk<K, V>>,
     len: usize,
-    looked_last: Cell<Spot>,
-    /// Of a map with more than a few texts.
-    hints: Option<Hints>,
+    found_last: Cell<Spot>,
 }
 
 type Chunk<K, V> = Vec<(K, V)>;
@@ -51,8 +47,6 @@ struct Spot {
 const CHUNK_BYTES: usize = 3 * 1024;
 /// Room is made for so many entries at once.
 const ROOM: usize = 4;
-/// A map of texts with more has hints.
-const LEN_WITHOUT_HINTS: usize = 64;
 
 impl<K, V> Default for DenseMap<K, V> {
     fn default() -> Self {
@@ -60,8 +54,7 @@ impl<K, V> Default for DenseMap<K, V> {
             first: Vec::new(),
             rest: Directory::default(),
             len: 0,
-            looked_last: Cell::default(),
-            hints: None,
+            found_last: Cell::default(),
         }
     }
 }
@@ -74,7 +67,7 @@ impl<K: Key + Clone, V> DenseMap<K, V> {
 
     /// Returns what was there under this key.
     pub(crate) fn insert(&mut self, key: K, value: V) -> Option<V> {
-        match self.look_to_add(&key) {
+        match self.find_to_add(&key) {
             Ok(spot) => {
                 let there = &mut self.chunk_mut(spot.home)[spot.at as usize].1;
                 Some(core::mem::replace(there, value))
@@ -92,7 +85,7 @@ impl<K: Key + Clone, V> DenseMap<K, V> {
     where
         V: Default,
     {
-        match self.look_to_add(key) {
+        match self.find_to_add(key) {
             Ok(spot) => {
                 let (key, value) = &mut self.chunk_mut(spot.home)[spot.at as usize];
                 change(key, value)
@@ -108,9 +101,9 @@ impl<K: Key + Clone, V> DenseMap<K, V> {
 
     /// Puts a new entry where it belongs.
     fn add(&mut self, spot: Spot, entry: (K, V)) {
-        self.count_one_more();
-        // Behind the last of those that rise more will come.
-        let is_end = K::NATURE == Nature::Rising && spot.home == self.rest.last_place();
+        self.len += 1;
+        // Behind the last of all more will come.
+        let is_end = spot.home == self.rest.last_place();
         let chunk = self.chunk_mut(spot.home);
         let (len, at) = (chunk.len(), spot.at as usize);
         if len >= Self::ENTRIES_MAX {
@@ -126,7 +119,7 @@ impl<K: Key + Clone, V> DenseMap<K, V> {
     /// Of a key that is above all others. Where many come in order, chunks are made as large as they become.
     pub(crate) fn push_last(&mut self, key: K, value: V) {
         debug_assert!(self.last_key().is_none_or(|last| *last < key));
-        self.count_one_more();
+        self.len += 1;
         let last = self.rest.last_mut().unwrap_or(&mut self.first);
         if last.len() < Self::ENTRIES_MAX {
             last.reserve_exact(Self::ENTRIES_MAX - last.len());
@@ -136,13 +129,6 @@ impl<K: Key + Clone, V> DenseMap<K, V> {
             let lowest = key.clone();
             chunk.push((key, value));
             self.rest.insert(lowest, chunk);
-        }
-    }
-
-    fn count_one_more(&mut self) {
-        self.len += 1;
-        if K::NATURE == Nature::Text && self.len > LEN_WITHOUT_HINTS && self.hints.is_none() {
-            self.hints = Some(Hints::new());
         }
     }
 
@@ -171,7 +157,7 @@ impl<K: Key + Clone, V> DenseMap<K, V> {
         K: Borrow<Q>,
         Q: Key + ?Sized,
     {
-        let spot = self.look(key).ok()?;
+        let spot = self.find(key).ok()?;
         let chunk = self.chunk_mut(spot.home);
         let (_, value) = chunk.remove(spot.at as usize);
         give_back_room(chunk);
@@ -241,7 +227,7 @@ impl<K: Key + Clone, V> DenseMap<K, V> {
         K: Borrow<Q>,
         Q: Key + ?Sized,
     {
-        let spot = self.look(key).ok()?;
+        let spot = self.find(key).ok()?;
         self.chunk_mut(spot.home).get_mut(spot.at as usize).map(|(_, value)| value)
     }
 
@@ -250,7 +236,7 @@ impl<K: Key + Clone, V> DenseMap<K, V> {
         K: Borrow<Q>,
         Q: Key + ?Sized,
     {
-        let spot = self.look(key).ok()?;
+        let spot = self.find(key).ok()?;
         self.chunk(spot.home).get(spot.at as usize).map(|(key, value)| (key, value))
     }
 
@@ -357,9 +343,7 @@ mod tests {
 
     type Tested = DenseMap<u64, [u64; 15]>;
 
-    impl Key for u64 {
-        const NATURE: Nature = Nature::Rising;
-    }
+    impl Key for u64 {}
 
     fn value(key: u64) -> [u64; 15] {
         [key; 15]
@@ -396,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_an_ordered_map_of_texts_too_where_hints_are_wrong_and_right() {
+    fn it_is_an_ordered_map_of_texts_too() {
         for keys in [20, 200, 2_000] {
             let (mut map, mut model) = (DenseMap::default(), BTreeMap::new());
             let mut shuffled = Shuffled(keys);
@@ -456,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_one_where_places_are_guessed_whether_keys_are_random_or_not() {
+    fn it_is_an_ordered_map_whether_keys_are_spread_evenly_or_not() {
         // In one place, spread over all there is, and very unevenly.
         let ways: [fn(u64) -> u128; 3] = [
             |number| u128::from(number % 3_000),

@@ -94,7 +94,7 @@ impl LockTable {
             self.last_token = held.map(|hold| hold.token.0).max().unwrap_or(0);
         }
         if crate::planted::Bug::AnswersNotInSnapshot.is_active() {
-            for id in self.sessions.keys().copied().collect::<Vec<crate::SessionId>>() {
+            for id in self.sessions.keys().copied().collect::<Vec<SessionId>>() {
                 if let Some(session) = self.sessions.get_mut(&id) {
                     session.answers =
                         crate::state::answers::Answers::restored(session.answers.acked_through());
@@ -102,7 +102,7 @@ impl LockTable {
             }
         }
         if crate::planted::Bug::WaitersNotInSnapshot.is_active() {
-            for id in self.sessions.keys().copied().collect::<Vec<crate::SessionId>>() {
+            for id in self.sessions.keys().copied().collect::<Vec<SessionId>>() {
                 let session = self.sessions.get_mut(&id);
                 let waits = session.map(|session| core::mem::take(&mut session.waits));
                 for (request, wait) in waits.iter().flat_map(|waits| waits.iter()) {
@@ -135,7 +135,8 @@ impl LockTable {
     #[cfg(feature = "planted")]
     fn forget_unused(&mut self) {
         let unused = self.locks.iter().filter(|(_, resource)| resource.is_unused());
-        let unused: Vec<crate::LockName> = unused.map(|(name, _)| name.clone()).collect();
+        let unused: Vec<crate::model::name::LockName> =
+            unused.map(|(name, _)| name.clone()).collect();
         unused.iter().for_each(|name| drop(self.locks.remove(name)));
     }
 

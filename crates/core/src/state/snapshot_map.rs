@@ -175,11 +175,8 @@ mod tests {
     use alloc::vec;
 
     use super::*;
-    use crate::state::dense_map::Nature;
 
-    impl Key for u8 {
-        const NATURE: Nature = Nature::Rising;
-    }
+    impl Key for u8 {}
 
     impl Written<u8> for u8 {
         fn write(&self, key: &u8, bytes: &mut Vec<u8>) {

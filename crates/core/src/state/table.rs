@@ -296,7 +296,11 @@ impl LockTable {
         #[cfg(feature = "planted")]
         let new_deadline = new_deadline.map(|deadline| {
             let loses = crate::planted::Bug::UpgradeLosesDeadline.is_active() && token != new_token;
-            if loses { deadline.after(crate::Span::from_secs(86_400)) } else { deadline }
+            if loses {
+                deadline.after(crate::model::time::Span::from_secs(86_400))
+            } else {
+                deadline
+            }
         });
         if (deadline, token) != (new_deadline, new_token) {
             if let Some(deadline) = deadline {

@@ -294,6 +294,7 @@ fn while_the_disk_is_full_connections_are_with_their_tasks_and_callers_are_told(
     assert!(returned.try_recv().is_err());
     // The present turn finds the disk full; what is sent then comes while it is.
     bench.driver.log.refusals = vec![full(), full()];
+    let _halted = bench.call(touch());
     bench.driver.take_input(Duration::ZERO);
     while bench.driver.advance().unwrap() != Step::Write {}
     bench.driver.write().unwrap();
@@ -319,6 +320,7 @@ fn a_disk_that_fails_ends_the_driver_even_if_it_was_full_before() {
     let mut bench = Bench::new();
     let failed = WriteError::CommitBeyondLog { group: 1, commit: 2, last: 1 };
     bench.driver.log.refusals = vec![failed, full(), full()];
+    let _halted = bench.call(touch());
     let ended = bench.driver.turn();
     assert!(matches!(ended, Err(StopReason::Disk(_))), "{ended:?}");
 }

@@ -126,7 +126,7 @@ fn tokens_are_the_term_and_a_counter_so_each_term_s_are_higher_than_all_before()
 fn it_is_sure_only_until_the_moment_that_was_confirmed_and_later_news_never_shortens_it() {
     let mut table = TermTable::new(1, at(0), Arc::default()).unwrap();
     table.admit(at(0), ALICE, PublicSessionId(1), Owner::default());
-    assert!(!table.serves(at(0), ALICE), "nobody has confirmed anything yet");
+    assert!(!table.serves(at(0), ALICE), "no quorum has confirmed the leader yet");
     table.confirm(at(100));
     table.confirm(at(90));
     assert!(table.serves(at(99), ALICE) && !table.serves(at(100), ALICE));

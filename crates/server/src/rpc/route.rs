@@ -26,8 +26,10 @@ impl Rpc {
     pub(super) async fn place(&self, caller: &Caller, method: Method) -> Result<Place, Failure> {
         let decide = |now: &Leadership| route(caller, method, self.leader(now));
         let mut leadership = self.door.watch_leadership();
-        let mut found = decide(&leadership.borrow());
-        let waited = self.leader_search.leaderless_for(found != Route::Wait);
+        let now = *leadership.borrow();
+        let mut found = decide(&now);
+        // Whatever the action: one that needs no leader must not make the next one wait as long again.
+        let waited = self.leader_search.leaderless_for(self.leader(&now) != Leader::Unknown);
         if found == Route::Wait {
             // A node with a full disk follows no leader until there is room.
             let wait = if self.has_full_disk() { Duration::ZERO } else { LEADER_WAIT };

@@ -74,7 +74,7 @@ impl Client {
             93..96 => self.intervene(),
             96..97 => Choice::Close,
             99..100 if self.rng.percent(70) => Choice::Abandon,
-            97..99 => Choice::BreakStream { comes_back: self.rng.percent(70) },
+            97..99 if !program.is_unary => Choice::BreakStream { comes_back: self.rng.percent(70) },
             _ => Choice::Nothing,
         }
     }

@@ -12,15 +12,18 @@ use holdfast_proto::v1::notice::Kind;
 use holdfast_proto::v1::{self, Answer, ClientFrame, Failure, Reason, ServerFrame};
 use holdfast_proto::{Guarantee, v1::HoldEnded};
 
+use holdfast_replica::NodeId;
+
 use crate::history::{Input, Take};
 use crate::message::{Body, Notice, Refusal, Told};
 
 /// The first operation of a stream: its stream, its request, and what the lock table hears.
-pub(super) fn opening(frame: &ClientFrame, public: PublicSessionId) -> Option<Opening> {
+pub(super) fn opening(frame: &ClientFrame, session: SessionId, is_unary: bool) -> Option<Opening> {
     let mut opening = Opening::decode(frame).ok()?;
     if let Command::OpenSession(open) = &mut opening.command {
         // The simulation knows sessions by their public ids: see `session_of`.
-        open.public = public;
+        open.public = PublicSessionId(session.0 as u64);
+        open.stream = open.stream.filter(|_| !is_unary);
     }
     Some(opening)
 }
@@ -91,6 +94,7 @@ pub(super) fn answer_frame(
     endpoints: &[usize],
     is_touch: bool,
 ) -> ServerFrame {
+    let mut notices = Vec::new();
     let result = match told {
         Told::Queued => {
             let queued = v1::Queued { request_id: request.0, position: 1 };
@@ -98,10 +102,17 @@ pub(super) fn answer_frame(
         }
         Told::Status { .. } => Some(AnswerResult::Status(Box::default())),
         Told::Refused(refusal) => Some(AnswerResult::Failure(refused(*refusal))),
-        Told::Outcome { at, outcome } => outcome_result(*at, outcome, endpoints, is_touch),
+        Told::Outcome { at, outcome, losses } => {
+            notices.extend(losses.iter().map(|(token, acquire)| {
+                let acquire_request_id = acquire.map_or(0, |acquire| acquire.0);
+                let ended = HoldEnded { token: token.0, acquire_request_id, ..Default::default() };
+                v1::Notice { kind: Some(Kind::HoldEnded(ended)) }
+            }));
+            outcome_result(*at, outcome, endpoints, is_touch)
+        }
     };
     let answer = Answer { request_id: request.0, result };
-    ServerFrame { answers: vec![answer], notices: Vec::new() }
+    ServerFrame { answers: vec![answer], notices }
 }
 
 fn outcome_result(
@@ -124,7 +135,7 @@ fn refused(refusal: Refusal) -> Failure {
         Refusal::OutOfSpace => (Reason::OutOfSpace, None),
         Refusal::Overloaded => (Reason::Overloaded, None),
     };
-    let leader = leader.map(|leader| address(leader.0 as usize - 1)).unwrap_or_default();
+    let leader = leader_address(leader);
     Failure { reason: reason.into(), leader, retryable: true, ..Failure::default() }
 }
 
@@ -137,6 +148,9 @@ pub(super) fn notice(notice: &Notice) -> ServerFrame {
             token: 0,
         }),
         Notice::SessionEnded => Kind::SessionEnded(v1::SessionEnded::default()),
+        Notice::LeaderMoved { leader } => {
+            Kind::LeaderMoved(v1::LeaderMoved { leader: leader_address(*leader) })
+        }
     })
 }
 
@@ -149,6 +163,10 @@ pub(super) const CLUSTER: &str = "cluster:1";
 
 pub(super) fn address(node: usize) -> String {
     format!("node-{node}:1")
+}
+
+fn leader_address(leader: Option<NodeId>) -> String {
+    leader.map(|leader| address(leader.0 as usize - 1)).unwrap_or_default()
 }
 
 /// None for [`CLUSTER`].

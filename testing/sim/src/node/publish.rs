@@ -3,13 +3,18 @@
 //! Nothing is published here. What matters is that all replicas count the same events, through crashes,
 //! snapshots and elections, and that a count is never wrong about what happened.
 
-use holdfast_core::{Command, LogIndex, Publication};
-use holdfast_replica::Effect;
+use std::time::Duration;
 
+use holdfast_core::{Command, Event, LogIndex, LogicalTime, Publication};
+
+use super::host::Caller;
+use super::log::GROUP;
 use super::{Output, Running};
 
 /// How many it lets come together.
 const EVENTS_PER_MARK: u64 = 40;
+/// It asks again if it has no answer, as it has none while some member might not read that.
+const ASK_AGAIN_AFTER: Duration = Duration::from_secs(5);
 
 /// What this leader said last, in its term.
 #[derive(Clone, Copy, Debug, Default)]
@@ -19,39 +24,39 @@ pub(super) struct Told {
 }
 
 impl Running {
-    pub(super) fn tell_what_is_published(&mut self) {
-        if !self.publishes || !self.leadership.is_here {
+    pub(super) fn tell_what_is_published(&mut self, now: Duration) {
+        let is_due = now >= self.publisher_asked + ASK_AGAIN_AFTER;
+        let (true, true, true, Some(replica)) =
+            (self.publishes, self.leadership.is_here, is_due, self.engine.replica(GROUP))
+        else {
             return;
-        }
+        };
         let term = self.leadership.term;
-        let publication = self.replica.table().publication();
+        let publication = replica.table().publication();
         let events = publication.map_or(0, |publication| publication.events);
         // A new leader asks first where the one before it stopped.
         let is_new = self.told.term != term;
         if is_new || events >= self.told.through + EVENTS_PER_MARK {
             let through = if is_new { 0 } else { events };
-            self.told = Told { term, through: events };
-            let index = LogIndex(self.replica.applied_index());
+            let index = LogIndex(replica.applied_index());
             let command = Command::EventsPublished { through, index, term };
-            self.replica.handle_call(None, command);
+            let caller = Caller::Publisher(Told { term, through: events });
+            self.publisher_asked = now;
+            self.engine.events_published(GROUP, command, caller);
         }
     }
+}
 
-    /// After a turn in which entries were applied one by one.
-    pub(super) fn check_count(
-        before: Option<Publication>,
-        after: Option<Publication>,
-        effects: &[Effect],
-        outputs: &mut Vec<Output>,
-    ) {
-        let (Some(before), Some(after)) = (before, after) else { return };
-        let news = effects
-            .iter()
-            .filter(|effect| matches!(effect, Effect::Happened { event, .. } if event.is_news()));
-        let happened = news.count() as u64;
-        if after.events != before.events + happened || after.through < before.through {
-            let what = format!("{happened} events came between {before:?} and {after:?}");
-            outputs.push(Output::Broken { what });
-        }
-    }
+/// After a step in which entries were applied one by one.
+pub(super) fn check_count(
+    before: Option<Publication>,
+    after: Option<Publication>,
+    events: &[(LogIndex, LogicalTime, Event)],
+) -> Option<Output> {
+    let (before, after) = (before?, after?);
+    let happened = events.iter().filter(|(_, _, event)| event.is_news()).count() as u64;
+    (after.events != before.events + happened || after.through < before.through).then(|| {
+        let what = format!("{happened} events came between {before:?} and {after:?}");
+        Output::Broken { checker: "replica", what }
+    })
 }

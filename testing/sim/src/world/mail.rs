@@ -10,8 +10,8 @@ const RETRANSMISSION_US: u64 = 200_000;
 
 impl World {
     pub(super) fn send(&mut self, from: Place, to: Place, message: Message) {
-        if let Some(client) = message.stream_of(from, to) {
-            return self.send_on_stream(client, from, to, message);
+        if message.is_on_stream() {
+            return self.send_on_stream(from, to, message);
         }
         let arrivals = self.network.arrivals_us(from, to);
         if let (Message::Consensus { is_snapshot: true, .. }, [None, _]) = (&message, arrivals) {
@@ -31,7 +31,7 @@ impl World {
 
     /// A stream is a connection: what it carries arrives in order and once. What is lost on the way is sent again, unless
     /// the way is cut.
-    fn send_on_stream(&mut self, client: usize, from: Place, to: Place, message: Message) {
+    fn send_on_stream(&mut self, from: Place, to: Place, message: Message) {
         let mut after_us = 0;
         let passed = loop {
             match self.network.arrivals_us(from, to) {
@@ -40,7 +40,7 @@ impl World {
                 _ => after_us += RETRANSMISSION_US,
             }
         };
-        let last = self.stream_arrivals.entry((client, from < to)).or_insert(RealTime(0));
+        let last = self.stream_arrivals.entry((from, to)).or_insert(RealTime(0));
         let due = RealTime(self.now.0 + passed).max(*last);
         *last = due;
         self.agenda.plan(due, Due::Deliver { from, to, message });

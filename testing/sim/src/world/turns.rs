@@ -40,6 +40,7 @@ impl World {
         }
         self.node_outputs = outputs;
         self.note_followers(node);
+        self.check_tiers();
         let busy_until = self.nodes[node].busy_until;
         let next = if busy_until > self.now {
             busy_until
@@ -47,6 +48,22 @@ impl World {
             RealTime(self.now.0 + self.nodes[node].rest_us())
         };
         self.wake(node, next);
+    }
+
+    /// No two nodes grant locks of the efficiency tier at the same time, as long as clocks run as they are trusted to.
+    fn check_tiers(&mut self) {
+        let history = &self.recorder.history;
+        let is_trusted = history.clocks.stops.is_empty() && history.clocks.leaps.is_empty();
+        if !self.plan.settings.uses_tier || history.rates_broken || !is_trusted {
+            return;
+        }
+        let nodes = self.nodes.iter().skip(self.first_node);
+        let granting: Vec<_> = nodes.filter(|node| node.tier_grants(self.now)).collect();
+        if let [one, other, ..] = granting[..] {
+            let at = self.now.0 / 1_000;
+            let what = format!("at {at} ms nodes {} and {} would both grant", one.id, other.id);
+            self.recorder.violation("best-effort", what);
+        }
     }
 
     /// Of the members, as any node knows them.
@@ -162,10 +179,10 @@ impl World {
             node::Output::Crashed => {
                 self.trace.line(now, || format!("node {id} crashes while it writes"));
             }
-            node::Output::Broken { what } => {
+            node::Output::Broken { checker, what } => {
                 let what = format!("at {} s node {id}: {what}", now.0 / 1_000_000);
                 self.trace.line(now, || what.clone());
-                self.recorder.violation("replica", what);
+                self.recorder.violation(checker, what);
             }
         }
     }

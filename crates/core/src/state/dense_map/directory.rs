@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use core::borrow::Borrow;
 use core::num::NonZeroU32;
 
-use super::guess::{Key, search};
+use super::interpolation::{Key, search};
 
 /// A page with more is cut in two.
 const PAGE_MAX: usize = 128;

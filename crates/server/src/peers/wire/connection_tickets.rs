@@ -65,8 +65,8 @@ impl ConnectionTickets {
         Ok(Held { tickets: self.clone(), ticket })
     }
 
-    /// Who showed the ticket, and its number, which is higher than that of any issued before. None: nobody has this
-    /// one, or has used it before.
+    /// The node that the ticket was issued to, and its number, which is higher than that of any issued before. None if
+    /// the ticket was not issued, or was used before.
     pub(in crate::peers) fn show(
         &self,
         ticket: ConnectionTicket,

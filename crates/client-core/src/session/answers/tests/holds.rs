@@ -225,6 +225,22 @@ fn a_conversion_by_one_guard_changes_the_token_of_all_guards_that_entered_the_ho
     assert!(outer.token(bench.now).is_err() && inner.token(bench.now).is_err());
 }
 
+#[test]
+fn a_refusal_that_tells_of_a_lost_hold_ends_all_guards_that_entered_it() {
+    for reason in [Reason::GrantEnded, Reason::NotHeld] {
+        let mut bench = Bench::new();
+        let (first, outer) = bench.held(shared(5));
+        let (second, caller) = bench.acquire();
+        bench.answer(second, granted_as(Grant { acquire_request_id: first, ..shared(5) }));
+        let inner = bench.only(caller);
+        let (convert, _) = bench.convert(&inner, Mode::Exclusive);
+        bench.fail(convert, reason, false);
+        for guard in [&outer, &inner] {
+            assert_eq!(guard.token(bench.now), Err(Lost { reason: LossReason::Ended }));
+        }
+    }
+}
+
 fn want_best_effort() -> Request {
     let tier = v1::Tier::Efficiency.into();
     Request::Acquire(v1::AcquireRequest { tier, ..Default::default() })

@@ -1,0 +1,232 @@
+//! How the simulation names the callers and streams of an engine, and how it tells clients what the engine says.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use holdfast_core::{Batch, Command, Outcome, Rejection, RequestId, SessionId, StreamId};
+use holdfast_engine::{Answer as EngineAnswer, Delivery, Host, ReadAnswer, ReadData, StreamKey};
+use holdfast_engine::{TouchesAnswer, Unavailable, Wait};
+
+use super::Output;
+use crate::message::{Answer, Notice, Refusal, ReplyTo, Told, session_of};
+
+#[derive(Debug)]
+pub(super) struct SimHost;
+
+/// Who waits for the answer to a command.
+#[derive(Debug)]
+pub(super) enum Caller {
+    Client(ReplyTo),
+    /// What tells how far events are published.
+    Publisher(super::publish::Told),
+}
+
+/// Who waits for a read.
+#[derive(Debug)]
+pub(super) enum Reader {
+    Client(ReplyTo),
+    Backup,
+}
+
+/// A stream, and the client at its other end.
+#[derive(Debug)]
+pub(super) struct ClientStream {
+    pub(super) key: StreamKey,
+    pub(super) client: usize,
+}
+
+impl Host for SimHost {
+    type Call = Caller;
+    type Read = Reader;
+    type Touches = ReplyTo;
+    type Change = u64;
+    type HandOver = ();
+    type Stream = ClientStream;
+    type Mark = ();
+
+    fn asked(&mut self, _: &Command, _: Option<Wait>) {}
+}
+
+/// What the simulation knows of those who wait, in order to find out whether the engine forgets or deceives any.
+#[derive(Debug, Default)]
+pub(super) struct Desk {
+    last_number: u64,
+    /// What was sent on streams, by the number under which the engine answers it.
+    sendings: BTreeMap<RequestId, ReplyTo>,
+    /// Calls without an answer. Of several copies of a request the engine may drop all but one.
+    calls: BTreeSet<Wait>,
+    /// Open streams.
+    streams: BTreeMap<SessionId, BTreeSet<StreamId>>,
+    /// Whose heartbeats may wait.
+    pub(super) deferrable: BTreeSet<StreamKey>,
+    /// Requests that were refused because the disk is full, and have not come again.
+    refused: BTreeSet<Wait>,
+}
+
+impl Desk {
+    /// A request comes on a stream. Gives the number under which it is answered.
+    pub(super) fn sent(&mut self, reply_to: ReplyTo) -> RequestId {
+        let wait = (reply_to.session, reply_to.request);
+        self.refused.remove(&wait);
+        // A copy on a stream takes the place of a call that waits.
+        self.calls.remove(&wait);
+        self.last_number += 1;
+        self.sendings.insert(RequestId(self.last_number), reply_to);
+        RequestId(self.last_number)
+    }
+
+    pub(super) fn called(&mut self, reply_to: ReplyTo) {
+        let wait = (reply_to.session, reply_to.request);
+        self.refused.remove(&wait);
+        self.calls.insert(wait);
+    }
+
+    /// Tells whether it was not open before.
+    pub(super) fn opens(&mut self, key: StreamKey) -> bool {
+        self.streams.entry(key.session).or_default().insert(key.stream)
+    }
+
+    pub(super) fn closed(&mut self, key: StreamKey) {
+        self.deferrable.remove(&key);
+        if let Some(streams) = self.streams.get_mut(&key.session) {
+            streams.remove(&key.stream);
+        }
+    }
+
+    pub(super) fn answer_call(&mut self, reply_to: ReplyTo, answer: EngineAnswer) -> Output {
+        self.calls.remove(&(reply_to.session, reply_to.request));
+        self.answer(reply_to, answer)
+    }
+
+    fn answer(&mut self, reply_to: ReplyTo, answer: EngineAnswer) -> Output {
+        if answer.result == Err(Unavailable::OutOfSpace) {
+            self.refused.insert((reply_to.session, reply_to.request));
+        }
+        let what = match answer.result {
+            Ok(outcome) => Told::Outcome { at: answer.at, outcome, losses: Vec::new() },
+            Err(reason) => Told::Refused(refusal(reason)),
+        };
+        Output::Answer(Box::new(Answer { reply_to, what }))
+    }
+
+    /// One list of a stream. What was lost comes with the answer that resumes the session, in one frame.
+    pub(super) fn deliver(
+        &mut self,
+        stream: &ClientStream,
+        list: Vec<Delivery>,
+        outputs: &mut Vec<Output>,
+    ) {
+        let ClientStream { key, client } = *stream;
+        let notice = |notice| Output::Notice { client, session: key.session, notice };
+        for delivery in list {
+            match delivery {
+                Delivery::Answer { request, answer } => {
+                    if let Some(reply_to) = self.sendings.remove(&request) {
+                        outputs.push(self.answer(reply_to, answer));
+                    }
+                }
+                Delivery::Status { request, answer, .. } => {
+                    if let Some(reply_to) = self.sendings.remove(&request) {
+                        outputs.push(status(reply_to, answer.map(|answer| *answer)));
+                    }
+                }
+                Delivery::Queued { request, .. } => {
+                    if let Some(reply_to) = self.sendings.get(&request) {
+                        let answer = Answer { reply_to: *reply_to, what: Told::Queued };
+                        outputs.push(Output::Answer(Box::new(answer)));
+                    }
+                }
+                Delivery::Losses(lost) => {
+                    if let Some(Output::Answer(answer)) = outputs.last_mut()
+                        && let Told::Outcome { losses, .. } = &mut answer.what
+                    {
+                        *losses = lost;
+                    }
+                }
+                Delivery::HoldEnded { name, acquire, .. } => {
+                    outputs.extend(self.complaint_about_notice(key));
+                    outputs.push(notice(Notice::HoldEnded { name, acquire }));
+                }
+                Delivery::SessionEnded { .. } => {
+                    outputs.extend(self.complaint_about_notice(key));
+                    outputs.push(notice(Notice::SessionEnded));
+                }
+                Delivery::LeaderMoved { leader } => {
+                    self.closed(key);
+                    outputs.push(notice(Notice::LeaderMoved { leader }));
+                }
+                Delivery::MembersChanged => {}
+            }
+        }
+    }
+
+    /// A client reads its newest stream, and may have left the others.
+    fn complaint_about_notice(&self, key: StreamKey) -> Option<Output> {
+        let newest = *self.streams.get(&key.session)?.last()?;
+        (key.stream < newest).then(|| {
+            let what = format!("{key:?} gets a notice, though {newest:?} is open");
+            Output::Broken { checker: "streams", what }
+        })
+    }
+
+    /// A node that does not lead has no parked callers: it has told them all.
+    pub(super) fn complaint_about_forgotten(&mut self) -> Option<Output> {
+        self.sendings.clear();
+        let forgotten = std::mem::take(&mut self.calls);
+        (!forgotten.is_empty()).then(|| {
+            let what = format!("it leads no more, and has not told the callers of {forgotten:?}");
+            Output::Broken { checker: "callers", what }
+        })
+    }
+
+    /// A leader proposes this entry. What it said it had not done must not be in it.
+    pub(super) fn complaint_about_entry(&self, entry: &[u8]) -> Option<Output> {
+        if self.refused.is_empty() {
+            return None;
+        }
+        let commands = Batch::decode(entry).map(|batch| batch.commands).unwrap_or_default();
+        let waits = commands.iter().filter_map(Command::wait);
+        let mut waits = waits.map(|call| (call.session, call.request));
+        let wait = waits.find(|wait| self.refused.contains(wait))?;
+        let what = format!("it refused {wait:?} for want of space, and proposes it all the same");
+        Some(Output::Broken { checker: "refusals", what })
+    }
+}
+
+pub(super) fn status(reply_to: ReplyTo, answer: Result<ReadAnswer, Unavailable>) -> Output {
+    let what = match answer.map(|answer| answer.data) {
+        Ok(ReadData::Status(status)) => {
+            let holder = status.holders.first();
+            Told::Status {
+                holder: holder.map(|holder| (session_of(holder.session), holder.token)),
+                waiters: status.waiter_count as u64,
+                waiter: status.waiters.last().map(|waiter| waiter.session),
+            }
+        }
+        Ok(_) => Told::Refused(Refusal::Overloaded),
+        Err(reason) => Told::Refused(refusal(reason)),
+    };
+    Output::Answer(Box::new(Answer { reply_to, what }))
+}
+
+pub(super) fn touched(reply_to: ReplyTo, answer: TouchesAnswer) -> Output {
+    let what = match answer {
+        Ok(touched) => {
+            let ttl = touched.ttls.first().copied().flatten();
+            let unknown = Outcome::Rejected(Rejection::UnknownSession);
+            let outcome = ttl.map_or(unknown, |ttl| Outcome::Touched { ttl });
+            Told::Outcome { at: touched.at, outcome, losses: Vec::new() }
+        }
+        Err(reason) => Told::Refused(refusal(reason)),
+    };
+    Output::Answer(Box::new(Answer { reply_to, what }))
+}
+
+fn refusal(reason: Unavailable) -> Refusal {
+    match reason {
+        Unavailable::NotLeader { leader } | Unavailable::LeadershipLost { leader } => {
+            Refusal::Elsewhere { leader }
+        }
+        Unavailable::OutOfSpace => Refusal::OutOfSpace,
+        Unavailable::Overloaded | Unavailable::ShuttingDown => Refusal::Overloaded,
+    }
+}
