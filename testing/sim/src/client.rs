@@ -24,12 +24,12 @@ use holdfast_core::{
     ActorId, Command, FenceToken, LockName, LogicalTime, Outcome, PublicSessionId, RequestId,
     SessionId, StreamId,
 };
-use holdfast_proto::v1::{Failure, Owner};
+use holdfast_proto::v1::{Failure, Mode, Owner};
 
 use self::choose::Choice;
 use crate::clock::LocalClock;
-use crate::history::{Input, Output as Returned, RealTime};
-use crate::message::{Answer, Body, BrokenStream, Notice, ReplyTo, Request, Told, session_of};
+use crate::history::{Believed, Input, Output as Returned, RealTime};
+use crate::message::{Answer, Body, EndedStream, Notice, ReplyTo, Request, Told, session_of};
 use crate::names::Names;
 use crate::recorder::Recorder;
 use crate::rng::Rng;
@@ -90,8 +90,10 @@ struct Program {
 struct Link {
     node: usize,
     since: RealTime,
-    /// None until the hello is sent.
+    /// None until the hello is sent. Its request has the same number.
     stream: Option<StreamId>,
+    /// The hello was answered.
+    is_open: bool,
     /// Nothing comes through any more, and the client does not know.
     is_dead: bool,
 }
@@ -148,9 +150,9 @@ pub(crate) enum Output {
         after_us: u64,
         write: Write,
     },
-    StreamBroke {
+    StreamEnded {
         node: usize,
-        broken: BrokenStream,
+        ended: EndedStream,
     },
 }
 
@@ -262,7 +264,8 @@ impl Client {
                 program.session.handle_connect_failed(local, "no connection", false);
             } else if program.session.handle_connected(local) {
                 self.settle(&mut program, now, recorder, outputs);
-                program.link = Some(Link { node, since: now, stream: None, is_dead: false });
+                program.link =
+                    Some(Link { node, since: now, stream: None, is_open: false, is_dead: false });
             }
         }
         self.program = Some(program);
@@ -280,7 +283,7 @@ impl Client {
         let local = self.local(now);
         let Some(program) = &mut self.program else { return };
         let is_intervention = reply_to.request.0 > FIRST_INTERVENTION;
-        if !is_intervention && !program.is_answer_heard(&reply_to) {
+        if !is_intervention && !program.is_answer_heard(&reply_to, &what) {
             return;
         }
         let key = (reply_to.session, reply_to.request);
@@ -460,7 +463,7 @@ impl Client {
             }
             Choice::BreakStream { comes_back } => {
                 let Some(link) = program.link.take() else { return };
-                outputs.extend(program.broken(&link));
+                outputs.extend(program.stream_end(&link, true));
                 if comes_back {
                     program.session.handle_disconnected(local, Failure::default());
                 } else {
@@ -483,7 +486,9 @@ impl Client {
         self.interventions += 1;
         let (session, request) =
             (program.session_id(), RequestId(FIRST_INTERVENTION + self.interventions));
-        let (by, reason) = ("operator".into(), "simulated".into());
+        // Each has its own reason, so that it is known in the log.
+        let (by, reason) = ("operator".into(), format!("{} {}", self.index, self.interventions));
+        let reason = reason.into();
         let body = Body::Command(Command::Intervene(Intervention { by, reason, action }));
         self.send(program, to, (session, request), None, body, now, recorder, outputs);
     }
@@ -522,8 +527,8 @@ impl Client {
                 }
                 core::Output::Disconnect { with_farewell } => {
                     program.connecting = None;
-                    if let Some(link) = program.link.take().filter(|_| !with_farewell) {
-                        outputs.extend(program.broken(&link));
+                    if let Some(link) = program.link.take() {
+                        outputs.extend(program.stream_end(&link, !with_farewell));
                     }
                 }
                 core::Output::Completed { caller, outcome } => program.completed(caller, outcome),
@@ -603,26 +608,34 @@ impl Client {
 
 impl Program {
     /// The servers see the end of a stream that was opened.
-    fn broken(&self, link: &Link) -> Option<Output> {
+    fn stream_end(&self, link: &Link, is_client_gone: bool) -> Option<Output> {
         let (session, stream) = (self.session_id(), link.stream.filter(|_| !self.is_unary)?);
-        Some(Output::StreamBroke { node: link.node, broken: BrokenStream { session, stream } })
+        let ended = EndedStream { session, stream, is_client_gone };
+        Some(Output::StreamEnded { node: link.node, ended })
     }
 
-    /// It comes over the present connection.
-    fn is_answer_heard(&self, reply_to: &ReplyTo) -> bool {
-        let is_of = |link: &Link| match reply_to.stream {
-            Some(_) => link.stream == reply_to.stream,
-            None => link.since <= reply_to.sent,
+    /// It comes over the present connection; or it is the late answer to an earlier call.
+    fn is_answer_heard(&mut self, reply_to: &ReplyTo, what: &Told) -> bool {
+        let is_of_session = self.session_id() == reply_to.session;
+        let Some(link) = self.link.as_mut().filter(|link| is_of_session && !link.is_dead) else {
+            return false;
         };
-        let link = self.link.as_ref().filter(|link| !link.is_dead && is_of(link));
-        link.is_some() && self.session_id() == reply_to.session
+        let is_late = link.is_open && !matches!(what, Told::Refused(_));
+        let is_heard = match reply_to.stream {
+            Some(_) => link.stream == reply_to.stream,
+            None => link.since <= reply_to.sent || is_late,
+        };
+        link.is_open |= is_heard;
+        is_heard
     }
 
-    /// Each with the acquire by which it is held.
-    fn believed_holds(&self, now: LocalTime) -> Vec<(RequestId, FenceToken)> {
-        let holds = self.guards.values().map(|guard| &guard.hold);
-        let believed = holds.filter_map(|hold| Some((hold.acquire_id(), hold.token(now).ok()?)));
-        believed.map(|(acquire, token)| (RequestId(acquire), FenceToken(token))).collect()
+    fn believed_holds(&self, now: LocalTime) -> Vec<Believed> {
+        let believed = |hold: &Arc<Hold>| {
+            let (acquire, token) =
+                (RequestId(hold.acquire_id()), FenceToken(hold.token(now).ok()?));
+            Some(Believed { acquire, token, is_shared: hold.mode() == Mode::Shared })
+        };
+        self.guards.values().filter_map(|guard| believed(&guard.hold)).collect()
     }
 
     fn session_id(&self) -> SessionId {

@@ -468,6 +468,11 @@ pub const ALL: &[Mutant] = &[
         Planted::Engine(engine::Bug::ResumeLosesLoss),
         &[FaultKind::ClientsCutOff, FaultKind::Loss, FaultKind::LeaderTransfer],
     ),
+    mutant(
+        "call-carried-out-twice",
+        "engine/engine/inputs.rs",
+        Planted::Engine(engine::Bug::CallCarriedOutTwice),
+    ),
     mutant("no-sync", "wal/wal.rs", Planted::Wal(wal::Bug::NoSync)),
     mutant("hard-state-not-written", "wal/wal.rs", Planted::Wal(wal::Bug::HardStateNotWritten)),
     // Two candidates of one term, and a voter that restarts while the request of the second is under way.
@@ -516,6 +521,13 @@ pub const ALL: &[Mutant] = &[
         "resend-under-new-id",
         "client-core/session/state.rs",
         Planted::Client(client::Bug::ResendUnderNewId),
+    ),
+    // A hold ends while the stream is broken, and the session comes back.
+    rare(
+        "told-loss-ignored",
+        "client-core/session/answers.rs",
+        Planted::Client(client::Bug::ResumeLosesLoss),
+        &[FaultKind::ClientsCutOff, FaultKind::Loss, FaultKind::LeaderTransfer],
     ),
     mutant(
         "abandoned-grant-kept",

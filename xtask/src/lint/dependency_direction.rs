@@ -60,6 +60,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "holdfast-engine",
             "holdfast-proto",
             "holdfast-replica",
+            "holdfast-service",
             "holdfast-wal",
         ],
     ),

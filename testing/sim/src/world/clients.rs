@@ -59,9 +59,9 @@ impl World {
                 client::Output::Write { after_us, write } => {
                     self.agenda.plan(RealTime(self.now.0 + after_us), Due::Write(client, write));
                 }
-                client::Output::StreamBroke { node, broken } => {
+                client::Output::StreamEnded { node, ended } => {
                     let after_us = self.rng.between(1_000, 2_000_000);
-                    self.tell(node, Incoming::StreamBroke(broken), after_us);
+                    self.tell(node, Incoming::StreamEnded(ended), after_us);
                 }
             }
         }

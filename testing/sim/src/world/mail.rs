@@ -18,7 +18,7 @@ impl World {
             self.snapshot_sent(from, to, false);
         }
         let [first, second] = arrivals;
-        if let Some(after_us) = second {
+        if let Some(after_us) = second.filter(|_| message.may_come_twice()) {
             let message = message.clone();
             let due = RealTime(self.now.0 + after_us);
             self.agenda.plan(due, Due::Deliver { from, to, message });
