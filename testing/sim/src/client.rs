@@ -54,7 +54,9 @@ pub(crate) struct Client {
     /// What it last saw of each lock.
     seen: BTreeMap<LockName, Seen>,
     /// None before the program starts, and after it died.
-    program: Option<Program>,
+    program: Option<Box<Program>>,
+    /// When it is woken at the latest, if it was not since.
+    wakes: Option<RealTime>,
     sessions_begun: Arc<AtomicU64>,
     interventions: u64,
     pub(crate) paused: u32,
@@ -182,6 +184,7 @@ impl Client {
             names,
             seen: BTreeMap::new(),
             program: None,
+            wakes: None,
             sessions_begun: Arc::default(),
             interventions: 0,
             paused: 0,
@@ -239,11 +242,19 @@ impl Client {
         outputs: &mut Vec<Output>,
     ) {
         let local = self.local(now);
+        // What was planned for later comes again.
+        if self.wakes.is_none_or(|planned| planned > now) {
+            return;
+        }
+        self.wakes = None;
         if let Some(program) = &mut self.program
             && program.session.next_timeout().is_some_and(|at| at <= local)
         {
             program.session.handle_timeout(local);
             program.session.handle_quiet(local);
+        }
+        // Nothing is due while its clock stands still.
+        if !self.clock.is_stopped() {
             self.drive(now, recorder, outputs);
         }
     }
@@ -371,7 +382,7 @@ impl Client {
     /// Everything that it asked has an answer, and everything that it held is given back.
     pub(crate) fn is_at_rest(&self) -> bool {
         let rests =
-            |program: &Program| !program.session.has_unanswered() && program.guards.is_empty();
+            |program: &Box<Program>| !program.session.has_unanswered() && program.guards.is_empty();
         self.program.as_ref().is_none_or(rests)
     }
 
@@ -394,7 +405,7 @@ impl Client {
         LocalTime(self.clock.at(now))
     }
 
-    fn start(&mut self, local: LocalTime) -> Option<Program> {
+    fn start(&mut self, local: LocalTime) -> Option<Box<Program>> {
         let ttl = Duration::from_millis(self.rng.between(10_000, 60_000));
         let short = Duration::from_millis(self.rng.between(500, 5_000));
         let linger = if self.rng.percent(20) { short } else { ttl };
@@ -410,7 +421,7 @@ impl Client {
                 holdfast_proto::SessionId::from_bytes(id.0.to_be_bytes())
             }),
         };
-        Some(Program {
+        Some(Box::new(Program {
             session: Session::new(config, local).ok()?,
             link: None,
             connecting: None,
@@ -422,7 +433,7 @@ impl Client {
             is_unary: self.rng.percent(25),
             is_closing: false,
             clock_stood_still: self.clock.is_stopped(),
-        })
+        }))
     }
 
     fn act(
@@ -499,8 +510,12 @@ impl Client {
         self.settle(&mut program, now, recorder, outputs);
         let local = self.local(now);
         if let Some(at) = program.session.next_timeout() {
-            let after_us = self.clock.real_us_of(at.saturating_since(local));
-            outputs.push(Output::Wake { after_us: after_us + 1 });
+            let after_us = self.clock.real_us_of(at.saturating_since(local)) + 1;
+            let due = RealTime(now.0 + after_us);
+            if self.wakes.is_none_or(|planned| due < planned) {
+                self.wakes = Some(due);
+                outputs.push(Output::Wake { after_us });
+            }
         }
         if !program.session.is_finished() {
             self.program = Some(program);
