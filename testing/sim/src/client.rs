@@ -133,6 +133,13 @@ struct Seen {
     waiter: Option<PublicSessionId>,
 }
 
+/// What is around a client: the time, the history, and what it wants done.
+pub(crate) struct Outside<'a> {
+    pub(crate) now: RealTime,
+    pub(crate) recorder: &'a mut Recorder,
+    pub(crate) outputs: &'a mut Vec<Output>,
+}
+
 #[derive(Debug)]
 pub(crate) enum Output {
     Send {
@@ -194,33 +201,27 @@ impl Client {
     }
 
     /// Does something, perhaps. Gives the real time until it thinks again.
-    pub(crate) fn think(
-        &mut self,
-        now: RealTime,
-        pace_us: u64,
-        recorder: &mut Recorder,
-        outputs: &mut Vec<Output>,
-    ) -> u64 {
-        let local = self.local(now);
+    pub(crate) fn think(&mut self, outside: &mut Outside<'_>, pace_us: u64) -> u64 {
+        let local = self.local(outside.now);
         match self.program.take() {
             None if self.draining => {}
             None => self.program = self.start(local),
             Some(mut program) => {
                 program.session.handle_timeout(local);
                 program.session.handle_quiet(local);
-                self.settle(&mut program, now, recorder, outputs);
-                self.write_under_locks(&program, now, local, outputs);
+                self.settle(&mut program, outside);
+                self.write_under_locks(&program, local, outside);
                 let choice = match self.choose(&program) {
                     Choice::Nothing if self.draining => self.choose_last(&program),
                     choice => choice,
                 };
                 if !matches!(choice, Choice::Abandon) && !program.session.is_finished() {
-                    self.act(&mut program, choice, now, recorder, outputs);
+                    self.act(&mut program, choice, outside);
                     self.program = Some(program);
                 }
             }
         }
-        self.drive(now, recorder, outputs);
+        self.drive(outside);
         self.pause_us(local, pace_us)
     }
 
@@ -235,15 +236,10 @@ impl Client {
     }
 
     /// Time has passed.
-    pub(crate) fn wake(
-        &mut self,
-        now: RealTime,
-        recorder: &mut Recorder,
-        outputs: &mut Vec<Output>,
-    ) {
-        let local = self.local(now);
+    pub(crate) fn wake(&mut self, outside: &mut Outside<'_>) {
+        let local = self.local(outside.now);
         // What was planned for later comes again.
-        if self.wakes.is_none_or(|planned| planned > now) {
+        if self.wakes.is_none_or(|planned| planned > outside.now) {
             return;
         }
         self.wakes = None;
@@ -255,43 +251,40 @@ impl Client {
         }
         // Nothing is due while its clock stands still.
         if !self.clock.is_stopped() {
-            self.drive(now, recorder, outputs);
+            self.drive(outside);
         }
     }
 
     /// There is a connection, or there is none.
     pub(crate) fn connected(
         &mut self,
-        now: RealTime,
+        outside: &mut Outside<'_>,
         attempt: u64,
         is_connected: bool,
-        recorder: &mut Recorder,
-        outputs: &mut Vec<Output>,
     ) {
-        let local = self.local(now);
+        let local = self.local(outside.now);
         let Some(mut program) = self.program.take() else { return };
         if let Some((_, node)) = program.connecting.take_if(|(number, _)| *number == attempt) {
             if !is_connected {
                 program.session.handle_connect_failed(local, "no connection", false);
             } else if program.session.handle_connected(local) {
-                self.settle(&mut program, now, recorder, outputs);
-                program.link =
-                    Some(Link { node, since: now, stream: None, is_open: false, is_dead: false });
+                self.settle(&mut program, outside);
+                program.link = Some(Link {
+                    node,
+                    since: outside.now,
+                    stream: None,
+                    is_open: false,
+                    is_dead: false,
+                });
             }
         }
         self.program = Some(program);
-        self.drive(now, recorder, outputs);
+        self.drive(outside);
     }
 
-    pub(crate) fn receive(
-        &mut self,
-        now: RealTime,
-        answer: Answer,
-        recorder: &mut Recorder,
-        outputs: &mut Vec<Output>,
-    ) {
+    pub(crate) fn receive(&mut self, outside: &mut Outside<'_>, answer: Answer) {
         let Answer { reply_to, what } = answer;
-        let local = self.local(now);
+        let local = self.local(outside.now);
         let Some(program) = &mut self.program else { return };
         let is_intervention = reply_to.request.0 > FIRST_INTERVENTION;
         if !is_intervention && !program.is_answer_heard(&reply_to, &what) {
@@ -313,7 +306,7 @@ impl Client {
             Told::Queued | Told::Refused(_) => None,
         };
         if let Some(output) = output {
-            recorder.returned(sent.operation, now, reply_to.sent, output);
+            outside.recorder.returned(sent.operation, outside.now, reply_to.sent, output);
             program.sent.remove(&key);
         }
         if !is_intervention {
@@ -325,26 +318,24 @@ impl Client {
             && is_touch
             && !program.is_unary
         {
-            recorder.resumed(reply_to.session, at, program.believed_holds(local));
+            outside.recorder.resumed(reply_to.session, at, program.believed_holds(local));
         }
-        self.drive(now, recorder, outputs);
+        self.drive(outside);
     }
 
     pub(crate) fn notice(
         &mut self,
-        now: RealTime,
+        outside: &mut Outside<'_>,
         session: SessionId,
         notice: &Notice,
-        recorder: &mut Recorder,
-        outputs: &mut Vec<Output>,
     ) {
-        let local = self.local(now);
+        let local = self.local(outside.now);
         if let Some(program) = &mut self.program
             && program.session_id() == session
             && program.link.as_ref().is_some_and(|link| !link.is_dead && link.stream.is_some())
         {
             program.session.handle_frame(local, wire::notice(notice));
-            self.drive(now, recorder, outputs);
+            self.drive(outside);
         }
     }
 
@@ -382,8 +373,8 @@ impl Client {
     /// Everything that it asked has an answer, and everything that it held is given back.
     pub(crate) fn is_at_rest(&self) -> bool {
         let rests =
-            |program: &Box<Program>| !program.session.has_unanswered() && program.guards.is_empty();
-        self.program.as_ref().is_none_or(rests)
+            |program: &Program| !program.session.has_unanswered() && program.guards.is_empty();
+        self.program.as_deref().is_none_or(rests)
     }
 
     /// Its session, if it has one.
@@ -436,15 +427,8 @@ impl Client {
         }))
     }
 
-    fn act(
-        &mut self,
-        program: &mut Program,
-        choice: Choice,
-        now: RealTime,
-        recorder: &mut Recorder,
-        outputs: &mut Vec<Output>,
-    ) {
-        let local = self.local(now);
+    fn act(&mut self, program: &mut Program, choice: Choice, outside: &mut Outside<'_>) {
+        let local = self.local(outside.now);
         match choice {
             Choice::Nothing | Choice::Abandon => {}
             Choice::Ask(ask) => {
@@ -454,7 +438,7 @@ impl Client {
                 let number = program.ask(local, *ask);
                 // Half of them are on their way by then.
                 if self.rng.percent(50) {
-                    self.settle(program, now, recorder, outputs);
+                    self.settle(program, outside);
                 }
                 program.abandon(local, number);
             }
@@ -469,12 +453,10 @@ impl Client {
                 program.is_closing = true;
                 program.session.handle_close(local, None);
             }
-            Choice::Intervene(action) => {
-                self.ask_as_operator(program, action, now, recorder, outputs)
-            }
+            Choice::Intervene(action) => self.ask_as_operator(program, action, outside),
             Choice::BreakStream { comes_back } => {
                 let Some(link) = program.link.take() else { return };
-                outputs.extend(program.stream_end(&link, true));
+                outside.outputs.extend(program.stream_end(&link, true));
                 if comes_back {
                     program.session.handle_disconnected(local, Failure::default());
                 } else {
@@ -489,9 +471,7 @@ impl Client {
         &mut self,
         program: &mut Program,
         action: Action,
-        now: RealTime,
-        recorder: &mut Recorder,
-        outputs: &mut Vec<Output>,
+        outside: &mut Outside<'_>,
     ) {
         let Some(to) = self.rng.pick(&self.nodes).copied() else { return };
         self.interventions += 1;
@@ -501,20 +481,20 @@ impl Client {
         let (by, reason) = ("operator".into(), format!("{} {}", self.index, self.interventions));
         let reason = reason.into();
         let body = Body::Command(Command::Intervene(Intervention { by, reason, action }));
-        self.send(program, to, (session, request), None, body, now, recorder, outputs);
+        self.send(program, to, (session, request), None, body, outside);
     }
 
     /// Takes in what came, and does what the session wants.
-    fn drive(&mut self, now: RealTime, recorder: &mut Recorder, outputs: &mut Vec<Output>) {
+    fn drive(&mut self, outside: &mut Outside<'_>) {
         let Some(mut program) = self.program.take() else { return };
-        self.settle(&mut program, now, recorder, outputs);
-        let local = self.local(now);
+        self.settle(&mut program, outside);
+        let local = self.local(outside.now);
         if let Some(at) = program.session.next_timeout() {
             let after_us = self.clock.real_us_of(at.saturating_since(local)) + 1;
-            let due = RealTime(now.0 + after_us);
+            let due = RealTime(outside.now.0 + after_us);
             if self.wakes.is_none_or(|planned| due < planned) {
                 self.wakes = Some(due);
-                outputs.push(Output::Wake { after_us });
+                outside.outputs.push(Output::Wake { after_us });
             }
         }
         if !program.session.is_finished() {
@@ -522,13 +502,7 @@ impl Client {
         }
     }
 
-    fn settle(
-        &mut self,
-        program: &mut Program,
-        now: RealTime,
-        recorder: &mut Recorder,
-        outputs: &mut Vec<Output>,
-    ) {
+    fn settle(&mut self, program: &mut Program, outside: &mut Outside<'_>) {
         while let Some(output) = program.session.poll_output() {
             match output {
                 core::Output::Connect { address } => {
@@ -538,12 +512,12 @@ impl Client {
                     program.last_number += 1;
                     let attempt = program.last_number;
                     program.connecting = Some((attempt, to));
-                    outputs.push(Output::Connect { to, attempt });
+                    outside.outputs.push(Output::Connect { to, attempt });
                 }
                 core::Output::Disconnect { with_farewell } => {
                     program.connecting = None;
                     if let Some(link) = program.link.take() {
-                        outputs.extend(program.stream_end(&link, !with_farewell));
+                        outside.outputs.extend(program.stream_end(&link, !with_farewell));
                     }
                 }
                 core::Output::Completed { caller, outcome } => program.completed(caller, outcome),
@@ -558,18 +532,12 @@ impl Client {
                 _ => {}
             }
         }
-        self.flush(program, now, recorder, outputs);
+        self.flush(program, outside);
     }
 
     /// All that is to be sent.
-    fn flush(
-        &mut self,
-        program: &mut Program,
-        now: RealTime,
-        recorder: &mut Recorder,
-        outputs: &mut Vec<Output>,
-    ) {
-        let (local, session) = (self.local(now), program.session_id());
+    fn flush(&mut self, program: &mut Program, outside: &mut Outside<'_>) {
+        let (local, session) = (self.local(outside.now), program.session_id());
         while let Some(Link { node, stream, is_dead, .. }) = program.link
             && let Some(frame) = program.session.poll_frame(local)
         {
@@ -590,15 +558,11 @@ impl Client {
             }
             for (request, body) in bodies {
                 let stream = Some(stream).filter(|_| !program.is_unary);
-                self.send(program, node, (session, request), stream, body, now, recorder, outputs);
+                self.send(program, node, (session, request), stream, body, outside);
             }
         }
     }
 
-    #[allow(
-        clippy::too_many_arguments,
-        reason = "where to, for whom, what, and where it is written down"
-    )]
     fn send(
         &mut self,
         program: &mut Program,
@@ -606,18 +570,16 @@ impl Client {
         (session, request): (SessionId, RequestId),
         stream: Option<StreamId>,
         body: Body,
-        now: RealTime,
-        recorder: &mut Recorder,
-        outputs: &mut Vec<Output>,
+        outside: &mut Outside<'_>,
     ) {
         program.sent.entry((session, request)).or_insert_with(|| {
             let input = wire::input(&body);
-            let operation = recorder.invoke(now, session, request, input.clone());
+            let operation = outside.recorder.invoke(outside.now, session, request, input.clone());
             Sent { operation, input }
         });
         let (client, via) = (self.index, None);
-        let reply_to = ReplyTo { client, session, stream, request, sent: now, via };
-        outputs.push(Output::Send { to, request: Box::new(Request { reply_to, body }) });
+        let reply_to = ReplyTo { client, session, stream, request, sent: outside.now, via };
+        outside.outputs.push(Output::Send { to, request: Box::new(Request { reply_to, body }) });
     }
 }
 

@@ -251,23 +251,14 @@ impl World {
             }
             Due::Wake(client) => {
                 if self.may_act(client, Due::Wake(client)) {
-                    let mut outputs = std::mem::take(&mut self.client_outputs);
-                    self.clients[client].wake(self.now, &mut self.recorder, &mut outputs);
-                    self.carry_out_for_client(client, outputs);
+                    self.drive(client, |client, outside| client.wake(outside));
                 }
             }
             Due::Connected { client, attempt, is_connected } => {
                 if self.may_act(client, Due::Connected { client, attempt, is_connected }) {
-                    let mut outputs = std::mem::take(&mut self.client_outputs);
-                    let (now, recorder) = (self.now, &mut self.recorder);
-                    self.clients[client].connected(
-                        now,
-                        attempt,
-                        is_connected,
-                        recorder,
-                        &mut outputs,
-                    );
-                    self.carry_out_for_client(client, outputs);
+                    self.drive(client, |client, outside| {
+                        client.connected(outside, attempt, is_connected);
+                    });
                 }
             }
             Due::Write(client, write) => {

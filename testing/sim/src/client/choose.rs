@@ -9,8 +9,8 @@ use holdfast_core::command::{Action, Member, Mode, Policy, Terms};
 use holdfast_core::{ActorId, LockName, Span};
 use holdfast_proto::v1;
 
-use super::{Client, Guard, Output, Program, wire};
-use crate::history::{RealTime, Take};
+use super::{Client, Guard, Output, Outside, Program, wire};
+use crate::history::Take;
 
 /// Requests without an answer that a program has at most.
 const IN_FLIGHT_MAX: usize = 5;
@@ -219,9 +219,8 @@ impl Client {
     pub(super) fn write_under_locks(
         &mut self,
         program: &Program,
-        now: RealTime,
         local: LocalTime,
-        outputs: &mut Vec<Output>,
+        outside: &mut Outside<'_>,
     ) {
         if program.is_closing {
             return;
@@ -232,10 +231,10 @@ impl Client {
                 continue;
             }
             if let Ok(token) = guard.hold.token(local) {
-                outputs.push(Output::Write {
+                outside.outputs.push(Output::Write {
                     after_us: self.rng.below(100_000),
                     write: super::Write {
-                        believed: now,
+                        believed: outside.now,
                         session: program.session_id(),
                         name: guard.name.clone(),
                         token: holdfast_core::FenceToken(token),

@@ -1,7 +1,7 @@
 //! What clients do: they think, send, and write to what the locks protect.
 
 use super::{Due, World};
-use crate::client::{self, Write};
+use crate::client::{self, Client, Outside, Write};
 use crate::history::{RealTime, StoreWrite};
 use crate::message::{Body, Message, Place, Request};
 use crate::node::Incoming;
@@ -32,18 +32,21 @@ impl World {
     }
 
     pub(super) fn think(&mut self, client: usize) {
-        let mut outputs = std::mem::take(&mut self.client_outputs);
-        let pause = self.clients[client].think(
-            self.now,
-            self.plan.pace_us,
-            &mut self.recorder,
-            &mut outputs,
-        );
-        self.carry_out_for_client(client, outputs);
+        let pace_us = self.plan.pace_us;
+        let pause = self.drive(client, |client, outside| client.think(outside, pace_us));
         self.agenda.plan(RealTime(self.now.0 + pause), Due::Think(client));
     }
 
-    pub(super) fn carry_out_for_client(&mut self, client: usize, mut outputs: Vec<client::Output>) {
+    /// Gives a client some input, and does what it wants.
+    pub(super) fn drive<R>(
+        &mut self,
+        client: usize,
+        input: impl FnOnce(&mut Client, &mut Outside<'_>) -> R,
+    ) -> R {
+        let mut outputs = std::mem::take(&mut self.client_outputs);
+        let (now, recorder) = (self.now, &mut self.recorder);
+        let mut outside = Outside { now, recorder, outputs: &mut outputs };
+        let result = input(&mut self.clients[client], &mut outside);
         for output in outputs.drain(..) {
             match output {
                 client::Output::Send { to, request } => {
@@ -66,6 +69,7 @@ impl World {
             }
         }
         self.client_outputs = outputs;
+        result
     }
 
     /// There is a connection if a message comes through there and back, and the node takes it.

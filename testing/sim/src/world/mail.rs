@@ -104,15 +104,10 @@ impl World {
         self.trace.line(self.now, || format!("{from:?} -> client {client}: {message:?}"));
         match message {
             Message::Answer(answer) => {
-                let mut outputs = std::mem::take(&mut self.client_outputs);
-                self.clients[client].receive(self.now, *answer, &mut self.recorder, &mut outputs);
-                self.carry_out_for_client(client, outputs);
+                self.drive(client, |client, outside| client.receive(outside, *answer));
             }
             Message::Notice { session, notice } => {
-                let mut outputs = std::mem::take(&mut self.client_outputs);
-                let (now, recorder) = (self.now, &mut self.recorder);
-                self.clients[client].notice(now, session, &notice, recorder, &mut outputs);
-                self.carry_out_for_client(client, outputs);
+                self.drive(client, |client, outside| client.notice(outside, session, &notice));
             }
             Message::Consensus { .. } | Message::Request(_) => {}
         }
