@@ -62,6 +62,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "holdfast-engine",
             "holdfast-proto",
             "holdfast-replica",
+            "holdfast-service",
             "holdfast-wal",
         ],
     ),
