@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use holdfast_proto::v1::{Owner, StatusResponse};
+use holdfast_proto::v1::StatusResponse;
 
 use crate::acquire_call::CurrentSpan;
-use crate::builder::ClientBuilder;
 use crate::circuit::Circuit;
 use crate::efficiency::{EfficiencyStatus, Route};
 use crate::election::Election;
-use crate::error::{CloseError, ConnectError};
+use crate::error::CloseError;
 use crate::lock::LockRequest;
 use crate::lock_all::{LockAllRequest, Member};
 use crate::look;
@@ -27,16 +26,6 @@ pub struct Client {
 }
 
 impl Client {
-    /// Opens a session with the default settings. `endpoints` are one or more `host:port`, separated
-    /// by commas; the other nodes of the cluster are learned from them.
-    pub async fn connect(endpoints: &str) -> Result<Client, ConnectError> {
-        Client::builder().connect(endpoints).await
-    }
-
-    pub fn builder() -> ClientBuilder {
-        ClientBuilder::new(default_owner())
-    }
-
     pub(crate) fn new(
         handle: Handle,
         route: Arc<Route>,
@@ -121,15 +110,6 @@ impl Client {
             Err(_) => Err(CloseError(self.handle.unavailable(true))),
         }
     }
-}
-
-/// This process, as people will see it in listings.
-fn default_owner() -> Owner {
-    let application = std::env::current_exe()
-        .ok()
-        .and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()))
-        .unwrap_or_default();
-    Owner { application, host: host_name(), pid: std::process::id(), note: String::new() }
 }
 
 /// This machine's name for [`Owner::host`]; empty if the system does not tell it.

@@ -25,7 +25,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use holdfast_engine::{Effect, Ending, Engine, LogError, Now, Obstacle, Step};
 use holdfast_proto::plain::FrameWriter;
-use holdfast_replica::{Fatal, Leadership, Replica};
+use holdfast_replica::{Fatal, Leadership, NodeId, Replica};
 use thiserror::Error;
 use tokio::sync::watch;
 
@@ -89,6 +89,8 @@ struct Driver {
     leadership: watch::Sender<Leadership>,
     /// The last term in which this node was elected.
     won_term: u64,
+    /// That was known last, and its term.
+    last_leader: (Option<NodeId>, u64),
     events: Arc<EventRing>,
     /// Whether sinks of events want to know who the sessions of a snapshot belong to.
     tells_owners: bool,

@@ -94,8 +94,6 @@ pub(crate) struct Metrics {
     pub(crate) watch_streams: Level,
     /// Watches whose readers did not keep up. It only rises, but many may count at once.
     pub(crate) watches_left_behind: Level,
-    /// Bytes of events that watches have not read.
-    pub(crate) watch_bytes: Level,
 
     pub(crate) batch: Distribution,
     pub(crate) proposals: Tally,
@@ -214,7 +212,6 @@ impl Metrics {
             session_streams: Level::default(),
             watch_streams: Level::default(),
             watches_left_behind: Level::default(),
-            watch_bytes: Level::default(),
             batch: Distribution::of_counts(SIZE_BOUNDS),
             proposals: Tally::default(),
             entries_written: Tally::default(),

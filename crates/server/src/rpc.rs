@@ -70,7 +70,6 @@ use self::forward::Forwarding;
 use self::leader_search::LeaderSearch;
 use self::members::Members;
 use self::stream::Outgoing;
-use crate::config::ConnectionsConfig;
 use crate::driver::DriverHandle;
 use crate::events::EventRing;
 use crate::membership::Membership;
@@ -83,7 +82,7 @@ use crate::traces::Traces;
 pub(crate) use self::dashboard::DashboardSource;
 pub(crate) use self::forwarded::Forwarded;
 pub(crate) use self::serve::serve;
-pub(crate) use self::watch::EventEncoder;
+pub(crate) use self::watch::encode_events;
 
 /// The client API. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -105,7 +104,7 @@ pub(crate) struct Rpc {
     rankings: survey::Rankings,
     /// None: nobody wants spans.
     traces: Option<Arc<Traces>>,
-    watch_budget: Arc<watch::WatchBudget>,
+    watch_openings: Arc<watch::Openings>,
 }
 
 impl Rpc {
@@ -128,8 +127,6 @@ impl Rpc {
         let members = Arc::new(Members::new(Arc::clone(&membership)));
         let (backups, histories) = (Arc::new(Semaphore::new(1)), Arc::new(Semaphore::new(1)));
         let rankings = survey::Rankings::default();
-        let watch_bytes_max = ConnectionsConfig::default().watch_bytes_max;
-        let watch_budget = Arc::new(watch::WatchBudget::new(watch_bytes_max, Arc::clone(&metrics)));
         Rpc {
             door,
             membership,
@@ -145,15 +142,8 @@ impl Rpc {
             backups,
             rankings,
             traces: None,
-            watch_budget,
+            watch_openings: Arc::default(),
         }
-    }
-
-    /// What watches may have unread, together.
-    pub(crate) fn with_watch_bytes_max(mut self, bytes_max: u64) -> Rpc {
-        let metrics = Arc::clone(&self.metrics);
-        self.watch_budget = Arc::new(watch::WatchBudget::new(bytes_max, metrics));
-        self
     }
 
     /// Records what becomes of acquires whose clients want it.

@@ -9,10 +9,9 @@ use std::sync::Arc;
 use holdfast_proto::v1;
 use holdfast_proto::v1::acquire_response::Outcome as Answered;
 
-use super::answers::unknown_outcome;
 use super::request::{Outcome, Request, Success};
 use super::state::State;
-use crate::error::{Cycle, RequestError};
+use crate::error::{Cycle, Rejection, RequestError};
 use crate::hold::Hold;
 
 impl<C> State<C> {
@@ -60,7 +59,7 @@ pub(super) fn converted(hold: &Hold, response: v1::AcquireResponse) -> Outcome {
         Some(Answered::TimedOut(_) | Answered::Cancelled(_)) => Err(RequestError::TimedOut),
         Some(Answered::Deadlock(deadlock)) => Err(RequestError::Deadlock(Cycle::of(deadlock))),
         Some(Answered::Died(_) | Answered::AllGranted(_)) | None => {
-            Err(RequestError::Rejected(unknown_outcome()))
+            Err(RequestError::Rejected(Rejection::unknown_outcome()))
         }
     }
 }

@@ -11,7 +11,7 @@ use holdfast_proto::{Guarantee, SessionId};
 
 use super::config::Settings;
 use super::output::Output;
-use super::request::{Caller, Entry, Outcome, Request, Success, What, whole_ms};
+use super::request::{Caller, Entry, Outcome, Request, Success, What};
 use crate::backoff::Backoff;
 use crate::connect_errors::ConnectErrors;
 use crate::error::{LossReason, RequestError};
@@ -19,6 +19,7 @@ use crate::hold::{Hold, HoldKey};
 use crate::in_flight::InFlight;
 use crate::lease::{HoldId, Leases, LocalTime, LogicalTime, RenewalId};
 use crate::tier::Tier;
+use crate::wire_time::whole_ms;
 
 /// How long an answer may take, beyond the request's own wait, before another node is asked.
 const ANSWER_PATIENCE_MIN: Duration = Duration::from_millis(500);

@@ -83,15 +83,16 @@ impl Driver {
 
     fn leadership_changed(&mut self, group: GroupId, leadership: Leadership) {
         let Leadership { leader, is_here, term } = leadership;
-        let before = *self.leadership.borrow();
-        if leader.is_some() && leader != before.leader {
+        // A leader whose disk is full leads nothing for a while. If it leads again in its term, nothing has changed.
+        if leader.is_some() && (leader, term) != self.last_leader {
+            self.last_leader = (leader, term);
             self.metrics.leader_changes.add(1);
         }
         if is_here && self.won_term != term {
             self.won_term = term;
             self.metrics.elections_won.add(1);
         }
-        if let (Some(traces), false) = (&self.traces, is_here) {
+        if let (Some(traces), false) = (&self.traces, is_here || self.engine.is_halted()) {
             traces.forget();
         }
         tracing::info!(%group, term, is_here, leader = leader.map(|node| node.0), "leadership");

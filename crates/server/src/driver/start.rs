@@ -143,6 +143,7 @@ impl Driver {
             membership,
             leadership: channels.leadership,
             won_term: 0,
+            last_leader: (None, 0),
             events: channels.events,
             tells_owners: config.audit.is_some() || config.kafka.is_some(),
             owners_unknown: true,

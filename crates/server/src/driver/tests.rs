@@ -316,6 +316,25 @@ fn while_the_disk_is_full_connections_are_with_their_tasks_and_callers_are_told(
 }
 
 #[test]
+fn a_leader_whose_disk_was_full_for_long_leads_again_without_a_change_of_leader() {
+    const REFUSALS: usize = 1_000;
+    let mut bench = Bench::new();
+    let changes = bench.driver.metrics.leader_changes.get();
+    bench.driver.log.refusals = std::iter::repeat_with(full).take(REFUSALS).collect();
+    let _halted = bench.call(touch());
+    bench.driver.take_input(Duration::ZERO);
+    while bench.driver.advance().unwrap() != Step::Write {}
+    let patience = Instant::now() + Duration::from_secs(10);
+    while bench.leadership.borrow().leader.is_some() {
+        assert!(Instant::now() < patience, "its clients are not sent away");
+        bench.driver.write().unwrap();
+    }
+    bench.driver.log.refusals.clear();
+    bench.turn_until(|bench| bench.leadership.borrow().is_here);
+    assert_eq!(bench.driver.metrics.leader_changes.get(), changes);
+}
+
+#[test]
 fn a_disk_that_fails_ends_the_driver_even_if_it_was_full_before() {
     let mut bench = Bench::new();
     let failed = WriteError::CommitBeyondLog { group: 1, commit: 2, last: 1 };

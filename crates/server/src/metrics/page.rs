@@ -501,11 +501,6 @@ impl Shown {
             "holdfast_requests_refused_by_limits",
             "Requests that were refused or broken off because of a limit on requests, bytes or time",
             ports(|port| port.refused_requests),
-        )?;
-        page.gauge(
-            "holdfast_watch_buffer_bytes",
-            "Bytes of events that watches have not read",
-            self.metrics.watch_bytes.get(),
         )
     }
 

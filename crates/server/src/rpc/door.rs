@@ -141,6 +141,19 @@ impl Door {
     /// A linearizable read. This node should lead.
     pub(super) async fn read(&self, query: Admitted<Query>) -> Result<ReadAnswer, Failure> {
         let query = query.into_inner();
+        self.read_at_shard(query).await
+    }
+
+    /// A linearizable read that an action needs. It changes nothing.
+    pub(super) async fn read_for<T>(
+        &self,
+        _: &Admitted<T>,
+        query: Query,
+    ) -> Result<ReadAnswer, Failure> {
+        self.read_at_shard(query).await
+    }
+
+    async fn read_at_shard(&self, query: Query) -> Result<ReadAnswer, Failure> {
         let answer = self.ask(|reply| Input::Read { group: FIRST_GROUP, query, reply }).await?;
         answer.map_err(|reason| unavailable(reason, &self.membership))
     }
@@ -284,8 +297,7 @@ impl Door {
             return Err((operations, unsure()));
         }
         let Some((first, _)) = operations.first() else { return Ok(()) };
-        let admit = first.part(Query::Admit { session, asked: boot_clock::now() });
-        if let Err(failure) = self.admit_to_memory(admit).await {
+        if let Err(failure) = self.admit_to_memory(session, first).await {
             return Err((operations, failure));
         }
         self.memory.carry_out(session, operations).map_err(|operations| (operations, unsure()))
@@ -308,8 +320,13 @@ impl Door {
         answer.await.map_err(|_| dropped_by_driver())
     }
 
-    async fn admit_to_memory(&self, query: Admitted<Query>) -> Result<(), Failure> {
-        let read = timeout(ADMISSION_TIMEOUT, self.read(query)).await;
+    async fn admit_to_memory(
+        &self,
+        session: SessionId,
+        command: &Admitted<Command>,
+    ) -> Result<(), Failure> {
+        let query = Query::Admit { session, asked: boot_clock::now() };
+        let read = timeout(ADMISSION_TIMEOUT, self.read_for(command, query)).await;
         match read.unwrap_or_else(|_| Err(unsure())).map(|answer| answer.data) {
             Ok(ReadData::Admitted(true)) => Ok(()),
             Ok(ReadData::Admitted(false)) => Err(rejected(Rejection::UnknownSession)),

@@ -89,10 +89,25 @@ impl Forwarding {
         method: Method,
         request: &impl Message,
     ) -> Result<R, Failure> {
+        let called = self.call_known(to, caller, method, request).await?;
+        called.ok_or_else(|| self.older_leader(to))
+    }
+
+    /// As [`Forwarding::call`]. None if the leader is of a version that takes no forwarded actions.
+    pub(super) async fn call_known<R: Message + Default>(
+        &self,
+        to: NodeId,
+        caller: &Caller,
+        method: Method,
+        request: &impl Message,
+    ) -> Result<Option<R>, Failure> {
         let (mut leader, _place) = self.client(to)?;
         let action = self.request(to, action(caller, method, request)?)?;
-        let answer = leader.forward(action).await.map_err(|status| self.failure(to, &status))?;
-        decoded(&answer.into_inner())
+        match leader.forward(action).await {
+            Ok(answer) => decoded(&answer.into_inner()).map(Some),
+            Err(status) if is_of_older_leader(&status) => Ok(None),
+            Err(status) => Err(self.failure(to, &status)),
+        }
     }
 
     /// An action with many answers.
@@ -128,14 +143,19 @@ impl Forwarding {
 
     /// The leader's own words if it refused, and else that it could not be asked.
     pub(super) fn failure(&self, to: NodeId, status: &Status) -> Failure {
+        if is_of_older_leader(status) {
+            return self.older_leader(to);
+        }
         if status.metadata().contains_key(REASON_KEY) {
             return Failure::from_status(status);
         }
-        if status.code() == Code::Unimplemented {
-            return unavailable(Unavailable::NotLeader { leader: Some(to) }, &self.membership);
-        }
         let never_sent = was_never_sent(status);
         leader_did_not_answer(self.address(to), never_sent, status.message())
+    }
+
+    /// Its client can ask the leader itself.
+    pub(super) fn older_leader(&self, leader: NodeId) -> Failure {
+        unavailable(Unavailable::NotLeader { leader: Some(leader) }, &self.membership)
     }
 
     /// Of the node's client port.
@@ -217,6 +237,11 @@ fn decoded<R: Message + Default>(answer: &ForwardedAnswer) -> Result<R, Failure>
     R::decode(&answer.response[..]).map_err(|error| bug(&format!("the leader's answer: {error}")))
 }
 
+/// It does not know the service.
+fn is_of_older_leader(status: &Status) -> bool {
+    status.code() == Code::Unimplemented && !status.metadata().contains_key(REASON_KEY)
+}
+
 /// There was no connection on which it could have been sent.
 fn was_never_sent(status: &Status) -> bool {
     let mut cause = status.source();
@@ -231,7 +256,14 @@ fn was_never_sent(status: &Status) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use holdfast_proto::failure::not_now;
+    use holdfast_proto::v1::Reason;
+    use holdfast_proto::v1::lock_service_server::LockServiceServer;
+    use tonic::transport::Server;
+    use tonic::transport::server::TcpIncoming;
+
     use super::*;
+    use crate::wrong_port::WrongPort;
 
     #[tokio::test]
     async fn a_connection_takes_no_more_calls_than_the_leader_serves_on_it() {
@@ -265,6 +297,18 @@ mod tests {
         drop(listener);
         let status = status_of(address).await;
         assert!(was_never_sent(&status), "{status:?}");
+    }
+
+    #[tokio::test]
+    async fn a_peer_port_without_this_service_is_that_of_an_older_leader() {
+        let incoming = TcpIncoming::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = incoming.local_addr().unwrap().to_string();
+        let lost_clients = WrongPort::<LockServiceServer<()>>::new("ask elsewhere");
+        tokio::spawn(Server::builder().add_service(lost_clients).serve_with_incoming(incoming));
+        let status = status_of(address).await;
+        assert!(is_of_older_leader(&status), "{status:?}");
+        let refusal = not_now(Reason::NotLeader, "it says so").to_status();
+        assert!(!is_of_older_leader(&refusal), "{refusal:?}");
     }
 
     #[tokio::test]

@@ -53,7 +53,10 @@ impl Forwarded {
     /// The node that calls.
     fn node(&self, metadata: &MetadataMap) -> Result<u64, Failure> {
         let ticket = metadata.get_bin(TICKET_KEY).and_then(|ticket| ticket.to_bytes().ok());
+        // A node that is no member, or not yet, may be connected all the same.
+        let members = self.rpc.membership.now();
         let holder = ticket.and_then(|ticket| self.tickets.holder(&ticket));
+        let holder = holder.filter(|node| members.is_member(*node));
         // Nodes that have just lost their connection come with an old ticket.
         let words =
             "this node does not know which node forwards this; the nodes connect again in a moment";

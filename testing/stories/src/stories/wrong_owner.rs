@@ -6,8 +6,9 @@ use holdfast_client::ReleaseOutcome;
 
 use crate::plain_session::PlainSession;
 use crate::stage::Stage;
-use crate::story::{Story, Trouble, must};
+use crate::story::Story;
 use crate::tale::Tale;
+use crate::trouble::{Trouble, must};
 
 pub(crate) const STORY: Story = Story {
     name: "wrong-owner",

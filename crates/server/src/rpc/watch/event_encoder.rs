@@ -1,18 +1,19 @@
 //! Events into the frames of a watch, without a message for each.
 
 use std::borrow::Cow;
+use std::cell::RefCell;
 
 use holdfast_proto::v1::{BorrowedEvent, WatchEvents};
 
 use crate::events::{EventView, Recorded, SessionTexts, SessionView};
 
-#[derive(Debug, Default)]
-pub(crate) struct EventEncoder {
-    public_ids: SessionTexts,
+thread_local! {
+    /// For all watches that this thread tells: one for each watch would cost more than all else of a watch.
+    static PUBLIC_IDS: RefCell<SessionTexts> = RefCell::default();
 }
 
-impl EventEncoder {
-    pub(crate) fn encode<'a>(&mut self, events: impl Iterator<Item = &'a Recorded>) -> WatchEvents {
+pub(crate) fn encode_events<'a>(events: impl Iterator<Item = &'a Recorded>) -> WatchEvents {
+    PUBLIC_IDS.with_borrow_mut(|public_ids| {
         let mut frame = WatchEvents::default();
         for recorded in events {
             let view = EventView::of(recorded);
@@ -21,7 +22,7 @@ impl EventEncoder {
                 logical_time_ms: recorded.at.as_ms(),
                 unix_ms: recorded.unix_ms,
                 kind: view.kind,
-                public_session_id: &self.public_id(view.session),
+                public_session_id: &public_id(public_ids, view.session),
                 request_id: view.request_id,
                 actor: view.actor,
                 mode: view.mode,
@@ -36,16 +37,16 @@ impl EventEncoder {
             frame.push_borrowed(&event, view.names.iter());
         }
         frame
-    }
+    })
+}
 
-    fn public_id(&mut self, session: SessionView) -> Cow<'_, str> {
-        let compute = || session.public().map_or_else(String::new, |public| public.to_string());
-        let SessionView::Secret(secret) = session else { return Cow::Owned(compute()) };
-        if self.public_ids.get(secret).is_none() {
-            self.public_ids.keep(secret, &compute());
-        }
-        Cow::Borrowed(self.public_ids.get(secret).unwrap_or_default())
+fn public_id(known: &mut SessionTexts, session: SessionView) -> Cow<'_, str> {
+    let compute = || session.public().map_or_else(String::new, |public| public.to_string());
+    let SessionView::Secret(secret) = session else { return Cow::Owned(compute()) };
+    if known.get(secret).is_none() {
+        known.keep(secret, &compute());
     }
+    Cow::Borrowed(known.get(secret).unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -90,7 +91,7 @@ mod tests {
             Recorded { position, at, unix_ms: 1_794_743_884_123, event, serial: 0 }
         });
         let events: Vec<Recorded> = events.collect();
-        let frame = EventEncoder::default().encode(events.iter());
+        let frame = encode_events(events.iter());
         assert_eq!(frame, events.iter().map(message).collect::<WatchEvents>());
         assert_eq!(frame.len(), 12);
     }

@@ -76,7 +76,7 @@ pub(in crate::rpc) async fn serve(
 }
 
 async fn here(rpc: &Rpc, action: Admitted<Ask>) -> Result<HistoryResponse, Failure> {
-    let (at, _) = owners_now(rpc, action.part(Query::Owners(Vec::new()))).await?;
+    let (at, _) = owners_now(rpc, &action, Vec::new()).await?;
     let now = Now { logical: at, unix_ms: unix_ms() };
     // One at a time: each goes through all that is kept.
     let only = rpc.histories.acquire().await.map_err(|_| bug("nobody closes it"))?;
@@ -90,7 +90,7 @@ async fn here(rpc: &Rpc, action: Admitted<Ask>) -> Result<HistoryResponse, Failu
     let (mut response, mut known) = looking.await.map_err(|_| bug("looking back panicked"))?;
     drop(only);
     let unknown = known.iter().filter(|(_, owner)| owner.is_none()).map(|(id, _)| *id).collect();
-    for (session, owner) in owners_now(rpc, action.part(Query::Owners(unknown))).await?.1 {
+    for (session, owner) in owners_now(rpc, &action, unknown).await?.1 {
         known.insert(session, Some(owner));
     }
     let known = known.into_iter().filter_map(|(session, owner)| Some((session, owner?)));
@@ -105,9 +105,10 @@ async fn here(rpc: &Rpc, action: Admitted<Ask>) -> Result<HistoryResponse, Failu
 
 async fn owners_now(
     rpc: &Rpc,
-    owners: Admitted<Query>,
+    action: &Admitted<Ask>,
+    sessions: Vec<PublicSessionId>,
 ) -> Result<(LogicalTime, Vec<(PublicSessionId, Owner)>), Failure> {
-    let ReadAnswer { at, data, .. } = rpc.door.read(owners).await?;
+    let ReadAnswer { at, data, .. } = rpc.door.read_for(action, Query::Owners(sessions)).await?;
     let ReadData::Owners(owners) = data else {
         return Err(bug("the driver read something else"));
     };

@@ -188,7 +188,7 @@ async fn look_at(
     found_max: usize,
 ) -> Result<(LogicalTime, SurveyPart), Failure> {
     let part = Query::Survey { survey: survey.get().clone(), after, above, found_max };
-    let answer = rpc.door.read(survey.part(part)).await?;
+    let answer = rpc.door.read_for(survey, part).await?;
     match answer.data {
         ReadData::Survey(part) => Ok((answer.at, part)),
         _ => Err(bug("the driver read something else")),
