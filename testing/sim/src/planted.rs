@@ -114,8 +114,7 @@ const SILENCE_AND_LOST_LEADERS: &[FaultKind] = &[
 const LOST_STREAMS: &[FaultKind] =
     &[FaultKind::ClientsCutOff, FaultKind::Loss, FaultKind::LeaderTransfer];
 
-const LATE_ANSWERS: &[FaultKind] =
-    &[FaultKind::Delay, FaultKind::PausedNode, FaultKind::SlowDisk, FaultKind::Duplication];
+const LATE_ANSWERS: &[FaultKind] = &[FaultKind::Duplication, FaultKind::Loss];
 
 const TRANSFERS_AND_DEATHS: &[FaultKind] = &[FaultKind::LeaderTransfer, FaultKind::DeadClient];
 

@@ -17,7 +17,11 @@ impl World {
         if let (Message::Consensus { is_snapshot: true, .. }, [None, _]) = (&message, arrivals) {
             self.snapshot_sent(from, to, false);
         }
-        let [first, second] = arrivals;
+        let [mut first, second] = arrivals;
+        // The answer to a call can be so late that the call was sent again.
+        if second.is_some() && matches!(message, Message::Answer(_)) && self.rng.percent(50) {
+            first = None;
+        }
         if let Some(after_us) = second.filter(|_| message.may_come_twice()) {
             let message = message.clone();
             let due = RealTime(self.now.0 + after_us);
