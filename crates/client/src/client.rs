@@ -11,9 +11,9 @@ use crate::election::Election;
 use crate::error::CloseError;
 use crate::lock::LockRequest;
 use crate::lock_all::{LockAllRequest, Member};
-use crate::look;
 use crate::metrics::ClientMetrics;
 use crate::session::Handle;
+use crate::status;
 use crate::unary::{CallError, TokenState, Watch};
 
 /// One session with the cluster. Clones share it; it is closed when the last clone and the last
@@ -64,7 +64,7 @@ impl Client {
     /// Who holds a lock and who waits for it, in both tiers, as of a moment after the call: how many, and the first ten of
     /// each. [`Unary::status`](crate::unary::Unary::status) tells of more.
     pub async fn status(&self, name: &str) -> Result<StatusResponse, CallError> {
-        look::status(&self.handle, name).await
+        status::status(&self.handle, name).await
     }
 
     /// Whether a lock is still held under a token in full form, as [`Guard::fence`](crate::Guard::fence) gives

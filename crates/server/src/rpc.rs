@@ -29,19 +29,19 @@ mod grpc;
 mod hang_up;
 mod keep_alive_many;
 mod leader_search;
-mod look;
+mod list_search;
 mod members;
 mod operator;
 mod proclaim;
+mod protocol_detection;
+mod reads;
 mod release;
 mod renew;
 mod response;
 mod route;
 mod serve;
 mod sessions;
-mod sorting;
 mod stream;
-mod survey;
 mod transfer;
 mod typed_status;
 mod unary;
@@ -101,7 +101,7 @@ pub(crate) struct Rpc {
     histories: Arc<Semaphore>,
     /// For sessions that the driver hears itself.
     ears: Arc<Semaphore>,
-    rankings: survey::Rankings,
+    rankings: list_search::Rankings,
     /// None: nobody wants spans.
     traces: Option<Arc<Traces>>,
     watch_openings: Arc<watch::Openings>,
@@ -126,7 +126,7 @@ impl Rpc {
         let forwarding = Arc::new(Forwarding::new(Arc::clone(&membership), links.clone()));
         let members = Arc::new(Members::new(Arc::clone(&membership)));
         let (backups, histories) = (Arc::new(Semaphore::new(1)), Arc::new(Semaphore::new(1)));
-        let rankings = survey::Rankings::default();
+        let rankings = list_search::Rankings::default();
         Rpc {
             door,
             membership,
@@ -252,29 +252,29 @@ impl LockService for Rpc {
         &self,
         request: Request<StatusRequest>,
     ) -> Result<Response<StatusResponse>, Status> {
-        grpc::call(request, |caller, request| look::serve(self, caller, request)).await
+        grpc::call(request, |caller, request| reads::serve(self, caller, request)).await
     }
 
     async fn why(&self, request: Request<WhyRequest>) -> Result<Response<WhyResponse>, Status> {
-        grpc::call(request, |caller, request| look::serve(self, caller, request)).await
+        grpc::call(request, |caller, request| reads::serve(self, caller, request)).await
     }
 
     async fn check_token(
         &self,
         request: Request<CheckTokenRequest>,
     ) -> Result<Response<CheckTokenResponse>, Status> {
-        grpc::call(request, |caller, request| look::serve(self, caller, request)).await
+        grpc::call(request, |caller, request| reads::serve(self, caller, request)).await
     }
 
     async fn list(&self, request: Request<ListRequest>) -> Result<Response<ListResponse>, Status> {
-        grpc::call(request, |caller, request| survey::serve(self, caller, request)).await
+        grpc::call(request, |caller, request| list_search::serve(self, caller, request)).await
     }
 
     async fn list_sessions(
         &self,
         request: Request<ListSessionsRequest>,
     ) -> Result<Response<ListSessionsResponse>, Status> {
-        grpc::call(request, |caller, request| look::serve(self, caller, request)).await
+        grpc::call(request, |caller, request| reads::serve(self, caller, request)).await
     }
 
     async fn cluster_status(

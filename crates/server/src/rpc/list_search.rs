@@ -19,7 +19,7 @@ use tokio::time::timeout;
 
 use super::Rpc;
 use super::failure::{bug, took_too_long};
-use super::look::{self, changes_nothing};
+use super::reads::{self, changes_nothing};
 use super::route::Place;
 use super::unary::CALL_TIMEOUT;
 use crate::driver::{Query, ReadData};
@@ -51,7 +51,7 @@ pub(super) async fn serve(
     request: ListRequest,
 ) -> Result<ListResponse, Failure> {
     if is_plain(&request) {
-        return look::serve(rpc, caller, request).await;
+        return reads::serve(rpc, caller, request).await;
     }
     let _permit = rpc.door.begin(Method::List)?;
     let survey = rpc.door.admit(&caller, Method::List, decode(&request)?)?;

@@ -1,4 +1,4 @@
-//! What dials the client port: sessions without HTTP/2, and all others, who speak it.
+//! Which protocol a client speaks on the client port: framed sessions, or HTTP/2.
 //!
 //! Each is counted by [`Connections`], which closes those that say nothing.
 
@@ -23,7 +23,7 @@ use crate::connections::{ClientSocket, Connections, OpenConnection};
 const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(50);
 
 /// Sessions are served here, and all others go to the service. Returns when the node stops and the sessions' streams have ended.
-pub(super) async fn sort(
+pub(super) async fn accept_connections(
     rpc: Rpc,
     clients: Arc<Connections>,
     mut incoming: TcpIncoming,

@@ -25,7 +25,7 @@ use crate::memory_tier::MemoryTier;
 pub(super) const SHOWN_MAX: usize = 100;
 
 /// A request of the client API that becomes one query.
-pub(super) trait Look: Message + 'static {
+pub(super) trait ReadRequest: Message + 'static {
     const METHOD: Method;
     type Response: Message + Default;
 
@@ -40,7 +40,7 @@ pub(super) trait Look: Message + 'static {
     }
 }
 
-pub(super) async fn serve<L: Look>(
+pub(super) async fn serve<L: ReadRequest>(
     rpc: &Rpc,
     caller: Caller,
     request: L,
@@ -61,7 +61,7 @@ pub(super) fn changes_nothing<T>(read: Result<T, Failure>) -> Result<T, Failure>
     read.map_err(|failure| Failure { may_have_happened: false, ..failure })
 }
 
-async fn here<L: Look>(
+async fn here<L: ReadRequest>(
     rpc: &Rpc,
     request: &L,
     query: Admitted<Query>,
@@ -73,7 +73,7 @@ async fn here<L: Look>(
     Ok(response)
 }
 
-impl Look for StatusRequest {
+impl ReadRequest for StatusRequest {
     const METHOD: Method = Method::Status;
     type Response = StatusResponse;
 
@@ -93,7 +93,7 @@ impl Look for StatusRequest {
     }
 }
 
-impl Look for ListRequest {
+impl ReadRequest for ListRequest {
     const METHOD: Method = Method::List;
     type Response = ListResponse;
 
@@ -118,7 +118,7 @@ impl Look for ListRequest {
     }
 }
 
-impl Look for ListFreezesRequest {
+impl ReadRequest for ListFreezesRequest {
     const METHOD: Method = Method::ListFreezes;
     type Response = ListFreezesResponse;
 
@@ -135,7 +135,7 @@ impl Look for ListFreezesRequest {
     }
 }
 
-impl Look for ListSessionsRequest {
+impl ReadRequest for ListSessionsRequest {
     const METHOD: Method = Method::ListSessions;
     type Response = ListSessionsResponse;
 

@@ -20,7 +20,7 @@ use tonic_health::pb::health_server::{Health, HealthServer};
 
 use super::Rpc;
 use super::grpc::CallerLayer;
-use super::sorting::sort;
+use super::protocol_detection::accept_connections;
 use super::stream::WatchBody;
 use super::typed_status::TypedStatusLayer;
 use crate::connections::{Connections, GrpcGateLayer, Shape};
@@ -93,7 +93,7 @@ pub(crate) async fn serve(
         .max_decoding_message_size(REQUEST_BYTES_MAX)
         .max_encoding_message_size(RESPONSE_BYTES_MAX);
     let (others, other_connections) = mpsc::channel(NEW_CONNECTIONS_MAX);
-    let sorting = sort(plain_sessions, clients, incoming, others);
+    let sorting = accept_connections(plain_sessions, clients, incoming, others);
     let serving = Server::builder()
         .layer(GrpcGateLayer::new(shape_of))
         .max_concurrent_streams(STREAMS_PER_CONNECTION_MAX)

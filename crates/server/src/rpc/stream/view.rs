@@ -6,7 +6,7 @@ use holdfast_core::{LockName, RequestId};
 use holdfast_proto::v1::{Answer, answer};
 
 use super::super::Rpc;
-use super::super::look::status_on_stream;
+use super::super::reads::status_on_stream;
 use crate::driver::{ReadAnswer, Unavailable};
 use crate::membership::Membership;
 use crate::memory_tier::MemoryTier;

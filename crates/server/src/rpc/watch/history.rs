@@ -19,7 +19,7 @@ use tokio::time::timeout;
 
 use super::super::Rpc;
 use super::super::failure::{bug, took_too_long};
-use super::super::look::changes_nothing;
+use super::super::reads::changes_nothing;
 use super::super::route::Place;
 use super::super::unary::CALL_TIMEOUT;
 use super::Scope;
