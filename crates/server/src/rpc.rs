@@ -33,13 +33,13 @@ mod look;
 mod members;
 mod operator;
 mod proclaim;
+mod protocol_detection;
 mod release;
 mod renew;
 mod response;
 mod route;
 mod serve;
 mod sessions;
-mod sorting;
 mod stream;
 mod survey;
 mod transfer;
@@ -100,8 +100,6 @@ pub(crate) struct Rpc {
     /// For whoever makes a backup: each costs memory as large as the state.
     backups: Arc<Semaphore>,
     histories: Arc<Semaphore>,
-    /// For sessions that the driver hears itself.
-    ears: Arc<Semaphore>,
     rankings: survey::Rankings,
     /// None: nobody wants spans.
     traces: Option<Arc<Traces>>,
@@ -141,7 +139,6 @@ impl Rpc {
             metrics,
             stopping,
             histories,
-            ears: Arc::new(Semaphore::new(stream::lent_max())),
             backups,
             rankings,
             traces: None,

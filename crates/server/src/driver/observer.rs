@@ -39,7 +39,7 @@ pub(crate) struct Asked {
 /// The shard's end of a client's stream.
 #[derive(Debug)]
 pub(crate) struct ClientStream {
-    pub(super) outbox: Box<dyn Outbox>,
+    pub(super) outbox: Outbox,
     pub(super) deferrable: Deferrable,
 }
 

@@ -14,6 +14,7 @@ use holdfast_replica::Leadership;
 use mio::Registry;
 use tokio::sync::watch;
 
+use super::framed::WokenConnections;
 use super::heartbeats::HeldBack;
 use super::inbox::Input;
 use super::poller::{Poller, SocketNews, Waker, poller};
@@ -56,6 +57,7 @@ pub(crate) struct Inbox {
     inputs: Receiver<Input>,
     backlog: Arc<Backlog>,
     held_back: Arc<HeldBack>,
+    woken: Arc<WokenConnections>,
     poller: Poller,
     /// Seen before waiting.
     next: Option<Input>,
@@ -74,6 +76,7 @@ pub(crate) fn inbox() -> io::Result<(InboxSender, Inbox)> {
         inputs: receiver,
         backlog: Arc::clone(&backlog),
         held_back: Arc::clone(&held_back),
+        woken: Arc::new(WokenConnections::new(Arc::clone(&waker))),
         poller,
         next: None,
         is_closed: false,
@@ -111,7 +114,8 @@ impl InboxSender {
 impl Inbox {
     /// Returns when there is something to take in, or on a socket, and after this time at the latest.
     pub(super) fn wait(&mut self, patience: Duration) {
-        let (inputs, next, is_closed) = (&self.inputs, &mut self.next, &mut self.is_closed);
+        let (inputs, woken) = (&self.inputs, &self.woken);
+        let (next, is_closed) = (&mut self.next, &mut self.is_closed);
         let mut look = || {
             if next.is_none() {
                 match inputs.try_recv() {
@@ -120,7 +124,7 @@ impl Inbox {
                     Err(TryRecvError::Disconnected) => *is_closed = true,
                 }
             }
-            next.is_some() || *is_closed
+            next.is_some() || *is_closed || !woken.is_empty()
         };
         let patience = if look() { Duration::ZERO } else { patience };
         self.touched.extend(self.poller.wait(patience, look));
@@ -160,8 +164,18 @@ impl Inbox {
         self.touched.drain(..)
     }
 
+    /// Framed connections for which a task has something.
+    pub(super) fn woken(&self) -> Arc<WokenConnections> {
+        Arc::clone(&self.woken)
+    }
+
     pub(super) fn registry(&self) -> &Registry {
         self.poller.registry()
+    }
+
+    /// Nothing is taken in any more.
+    pub(super) fn into_poller(self) -> Poller {
+        self.poller
     }
 }
 
