@@ -6,7 +6,6 @@
 mod digests;
 mod effects;
 mod framed;
-mod heartbeats;
 mod inbox;
 mod inputs;
 mod log;
@@ -38,12 +37,11 @@ pub(crate) use holdfast_engine::{
 use self::digests::Digests;
 use self::framed::FramedConnections;
 pub(crate) use self::framed::{AfterVisit, Asked, Connection, EndedBy, Visit};
-pub(crate) use self::heartbeats::Deferrable;
 pub(crate) use self::inbox::{FIRST_GROUP, GroupView, Input, OwnTable};
 use self::log::Log;
 use self::measure::{Levels, SnapshotTimes};
 use self::observer::Observer;
-pub(crate) use self::observer::ReplyTo;
+pub(crate) use self::observer::{Deferrable, ReplyTo};
 pub(crate) use self::outbox::{TaskOutbox, put_all};
 use self::poller::Poller;
 pub(crate) use self::poller::{ROOM, SocketNews};

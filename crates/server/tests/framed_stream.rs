@@ -12,7 +12,7 @@ use holdfast_proto::v1::{
     ReleaseRequest, ServerFrame, StatusRequest, answer, notice, operation,
 };
 use holdfast_server::TracingConfig;
-use support::framed::{BYTES_MAX, FramedClient, Said, acquire, frame, heartbeat, release};
+use support::framed::{BYTES_MAX, FramedClient, Said, acquire, frame, heartbeat, opening, release};
 use support::{Cluster, PATIENCE, eventually, http_get};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -276,4 +276,29 @@ async fn the_shard_owns_connections_from_the_greeting_on_with_traces_and_several
         eventually("they are closed", async || (framed(&cluster, node).await == 0).then_some(()))
             .await;
     }
+}
+
+#[tokio::test]
+async fn a_session_that_is_opened_without_a_leader_waits_for_one_or_is_told_that_there_is_none() {
+    let mut cluster = Cluster::start(3).await;
+    let leader = cluster.leader(0).await;
+    let [first, second] = [(leader + 1) % 3, (leader + 2) % 3];
+    cluster.stop(leader).await;
+    // Whichever of the two follows when it comes.
+    let mut stream = FramedClient::greet(&cluster.address(first)).await;
+    stream.open().await;
+    stream.take("wallet").await;
+    cluster.stop(second).await;
+    eventually("there is no quorum", async || {
+        let mut stream = FramedClient::greet(&cluster.address(first)).await;
+        stream.send(plain::FRAME, &frame(vec![opening(0)])).await;
+        loop {
+            match stream.next().await {
+                Said::Frame(_) => {}
+                Said::End(failure) => return (failure.reason() == Reason::NoQuorum).then_some(()),
+                Said::Nothing => return None,
+            }
+        }
+    })
+    .await;
 }

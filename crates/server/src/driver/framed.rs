@@ -18,8 +18,8 @@ use holdfast_service::Admitted;
 use mio::{Registry, Token};
 use tokio::sync::oneshot;
 
-use super::heartbeats::Deferrable;
 use super::inbox::OPERATIONS_PER_LOOK;
+use super::observer::Deferrable;
 use super::poller::{self, Poller, SocketNews};
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use mio::net::TcpStream as WireSocket;
 use tokio::sync::oneshot;
 
 use super::framed::Connection;
-use super::heartbeats::Deferrable;
+use super::observer::Deferrable;
 use super::outbox::TaskOutbox;
 
 /// The one group that runs while names are not yet spread over several.
@@ -50,7 +50,13 @@ pub(crate) enum Input {
     /// A framed connection of a client. The shard owns it from now on.
     Connection(Box<dyn Connection>),
     /// The operations of one client frame, each with the number under which it is answered.
-    Frame { stream: StreamKey, group: GroupId, operations: Vec<(RequestId, Command)> },
+    Frame {
+        stream: StreamKey,
+        group: GroupId,
+        operations: Vec<(RequestId, Command)>,
+        /// If they are a heartbeat alone, it may wait.
+        is_deferrable: bool,
+    },
     /// A stream ended. If it was the client who went away, its session begins to linger.
     StreamClosed { stream: StreamKey, client_gone: bool },
     /// The locks that one client frame asks about, each with the number under which it is answered.
@@ -107,7 +113,8 @@ impl Input {
         };
         match self {
             Input::Call { command, .. } => names(command),
-            Input::Read { .. }
+            Input::Connection(_)
+            | Input::Read { .. }
             | Input::Inspect { .. }
             | Input::ReadOwnTable { .. }
             | Input::ChangeMembership { .. }

@@ -4,7 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use holdfast_core::{Command, RequestId};
-use holdfast_engine::{Engine, LogError};
+use holdfast_engine::{Engine, LogError, StreamKey};
 use holdfast_replica::{GroupId, MessageError, NodeId};
 use holdfast_wal::{DurableSnapshot, WriteError};
 
@@ -30,12 +30,6 @@ impl Driver {
         self.look_at_sockets();
         self.read_wires();
         let inputs = self.inbox.take_turn();
-        // All of them came before what the inbox gives next.
-        for heartbeat in self.inbox.take_held_back() {
-            if let Input::Frame { stream, group, operations } = heartbeat {
-                self.engine.defer(stream, group, operations);
-            }
-        }
         for input in inputs {
             self.handle(input);
         }
@@ -49,7 +43,9 @@ impl Driver {
             Input::Abandoned { group, session, request, call } => {
                 engine.abandoned(group, session, request, call);
             }
-            Input::Frame { stream, group, operations } => engine.frame(stream, group, operations),
+            Input::Frame { stream, group, operations, is_deferrable } => {
+                take_frame(engine, stream, group, operations, is_deferrable);
+            }
             Input::Touches { group, sessions, reply } => engine.touches(group, sessions, reply),
             Input::EventsPublished { group, command, reply } => {
                 engine.events_published(group, command, reply);
@@ -191,13 +187,7 @@ fn take_asked(engine: &mut Engine<Observer>, token: usize, asked: Asked) -> Opti
     let operations = asked.operations.into_iter().map(|(id, command)| (id, command.into_inner()));
     // In place: an admitted command is a command.
     let operations: Vec<(RequestId, Command)> = operations.collect();
-    match operations[..] {
-        [] => {}
-        [(_, Command::Touch { .. })] if asked.is_deferrable => {
-            engine.defer(stream, FIRST_GROUP, operations);
-        }
-        _ => engine.frame(stream, FIRST_GROUP, operations),
-    }
+    take_frame(engine, stream, FIRST_GROUP, operations, asked.is_deferrable);
     if !asked.statuses.is_empty() {
         let statuses = asked.statuses.into_iter().map(|(id, name)| (id, name.into_inner()));
         engine.read_statuses(stream, FIRST_GROUP, statuses.collect());
@@ -209,6 +199,21 @@ fn take_asked(engine: &mut Engine<Observer>, token: usize, asked: Asked) -> Opti
         engine.stream_closed(stream, client_gone);
     }
     displaced
+}
+
+/// A heartbeat alone may wait, if its stream's may.
+fn take_frame(
+    engine: &mut Engine<Observer>,
+    stream: StreamKey,
+    group: GroupId,
+    operations: Vec<(RequestId, Command)>,
+    is_deferrable: bool,
+) {
+    match operations[..] {
+        [] => {}
+        [(_, Command::Touch { .. })] if is_deferrable => engine.defer(stream, group, operations),
+        _ => engine.frame(stream, group, operations),
+    }
 }
 
 /// Fails if the peer speaks in the name of another node: nothing more is taken from it.

@@ -15,7 +15,6 @@ use mio::Registry;
 use tokio::sync::watch;
 
 use super::framed::WokenConnections;
-use super::heartbeats::HeldBack;
 use super::inbox::Input;
 use super::poller::{Poller, SocketNews, Waker, poller};
 
@@ -47,7 +46,6 @@ struct Backlog {
 pub(crate) struct InboxSender {
     inputs: SyncSender<Input>,
     backlog: Arc<Backlog>,
-    held_back: Arc<HeldBack>,
     waker: Arc<Waker>,
 }
 
@@ -56,7 +54,6 @@ pub(crate) struct InboxSender {
 pub(crate) struct Inbox {
     inputs: Receiver<Input>,
     backlog: Arc<Backlog>,
-    held_back: Arc<HeldBack>,
     woken: Arc<WokenConnections>,
     poller: Poller,
     /// Seen before waiting.
@@ -70,19 +67,17 @@ pub(crate) struct Inbox {
 pub(crate) fn inbox() -> io::Result<(InboxSender, Inbox)> {
     let (sender, receiver) = sync_channel(INPUTS_MAX);
     let backlog = Arc::new(Backlog::default());
-    let held_back = Arc::new(HeldBack::default());
     let (waker, poller) = poller()?;
     let inbox = Inbox {
         inputs: receiver,
         backlog: Arc::clone(&backlog),
-        held_back: Arc::clone(&held_back),
         woken: Arc::new(WokenConnections::new(Arc::clone(&waker))),
         poller,
         next: None,
         is_closed: false,
         touched: Vec::new(),
     };
-    Ok((InboxSender { inputs: sender, backlog, held_back, waker }, inbox))
+    Ok((InboxSender { inputs: sender, backlog, waker }, inbox))
 }
 
 impl InboxSender {
@@ -148,11 +143,6 @@ impl Inbox {
             Some(input)
         });
         inputs.take(INPUTS_PER_TURN_MAX).collect()
-    }
-
-    /// Heartbeats that came alone. All of them came before what [`Inbox::take_turn`] gives next.
-    pub(super) fn take_held_back(&self) -> Vec<Input> {
-        self.held_back.take()
     }
 
     pub(super) fn is_closed(&self) -> bool {
@@ -222,15 +212,6 @@ impl DriverHandle {
         self.inbox.offer(input)
     }
 
-    /// As [`DriverHandle::offer`], for what need not wake the driver if it is a heartbeat alone.
-    pub(crate) fn offer_deferred(&self, input: Input) -> Result<(), Box<Input>> {
-        // Nobody would come for it.
-        if self.is_gone() {
-            return Err(Box::new(input));
-        }
-        self.inbox.held_back.offer(input).or_else(|input| self.inbox.offer(*input))
-    }
-
     /// Operations of clients that wait, and how often any were refused for want of room.
     pub(crate) fn backlog(&self) -> (u64, u64) {
         let backlog = &self.inbox.backlog;
@@ -290,6 +271,7 @@ mod tests {
                 (holdfast_core::RequestId(1), holdfast_core::Command::Tick);
                 operations
             ],
+            is_deferrable: false,
         }
     }
 
@@ -333,6 +315,7 @@ mod tests {
             stream: super::super::StreamKey { session, stream: holdfast_core::StreamId(1) },
             group: super::super::FIRST_GROUP,
             operations: vec![(request, Command::AcquireAll(acquire.clone()))],
+            is_deferrable: false,
         };
         let (sender, mut inbox) = inbox().unwrap();
         let taken = (0..INPUTS_MAX).filter(|_| sender.offer(frame()).is_ok()).count();

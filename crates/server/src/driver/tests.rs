@@ -199,7 +199,7 @@ fn a_client_that_goes_while_it_is_being_answered_is_missed_too() {
     let mut bench = Bench::new();
     drop(bench.open_stream());
     let operations = vec![(RequestId(7), touch())];
-    bench.send(Input::Frame { stream: STREAM, group: FIRST_GROUP, operations });
+    bench.send(frame(operations));
     bench.commit(touch());
     bench.send(Input::StreamClosed { stream: STREAM, client_gone: true });
     bench.turn_until(|bench| bench.table_replica().table().session_count() == 0);
@@ -234,10 +234,14 @@ fn a_leader_is_gone_when_its_port_is_shut_and_its_wire_has_ended() {
     assert_eq!(bench.leadership.borrow().leader, None);
 }
 
+fn frame(operations: Vec<(RequestId, Command)>) -> Input {
+    Input::Frame { stream: STREAM, group: FIRST_GROUP, operations, is_deferrable: false }
+}
+
 /// Her heartbeat, which came alone and may wait.
 fn heartbeat(request: u64) -> Input {
     let operations = vec![(RequestId(request), touch())];
-    Input::Frame { stream: STREAM, group: FIRST_GROUP, operations }
+    Input::Frame { stream: STREAM, group: FIRST_GROUP, operations, is_deferrable: true }
 }
 
 fn answered(deliveries: &mut mpsc::Receiver<Vec<Delivery>>) -> Vec<u64> {
@@ -257,7 +261,7 @@ fn requests(told: impl Iterator<Item = Delivery>) -> Vec<u64> {
 fn a_heartbeat_that_comes_alone_waits_no_longer_than_a_tick() {
     let mut bench = Bench::new();
     let mut deliveries = bench.open_stream();
-    bench.handle.offer_deferred(heartbeat(1)).unwrap();
+    bench.send(heartbeat(1));
     let begun = Instant::now();
     while answered(&mut deliveries).is_empty() {
         assert!(begun.elapsed() < Duration::from_secs(10), "it is forgotten");
@@ -350,7 +354,7 @@ fn of_a_large_table_there_is_no_new_digest_right_after_the_last_one() {
     let mut bench = Bench::new();
     let _deliveries = bench.open_stream();
     let operations = (0..LOCKS).map(|n| bench.acquire(&format!("lock-{n}"))).collect();
-    bench.send(Input::Frame { stream: STREAM, group: FIRST_GROUP, operations });
+    bench.send(frame(operations));
     bench.turn_until(|bench| bench.table_replica().table().lock_count() as u64 == LOCKS);
     let first = bench.inspect();
     assert_eq!((first.locks as u64, first.digest.is_some()), (LOCKS, true));

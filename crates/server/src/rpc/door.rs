@@ -229,15 +229,13 @@ impl Door {
         &self,
         stream: StreamKey,
         operations: Vec<(RequestId, Admitted<Command>)>,
-        deferrable: bool,
+        is_deferrable: bool,
     ) -> Result<(), (Vec<RequestId>, Failure)> {
         let operations = operations.into_iter().map(|(id, command)| (id, command.into_inner()));
         // In place: an admitted command is a command.
         let operations = operations.collect();
-        let frame = Input::Frame { stream, group: FIRST_GROUP, operations };
-        let offered =
-            if deferrable { self.driver.offer_deferred(frame) } else { self.driver.offer(frame) };
-        offered.map_err(|frame| {
+        let frame = Input::Frame { stream, group: FIRST_GROUP, operations, is_deferrable };
+        self.driver.offer(frame).map_err(|frame| {
             let requests = match *frame {
                 Input::Frame { operations, .. } => {
                     operations.into_iter().map(|(id, _)| id).collect()

@@ -62,15 +62,7 @@ impl FramedClient {
     }
 
     pub(crate) async fn open_with_linger(&mut self, linger_ms: u64) {
-        let session_id = holdfast_proto::SessionId::random().unwrap().to_secret_text();
-        let open = OpenSessionRequest {
-            session_id,
-            request_id: 1,
-            ttl_ms: 60_000,
-            linger_ms: Some(linger_ms),
-            ..Default::default()
-        };
-        let answer = self.ask(operation::Kind::Open(open)).await;
+        let answer = self.ask(opening(linger_ms)).await;
         assert!(matches!(answer, answer::Result::Open(_)), "{answer:?}");
     }
 
@@ -129,6 +121,16 @@ impl FramedClient {
             said => panic!("not an end: {said:?}"),
         }
     }
+}
+
+pub(crate) fn opening(linger_ms: u64) -> operation::Kind {
+    operation::Kind::Open(OpenSessionRequest {
+        session_id: super::new_session(),
+        request_id: 1,
+        ttl_ms: 60_000,
+        linger_ms: Some(linger_ms),
+        ..Default::default()
+    })
 }
 
 pub(crate) fn acquire(request_id: u64, name: &str) -> operation::Kind {

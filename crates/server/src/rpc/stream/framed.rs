@@ -49,10 +49,7 @@ use super::body_end::Ending;
 use super::incoming::{FATE_TIMEOUT, FIRST_FRAME_TIMEOUT, Next, Received, no_first_frame};
 use super::method_of;
 use crate::connections::{Call, OpenConnection, late};
-use crate::driver::{
-    self, AfterVisit, CutOff, Delivery, EndedBy, ReadAnswer, SocketNews, StreamKey, Unavailable,
-    Visit,
-};
+use crate::driver::{self, AfterVisit, CutOff, Delivery, EndedBy, SocketNews, StreamKey, Visit};
 
 /// What waits to be written for a slow reader. If there is more than this, a client that asks on is cut off, and so is one
 /// for which there are answers. Longer than the answers to all status reads that may be under way.
@@ -113,9 +110,9 @@ enum State {
     },
     /// It waits for a leader.
     Routing {
-        first: ClientFrame,
-        opening: Opening,
-        place: oneshot::Receiver<PlaceFound>,
+        /// Taken once there is one.
+        opened: Option<(Opening, ClientFrame)>,
+        place: oneshot::Receiver<Result<Place, Failure>>,
     },
     Served(Box<Served>),
     Relayed(Relayed),
@@ -127,17 +124,6 @@ enum State {
         until: Option<Instant>,
     },
     Closed,
-}
-
-type PlaceFound = Result<Place, Failure>;
-
-/// What a task had to say.
-#[derive(Debug)]
-enum Heard {
-    Place(PlaceFound),
-    Admission(Result<Result<ReadAnswer, Unavailable>, oneshot::error::RecvError>),
-    FromMemory(Option<Vec<Delivery>>),
-    FromLeader(Option<Result<ServerFrame, Failure>>),
 }
 
 /// How far the frames that were read have been taken.
@@ -333,7 +319,7 @@ impl FramedConnection {
         let opening = Opening::decode(&first)?;
         let rpc = &self.front_end.rpc;
         if let Some(place) = rpc.place_now(&self.caller, Method::Session) {
-            return self.serve_at(place, first, opening, visit);
+            return self.serve_at(place, opening, first, visit);
         }
         let (found, place) = oneshot::channel();
         let (front_end, caller) = (Arc::clone(&self.front_end), self.caller.clone());
@@ -341,15 +327,15 @@ impl FramedConnection {
             // If the connection has ended, the place does not matter.
             let _ = found.send(front_end.rpc.place(&caller, Method::Session).await);
         });
-        self.state = State::Routing { first, opening, place };
+        self.state = State::Routing { opened: Some((opening, first)), place };
         Ok(())
     }
 
     fn serve_at(
         &mut self,
         place: Place,
-        first: ClientFrame,
         opening: Opening,
+        first: ClientFrame,
         visit: &mut Visit<'_>,
     ) -> Result<(), Failure> {
         let rpc = &self.front_end.rpc;
@@ -385,6 +371,10 @@ impl FramedConnection {
         let rpc = &self.front_end.rpc;
         let asked = &mut visit.asked;
         let failures = served.carry_out(rpc, &self.caller, operations, acked_through, asked);
+        self.refuse(failures);
+    }
+
+    fn refuse(&mut self, failures: Vec<(RequestId, Failure)>) {
         if !failures.is_empty() {
             self.written.put(plain::FRAME, &refusals(failures));
         }
@@ -403,57 +393,50 @@ impl FramedConnection {
 
     /// Tells whether the client can be read on because of it.
     fn hear_tasks(&mut self, visit: &mut Visit<'_>) -> bool {
+        let waker = self.waker.clone();
+        let cx = &mut Context::from_waker(&waker);
+        let is_full = self.is_full();
         let mut is_unblocked = false;
-        while let Some(heard) = self.poll_tasks() {
-            is_unblocked |= matches!(heard, Heard::Place(_) | Heard::Admission(_));
-            match heard {
-                Heard::Place(place) => self.place_found(place, visit),
-                Heard::Admission(answer) => {
-                    let State::Served(served) = &mut self.state else { continue };
-                    let failures = served.admission_answered(&self.front_end.rpc, answer);
-                    if !failures.is_empty() {
-                        self.written.put(plain::FRAME, &refusals(failures));
+        loop {
+            match &mut self.state {
+                State::Routing { place, .. } => {
+                    let Poll::Ready(place) = Pin::new(place).poll(cx) else { break };
+                    self.place_found(place.unwrap_or_else(|_| Err(stopping())), visit);
+                    is_unblocked = true;
+                }
+                State::Served(served) => {
+                    if let Some(failures) = served.hear_admission(cx, &self.front_end.rpc) {
+                        self.refuse(failures);
+                        is_unblocked = true;
+                        continue;
+                    }
+                    match served.from_memory.poll_recv(cx) {
+                        Poll::Ready(Some(told)) => {
+                            self.write_answers(Guarantee::BestEffort, told, visit.frame);
+                        }
+                        Poll::Ready(None) => self.end_with(Err(slow_reader()), false),
+                        Poll::Pending => break,
                     }
                 }
-                Heard::FromMemory(Some(told)) => {
-                    self.write_answers(Guarantee::BestEffort, told, visit.frame);
+                // What is left of it is heard when the client has taken something.
+                State::Relayed(relayed) if !is_full && self.unheard_until.is_none() => {
+                    match relayed.poll_answer(cx) {
+                        Poll::Ready(Some(Ok(frame))) => self.written.put(plain::FRAME, &frame),
+                        Poll::Ready(Some(Err(failure))) => self.end_with(Err(failure), false),
+                        Poll::Ready(None) => self.end_with(Ok(()), false),
+                        Poll::Pending => break,
+                    }
                 }
-                Heard::FromMemory(None) => self.end_with(Err(slow_reader()), false),
-                Heard::FromLeader(Some(Ok(frame))) => self.written.put(plain::FRAME, &frame),
-                Heard::FromLeader(Some(Err(failure))) => self.end_with(Err(failure), false),
-                Heard::FromLeader(None) => self.end_with(Ok(()), false),
+                _ => break,
             }
         }
         is_unblocked
     }
 
-    fn poll_tasks(&mut self) -> Option<Heard> {
-        let is_full = self.is_full();
-        let cx = &mut Context::from_waker(&self.waker);
-        let heard = match &mut self.state {
-            State::Routing { place, .. } => Pin::new(place)
-                .poll(cx)
-                .map(|place| Heard::Place(place.unwrap_or_else(|_| Err(stopping())))),
-            State::Served(served) => match served.poll_admission(cx) {
-                Poll::Ready(answer) => Poll::Ready(Heard::Admission(answer)),
-                Poll::Pending => served.from_memory.poll_recv(cx).map(Heard::FromMemory),
-            },
-            // What is left of it is heard when the client has taken something.
-            State::Relayed(_) if is_full => Poll::Pending,
-            State::Relayed(_) if self.unheard_until.is_some() => Poll::Pending,
-            State::Relayed(relayed) => relayed.poll_answer(cx).map(Heard::FromLeader),
-            _ => Poll::Pending,
-        };
-        match heard {
-            Poll::Ready(heard) => Some(heard),
-            Poll::Pending => None,
-        }
-    }
-
-    fn place_found(&mut self, place: PlaceFound, visit: &mut Visit<'_>) {
-        let state = std::mem::replace(&mut self.state, State::Closed);
-        let State::Routing { first, opening, .. } = state else { return self.state = state };
-        let served = place.and_then(|place| self.serve_at(place, first, opening, visit));
+    fn place_found(&mut self, place: Result<Place, Failure>, visit: &mut Visit<'_>) {
+        let State::Routing { opened, .. } = &mut self.state else { return };
+        let Some((opening, first)) = opened.take() else { return };
+        let served = place.and_then(|place| self.serve_at(place, opening, first, visit));
         if let Err(failure) = served {
             self.end_with(Err(failure), false);
         }
@@ -557,7 +540,7 @@ impl FramedConnection {
             }
             State::Served(served) if is_over(served.deadline()) => {
                 let failures = served.admission_timed_out();
-                self.written.put(plain::FRAME, &refusals(failures));
+                self.refuse(failures);
             }
             State::Ending { until, .. } if is_over(*until) => self.state = State::Closed,
             _ => {}

@@ -101,30 +101,17 @@ impl Served {
         self.admission.as_ref().map(|admission| admission.until)
     }
 
-    pub(super) fn poll_admission(
-        &mut self,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<Result<ReadAnswer, Unavailable>, oneshot::error::RecvError>> {
-        match &mut self.admission {
-            Some(admission) => Pin::new(&mut admission.answer).poll(cx),
-            None => Poll::Pending,
-        }
-    }
-
-    /// Carries out what waited for it. Gives what is refused.
-    pub(super) fn admission_answered(
-        &mut self,
-        rpc: &Rpc,
-        answer: Result<Result<ReadAnswer, Unavailable>, oneshot::error::RecvError>,
-    ) -> Failures {
-        let Some(Admission { operations, .. }) = self.admission.take() else { return Vec::new() };
-        let answer = answer
-            .map_err(|_| dropped_by_driver())
-            .and_then(|answer| answer.map_err(|reason| unavailable(reason, &rpc.membership)));
-        match rpc.door.finish_in_memory(self.stream.session, operations, answer) {
-            Ok(()) => Vec::new(),
-            Err((operations, failure)) => refused(operations, &failure),
-        }
+    /// Carries out what waited for the quorum, once it has answered. Gives what is refused.
+    pub(super) fn hear_admission(&mut self, cx: &mut Context<'_>, rpc: &Rpc) -> Option<Failures> {
+        let admission = self.admission.as_mut()?;
+        let Poll::Ready(answer) = Pin::new(&mut admission.answer).poll(cx) else { return None };
+        let Admission { operations, .. } = self.admission.take()?;
+        let answer = match answer {
+            Ok(answer) => answer.map_err(|reason| unavailable(reason, &rpc.membership)),
+            Err(_) => Err(dropped_by_driver()),
+        };
+        let finished = rpc.door.finish_in_memory(self.stream.session, operations, answer);
+        Some(finished.err().map_or_else(Vec::new, |(operations, why)| refused(operations, &why)))
     }
 
     /// A leader that its quorum does not confirm in time has none.

@@ -58,6 +58,11 @@ impl WriteBuffer {
             self.blocked_since = None;
         } else if taken > 0 {
             self.blocked_since = Some(Instant::now());
+            // A client that is always a little behind must not make it grow.
+            if self.written > self.unwritten.len() / 2 {
+                self.unwritten.drain(..self.written);
+                self.written = 0;
+            }
         } else {
             self.blocked_since.get_or_insert_with(Instant::now);
         }
@@ -161,6 +166,22 @@ mod tests {
         assert!(buffer.deadline().is_none() && buffer.failed().is_none());
         here.end_writing().unwrap();
         assert!(reading.join().unwrap() == expected, "all of it came, in order");
+    }
+
+    #[test]
+    fn a_reader_that_is_always_behind_does_not_make_the_buffer_grow() {
+        const STEP: usize = 1024 * 1024;
+        let (mut here, mut client) = connected();
+        let mut buffer = WriteBuffer::default();
+        buffer.write(&mut here, &vec![0; MUCH]);
+        let (behind, mut read) = (buffer.len(), vec![0; STEP]);
+        for _ in 0..3 * MUCH / STEP {
+            client.read_exact(&mut read).unwrap();
+            buffer.flush(&mut here);
+            let missing = behind.saturating_sub(buffer.len());
+            buffer.write(&mut here, &vec![0; missing]);
+            assert!(buffer.unwritten.len() <= 2 * behind + STEP, "{}", buffer.unwritten.len());
+        }
     }
 
     #[test]
