@@ -10,8 +10,8 @@
 //! - Answers that the transport has not written out yet count for their connection, which gets no more of them until
 //!   some are written ([`ResponseBody`]).
 //!
-//! Sessions on plain connections are read and written elsewhere. Here they count as connections, and with the bytes of
-//! large frames that have not come whole.
+//! Framed connections are read and written by the shard. Here they count as connections, and with the bytes of large
+//! frames that have not come whole.
 
 mod body;
 mod call;
@@ -76,7 +76,6 @@ pub(crate) struct Connection {
 #[derive(Debug)]
 pub(crate) struct OpenConnection {
     connection: Arc<Connection>,
-    descriptors: usize,
 }
 
 impl Connections {
@@ -149,7 +148,7 @@ impl Connections {
         state.add(Arc::clone(&connection));
         drop(state);
         self.descriptors.take(1);
-        Ok(OpenConnection { connection, descriptors: 1 })
+        Ok(OpenConnection { connection })
     }
 
     /// Closes idle connections that have had their time, for as long as it is polled.
@@ -256,6 +255,10 @@ impl Connection {
         &self.port.limits
     }
 
+    pub(crate) fn is_closing(&self) -> bool {
+        self.is_closing.load(Ordering::Acquire)
+    }
+
     /// Ready when it is to be closed. One task at a time may wait for it.
     pub(crate) fn poll_closing(&self, cx: &Context<'_>) -> Poll<()> {
         if self.is_closing.load(Ordering::Acquire) {
@@ -320,12 +323,6 @@ impl OpenConnection {
         &self.connection
     }
 
-    /// Whoever serves it takes another descriptor for it.
-    pub(crate) fn takes_another_descriptor(&mut self) {
-        self.descriptors += 1;
-        self.connection.port.descriptors.take(1);
-    }
-
     /// Returns when it is to be closed.
     pub(crate) async fn closing(&self) {
         std::future::poll_fn(|cx| self.connection.poll_closing(cx)).await;
@@ -335,7 +332,7 @@ impl OpenConnection {
 impl Drop for OpenConnection {
     fn drop(&mut self) {
         let port = &self.connection.port;
-        port.descriptors.give_back(self.descriptors);
+        port.descriptors.give_back(1);
         let mut state = port.lock();
         let entry = state.remove(self.connection.number);
         if entry.is_none() {

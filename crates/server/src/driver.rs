@@ -4,9 +4,8 @@
 //! A disk that fails ends the loop, and with it the node.
 
 mod digests;
-mod ears;
 mod effects;
-mod heartbeats;
+mod framed;
 mod inbox;
 mod inputs;
 mod log;
@@ -36,15 +35,15 @@ pub(crate) use holdfast_engine::{
 };
 
 use self::digests::Digests;
-use self::ears::Ears;
-pub(crate) use self::ears::{AfterHearing, Ear, Heard};
-pub(crate) use self::heartbeats::Deferrable;
+use self::framed::FramedConnections;
+pub(crate) use self::framed::{AfterVisit, Asked, Connection, EndedBy, Visit};
 pub(crate) use self::inbox::{FIRST_GROUP, GroupView, Input, OwnTable};
 use self::log::Log;
 use self::measure::{Levels, SnapshotTimes};
 use self::observer::Observer;
-pub(crate) use self::observer::ReplyTo;
-pub(crate) use self::outbox::{Outbox, put_all};
+pub(crate) use self::observer::{Deferrable, ReplyTo};
+pub(crate) use self::outbox::{TaskOutbox, put_all};
+use self::poller::Poller;
 pub(crate) use self::poller::{ROOM, SocketNews};
 pub(crate) use self::queue::{DriverHandle, Inbox, inbox};
 pub use self::start::DriverError;
@@ -84,7 +83,7 @@ struct Driver {
     write_again_at: Option<Instant>,
     links: PeerLinks,
     wires: WiresIn,
-    ears: Ears,
+    framed: FramedConnections,
     membership: Arc<Membership>,
     leadership: watch::Sender<Leadership>,
     /// The last term in which this node was elected.
@@ -106,26 +105,32 @@ struct Driver {
     digests: Digests,
     /// Empty between steps; kept for its room.
     effects: Vec<Effect<Observer>>,
-    /// One for all streams.
+    /// One for all framed connections.
     frame: FrameWriter,
-    /// If there is something for more streams than that, their own tasks say it, side by side.
-    said_at_once_max: usize,
     started: Instant,
     tick: Duration,
 }
 
 impl Driver {
     fn run(mut self) -> StopReason {
-        loop {
+        let reason = loop {
             match self.turn() {
                 Ok(()) => self.publish_levels(),
-                Err(StopReason::Told) => return StopReason::Told,
+                Err(StopReason::Told) => break StopReason::Told,
                 Err(reason) => {
                     tracing::error!(%reason, "the node stops");
-                    return reason;
+                    break reason;
                 }
             }
-        }
+        };
+        let (framed, poller) = self.into_connections();
+        framed.close_all(poller);
+        reason
+    }
+
+    /// All else is dropped, so that callers learn that the shard has ended.
+    fn into_connections(self) -> (FramedConnections, Poller) {
+        (self.framed, self.inbox.into_poller())
     }
 
     /// Takes in what there is, and does what the engine says until it rests.
@@ -207,8 +212,6 @@ impl Driver {
                 }
                 Obstacle::NotNow => tracing::error!(%error, "the log gets no new file"),
             }
-            // The streams' tasks ask for them, and are told.
-            self.ears.leave_all(self.inbox.registry());
         }
         self.write_again_at = Some(Instant::now() + self.tick);
         self.engine.disk_full(self.started.elapsed(), obstacle);

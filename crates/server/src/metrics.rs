@@ -91,6 +91,7 @@ pub(crate) struct Metrics {
     pub(crate) longest_queue: Level,
     pub(crate) sessions: Level,
     pub(crate) session_streams: Level,
+    pub(crate) framed_connections: Level,
     pub(crate) watch_streams: Level,
     /// Watches whose readers did not keep up. It only rises, but many may count at once.
     pub(crate) watches_left_behind: Level,
@@ -210,6 +211,7 @@ impl Metrics {
             longest_queue: Level::default(),
             sessions: Level::default(),
             session_streams: Level::default(),
+            framed_connections: Level::default(),
             watch_streams: Level::default(),
             watches_left_behind: Level::default(),
             batch: Distribution::of_counts(SIZE_BOUNDS),

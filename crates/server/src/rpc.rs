@@ -99,8 +99,6 @@ pub(crate) struct Rpc {
     /// For whoever makes a backup: each costs memory as large as the state.
     backups: Arc<Semaphore>,
     histories: Arc<Semaphore>,
-    /// For sessions that the driver hears itself.
-    ears: Arc<Semaphore>,
     rankings: list_search::Rankings,
     /// None: nobody wants spans.
     traces: Option<Arc<Traces>>,
@@ -138,7 +136,6 @@ impl Rpc {
             metrics,
             stopping,
             histories,
-            ears: Arc::new(Semaphore::new(stream::lent_max())),
             backups,
             rankings,
             traces: None,

@@ -22,7 +22,7 @@ struct Counted {
 pub(super) enum Stage {
     /// Counted among the unfinished ones.
     Unfinished,
-    /// A session on a plain connection that is not open yet. The idle time of the connection ends it.
+    /// A session on a framed connection that is not open yet. The idle time of the connection ends it.
     NotOpen,
     /// Its connection is in use.
     Whole,

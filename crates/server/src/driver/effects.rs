@@ -6,7 +6,7 @@ use holdfast_engine::{Effect, TierChange};
 use holdfast_replica::{GroupId, Leadership, Membership};
 
 use super::observer::Observer;
-use super::outbox::warn_of;
+use super::outbox::{Outbox, put, warn_of};
 use super::{Driver, unix_ms};
 
 impl Driver {
@@ -63,11 +63,12 @@ impl Driver {
     }
 
     fn deliver(&mut self) {
-        let at_once = self.engine.streams().list_count() <= self.said_at_once_max;
-        let frame = &mut self.frame;
-        self.engine.deliver(|stream, told| {
-            let outbox = &mut stream.outbox;
-            warn_of(if at_once { outbox.say(told, frame) } else { outbox.put(told) })
+        let Driver { engine, framed, frame, .. } = self;
+        engine.deliver(|stream, told| {
+            warn_of(match &stream.outbox {
+                Outbox::Task(outbox) => put(outbox, told),
+                Outbox::Connection(token) => framed.deliver(*token, told, frame),
+            })
         });
     }
 

@@ -187,7 +187,7 @@ fn a_retry_has_the_effect_of_one_request() {
 fn a_hold_ends_after_its_ttl_its_holder_is_told_and_the_next_is_served() {
     let mut scene = Scene::new(1);
     let (outbox, mut told) = mpsc::channel(4);
-    scene.streams.open(StreamKey { session: ALICE, stream: StreamId(1) }, Box::new(outbox));
+    scene.streams.open(StreamKey { session: ALICE, stream: StreamId(1) }, outbox);
     let held = scene.granted(ALICE, Some(500));
     assert_eq!(held.deadline, Some(at(500)));
     let wait = scene.acquire(BOB, 60_000, None);
@@ -288,7 +288,7 @@ fn a_stream_that_does_not_read_is_cut_off_and_the_others_are_served() {
     let mut scene = Scene::new(1);
     let (outbox, mut never_read) = mpsc::channel(1);
     let key = StreamKey { session: ALICE, stream: StreamId(1) };
-    scene.streams.open(key, Box::new(outbox));
+    scene.streams.open(key, outbox);
     for request in 1..=3 {
         scene.streams.tell(key, Delivery::Queued { request: RequestId(request), position: 1 });
         put_all(&mut scene.streams);

@@ -441,6 +441,11 @@ impl Shown {
             metrics.session_streams.get(),
         )?;
         page.gauge(
+            "holdfast_framed_connections",
+            "Framed connections of clients that the loop owns",
+            metrics.framed_connections.get(),
+        )?;
+        page.gauge(
             "holdfast_watch_streams",
             "Watches that this node serves as the leader",
             metrics.watch_streams.get(),

@@ -1,4 +1,5 @@
-//! Which protocol a client speaks on the client port: framed sessions, or HTTP/2.
+//! Accepts what dials the client port, and detects the protocol. A framed connection goes to the shard; all others
+//! speak HTTP/2.
 //!
 //! Each is counted by [`Connections`], which closes those that say nothing.
 
@@ -7,7 +8,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_proto::plain::GREETING;
-use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -16,19 +16,21 @@ use tokio_stream::StreamExt;
 use tonic::transport::server::TcpIncoming;
 
 use super::Rpc;
-use super::stream::serve_plain;
+use super::stream::{FramedConnection, FramedFrontEnd};
 use crate::connections::{ClientSocket, Connections, OpenConnection};
+use crate::stopping::Stopping;
 
 /// When there are no more file descriptors, for example.
 const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(50);
 
-/// Sessions are served here, and all others go to the service. Returns when the node stops and the sessions' streams have ended.
+/// Returns when the node stops.
 pub(super) async fn accept_connections(
     rpc: Rpc,
     clients: Arc<Connections>,
     mut incoming: TcpIncoming,
     others: mpsc::Sender<io::Result<ClientSocket>>,
 ) {
+    let front_end = FramedFrontEnd::new(rpc.clone());
     let mut connections = JoinSet::new();
     loop {
         let next = tokio::select! {
@@ -42,7 +44,8 @@ pub(super) async fn accept_connections(
                 // One that is gone already has no address.
                 let Ok(address) = address else { continue };
                 let Some(open) = clients.admit(address).await else { continue };
-                connections.spawn(receive(rpc.clone(), socket, open, others.clone()));
+                let (front_end, stopping) = (Arc::clone(&front_end), rpc.stopping.clone());
+                connections.spawn(receive(front_end, stopping, socket, open, others.clone()));
             }
             Some(Err(error)) => {
                 tracing::warn!(%error, "a connection could not be taken");
@@ -57,21 +60,22 @@ pub(super) async fn accept_connections(
 }
 
 async fn receive(
-    rpc: Rpc,
-    mut socket: TcpStream,
+    front_end: Arc<FramedFrontEnd>,
+    stopping: Stopping,
+    socket: TcpStream,
     open: OpenConnection,
     others: mpsc::Sender<io::Result<ClientSocket>>,
 ) {
     if let Err(error) = close_when_unanswered(&socket) {
         tracing::debug!(%error, "a connection has no deadline for what its other end does not take");
     }
-    let is_session = tokio::select! {
-        is_session = is_session(&mut socket) => is_session,
+    let is_framed = tokio::select! {
+        is_framed = is_framed(&socket) => is_framed,
         () = open.closing() => return tracing::debug!("a connection said nothing in time"),
-        () = rpc.stopping.begun() => return,
+        () = stopping.begun() => return,
     };
-    match is_session {
-        Ok(true) => serve_plain(rpc, socket, open).await,
+    match is_framed {
+        Ok(true) => hand_over(front_end, socket, open).await,
         // If none takes it the node is stopping.
         Ok(false) => drop(others.send(Ok(ClientSocket::new(socket, open))).await),
         Err(error) => tracing::debug!(%error, "a connection said nothing of use"),
@@ -94,17 +98,19 @@ fn close_when_unanswered(_: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// Waits for as much as it takes to tell. Of others nothing is read.
-async fn is_session(socket: &mut TcpStream) -> io::Result<bool> {
-    let mut greeting = [0; GREETING.len()];
-    if socket.peek(&mut greeting[..1]).await? == 0 || greeting[0] != GREETING[0] {
-        return Ok(false);
-    }
-    socket.read_exact(&mut greeting).await?;
-    if greeting != GREETING {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "a greeting of another kind"));
-    }
-    Ok(true)
+/// The first byte tells. Nothing is read.
+async fn is_framed(socket: &TcpStream) -> io::Result<bool> {
+    let mut first = [0];
+    Ok(socket.peek(&mut first).await? > 0 && first[0] == GREETING[0])
+}
+
+/// The runtime has nothing to do with the connection any more.
+async fn hand_over(front_end: Arc<FramedFrontEnd>, socket: TcpStream, open: OpenConnection) {
+    let socket = match socket.into_std() {
+        Ok(socket) => mio::net::TcpStream::from_std(socket),
+        Err(error) => return tracing::warn!(%error, "a framed connection cannot be served"),
+    };
+    FramedConnection::new(front_end, socket, open).hand_over_to_shard().await;
 }
 
 #[cfg(all(test, target_os = "linux"))]
