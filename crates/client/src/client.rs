@@ -112,7 +112,7 @@ impl Client {
     }
 }
 
-/// This machine's name for [`Owner::host`]; empty if the system does not tell it.
+/// This machine's name for [`Owner::host`](crate::Owner::host); empty if the system does not tell it.
 pub fn host_name() -> String {
     std::fs::read_to_string("/proc/sys/kernel/hostname")
         .map(|name| name.trim().to_owned())

@@ -183,7 +183,7 @@ impl Connections {
 }
 
 /// One who has a network of IPv6 has as many addresses as it likes.
-fn counted_as(address: IpAddr) -> IpAddr {
+pub(crate) fn counted_as(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => IpAddr::V4(address),
         IpAddr::V6(address) => {

@@ -1,5 +1,7 @@
 //! A session's stream on a framed connection, spoken byte by byte.
 
+#![allow(clippy::panic, reason = "helpers of tests")]
+
 use holdfast_proto::plain::{self, GREETING, Pieces};
 use holdfast_proto::v1::{
     AcquireRequest, ClientFrame, Failure, KeepAliveRequest, OpenSessionRequest, Operation, Reason,

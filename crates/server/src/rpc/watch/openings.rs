@@ -10,6 +10,8 @@ use holdfast_proto::failure::not_now;
 use holdfast_proto::v1::{Failure, Reason};
 use holdfast_service::Caller;
 
+use crate::connections::counted_as;
+
 /// Once the watches of a burst are open, one address opens so many in a second.
 const PER_SECOND: u32 = 1_000;
 /// At once, after a silence. A program that loses its node opens all of its watches again.
@@ -29,7 +31,7 @@ impl Openings {
     /// Counts a watch that this caller opens, or says when it may.
     pub(in crate::rpc) fn begin(&self, caller: &Caller) -> Result<(), Failure> {
         match caller.address {
-            Some(address) => self.begin_at(address, Instant::now()).map_err(too_fast),
+            Some(address) => self.begin_at(counted_as(address), Instant::now()).map_err(too_fast),
             // A node of its own accord.
             None => Ok(()),
         }
