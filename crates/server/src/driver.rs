@@ -77,6 +77,7 @@ pub enum StopReason {
 
 struct Driver {
     engine: Engine<Observer>,
+    /// Dropped before the log, whose thread may wait for room in it.
     inbox: Inbox,
     log: Log,
     /// A full disk is asked again then.
