@@ -10,6 +10,8 @@ use crate::process;
 pub(crate) enum Profile {
     Debug,
     Release,
+    /// As packages are built.
+    Dist,
 }
 
 /// Builds both, and runs the program with `--holdfast` and the options.
@@ -21,6 +23,7 @@ pub(crate) fn run_on_holdfast(
     let (profile, directory) = match profile {
         Profile::Debug => ("dev", "debug"),
         Profile::Release => ("release", "release"),
+        Profile::Dist => ("dist", "dist"),
     };
     eprintln!("xtask: building the {directory} binaries");
     let build = ["build", "--profile", profile, "--locked", "--quiet"];

@@ -4,14 +4,15 @@ pub(crate) const USAGE: &str = "\
 Usage: cargo xtask <verb> [options]
 
 Verbs:
+  book                      Build the documentation as a site, into target/book, with mdBook.
   chaos [--minutes M] [--seed S] [--nodes N]
                             Run real nodes and clients under faults and judge what they saw.
   compare [--only w1,w2] [--peers etcd,redis] [--quick]
                             Compare Holdfast with etcd, ZooKeeper and Redis under the same loads, in one
-                            run; docs/performance.md. On Debian, as root, that installs etcd-server,
+                            run; docs/performance/method.md. On Debian, as root, that installs etcd-server,
                             zookeeper and redis-server by apt-get.
-  lint [--advisories]       Check formatting, clippy, documentation, the shape of the workspace
-                            and its third-party dependencies. With --advisories, also check
+  lint [--advisories]       Check formatting, clippy, documentation, Markdown, the shape of the
+                            workspace and its third-party dependencies. With --advisories, also check
                             those against the advisory database, which is fetched over the network.
   screenshots               Take pictures of the dashboard anew, into docs/screenshots. Needs chromium,
                             chromium-driver and some font, such as fonts-dejavu-core.
@@ -19,7 +20,9 @@ Verbs:
                             Play what goes wrong with locks on real clusters, and check how each
                             story ends. docs/stories has a page for each. On Debian, as root, that installs
                             faketime by apt-get, as `chaos` does, for wall clocks that jump.
-  test [-- <arguments>...]  Set up what the tests need and run those of the whole workspace. On
+  test [--fast] [-- <arguments>...]
+                            Set up what the tests need and run those of the whole workspace. With
+                            --fast, run only the tests that start no process and no server. On
                             Debian, as root, that installs postgresql, redis-server, prometheus, chromium and
                             chromium-driver by apt-get.
                             The arguments are passed on to `cargo test`.
@@ -34,6 +37,7 @@ Examples:
   cargo xtask stories --only pause
   cargo xtask upgrade --from ../holdfast-0.1.0/holdfast
   cargo xtask test
+  cargo xtask test --fast
   cargo xtask test -- a_late_release           only the tests with this in their name
   cargo xtask test -- -- --nocapture           after a second `--`: for the test harness
 

@@ -1,10 +1,11 @@
-//! `cargo xtask test`: everything the tests need, then the tests.
+//! `cargo xtask test`: everything the tests need, then the tests. With `--fast`, only those that start no process.
 //!
 //! A test that needs a real `holdfast` process gets it from cargo, which builds the binary before
 //! the tests of its crate. A test that needs a database server starts one of its own; that there is
 //! one to start is seen to in [`run`]; without it the tests in question are skipped, and in CI they fail.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::time::Instant;
 
 use crate::failure::Failure;
 use crate::process;
@@ -21,17 +22,28 @@ const SERVERS: [Server; 7] = [
     Server { name: "Maven", program: "mvn", debian_package: "maven" },
 ];
 
+/// Packages with tests that start processes or servers. Their unit tests start none.
+const WITH_PROCESSES: [&str; 3] = ["holdfast", "holdfast-client", "holdfast-fence"];
+/// A package whose unit tests need a Redis server.
+const WITH_SERVER: &str = "holdfast-redis-locks";
+
 pub(crate) struct Options {
+    /// Without the tests that start processes or servers.
+    fast: bool,
     /// Passed on to `cargo test` as they are.
     cargo_arguments: Vec<OsString>,
 }
 
 impl Options {
     pub(crate) fn parse(arguments: &[OsString]) -> Result<Options, Failure> {
-        match arguments.split_first() {
-            None => Ok(Options { cargo_arguments: Vec::new() }),
+        let (fast, rest) = match arguments.split_first() {
+            Some((first, rest)) if first == "--fast" => (true, rest),
+            _ => (false, arguments),
+        };
+        match rest.split_first() {
+            None => Ok(Options { fast, cargo_arguments: Vec::new() }),
             Some((separator, rest)) if separator == "--" => {
-                Ok(Options { cargo_arguments: rest.to_vec() })
+                Ok(Options { fast, cargo_arguments: rest.to_vec() })
             }
             Some((unknown, _)) => Err(Failure::Usage(format!(
                 "`test` does not know `{}`; arguments for `cargo test` go after `--`",
@@ -42,13 +54,45 @@ impl Options {
 }
 
 pub(crate) fn run(options: Options) -> Result<(), Failure> {
+    if options.fast {
+        return run_fast(&options.cargo_arguments);
+    }
     servers::see_to(&SERVERS)?;
-    let mut tests = process::cargo(["test", "--workspace", "--locked"]);
-    tests.args(options.cargo_arguments);
+    build(&["--workspace"])?;
+    test("the tests of the workspace", &["--workspace"], &options.cargo_arguments)
+}
 
-    eprintln!("xtask: running the tests of the workspace");
-    process::run(&mut tests)?;
-    eprintln!("xtask: the tests passed");
+fn run_fast(cargo_arguments: &[OsString]) -> Result<(), Failure> {
+    let (mut others, mut units) =
+        (vec!["--workspace".to_owned(), format!("--exclude={WITH_SERVER}")], Vec::new());
+    for package in WITH_PROCESSES {
+        others.push(format!("--exclude={package}"));
+        units.push(format!("--package={package}"));
+    }
+    units.extend(["--lib".to_owned(), "--bins".to_owned()]);
+    build(&others)?;
+    build(&units)?;
+    test("the tests that start no process", &others, cargo_arguments)?;
+    test("the unit tests of the other packages", &units, cargo_arguments)
+}
+
+/// Apart from the tests, so that the times of both are told.
+fn build(selection: &[impl AsRef<OsStr>]) -> Result<(), Failure> {
+    let began = Instant::now();
+    process::run(process::cargo(["test", "--locked", "--no-run", "--quiet"]).args(selection))?;
+    eprintln!("xtask: built in {} s", began.elapsed().as_secs());
+    Ok(())
+}
+
+fn test(
+    what: &str,
+    selection: &[impl AsRef<OsStr>],
+    cargo_arguments: &[OsString],
+) -> Result<(), Failure> {
+    eprintln!("xtask: running {what}");
+    let began = Instant::now();
+    process::run(process::cargo(["test", "--locked"]).args(selection).args(cargo_arguments))?;
+    eprintln!("xtask: {what} passed in {} s", began.elapsed().as_secs());
     Ok(())
 }
 
@@ -66,6 +110,15 @@ mod tests {
             panic!("the arguments are well formed");
         };
         assert_eq!(options.cargo_arguments, ["a_late_release", "--", "--nocapture"]);
+    }
+
+    #[test]
+    fn fast_comes_before_the_separator() {
+        let parsed = |arguments| parse(arguments).map(|options| options.fast).ok();
+        assert_eq!(parsed(&["--fast"]), Some(true));
+        assert_eq!(parsed(&["--fast", "--", "a_late_release"]), Some(true));
+        assert_eq!(parsed(&["--", "--fast"]), Some(false));
+        assert!(matches!(parse(&["--fast", "a_late_release"]), Err(Failure::Usage(_))));
     }
 
     #[test]

@@ -15,9 +15,12 @@ mod companion_link;
 mod completions;
 mod demo;
 mod dev;
+#[cfg(test)]
+mod documentation;
 mod duration;
 mod efficiency;
 mod elect;
+mod end_group;
 mod exec_child;
 mod exit;
 mod fence;

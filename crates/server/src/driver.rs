@@ -4,9 +4,8 @@
 //! A disk that fails ends the loop, and with it the node.
 
 mod digests;
-mod ears;
 mod effects;
-mod heartbeats;
+mod framed;
 mod inbox;
 mod inputs;
 mod log;
@@ -25,7 +24,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use holdfast_engine::{Effect, Ending, Engine, LogError, Now, Obstacle, Step};
 use holdfast_proto::plain::FrameWriter;
-use holdfast_replica::{Fatal, Leadership, Replica};
+use holdfast_replica::{Fatal, Leadership, NodeId, Replica};
 use thiserror::Error;
 use tokio::sync::watch;
 
@@ -36,15 +35,15 @@ pub(crate) use holdfast_engine::{
 };
 
 use self::digests::Digests;
-use self::ears::Ears;
-pub(crate) use self::ears::{AfterHearing, Ear, Heard};
-pub(crate) use self::heartbeats::Deferrable;
+use self::framed::FramedConnections;
+pub(crate) use self::framed::{AfterVisit, Asked, Connection, EndedBy, Visit};
 pub(crate) use self::inbox::{FIRST_GROUP, GroupView, Input, OwnTable};
 use self::log::Log;
 use self::measure::{Levels, SnapshotTimes};
 use self::observer::Observer;
-pub(crate) use self::observer::ReplyTo;
-pub(crate) use self::outbox::{Outbox, put_all};
+pub(crate) use self::observer::{Deferrable, ReplyTo};
+pub(crate) use self::outbox::{TaskOutbox, put_all};
+use self::poller::Poller;
 pub(crate) use self::poller::{ROOM, SocketNews};
 pub(crate) use self::queue::{DriverHandle, Inbox, inbox};
 pub use self::start::DriverError;
@@ -78,17 +77,20 @@ pub enum StopReason {
 
 struct Driver {
     engine: Engine<Observer>,
+    /// Dropped before the log, whose thread may wait for room in it.
     inbox: Inbox,
     log: Log,
     /// A full disk is asked again then.
     write_again_at: Option<Instant>,
     links: PeerLinks,
     wires: WiresIn,
-    ears: Ears,
+    framed: FramedConnections,
     membership: Arc<Membership>,
     leadership: watch::Sender<Leadership>,
     /// The last term in which this node was elected.
     won_term: u64,
+    /// That was known last, and its term.
+    last_leader: (Option<NodeId>, u64),
     events: Arc<EventRing>,
     /// Whether sinks of events want to know who the sessions of a snapshot belong to.
     tells_owners: bool,
@@ -104,26 +106,32 @@ struct Driver {
     digests: Digests,
     /// Empty between steps; kept for its room.
     effects: Vec<Effect<Observer>>,
-    /// One for all streams.
+    /// One for all framed connections.
     frame: FrameWriter,
-    /// If there is something for more streams than that, their own tasks say it, side by side.
-    said_at_once_max: usize,
     started: Instant,
     tick: Duration,
 }
 
 impl Driver {
     fn run(mut self) -> StopReason {
-        loop {
+        let reason = loop {
             match self.turn() {
                 Ok(()) => self.publish_levels(),
-                Err(StopReason::Told) => return StopReason::Told,
+                Err(StopReason::Told) => break StopReason::Told,
                 Err(reason) => {
                     tracing::error!(%reason, "the node stops");
-                    return reason;
+                    break reason;
                 }
             }
-        }
+        };
+        let (framed, poller) = self.into_connections();
+        framed.close_all(poller);
+        reason
+    }
+
+    /// All else is dropped, so that callers learn that the shard has ended.
+    fn into_connections(self) -> (FramedConnections, Poller) {
+        (self.framed, self.inbox.into_poller())
     }
 
     /// Takes in what there is, and does what the engine says until it rests.
@@ -205,8 +213,6 @@ impl Driver {
                 }
                 Obstacle::NotNow => tracing::error!(%error, "the log gets no new file"),
             }
-            // The streams' tasks ask for them, and are told.
-            self.ears.leave_all(self.inbox.registry());
         }
         self.write_again_at = Some(Instant::now() + self.tick);
         self.engine.disk_full(self.started.elapsed(), obstacle);

@@ -31,12 +31,12 @@ use holdfast_core::{
 };
 use holdfast_engine::BootTime;
 use holdfast_service::Admitted;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::Notify;
 use tokio::time::sleep;
 
 use self::term_table::TermTable;
 use crate::boot_clock;
-use crate::driver::{Answer, Delivery, Outbox, ReplyTo, StreamKey, Unavailable, put_all};
+use crate::driver::{Answer, Delivery, ReplyTo, StreamKey, TaskOutbox, Unavailable, put_all};
 use crate::metrics::Operations;
 
 /// How long to wait before another look at what is due, if this node is not sure that it leads.
@@ -44,7 +44,7 @@ const UNSURE_PAUSE: Duration = Duration::from_millis(20);
 const IDLE_PAUSE: Duration = Duration::from_secs(60);
 
 /// Who is told what happens in this tier.
-type Streams = holdfast_engine::Streams<Box<dyn Outbox>>;
+type Streams = holdfast_engine::Streams<TaskOutbox>;
 
 /// What this node keeps in memory while it leads. Shared by the shard and all tasks that serve clients.
 #[derive(Debug)]
@@ -132,6 +132,7 @@ impl MemoryTier {
         let now = self.now();
         let mut state = self.state();
         let State { streams, table: Some(table), .. } = &mut *state else { return };
+        table.begin_entry();
         table.end_session(now, session, streams);
         self.sessions.store(table.session_count(), Ordering::Relaxed);
     }
@@ -143,8 +144,8 @@ impl MemoryTier {
     // ---- for those who serve clients ----
 
     /// What happens in this tier to the stream's session is told there.
-    pub(crate) fn open_stream(&self, stream: StreamKey, outbox: mpsc::Sender<Vec<Delivery>>) {
-        self.state().streams.open(stream, Box::new(outbox));
+    pub(crate) fn open_stream(&self, stream: StreamKey, outbox: TaskOutbox) {
+        self.state().streams.open(stream, outbox);
     }
 
     pub(crate) fn close_stream(&self, stream: StreamKey) {
@@ -164,6 +165,7 @@ impl MemoryTier {
         if !table.serves(now, session) {
             return Err(operations);
         }
+        table.begin_entry();
         for (command, reply) in operations {
             table.carry_out(now, command.into_inner(), reply, streams);
         }
@@ -177,6 +179,7 @@ impl MemoryTier {
         let now = self.now();
         let mut state = self.state();
         let State { streams, table: Some(table), .. } = &mut *state else { return };
+        table.begin_entry();
         table.abandon(now, session, request, streams);
         put_all(streams);
         self.look_in_time(&mut state);

@@ -153,7 +153,6 @@ impl Node {
         let on_http = Connections::new(PortLimits::of_http(), descriptors);
         tasks.spawn(Arc::clone(&clients).keep_closing_idle());
         tasks.spawn(Arc::clone(&on_http).keep_closing_idle());
-        let watch_bytes_max = config.connections.watch_bytes_max;
         let links = PeerLinks::start(&handshake, &driver, &mut tasks);
 
         let events = Arc::new(EventRing::new(config.events_kept));
@@ -247,7 +246,6 @@ impl Node {
                 stop.watch(),
             )
             .with_traces(traces.clone())
-            .with_watch_bytes_max(watch_bytes_max)
         };
         let peer_port = PeerPort::new(handshake, driver.clone(), links, stop.watch());
         let incoming = keep_alive(TcpIncoming::from(peer_listener).with_nodelay(Some(true)));

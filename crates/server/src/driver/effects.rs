@@ -6,7 +6,7 @@ use holdfast_engine::{Effect, TierChange};
 use holdfast_replica::{GroupId, Leadership, Membership};
 
 use super::observer::Observer;
-use super::outbox::warn_of;
+use super::outbox::{Outbox, put, warn_of};
 use super::{Driver, unix_ms};
 
 impl Driver {
@@ -63,11 +63,12 @@ impl Driver {
     }
 
     fn deliver(&mut self) {
-        let at_once = self.engine.streams().list_count() <= self.said_at_once_max;
-        let frame = &mut self.frame;
-        self.engine.deliver(|stream, told| {
-            let outbox = &mut stream.outbox;
-            warn_of(if at_once { outbox.say(told, frame) } else { outbox.put(told) })
+        let Driver { engine, framed, frame, .. } = self;
+        engine.deliver(|stream, told| {
+            warn_of(match &stream.outbox {
+                Outbox::Task(outbox) => put(outbox, told),
+                Outbox::Connection(token) => framed.deliver(*token, told, frame),
+            })
         });
     }
 
@@ -83,15 +84,16 @@ impl Driver {
 
     fn leadership_changed(&mut self, group: GroupId, leadership: Leadership) {
         let Leadership { leader, is_here, term } = leadership;
-        let before = *self.leadership.borrow();
-        if leader.is_some() && leader != before.leader {
+        // A leader whose disk is full leads nothing for a while. If it leads again in its term, nothing has changed.
+        if leader.is_some() && (leader, term) != self.last_leader {
+            self.last_leader = (leader, term);
             self.metrics.leader_changes.add(1);
         }
         if is_here && self.won_term != term {
             self.won_term = term;
             self.metrics.elections_won.add(1);
         }
-        if let (Some(traces), false) = (&self.traces, is_here) {
+        if let (Some(traces), false) = (&self.traces, is_here || self.engine.is_halted()) {
             traces.forget();
         }
         tracing::info!(%group, term, is_here, leader = leader.map(|node| node.0), "leadership");

@@ -15,12 +15,12 @@ use holdfast_wal::{DurableSnapshot, FileDisk, Spare, WriteError};
 use mio::net::TcpStream as WireSocket;
 use tokio::sync::oneshot;
 
-use super::ears::Ear;
-use super::heartbeats::Deferrable;
-use super::outbox::Outbox;
+use super::framed::Connection;
+use super::observer::Deferrable;
+use super::outbox::TaskOutbox;
 
 /// The one group that runs while names are not yet spread over several.
-pub(crate) const FIRST_GROUP: GroupId = GroupId(1);
+pub(crate) const FIRST_GROUP: GroupId = GroupId::FIRST;
 
 /// What an answer shows takes more time to put together than what a command does.
 pub(super) const OPERATIONS_PER_LOOK: usize = 4;
@@ -40,17 +40,23 @@ pub(crate) enum Input {
     Abandoned { group: GroupId, session: SessionId, request: RequestId, call: LiveCall },
     /// Heartbeats of many sessions, at least one, answered at once.
     Touches { group: GroupId, sessions: Vec<SessionId>, reply: oneshot::Sender<TouchesAnswer> },
-    /// A stream begins to serve a session. Its `Opening` command is the stream's first operation.
+    /// A stream that a task serves begins. Its `Opening` command is the stream's first operation.
     StreamOpened {
         stream: StreamKey,
-        outbox: Box<dyn Outbox>,
+        outbox: TaskOutbox,
         /// Told once the session's TTL is known.
         deferrable: Deferrable,
     },
-    /// The shard is to read the stream's frames itself.
-    Listen { stream: StreamKey, ear: Box<dyn Ear>, socket: WireSocket },
+    /// A framed connection of a client. The shard owns it from now on.
+    Connection(Box<dyn Connection>),
     /// The operations of one client frame, each with the number under which it is answered.
-    Frame { stream: StreamKey, group: GroupId, operations: Vec<(RequestId, Command)> },
+    Frame {
+        stream: StreamKey,
+        group: GroupId,
+        operations: Vec<(RequestId, Command)>,
+        /// If they are a heartbeat alone, it may wait.
+        is_deferrable: bool,
+    },
     /// A stream ended. If it was the client who went away, its session begins to linger.
     StreamClosed { stream: StreamKey, client_gone: bool },
     /// The locks that one client frame asks about, each with the number under which it is answered.
@@ -107,7 +113,8 @@ impl Input {
         };
         match self {
             Input::Call { command, .. } => names(command),
-            Input::Read { .. }
+            Input::Connection(_)
+            | Input::Read { .. }
             | Input::Inspect { .. }
             | Input::ReadOwnTable { .. }
             | Input::ChangeMembership { .. }

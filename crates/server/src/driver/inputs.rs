@@ -3,14 +3,16 @@
 use std::io;
 use std::time::Duration;
 
-use holdfast_engine::{Engine, LogError};
+use holdfast_core::{Command, RequestId};
+use holdfast_engine::{Engine, LogError, StreamKey};
 use holdfast_replica::{GroupId, MessageError, NodeId};
 use holdfast_wal::{DurableSnapshot, WriteError};
 
 use super::Driver;
-use super::ears::Heard;
+use super::framed::{Asked, EndedBy};
 use super::inbox::{FIRST_GROUP, GroupView, Input, OwnTable};
 use super::observer::{ClientStream, Observer};
+use super::outbox::Outbox;
 use super::poller::ROOM;
 
 /// How long a node that is to stop tries to hand leadership over.
@@ -19,8 +21,8 @@ const HAND_OVER_MAX: Duration = Duration::from_secs(2);
 impl Driver {
     /// Waits for something to do, at most for so long, and takes in all there is.
     pub(super) fn take_input(&mut self, patience: Duration) {
-        let has_more = self.wires.have_more() || self.ears.have_more();
-        self.inbox.wait(if has_more { Duration::ZERO } else { patience });
+        let patience = patience.min(self.framed.idle_for_at_most());
+        self.inbox.wait(if self.wires.have_more() { Duration::ZERO } else { patience });
         self.engine.host().forget_time();
         if self.inbox.is_closed() {
             self.engine.stop(Duration::ZERO);
@@ -28,16 +30,10 @@ impl Driver {
         self.look_at_sockets();
         self.read_wires();
         let inputs = self.inbox.take_turn();
-        // All of them came before what the inbox gives next.
-        for heartbeat in self.inbox.take_held_back() {
-            if let Input::Frame { stream, group, operations } = heartbeat {
-                self.engine.defer(stream, group, operations);
-            }
-        }
         for input in inputs {
             self.handle(input);
         }
-        self.hear_clients();
+        self.visit_connections();
     }
 
     fn handle(&mut self, input: Input) {
@@ -47,21 +43,22 @@ impl Driver {
             Input::Abandoned { group, session, request, call } => {
                 engine.abandoned(group, session, request, call);
             }
-            Input::Frame { stream, group, operations } => engine.frame(stream, group, operations),
+            Input::Frame { stream, group, operations, is_deferrable } => {
+                take_frame(engine, stream, group, operations, is_deferrable);
+            }
             Input::Touches { group, sessions, reply } => engine.touches(group, sessions, reply),
             Input::EventsPublished { group, command, reply } => {
                 engine.events_published(group, command, reply);
             }
             Input::StreamOpened { stream, outbox, deferrable } => {
+                let outbox = Outbox::Task(outbox);
                 engine.stream_opened(stream, ClientStream { outbox, deferrable });
             }
-            Input::Listen { ear, socket, .. } if engine.is_halted() => ear.give_back(socket),
-            Input::Listen { stream, ear, socket } => {
-                self.ears.listen(stream, ear, socket, self.inbox.registry());
+            Input::Connection(connection) => {
+                self.framed.add(connection, self.inbox.registry());
             }
             Input::StreamClosed { stream, client_gone } => {
                 engine.stream_closed(stream, client_gone);
-                self.ears.leave(stream, self.inbox.registry());
             }
             Input::Read { group, query, reply } => engine.read(group, query, reply),
             Input::Looks { stream, group, looks } => engine.read_statuses(stream, group, looks),
@@ -152,16 +149,12 @@ impl Driver {
         wires.read(|from, group, message| take_message(engine, from, group, message));
     }
 
-    /// What those clients ask for whose connections the shard reads.
-    fn hear_clients(&mut self) {
-        let Driver { ears, inbox, engine, .. } = self;
-        let mut all = Vec::new();
-        let is_open = |stream| engine.streams().get(stream).is_some();
-        ears.hear(inbox.registry(), is_open, |stream, heard| all.push((stream, heard)));
-        for (stream, Heard { operations, looks, .. }) in all {
-            engine.frame(stream, FIRST_GROUP, operations);
-            engine.read_statuses(stream, FIRST_GROUP, looks);
-        }
+    /// What the clients with framed connections ask for.
+    fn visit_connections(&mut self) {
+        let Driver { framed, engine, frame, .. } = self;
+        let mut displaced = Vec::new();
+        framed.visit(frame, |token, asked| displaced.extend(take_asked(engine, token, asked)));
+        displaced.into_iter().for_each(|token| framed.end(token, EndedBy::OtherConnection));
     }
 
     /// Which wires there is something to do on.
@@ -170,11 +163,56 @@ impl Driver {
         for news in self.inbox.touched() {
             has_room |= news.token == ROOM;
             self.wires.touch(news);
-            self.ears.touch(news);
+            self.framed.handle_news(news);
         }
         if has_room {
             self.links.look_after();
         }
+    }
+}
+
+/// Hands what a framed connection asks for to the engine. Gives the connection that had the stream before, if any.
+fn take_asked(engine: &mut Engine<Observer>, token: usize, asked: Asked) -> Option<usize> {
+    let stream = asked.stream?;
+    let displaced = asked.opened.and_then(|deferrable| {
+        let before = engine.streams().get(stream).map(|before| &before.outbox);
+        let displaced = match before {
+            Some(Outbox::Connection(before)) => Some(*before),
+            Some(Outbox::Task(_)) | None => None,
+        };
+        let outbox = Outbox::Connection(token);
+        engine.stream_opened(stream, ClientStream { outbox, deferrable });
+        displaced
+    });
+    let operations = asked.operations.into_iter().map(|(id, command)| (id, command.into_inner()));
+    // In place: an admitted command is a command.
+    let operations: Vec<(RequestId, Command)> = operations.collect();
+    take_frame(engine, stream, FIRST_GROUP, operations, asked.is_deferrable);
+    if !asked.statuses.is_empty() {
+        let statuses = asked.statuses.into_iter().map(|(id, name)| (id, name.into_inner()));
+        engine.read_statuses(stream, FIRST_GROUP, statuses.collect());
+    }
+    if let Some((query, reply)) = asked.read {
+        engine.read(FIRST_GROUP, query, reply);
+    }
+    if let Some(client_gone) = asked.closed {
+        engine.stream_closed(stream, client_gone);
+    }
+    displaced
+}
+
+/// A heartbeat alone may wait, if its stream's may.
+fn take_frame(
+    engine: &mut Engine<Observer>,
+    stream: StreamKey,
+    group: GroupId,
+    operations: Vec<(RequestId, Command)>,
+    is_deferrable: bool,
+) {
+    match operations[..] {
+        [] => {}
+        [(_, Command::Touch { .. })] if is_deferrable => engine.defer(stream, group, operations),
+        _ => engine.frame(stream, group, operations),
     }
 }
 

@@ -2,7 +2,7 @@
 //! work (snapshots, new segments) on a thread of its own.
 
 use std::sync::mpsc;
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use holdfast_engine::{LogError, TurnLog, to_wal_snapshot};
@@ -25,8 +25,7 @@ type Job = Box<dyn FnOnce() -> Option<Input> + Send>;
 #[derive(Debug)]
 pub(super) struct Log {
     log: TurnLog<FileDisk>,
-    /// To the thread for slow work, which reports to the inbox.
-    background: mpsc::Sender<Job>,
+    background: Background,
     segment_under_way: bool,
     /// After a failure, not before this moment.
     prepare_not_before: Option<Instant>,
@@ -37,18 +36,9 @@ pub(super) struct Log {
 
 impl Log {
     pub(super) fn new(log: TurnLog<FileDisk>, inbox: InboxSender) -> std::io::Result<Log> {
-        let (background, jobs) = mpsc::channel::<Job>();
-        // It ends when the log is dropped.
-        thread::Builder::new().name("holdfast-disk".into()).spawn(move || {
-            for job in jobs {
-                if let Some(done) = job() {
-                    inbox.send_and_wait(done);
-                }
-            }
-        })?;
         Ok(Log {
             log,
-            background,
+            background: Background::start(inbox)?,
             segment_under_way: false,
             prepare_not_before: None,
             #[cfg(test)]
@@ -120,8 +110,47 @@ impl Log {
     }
 
     fn in_background(&self, work: impl FnOnce() -> Option<Input> + Send + 'static) {
-        if self.background.send(Box::new(work)).is_err() {
+        self.background.add(Box::new(work));
+    }
+}
+
+/// The thread for slow work, which reports to the inbox.
+///
+/// Its jobs keep the data directory locked. So dropping it waits for the thread: when the shard has ended, another node can
+/// start on the directory.
+#[derive(Debug)]
+struct Background {
+    /// Taken when it ends.
+    jobs: Option<mpsc::Sender<Job>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Background {
+    fn start(inbox: InboxSender) -> std::io::Result<Background> {
+        let (sender, jobs) = mpsc::channel::<Job>();
+        let work = move || {
+            for job in jobs {
+                if let Some(done) = job() {
+                    inbox.send_and_wait(done);
+                }
+            }
+        };
+        let thread = thread::Builder::new().name("holdfast-disk".into()).spawn(work)?;
+        Ok(Background { jobs: Some(sender), thread: Some(thread) })
+    }
+
+    fn add(&self, job: Job) {
+        if self.jobs.as_ref().is_none_or(|jobs| jobs.send(job).is_err()) {
             tracing::error!("the thread for background work on the log is gone");
+        }
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        self.jobs = None;
+        if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
+            tracing::error!("the thread for background work on the log panicked");
         }
     }
 }

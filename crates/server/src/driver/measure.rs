@@ -30,6 +30,7 @@ impl Driver {
         self.levels.due = now + PUBLISH_EVERY;
         let (metrics, engine) = (&self.metrics, &self.engine);
         metrics.session_streams.set(engine.streams().len() as u64);
+        metrics.framed_connections.set(self.framed.len() as u64);
         let tables = || engine.replicas().map(|(_, replica)| replica.table());
         let total = |of: fn(&LockTable) -> usize| tables().map(of).sum::<usize>() as u64;
         metrics.locks.set(total(LockTable::lock_count));

@@ -1,6 +1,7 @@
 //! What the shard measures of the engine's work, and how it names callers and streams.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use holdfast_core::{Command, Event, LogicalTime, Outcome, Rejection};
@@ -8,7 +9,6 @@ use holdfast_engine::{Answer, ChangeAnswer, Host, ReadAnswer, TouchesAnswer, Una
 use holdfast_replica::{HandOverRefusal, NodeId};
 use tokio::sync::oneshot;
 
-use super::heartbeats::Deferrable;
 use super::measure;
 use super::outbox::Outbox;
 use crate::metrics::{Kind, Metrics, Settled};
@@ -36,10 +36,25 @@ pub(crate) struct Asked {
     at: Duration,
 }
 
+/// Whether the heartbeats of a stream may wait. The engine says so once it knows the session's TTL; the reader of the
+/// stream's frames asks.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Deferrable(Arc<AtomicBool>);
+
+impl Deferrable {
+    pub(super) fn set(&self, is_deferrable: bool) {
+        self.0.store(is_deferrable, Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
 /// The shard's end of a client's stream.
 #[derive(Debug)]
 pub(crate) struct ClientStream {
-    pub(super) outbox: Box<dyn Outbox>,
+    pub(super) outbox: Outbox,
     pub(super) deferrable: Deferrable,
 }
 

@@ -1,35 +1,30 @@
-//! Where what a stream is told goes: to the task or the connection that writes to its client.
-
-use std::fmt;
+//! Where what a stream is told goes.
 
 use holdfast_engine::{CutOff, Delivery, Streams};
-use holdfast_proto::plain::FrameWriter;
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 
-/// Neither way waits.
-pub(crate) trait Outbox: fmt::Debug + Send {
-    /// The stream's own task will say it.
-    fn put(&mut self, told: Vec<Delivery>) -> Result<(), CutOff>;
+/// Of a stream that a task serves.
+pub(crate) type TaskOutbox = mpsc::Sender<Vec<Delivery>>;
 
-    /// It may be said at once, by the thread that calls. The frame is empty before and after.
-    fn say(&mut self, told: Vec<Delivery>, _frame: &mut FrameWriter) -> Result<(), CutOff> {
-        self.put(told)
-    }
+#[derive(Debug)]
+pub(crate) enum Outbox {
+    Task(TaskOutbox),
+    /// The token of a framed connection.
+    Connection(usize),
 }
 
-impl Outbox for mpsc::Sender<Vec<Delivery>> {
-    fn put(&mut self, told: Vec<Delivery>) -> Result<(), CutOff> {
-        self.try_send(told).map_err(|error| match error {
-            TrySendError::Full(_) => CutOff::SlowReader,
-            TrySendError::Closed(_) => CutOff::Gone,
-        })
-    }
+/// Waits for nothing.
+pub(super) fn put(outbox: &TaskOutbox, told: Vec<Delivery>) -> Result<(), CutOff> {
+    outbox.try_send(told).map_err(|error| match error {
+        TrySendError::Full(_) => CutOff::SlowReader,
+        TrySendError::Closed(_) => CutOff::Gone,
+    })
 }
 
-/// Leaves all that was gathered to the streams' tasks.
-pub(crate) fn put_all(streams: &mut Streams<Box<dyn Outbox>>) {
-    streams.deliver(|outbox, told| warn_of(outbox.put(told)));
+/// Leaves all that was gathered to the streams' readers.
+pub(crate) fn put_all(streams: &mut Streams<TaskOutbox>) {
+    streams.deliver(|outbox, told| warn_of(put(outbox, told)));
 }
 
 /// A stream that does not read is cut off: dropping its outbox ends it.

@@ -25,6 +25,7 @@ pub(crate) struct Waker {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SocketNews {
     pub(crate) token: Token,
+    pub(crate) is_readable: bool,
     /// Nothing comes from it any more beyond what there is to read.
     pub(crate) has_ended: bool,
 }
@@ -86,7 +87,11 @@ impl Poller {
         }
         self.waker.is_waiting.store(false, Ordering::SeqCst);
         let news = self.events.iter().filter(|event| event.token() != WOKEN);
-        news.map(|event| SocketNews { token: event.token(), has_ended: event.is_read_closed() })
+        news.map(|event| SocketNews {
+            token: event.token(),
+            is_readable: event.is_readable(),
+            has_ended: event.is_read_closed(),
+        })
     }
 }
 

@@ -14,7 +14,7 @@ use holdfast_replica::Leadership;
 use mio::Registry;
 use tokio::sync::watch;
 
-use super::heartbeats::HeldBack;
+use super::framed::WokenConnections;
 use super::inbox::Input;
 use super::poller::{Poller, SocketNews, Waker, poller};
 
@@ -46,7 +46,6 @@ struct Backlog {
 pub(crate) struct InboxSender {
     inputs: SyncSender<Input>,
     backlog: Arc<Backlog>,
-    held_back: Arc<HeldBack>,
     waker: Arc<Waker>,
 }
 
@@ -55,7 +54,7 @@ pub(crate) struct InboxSender {
 pub(crate) struct Inbox {
     inputs: Receiver<Input>,
     backlog: Arc<Backlog>,
-    held_back: Arc<HeldBack>,
+    woken: Arc<WokenConnections>,
     poller: Poller,
     /// Seen before waiting.
     next: Option<Input>,
@@ -68,18 +67,17 @@ pub(crate) struct Inbox {
 pub(crate) fn inbox() -> io::Result<(InboxSender, Inbox)> {
     let (sender, receiver) = sync_channel(INPUTS_MAX);
     let backlog = Arc::new(Backlog::default());
-    let held_back = Arc::new(HeldBack::default());
     let (waker, poller) = poller()?;
     let inbox = Inbox {
         inputs: receiver,
         backlog: Arc::clone(&backlog),
-        held_back: Arc::clone(&held_back),
+        woken: Arc::new(WokenConnections::new(Arc::clone(&waker))),
         poller,
         next: None,
         is_closed: false,
         touched: Vec::new(),
     };
-    Ok((InboxSender { inputs: sender, backlog, held_back, waker }, inbox))
+    Ok((InboxSender { inputs: sender, backlog, waker }, inbox))
 }
 
 impl InboxSender {
@@ -111,7 +109,8 @@ impl InboxSender {
 impl Inbox {
     /// Returns when there is something to take in, or on a socket, and after this time at the latest.
     pub(super) fn wait(&mut self, patience: Duration) {
-        let (inputs, next, is_closed) = (&self.inputs, &mut self.next, &mut self.is_closed);
+        let (inputs, woken) = (&self.inputs, &self.woken);
+        let (next, is_closed) = (&mut self.next, &mut self.is_closed);
         let mut look = || {
             if next.is_none() {
                 match inputs.try_recv() {
@@ -120,7 +119,7 @@ impl Inbox {
                     Err(TryRecvError::Disconnected) => *is_closed = true,
                 }
             }
-            next.is_some() || *is_closed
+            next.is_some() || *is_closed || !woken.is_empty()
         };
         let patience = if look() { Duration::ZERO } else { patience };
         self.touched.extend(self.poller.wait(patience, look));
@@ -146,11 +145,6 @@ impl Inbox {
         inputs.take(INPUTS_PER_TURN_MAX).collect()
     }
 
-    /// Heartbeats that came alone. All of them came before what [`Inbox::take_turn`] gives next.
-    pub(super) fn take_held_back(&self) -> Vec<Input> {
-        self.held_back.take()
-    }
-
     pub(super) fn is_closed(&self) -> bool {
         self.is_closed
     }
@@ -160,8 +154,18 @@ impl Inbox {
         self.touched.drain(..)
     }
 
+    /// Framed connections for which a task has something.
+    pub(super) fn woken(&self) -> Arc<WokenConnections> {
+        Arc::clone(&self.woken)
+    }
+
     pub(super) fn registry(&self) -> &Registry {
         self.poller.registry()
+    }
+
+    /// Nothing is taken in any more.
+    pub(super) fn into_poller(self) -> Poller {
+        self.poller
     }
 }
 
@@ -206,15 +210,6 @@ impl DriverHandle {
     /// As [`DriverHandle::send`], for what is too dear to be made again: a full inbox gives it back.
     pub(crate) fn offer(&self, input: Input) -> Result<(), Box<Input>> {
         self.inbox.offer(input)
-    }
-
-    /// As [`DriverHandle::offer`], for what need not wake the driver if it is a heartbeat alone.
-    pub(crate) fn offer_deferred(&self, input: Input) -> Result<(), Box<Input>> {
-        // Nobody would come for it.
-        if self.is_gone() {
-            return Err(Box::new(input));
-        }
-        self.inbox.held_back.offer(input).or_else(|input| self.inbox.offer(*input))
     }
 
     /// Operations of clients that wait, and how often any were refused for want of room.
@@ -276,6 +271,7 @@ mod tests {
                 (holdfast_core::RequestId(1), holdfast_core::Command::Tick);
                 operations
             ],
+            is_deferrable: false,
         }
     }
 
@@ -319,6 +315,7 @@ mod tests {
             stream: super::super::StreamKey { session, stream: holdfast_core::StreamId(1) },
             group: super::super::FIRST_GROUP,
             operations: vec![(request, Command::AcquireAll(acquire.clone()))],
+            is_deferrable: false,
         };
         let (sender, mut inbox) = inbox().unwrap();
         let taken = (0..INPUTS_MAX).filter(|_| sender.offer(frame()).is_ok()).count();

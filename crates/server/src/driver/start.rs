@@ -10,11 +10,10 @@ use holdfast_proto::plain::FrameWriter;
 use holdfast_replica::{DirectoryId, GroupId, Leadership, Member, NodeId, Replica, ReplicaConfig};
 use holdfast_wal::{DirectoryError, FileDisk, OpenError, Options};
 use thiserror::Error;
-use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
 
 use super::digests::Digests;
-use super::ears::Ears;
+use super::framed::FramedConnections;
 use super::inbox::FIRST_GROUP;
 use super::log::Log;
 use super::measure::{Levels, SnapshotTimes};
@@ -36,10 +35,6 @@ const SNAPSHOT_SLICE_ENTRIES: usize = 500;
 const SNAPSHOT_SLICE_PAUSE: Duration = Duration::from_millis(1);
 const KEEP_ENTRIES: u64 = 10_000;
 const KEEP_BYTES: u64 = 8 << 20;
-/// Streams whose answers a driver writes by itself though others could do it at the same time: to wake them takes as long.
-const SAID_AT_ONCE_MAX: usize = 8;
-/// The same if there is only one other. They take two milliseconds, in which nothing is written to the log.
-const SAID_AT_ONCE_BESIDE_ONE_MAX: usize = 256;
 /// All that run on this node.
 const GROUPS: [GroupId; 1] = [FIRST_GROUP];
 
@@ -132,6 +127,7 @@ impl Driver {
         let mut engine = Engine::new(engine_config, replicas, known, observer);
         let own = Member { directory: Some(channels.data_dir), ..membership.own() };
         engine.peer_introduced(membership.me, own, LOG_VERSION);
+        let framed = FramedConnections::new(channels.inbox.woken());
         let mut driver = Driver {
             engine,
             inbox: channels.inbox,
@@ -139,10 +135,11 @@ impl Driver {
             write_again_at: None,
             links,
             wires: WiresIn::new(ROOM),
-            ears: Ears::default(),
+            framed,
             membership,
             leadership: channels.leadership,
             won_term: 0,
+            last_leader: (None, 0),
             events: channels.events,
             tells_owners: config.audit.is_some() || config.kafka.is_some(),
             owners_unknown: true,
@@ -155,20 +152,11 @@ impl Driver {
             digests: Digests::default(),
             effects: Vec::new(),
             frame: FrameWriter::default(),
-            said_at_once_max: said_at_once_max(),
             started,
             tick: config.tick(),
         };
         driver.tell_owners();
         Ok(driver)
-    }
-}
-
-/// With a single worker for all clients, little is gained by leaving the answers to it.
-fn said_at_once_max() -> usize {
-    match Handle::try_current().map(|runtime| runtime.metrics().num_workers()) {
-        Ok(1) => SAID_AT_ONCE_BESIDE_ONE_MAX,
-        _ => SAID_AT_ONCE_MAX,
     }
 }
 

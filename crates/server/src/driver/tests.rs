@@ -9,7 +9,6 @@ use holdfast_core::{
     ActorId, Command, LockName, Outcome, PublicSessionId, RequestId, SessionId, Span, StreamId,
     command::{Acquire, Call, Mode, OpenSession, Owner, Terms},
 };
-use holdfast_proto::plain::FrameWriter;
 use holdfast_replica::{Leadership, NodeId, Replica};
 use holdfast_wal::WriteError;
 use mio::net::TcpStream as WireSocket;
@@ -18,10 +17,10 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
-use super::ears::tests::EveryByte;
+use super::framed::tests::{EveryByte, OPEN};
 use super::{
-    Answer, Channels, CutOff, Deferrable, Delivery, Driver, DriverHandle, FIRST_GROUP, GroupView,
-    Input, Outbox, Step, StopReason, StreamKey, Unavailable, inbox,
+    Answer, Channels, Deferrable, Delivery, Driver, DriverHandle, FIRST_GROUP, GroupView, Input,
+    Step, StopReason, StreamKey, Unavailable, inbox,
 };
 use crate::config::NodeConfig;
 use crate::events::EventRing;
@@ -35,6 +34,7 @@ use crate::pulse::Pulse;
 
 const ALICE: SessionId = SessionId(0xa11ce);
 const STREAM: StreamKey = StreamKey { session: ALICE, stream: StreamId(1) };
+const FRAMED: StreamKey = StreamKey { session: ALICE, stream: StreamId(2) };
 
 /// A driver whose loop does not run by itself: the test turns it.
 struct Bench {
@@ -139,7 +139,7 @@ impl Bench {
     /// Her session, on a stream.
     fn open_stream(&mut self) -> mpsc::Receiver<Vec<Delivery>> {
         let (outbox, deliveries) = mpsc::channel(64);
-        let (outbox, deferrable) = (Box::new(outbox), Deferrable::default());
+        let deferrable = Deferrable::default();
         self.send(Input::StreamOpened { stream: STREAM, outbox, deferrable });
         self.commit(Command::OpenSession(OpenSession {
             session: ALICE,
@@ -167,15 +167,11 @@ impl Bench {
     }
 
     /// Her connection: the client's end of it, and where it comes back. Each byte that she sends is a heartbeat.
-    fn lend(&self) -> (TcpStream, std::sync::mpsc::Receiver<WireSocket>) {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let here = listener.accept().unwrap().0;
-        here.set_nonblocking(true).unwrap();
-        let (back, returned) = std::sync::mpsc::channel();
-        let ear = Box::new(EveryByte { operation: touch(), back });
-        self.send(Input::Listen { stream: STREAM, ear, socket: WireSocket::from_std(here) });
-        (client, returned)
+    /// A framed connection: the client's end, and what it is told.
+    fn connect(&self) -> (TcpStream, std::sync::mpsc::Receiver<Vec<Delivery>>) {
+        let (connection, client, told) = EveryByte::connect(FRAMED, touch());
+        self.send(Input::Connection(connection));
+        (client, told)
     }
 
     fn table_replica(&self) -> &Replica {
@@ -203,7 +199,7 @@ fn a_client_that_goes_while_it_is_being_answered_is_missed_too() {
     let mut bench = Bench::new();
     drop(bench.open_stream());
     let operations = vec![(RequestId(7), touch())];
-    bench.send(Input::Frame { stream: STREAM, group: FIRST_GROUP, operations });
+    bench.send(frame(operations));
     bench.commit(touch());
     bench.send(Input::StreamClosed { stream: STREAM, client_gone: true });
     bench.turn_until(|bench| bench.table_replica().table().session_count() == 0);
@@ -238,14 +234,22 @@ fn a_leader_is_gone_when_its_port_is_shut_and_its_wire_has_ended() {
     assert_eq!(bench.leadership.borrow().leader, None);
 }
 
+fn frame(operations: Vec<(RequestId, Command)>) -> Input {
+    Input::Frame { stream: STREAM, group: FIRST_GROUP, operations, is_deferrable: false }
+}
+
 /// Her heartbeat, which came alone and may wait.
 fn heartbeat(request: u64) -> Input {
     let operations = vec![(RequestId(request), touch())];
-    Input::Frame { stream: STREAM, group: FIRST_GROUP, operations }
+    Input::Frame { stream: STREAM, group: FIRST_GROUP, operations, is_deferrable: true }
 }
 
 fn answered(deliveries: &mut mpsc::Receiver<Vec<Delivery>>) -> Vec<u64> {
-    let told = std::iter::from_fn(|| deliveries.try_recv().ok()).flatten();
+    requests(std::iter::from_fn(|| deliveries.try_recv().ok()).flatten())
+}
+
+/// Of answers that are no failures.
+fn requests(told: impl Iterator<Item = Delivery>) -> Vec<u64> {
     let request = |delivery| match delivery {
         Delivery::Answer { request, answer: Answer { result: Ok(_), .. } } => Some(request.0),
         _ => None,
@@ -257,7 +261,7 @@ fn answered(deliveries: &mut mpsc::Receiver<Vec<Delivery>>) -> Vec<u64> {
 fn a_heartbeat_that_comes_alone_waits_no_longer_than_a_tick() {
     let mut bench = Bench::new();
     let mut deliveries = bench.open_stream();
-    bench.handle.offer_deferred(heartbeat(1)).unwrap();
+    bench.send(heartbeat(1));
     let begun = Instant::now();
     while answered(&mut deliveries).is_empty() {
         assert!(begun.elapsed() < Duration::from_secs(10), "it is forgotten");
@@ -266,19 +270,34 @@ fn a_heartbeat_that_comes_alone_waits_no_longer_than_a_tick() {
 }
 
 #[test]
-fn what_a_lent_connection_says_is_carried_out_and_it_comes_back_with_the_end_of_its_stream() {
+fn what_a_framed_connection_asks_is_carried_out_and_it_is_told_the_answers() {
     let mut bench = Bench::new();
-    let mut deliveries = bench.open_stream();
-    let (mut client, returned) = bench.lend();
-    bench.turn();
+    drop(bench.open_stream());
+    let (mut client, told) = bench.connect();
+    client.write_all(&[OPEN]).unwrap();
+    bench.turn_until(|bench| bench.driver.engine.streams().get(FRAMED).is_some());
     let applied = bench.inspect_index();
     client.write_all(&[2, 3]).unwrap();
     bench.turn_until(|bench| bench.inspect_index() > applied);
-    assert_eq!(answered(&mut deliveries), [2, 3]);
+    assert_eq!(requests(told.try_iter().flatten()), [2, 3]);
     assert_eq!(bench.inspect_index(), applied + 1, "one entry for both");
-    bench.send(Input::StreamClosed { stream: STREAM, client_gone: false });
-    bench.turn();
-    assert!(returned.try_recv().is_ok(), "the task has it again");
+    drop(client);
+    bench.turn_until(|bench| bench.driver.engine.streams().get(FRAMED).is_none());
+    assert_eq!(bench.driver.framed.len(), 0);
+}
+
+#[test]
+fn a_connection_whose_stream_another_one_opens_is_ended() {
+    let mut bench = Bench::new();
+    let (mut first, _) = bench.connect();
+    first.write_all(&[OPEN]).unwrap();
+    bench.turn_until(|bench| bench.driver.engine.streams().get(FRAMED).is_some());
+    let (mut second, _told) = bench.connect();
+    second.write_all(&[OPEN]).unwrap();
+    first.set_nonblocking(true).unwrap();
+    bench.turn_until(|_| matches!((&first).read(&mut [0]), Ok(0)));
+    assert_eq!(bench.driver.framed.len(), 1);
+    assert!(bench.driver.engine.streams().get(FRAMED).is_some(), "the second has the stream");
 }
 
 fn full() -> WriteError {
@@ -286,12 +305,11 @@ fn full() -> WriteError {
 }
 
 #[test]
-fn while_the_disk_is_full_connections_are_with_their_tasks_and_callers_are_told() {
+fn while_the_disk_is_full_callers_and_framed_connections_are_told() {
     let mut bench = Bench::new();
-    let mut deliveries = bench.open_stream();
-    let (_before, returned) = bench.lend();
-    bench.turn();
-    assert!(returned.try_recv().is_err());
+    let (mut client, told) = bench.connect();
+    client.write_all(&[OPEN]).unwrap();
+    bench.turn_until(|bench| bench.driver.engine.streams().get(FRAMED).is_some());
     // The present turn finds the disk full; what is sent then comes while it is.
     bench.driver.log.refusals = vec![full(), full()];
     let _halted = bench.call(touch());
@@ -300,19 +318,32 @@ fn while_the_disk_is_full_connections_are_with_their_tasks_and_callers_are_told(
     bench.driver.write().unwrap();
     assert_eq!(bench.driver.metrics.disk_full.get(), 1);
     let mut call = bench.call(touch());
-    let (_meanwhile, returned_at_once) = bench.lend();
+    client.write_all(&[7]).unwrap();
     bench.turn();
     assert_eq!(call.try_recv().unwrap().result, Err(Unavailable::OutOfSpace));
-    assert!(returned.try_recv().is_ok() && returned_at_once.try_recv().is_ok());
+    let refused = told.recv_timeout(Duration::from_secs(10)).unwrap();
+    let is_refusal = |delivery: &Delivery| matches!(delivery, Delivery::Answer { answer, .. } if answer.result == Err(Unavailable::OutOfSpace));
+    assert!(refused.iter().all(is_refusal), "{refused:?}");
     assert_eq!(bench.driver.metrics.disk_full.get(), 0);
-    let (mut after, _returned) = bench.lend();
-    bench.turn();
-    after.write_all(&[7]).unwrap();
-    let begun = Instant::now();
-    while answered(&mut deliveries).is_empty() {
-        assert!(begun.elapsed() < Duration::from_secs(10), "it is not heard");
-        bench.turn();
+}
+
+#[test]
+fn a_leader_whose_disk_was_full_for_long_leads_again_without_a_change_of_leader() {
+    const REFUSALS: usize = 1_000;
+    let mut bench = Bench::new();
+    let changes = bench.driver.metrics.leader_changes.get();
+    bench.driver.log.refusals = std::iter::repeat_with(full).take(REFUSALS).collect();
+    let _halted = bench.call(touch());
+    bench.driver.take_input(Duration::ZERO);
+    while bench.driver.advance().unwrap() != Step::Write {}
+    let patience = Instant::now() + Duration::from_secs(10);
+    while bench.leadership.borrow().leader.is_some() {
+        assert!(Instant::now() < patience, "its clients are not sent away");
+        bench.driver.write().unwrap();
     }
+    bench.driver.log.refusals.clear();
+    bench.turn_until(|bench| bench.leadership.borrow().is_here);
+    assert_eq!(bench.driver.metrics.leader_changes.get(), changes);
 }
 
 #[test]
@@ -323,41 +354,6 @@ fn a_disk_that_fails_ends_the_driver_even_if_it_was_full_before() {
     let _halted = bench.call(touch());
     let ended = bench.driver.turn();
     assert!(matches!(ended, Err(StopReason::Disk(_))), "{ended:?}");
-}
-
-/// Tells by which of the two ways it was told.
-#[derive(Debug)]
-struct Witness(std::sync::mpsc::Sender<&'static str>);
-
-impl Outbox for Witness {
-    fn put(&mut self, _: Vec<Delivery>) -> Result<(), CutOff> {
-        self.0.send("put").map_err(|_| CutOff::Gone)
-    }
-
-    fn say(&mut self, _: Vec<Delivery>, _: &mut FrameWriter) -> Result<(), CutOff> {
-        self.0.send("said").map_err(|_| CutOff::Gone)
-    }
-}
-
-#[test]
-fn answers_for_few_streams_are_said_at_once_and_those_for_many_are_left_to_their_tasks() {
-    let mut bench = Bench::new();
-    bench.driver.said_at_once_max = 2;
-    let (seen, ways) = std::sync::mpsc::channel();
-    let stream = |number| StreamKey { session: SessionId(number), stream: StreamId(1) };
-    for number in 0..3 {
-        let (outbox, deferrable) = (Box::new(Witness(seen.clone())), Deferrable::default());
-        bench.send(Input::StreamOpened { stream: stream(number), outbox, deferrable });
-    }
-    for (told, way) in [(2, "said"), (3, "put"), (1, "said")] {
-        for number in 0..told {
-            let operations = vec![(RequestId(1), touch())];
-            let stream = stream(number);
-            bench.send(Input::Frame { stream, group: FIRST_GROUP, operations });
-        }
-        bench.turn();
-        assert_eq!(ways.try_iter().collect::<Vec<_>>(), vec![way; told as usize]);
-    }
 }
 
 #[test]
@@ -377,7 +373,7 @@ fn of_a_large_table_there_is_no_new_digest_right_after_the_last_one() {
     let mut bench = Bench::new();
     let _deliveries = bench.open_stream();
     let operations = (0..LOCKS).map(|n| bench.acquire(&format!("lock-{n}"))).collect();
-    bench.send(Input::Frame { stream: STREAM, group: FIRST_GROUP, operations });
+    bench.send(frame(operations));
     bench.turn_until(|bench| bench.table_replica().table().lock_count() as u64 == LOCKS);
     let first = bench.inspect();
     assert_eq!((first.locks as u64, first.digest.is_some()), (LOCKS, true));

@@ -13,9 +13,8 @@ use super::broker::{Broker, Delivered, Failure};
 use super::outbox::Outbox;
 use crate::audit::line;
 use crate::driver::{FIRST_GROUP, Input, unix_ms};
-use crate::events::EventRing;
+use crate::events::{EventRing, message};
 use crate::metrics::KafkaMetrics;
-use crate::rpc::told;
 
 /// How often the log is told how far publishing has come, if it has.
 const MARK_INTERVAL: Duration = Duration::from_secs(1);
@@ -191,7 +190,7 @@ impl Publisher {
             reached.index = recorded.position.index;
             line.clear();
             if self.lines.write(&mut line, recorded) {
-                outbox.put_event(&told(recorded), &line, reached.through);
+                outbox.put_event(&message(recorded), &line, reached.through);
             }
         }
         (!outbox.is_empty()).then_some(Batch { outbox, reached, lost })

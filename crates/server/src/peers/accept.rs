@@ -30,7 +30,7 @@ use super::handshake::{Handshake, Peer};
 use super::links::{self, PeerLinks};
 use super::snapshot_in::{Assembly, AssemblyError};
 use super::wire::{ConnectionTicket, ConnectionTickets, Kind, kind_of};
-use super::{FRAME_BYTES_MAX, HANDSHAKE_TIMEOUT, STREAMS_PER_CONNECTION_MAX};
+use super::{FRAME_BYTES_MAX, HANDSHAKE_TIMEOUT, STREAMS_PER_CONNECTION_MAX, UPWARDS};
 use crate::driver::{DriverHandle, Input};
 use crate::stopping::Stopping;
 use crate::wrong_port::WrongPort;
@@ -187,15 +187,13 @@ impl PeerPort {
     }
 
     fn router<F: ForwardService>(self, forwarded: ForwardServiceServer<F>) -> Router {
-        const WINDOW_BYTES: u32 = 16 * 1024 * 1024;
-
         let words = self.words_for_clients();
         let lost_clients = WrongPort::<LockServiceServer<()>>::new(&words);
         let lost_operators = WrongPort::<ClusterServiceServer<()>>::new(&words);
         let service = PeerServiceServer::new(self).max_decoding_message_size(FRAME_BYTES_MAX);
         Server::builder()
-            .initial_connection_window_size(WINDOW_BYTES)
-            .initial_stream_window_size(WINDOW_BYTES)
+            .initial_connection_window_size(UPWARDS.connection_bytes)
+            .initial_stream_window_size(UPWARDS.stream_bytes)
             .max_concurrent_streams(STREAMS_PER_CONNECTION_MAX)
             .add_service(service)
             .add_service(forwarded)

@@ -12,7 +12,7 @@
 mod connection_tickets;
 mod incoming;
 mod outgoing;
-mod sorting;
+mod wire_detection;
 
 use std::io;
 
@@ -23,7 +23,7 @@ use tokio::net::TcpStream;
 pub(crate) use connection_tickets::{ConnectionTicket, ConnectionTickets};
 pub(crate) use incoming::WiresIn;
 pub(super) use outgoing::{Messages, NotSent, WireOut};
-pub(super) use sorting::{Kind, kind_of};
+pub(super) use wire_detection::{Kind, kind_of};
 
 use crate::config::Address;
 

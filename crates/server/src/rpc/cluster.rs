@@ -24,7 +24,7 @@ use tokio::time::timeout;
 
 use super::Rpc;
 use super::failure::{disks_full, took_too_long};
-use super::look::changes_nothing;
+use super::reads::changes_nothing;
 use super::route::Place;
 use super::unary::CALL_TIMEOUT;
 use crate::driver::GroupView;

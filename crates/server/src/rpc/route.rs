@@ -52,6 +52,17 @@ impl Rpc {
         }
     }
 
+    /// None: there is no leader that could be known without waiting.
+    pub(super) fn place_now(&self, caller: &Caller, method: Method) -> Option<Place> {
+        let place = match route(caller, method, self.leader(&self.door.leadership())) {
+            Route::Here => Place::Here,
+            Route::Forward(leader) => Place::At(NodeId(leader)),
+            Route::NotLeader { .. } | Route::Wait => return None,
+        };
+        self.leader_search.leaderless_for(true);
+        Some(place)
+    }
+
     fn leader(&self, now: &Leadership) -> Leader {
         match now.leader {
             _ if now.is_here => Leader::ThisNode,

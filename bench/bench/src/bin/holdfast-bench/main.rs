@@ -24,9 +24,9 @@ const NODES: u64 = 3;
 #[command(
     about = "Measures what a cluster of three nodes on this machine can bear",
     after_help = "Examples:
-  cargo build --release -p holdfast
-  cargo run --release -p holdfast-bench -- --binary target/release/holdfast capacity
-  cargo run --release -p holdfast-bench -- --binary target/release/holdfast mass-expiry --sessions 100000"
+  cargo build --profile dist -p holdfast
+  cargo run --profile dist -p holdfast-bench -- --binary target/dist/holdfast capacity
+  cargo run --profile dist -p holdfast-bench -- --binary target/dist/holdfast mass-expiry --sessions 100000"
 )]
 struct Arguments {
     /// The `holdfast` that is measured.

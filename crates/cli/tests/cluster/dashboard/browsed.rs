@@ -38,7 +38,6 @@ fn run(browser: &Browser, script: &str) -> Value {
 async fn a_person_sees_what_happens_survives_a_kill_and_breaks_a_lock() {
     let Some(browser) = start_browser() else { return };
     let mut cluster = cluster().await;
-    let leader = cluster.leader().await;
     let looked_at = cluster.follower().await;
     let page = format!("http://{}/", cluster.http_address(looked_at));
 
@@ -66,6 +65,8 @@ async fn a_person_sees_what_happens_survives_a_kill_and_breaks_a_lock() {
     }
 
     // The leader is killed; the page goes on by itself.
+    let leader = cluster.leader().await;
+    assert_ne!(leader, looked_at, "a machine that stalled for seconds: another node was elected");
     see(&browser, "#connection", |text| text == format!("live · node {leader} leads"));
     cluster.kill(leader);
     let next = cluster.leader().await;

@@ -42,6 +42,10 @@ struct Node {
     process: Option<Child>,
 }
 
+/// A machine that runs tests side by side stalls for more than half a second at times. With an election timeout of 1 s
+/// there are elections when a test causes them.
+const PATIENT: &str = "election_ticks = 20";
+
 impl Cluster {
     /// Starts a cluster and waits until it has a leader.
     pub(crate) async fn start(nodes: u64) -> Cluster {
@@ -49,7 +53,11 @@ impl Cluster {
     }
 
     pub(crate) async fn start_with(options: ClusterOptions) -> Cluster {
-        Cluster::start_at(stage().await, options).await
+        let settings = match options.settings.contains("election_ticks") || options.nodes == 1 {
+            true => options.settings,
+            false => format!("{PATIENT}\n{}", options.settings),
+        };
+        Cluster::start_at(stage().await, ClusterOptions { settings, ..options }).await
     }
 
     /// As `start`, while no other cluster runs: for tests that measure, or that are a heavy load themselves.

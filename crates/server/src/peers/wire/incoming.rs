@@ -243,7 +243,7 @@ mod tests {
     }
 
     fn news(token: usize) -> SocketNews {
-        SocketNews { token: Token(token), has_ended: false }
+        SocketNews { token: Token(token), is_readable: true, has_ended: false }
     }
 
     #[test]
@@ -266,7 +266,7 @@ mod tests {
                 assert!(!events.is_empty(), "its end was not noticed");
                 for event in &events {
                     let (token, has_ended) = (event.token(), event.is_read_closed());
-                    wires.touch(SocketNews { token, has_ended });
+                    wires.touch(SocketNews { token, is_readable: true, has_ended });
                 }
             }
         }

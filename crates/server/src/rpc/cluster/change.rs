@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use holdfast_proto::failure::refused;
+use holdfast_proto::peer_v1::Timing;
 use holdfast_proto::v1::cluster_service_server::ClusterService;
 use holdfast_proto::v1::{
     AddNodeRequest, AddNodeResponse, Failure, PromoteNodeRequest, PromoteNodeResponse, Reason,
@@ -102,17 +103,16 @@ async fn carry_out<V: Verb>(
 ) -> Result<V::Response, Failure> {
     loop {
         let failure = match rpc.place(caller, V::METHOD).await? {
-            Place::Here => {
-                let change = change.part(change.get().clone());
-                match rpc.door.change_membership(change).await? {
-                    Ok(Ok(())) => return Ok(V::response(rpc)),
-                    Ok(Err(refusal)) => return Err(of_refusal(&refusal)),
-                    Err(reason) => unavailable(reason, &rpc.membership),
-                }
-            }
+            Place::Here => match rpc.door.change_membership(change.clone()).await? {
+                Ok(Ok(())) => return Ok(V::response(rpc)),
+                Ok(Err(refusal)) => return Err(of_refusal(&refusal)),
+                Err(reason) => unavailable(reason, &rpc.membership),
+            },
             Place::At(leader) => {
-                match rpc.forwarding.call(leader, caller, V::METHOD, &request).await {
-                    Ok(response) => return Ok(response),
+                match rpc.forwarding.call_known(leader, caller, V::METHOD, &request).await {
+                    Ok(Some(response)) => return Ok(response),
+                    // It stays the leader and does not learn: its client has to ask it.
+                    Ok(None) => return Err(rpc.forwarding.older_leader(leader)),
                     Err(failure) => failure,
                 }
             }
@@ -233,7 +233,8 @@ impl Verb for AddNodeRequest {
     }
 
     fn response(rpc: &Rpc) -> AddNodeResponse {
-        AddNodeResponse { cluster: rpc.membership.cluster.clone() }
+        let Timing { tick_ms, election_ticks } = rpc.membership.timing;
+        AddNodeResponse { cluster: rpc.membership.cluster.clone(), tick_ms, election_ticks }
     }
 }
 

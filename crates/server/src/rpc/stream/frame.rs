@@ -1,4 +1,4 @@
-//! A frame that is being made: a message for the call `Session`, bytes for a plain connection.
+//! A frame that is being made: a message for the call `Session`, bytes for a framed connection.
 
 use holdfast_core::{Outcome, RequestId};
 use holdfast_proto::Guarantee;
@@ -7,7 +7,7 @@ use holdfast_proto::plain::FrameWriter;
 use holdfast_proto::v1::{Answer, Notice, Queued, ServerFrame, notice};
 
 use super::super::response::{self, ResponseContext};
-use crate::driver::{self, Delivery};
+use crate::driver;
 
 pub(super) trait Frame {
     fn answer(&mut self, answer: Answer);
@@ -34,12 +34,6 @@ pub(super) trait Frame {
         let result = Some(response::result(answer, around));
         self.answer(Answer { request_id: request.0, result });
     }
-
-    /// All of one that was made elsewhere.
-    fn take(&mut self, frame: ServerFrame) {
-        frame.answers.into_iter().for_each(|answer| self.answer(answer));
-        frame.notices.into_iter().for_each(|notice| self.notice(notice));
-    }
 }
 
 impl Frame for ServerFrame {
@@ -57,10 +51,6 @@ impl Frame for ServerFrame {
 
     fn reserve(&mut self, answers: usize) {
         self.answers.reserve(answers);
-    }
-
-    fn take(&mut self, frame: ServerFrame) {
-        *self = frame;
     }
 }
 
@@ -90,24 +80,7 @@ impl Frame for FrameWriter {
     }
 }
 
-/// What comes by the thousand, and changes nothing about the stream. False for anything else.
-pub(super) fn write_if_common(
-    frame: &mut FrameWriter,
-    delivery: &Delivery,
-    guarantee: Guarantee,
-) -> bool {
-    match delivery {
-        Delivery::Answer { request, answer } => {
-            answer_if_common(frame, *request, answer, guarantee)
-        }
-        Delivery::Queued { request, position } => {
-            frame.tell(queued(*request, *position));
-            true
-        }
-        _ => false,
-    }
-}
-
+/// Grants, releases and heartbeats are written without a message in between. False for anything else.
 fn answer_if_common(
     frame: &mut FrameWriter,
     request: RequestId,
