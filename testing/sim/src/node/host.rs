@@ -66,7 +66,7 @@ pub(super) struct Desk {
     refused: BTreeSet<Wait>,
 }
 
-/// A heartbeat waits for a tick, and for longer while leadership is handed over.
+/// A heartbeat waits for a tick.
 const DEFERRED_FOR_MAX: Duration = Duration::from_secs(5);
 
 impl Desk {

@@ -267,8 +267,14 @@ impl Running {
             self.engine.peer_introduced(from, member(from), known);
         }
         let Err(error) = self.engine.peer_message(from, GROUP, bytes) else { return };
-        let members = self.engine.replica(GROUP).map(|replica| replica.membership());
-        outputs.push(if members.is_some_and(|members| members.was_removed(from)) {
+        let Some(replica) = self.engine.replica(GROUP) else { return };
+        let (members, last_index) = (replica.membership(), replica.progress().last_index);
+        let is_unknown = !members.is_member(from) && !members.was_removed(from);
+        if is_unknown && replica.applied_index() < last_index {
+            // It has started again, and what it has yet to apply may add the sender.
+            return;
+        }
+        outputs.push(if members.was_removed(from) {
             Output::FromRemoved(from)
         } else {
             // Honest members send nothing that a replica has to refuse, however late it comes.
@@ -313,6 +319,11 @@ impl Running {
             self.carry_out_effects(outputs);
         }
         if step == Step::Rest {
+            let replica = self.engine.replica(GROUP);
+            if replica.is_some_and(|replica| replica.is_handing_over()) {
+                // Until that is over it proposes nothing.
+                self.desk.deferred.clear();
+            }
             outputs.extend(match self.leadership.is_here {
                 true => self.desk.complaint_about_deferred(),
                 false => self.desk.complaint_about_forgotten(),
