@@ -531,7 +531,9 @@ impl FramedConnection {
         if is_over(self.read.deadline()) {
             self.end_with(Err(late(self.read.patience())), false);
         }
-        if is_over(self.unheard_until) {
+        // What has come is carried out first, however long that takes.
+        let has_more = self.is_readable && matches!(self.state, State::Served(_));
+        if is_over(self.unheard_until) && !has_more {
             self.end_with(Ok(()), false);
         }
         match &mut self.state {
