@@ -113,7 +113,8 @@ struct Driver {
 }
 
 impl Driver {
-    fn run(mut self) -> StopReason {
+    /// Gives the log as well: what works on it may take a while to end.
+    fn run(mut self) -> (StopReason, Log) {
         let reason = loop {
             match self.turn() {
                 Ok(()) => self.publish_levels(),
@@ -124,14 +125,14 @@ impl Driver {
                 }
             }
         };
-        let (framed, poller) = self.into_connections();
+        let (framed, poller, log) = self.into_parts();
         framed.close_all(poller);
-        reason
+        (reason, log)
     }
 
     /// All else is dropped, so that callers learn that the shard has ended.
-    fn into_connections(self) -> (FramedConnections, Poller) {
-        (self.framed, self.inbox.into_poller())
+    fn into_parts(self) -> (FramedConnections, Poller, Log) {
+        (self.framed, self.inbox.into_poller(), self.log)
     }
 
     /// Takes in what there is, and does what the engine says until it rests.

@@ -4,6 +4,8 @@
 
 mod support;
 
+use std::time::Duration;
+
 use holdfast_proto::plain::{self, GREETING};
 use holdfast_proto::v1::{
     AcquireRequest, ClientFrame, Failure, LeaderMoved, ListRequest, Notice, Operation, Reason,
@@ -177,6 +179,29 @@ async fn a_release_that_is_sent_right_before_the_close_is_carried_out() {
         })
         .await;
     }
+}
+
+#[tokio::test]
+async fn a_client_without_a_session_that_pings_and_does_not_read_is_cut_off_in_words() {
+    const STALLED: Duration = Duration::from_secs(2);
+    let cluster = Cluster::start(1).await;
+    let mut stream = FramedClient::greet(&cluster.address(0)).await;
+    let mut pings = Vec::new();
+    for _ in 0..4_096 {
+        assert!(plain::put(&mut pings, plain::PING, &ClientFrame::default(), BYTES_MAX));
+    }
+    while let Ok(written) = timeout(STALLED, stream.socket.write_all(&pings)).await {
+        written.unwrap();
+    }
+    let failure = loop {
+        match stream.next().await {
+            Said::Frame(_) => {}
+            Said::End(failure) => break failure,
+            Said::Nothing => panic!("it ended without a word"),
+        }
+    };
+    assert_eq!(failure.reason(), Reason::Overloaded, "{failure:?}");
+    assert!(failure.message.contains("were not read"), "{}", failure.message);
 }
 
 #[tokio::test]

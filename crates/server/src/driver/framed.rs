@@ -50,6 +50,8 @@ pub(crate) struct Asked {
     /// If the operations are a heartbeat alone, it may wait.
     pub(crate) is_deferrable: bool,
     pub(crate) statuses: Vec<(RequestId, Admitted<LockName>)>,
+    /// What was done without the engine: refusals, and operations of the efficiency tier.
+    pub(crate) done_here: usize,
     /// The door makes it of admitted operations for the efficiency tier, which wait for its answer.
     pub(crate) read: Option<(Query, ReadReply)>,
     /// The stream ended. Tells whether the client went away.
@@ -62,9 +64,10 @@ pub(crate) struct Asked {
 pub(crate) type ReadReply = oneshot::Sender<Result<ReadAnswer, Unavailable>>;
 
 impl Asked {
-    /// How much there is to do, counted in operations.
+    /// How much there is to do, counted in operations. To acquire many names at once counts for each of them.
     fn weight(&self) -> usize {
-        self.operations.len() + self.statuses.len() * OPERATIONS_PER_LOOK + self.pings
+        let operations: usize = self.operations.iter().map(|(_, it)| it.get().cost()).sum();
+        operations + self.statuses.len() * OPERATIONS_PER_LOOK + self.pings + self.done_here
     }
 
     /// As much as one connection may ask in a turn, but for the rest of a frame.

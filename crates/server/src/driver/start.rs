@@ -84,9 +84,16 @@ pub(crate) fn start(
         .name("holdfast-driver".into())
         .spawn(move || {
             let run = std::panic::AssertUnwindSafe(|| driver.run());
-            let reason = std::panic::catch_unwind(run).unwrap_or(StopReason::Panicked);
-            // Nobody listens only if the node is already gone.
+            let (reason, log) = match std::panic::catch_unwind(run) {
+                Ok((reason, log)) => (reason, Some(log)),
+                Err(_) => (StopReason::Panicked, None),
+            };
+            // A node that was told to stop leaves a directory that another can use. Of a failure the node hears at once:
+            // the disk may hang.
+            let log = log.filter(|_| !matches!(reason, StopReason::Told));
+            // The receiver is gone only if the node is.
             let _ = ended.send(reason);
+            drop(log);
         })
         .map_err(DriverError::Thread)?;
     Ok(ending)

@@ -2,7 +2,8 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::mpsc;
 
-use holdfast_core::{SessionId, StreamId};
+use holdfast_core::command::{AcquireAll, Call, Member, Mode, Terms};
+use holdfast_core::{ActorId, SessionId, StreamId};
 use holdfast_service::{Caller, Method, Protocol, Service};
 use mio::Interest;
 use mio::net::TcpStream as Socket;
@@ -231,4 +232,24 @@ fn when_the_shard_ends_every_connection_is_told() {
     for client in &mut clients {
         assert_eq!(client.read(&mut [0]).unwrap(), 0);
     }
+}
+
+#[test]
+fn many_names_at_once_and_what_the_engine_never_sees_count_as_work() {
+    let (service, caller) = (Service::default(), Caller::client(Protocol::Framed, None));
+    let members = (0..256).map(|number| Member {
+        name: LockName::new(&format!("a/{number}")).unwrap(),
+        mode: Mode::Exclusive,
+    });
+    let acquire = AcquireAll {
+        call: Call { session: SessionId(1), request: RequestId(2), acked_through: RequestId(0) },
+        actor: ActorId(0),
+        members: members.collect(),
+        terms: Terms::default(),
+    };
+    let acquire = service.admit(&caller, Method::AcquireAll, Command::AcquireAll(acquire)).unwrap();
+    let asked = Asked { operations: vec![(RequestId(2), acquire)], ..Asked::default() };
+    assert_eq!(asked.weight(), 256);
+    let refused = Asked { done_here: OPERATIONS_PER_TURN_MAX, ..Asked::default() };
+    assert!(refused.is_much());
 }

@@ -54,8 +54,11 @@ use crate::driver::{self, AfterVisit, CutOff, Delivery, EndedBy, SocketNews, Str
 /// What waits to be written for a slow reader. If there is more than this, a client that asks on is cut off, and so is one
 /// for which there are answers. Longer than the answers to all status reads that may be under way.
 const UNWRITTEN_BYTES_MAX: usize = 8 * 1024 * 1024;
-/// The same for what a leader says: more than this stays with the task that relays it, and the client is not read.
+/// The same before there is a session, and for what a leader says: more than this stays with the task that relays it, and
+/// the client is not read.
 const UNWRITTEN_BYTES_RELAYED_MAX: usize = 256 * 1024;
+/// How long the last word, with all that stands before it, may take to be written.
+const LAST_WORD_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a client has to end its half of the connection once this node has ended its own. To close a socket from which
 /// not all was read would take back what was written last.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -120,6 +123,8 @@ enum State {
     Ending {
         /// The stream that the shard has yet to close, and whether the client went away.
         stream: Option<(StreamKey, bool)>,
+        /// Everything must be written then.
+        written_by: Instant,
         /// Everything is written. The connection is closed then at the latest.
         until: Option<Instant>,
     },
@@ -172,7 +177,8 @@ impl FramedConnection {
 
     /// Tells whether there is more.
     fn read(&mut self, visit: &mut Visit<'_>) -> bool {
-        if self.is_full() && self.is_readable && matches!(self.state, State::Served(_)) {
+        let waits_for_client = matches!(self.state, State::Opening { .. } | State::Served(_));
+        if self.is_full() && self.is_readable && waits_for_client {
             tracing::warn!("a stream is cut off: its client asks for more and does not read");
             self.end_with(Err(slow_reader()), false);
         }
@@ -211,8 +217,8 @@ impl FramedConnection {
 
     /// The client takes too little of what is written.
     fn is_full(&self) -> bool {
-        let is_relayed = matches!(self.state, State::Relayed(_));
-        let bytes_max = if is_relayed { UNWRITTEN_BYTES_RELAYED_MAX } else { UNWRITTEN_BYTES_MAX };
+        let is_served = matches!(self.state, State::Served(_));
+        let bytes_max = if is_served { UNWRITTEN_BYTES_MAX } else { UNWRITTEN_BYTES_RELAYED_MAX };
         self.written.len() > bytes_max
     }
 
@@ -395,9 +401,9 @@ impl FramedConnection {
     fn hear_tasks(&mut self, visit: &mut Visit<'_>) -> bool {
         let waker = self.waker.clone();
         let cx = &mut Context::from_waker(&waker);
-        let is_full = self.is_full();
         let mut is_unblocked = false;
         loop {
+            let is_full = self.is_full();
             match &mut self.state {
                 State::Routing { place, .. } => {
                     let Poll::Ready(place) = Pin::new(place).poll(cx) else { break };
@@ -478,7 +484,8 @@ impl FramedConnection {
         if let Err(failure) = last_word {
             self.written.put(plain::END, &failure);
         }
-        self.state = State::Ending { stream, until: None };
+        let written_by = Instant::now() + LAST_WORD_TIMEOUT;
+        self.state = State::Ending { stream, written_by, until: None };
     }
 
     fn is_closed(&mut self) -> bool {
@@ -518,11 +525,11 @@ impl FramedConnection {
         self.unheard_until = Some(Instant::now() + timeout);
     }
 
-    fn look_at_deadlines(&mut self) {
-        let Some(deadline) = driver::Connection::deadline(self) else { return };
+    /// Tells whether the client can be read on because of one.
+    fn look_at_deadlines(&mut self) -> bool {
         let now = Instant::now();
-        if deadline > now {
-            return;
+        if driver::Connection::deadline(self).is_none_or(|deadline| deadline > now) {
+            return false;
         }
         let is_over = |deadline: Option<Instant>| deadline.is_some_and(|deadline| deadline <= now);
         if is_over(self.written.deadline()) {
@@ -543,10 +550,14 @@ impl FramedConnection {
             State::Served(served) if is_over(served.deadline()) => {
                 let failures = served.admission_timed_out();
                 self.refuse(failures);
+                return true;
             }
-            State::Ending { until, .. } if is_over(*until) => self.state = State::Closed,
+            State::Ending { until, written_by, .. } if is_over(until.or(Some(*written_by))) => {
+                self.state = State::Closed;
+            }
             _ => {}
         }
+        false
     }
 
     /// What the shard has to know of the stream.
@@ -587,7 +598,7 @@ impl driver::Connection for FramedConnection {
         self.hear_tasks(visit);
         let mut has_more = self.read(visit);
         has_more |= self.hear_tasks(visit);
-        self.look_at_deadlines();
+        has_more |= self.look_at_deadlines();
         let (was_full, was_writing) = (self.is_full(), self.is_writing_the_last());
         self.written.flush(&mut *self.stream);
         let is_closing = self.open.connection().is_closing();
@@ -626,7 +637,7 @@ impl driver::Connection for FramedConnection {
         let of_state = match &self.state {
             State::Opening { until } => Some(*until),
             State::Served(served) => served.deadline(),
-            State::Ending { until, .. } => *until,
+            State::Ending { until, written_by, .. } => until.or(Some(*written_by)),
             _ => None,
         };
         let all = [of_state, self.read.deadline(), self.written.deadline(), self.unheard_until];

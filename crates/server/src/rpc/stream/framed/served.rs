@@ -74,6 +74,8 @@ impl Served {
         let sender = Sender { caller, stream: self.stream, reads: &self.reads };
         frame.add(rpc, sender, operations, acked_through);
         let in_memory = std::mem::take(&mut frame.in_memory);
+        asked.done_here += frame.failures.len();
+        asked.done_here += in_memory.iter().map(|(it, _)| it.get().cost()).sum::<usize>();
         if !in_memory.is_empty() {
             match rpc.door.begin_in_memory(self.stream.session, in_memory) {
                 MemoryStep::Done => {}
