@@ -16,9 +16,8 @@ const WORKERS: usize = 6;
 const SHARING: usize = 2;
 /// Every so many locks one is kept, to be found again at the end.
 const KEEP_EVERY: usize = 10;
-/// An election timeout is drawn from 0.5 to 1 s; then come the votes, and the clients' way to the winner. A machine that
-/// runs tests stalls at times, so there may be two elections.
-const ELECTION_MAX: Duration = Duration::from_secs(3);
+/// An election timeout is drawn from 0.5 to 1 s; then come the votes, and the clients' way to the winner.
+const ELECTION_MAX: Duration = Duration::from_millis(1_500);
 
 /// What all workers share.
 #[derive(Default)]
