@@ -66,11 +66,16 @@ impl AnswerEncoder {
         }
     }
 
-    /// The frame is made. Gives how the stream ends, if it does. Reads end not sooner than here: so no frame has the
-    /// answers to more of them than may be under way.
-    pub(super) fn finish_frame(&mut self) -> Option<LastWord> {
+    /// The frame is made. Reads end not sooner than here: so no frame has the answers to more of them than may be under
+    /// way.
+    pub(super) fn finish_frame(&mut self) {
         self.reads.end(std::mem::take(&mut self.reads_answered));
-        self.last_word.take()
+    }
+
+    /// How the stream ends, if it does. After the session's end it still gives the answers to the reads under way.
+    pub(super) fn last_word(&mut self) -> Option<LastWord> {
+        let reads = &self.reads;
+        self.last_word.take_if(|last_word| last_word.is_err() || reads.is_none_under_way())
     }
 
     fn add_one(

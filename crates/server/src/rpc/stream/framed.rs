@@ -458,7 +458,8 @@ impl FramedConnection {
     ) {
         let State::Served(served) = &mut self.state else { return };
         served.answers.add(guarantee, told, frame);
-        let last_word = served.answers.finish_frame();
+        served.answers.finish_frame();
+        let last_word = served.answers.last_word();
         let is_written = match frame.finish(RESPONSE_BYTES_MAX) {
             Some(piece) => {
                 self.written.write(&mut *self.stream, piece);

@@ -142,9 +142,7 @@ impl Outgoing {
                 Err(_) => break,
             }
         }
-        if let Some(last_word) = answers.finish_frame() {
-            self.end_with(last_word);
-        }
+        answers.finish_frame();
         frame
     }
 
@@ -179,6 +177,9 @@ impl Stream for Outgoing {
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         loop {
+            if let Some(last_word) = self.served.as_mut().and_then(|it| it.answers.last_word()) {
+                self.end_with(last_word);
+            }
             if let Some(last_word) = &mut self.last_word {
                 let last_word = std::mem::replace(last_word, Ok(()));
                 self.ended_here.store(true, Ordering::Release);

@@ -23,6 +23,10 @@ impl ReadQuota {
     pub(super) fn end(&self, count: usize) {
         self.under_way.fetch_sub(count, Ordering::Relaxed);
     }
+
+    pub(super) fn is_none_under_way(&self) -> bool {
+        self.under_way.load(Ordering::Relaxed) == 0
+    }
 }
 
 #[cfg(test)]

@@ -132,6 +132,9 @@ impl Relay<'_> {
                     }
                     let mut refused = Vec::new();
                     let operations = self.admitted(operations, acked_through, &mut refused);
+                    // Before the rest is sent: the answer to a `Close` ends the stream. If the client is gone, the end of
+                    // its frames tells how.
+                    let _ = words.refuse(refused).await;
                     if !operations.is_empty() {
                         let frame = forwarded(&ClientFrame { acked_through, operations });
                         if to_leader.send(frame).await.is_err() {
@@ -139,8 +142,6 @@ impl Relay<'_> {
                             std::future::pending::<()>().await;
                         }
                     }
-                    // If the client is gone, the end of its frames tells how.
-                    let _ = words.refuse(refused).await;
                 }
                 Next::End(ending) => return Ok(ending),
             }

@@ -127,6 +127,8 @@ impl Serving<'_> {
         let mut frame = AdmittedFrame { commands, ..AdmittedFrame::default() };
         let sender = Sender { caller: self.caller, stream: self.stream, reads: &self.reads };
         frame.add(self.rpc, sender, operations, acked_through);
+        // Before the rest is queued: the answer to a `Close` ends the stream.
+        let _ = self.words.refuse(std::mem::take(&mut frame.failures)).await;
         let queued = self.queue(&mut frame);
         self.read(&mut frame);
         let in_memory = std::mem::take(&mut frame.in_memory);
