@@ -1,6 +1,6 @@
 //! What those who look at events cost, one by one: `examples/cost_of_observing.rs` measures it.
 //!
-//! Every function takes turns of events, as the driver records them, through one of them.
+//! Every function takes turns of events, as the shard records them, through one of them.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! What happened lately, kept on every replica.
 //!
-//! The driver records the events of a turn in one step, as one batch that all readers share; they follow at their
+//! The shard records the events of a turn in one step, as one batch that all readers share; they follow at their
 //! own pace (`pace.rs`) and never hold it up. The ring is bounded by number and by bytes: whoever falls behind its
 //! end is told so. Positions are the same on every replica (entry of the log, number within it), so a reader goes
 //! on at another node.

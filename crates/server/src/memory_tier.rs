@@ -9,12 +9,12 @@
 //! - nothing is granted unless a quorum confirmed, no longer ago than a certain span, that this node leads; and
 //!   nothing before a term is that old. Whoever is elected is so after the last confirmation of a leader before, since
 //!   some node took part in both. So two leaders never grant at the same time, however soon one follows the other;
-//! - a session is admitted by the driver, after a linearizable look at the replicated table, and leaves when
-//!   the driver sees it end there. Both happen on the driver's thread, so no session is kept by mistake.
+//! - a session is admitted by the shard, after a linearizable look at the replicated table, and leaves when
+//!   the shard sees it end there. Both happen on the shard's thread, so no session is kept by mistake.
 //!
-//! Requests do not pass through the driver: they are carried out by whoever brings them, under a lock that is
+//! Requests do not pass through the shard: they are carried out by whoever brings them, under a lock that is
 //! held for as long as one frame's operations take. Only the first request of a session in a term, and one
-//! that finds the node unsure, ask the driver for a read.
+//! that finds the node unsure, ask the shard for a read.
 
 mod term_table;
 #[cfg(test)]
@@ -36,8 +36,8 @@ use tokio::time::sleep;
 
 use self::term_table::TermTable;
 use crate::boot_clock;
-use crate::driver::{Answer, Delivery, ReplyTo, StreamKey, TaskOutbox, Unavailable, put_all};
 use crate::metrics::Operations;
+use crate::shard::{Answer, Delivery, ReplyTo, StreamKey, TaskOutbox, Unavailable, put_all};
 
 /// How long to wait before another look at what is due, if this node is not sure that it leads.
 const UNSURE_PAUSE: Duration = Duration::from_millis(20);
@@ -52,7 +52,7 @@ pub(crate) struct MemoryTier {
     /// The beginning of the tier's own time.
     started: BootTime,
     state: Mutex<State>,
-    /// Sessions that use it: as long as there are any, the driver keeps asking the quorum.
+    /// Sessions that use it: as long as there are any, the shard keeps asking the quorum.
     sessions: AtomicUsize,
     /// Something is due earlier than was last believed.
     earlier: Notify,
@@ -84,7 +84,7 @@ impl MemoryTier {
         }
     }
 
-    // ---- for the driver ----
+    // ---- for the shard ----
 
     /// This node leads from now on, with nothing held, and grants from `opens` on.
     pub(crate) fn begin_term(&self, term: u64, opens: BootTime) {

@@ -1,7 +1,7 @@
 //! What a node counts and measures, for `/metrics`.
 //!
-//! Nothing here costs the driver more than a few plain stores: no lock, no allocation, no clock of its own
-//! per operation. Everything that the driver counts has it as the only writer. Names, units and words are in
+//! Nothing here costs the shard more than a few plain stores: no lock, no allocation, no clock of its own
+//! per operation. Everything that the shard counts has it as the only writer. Names, units and words are in
 //! `page.rs`, and docs/reference/metrics.md lists them.
 
 mod distribution;

@@ -8,7 +8,7 @@
 //! Connections follow the membership: a node that is added is dialled, one that is removed is told so and
 //! dropped. A node that dials us and is not known yet is dialled back at the address that it gives.
 //!
-//! Nothing here waits for a peer on the driver's behalf: what cannot be sent is dropped, the driver
+//! Nothing here waits for a peer on the shard's behalf: what cannot be sent is dropped, the shard
 //! is told that the peer is unreachable, and consensus sends again.
 
 mod accept;

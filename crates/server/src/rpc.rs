@@ -1,15 +1,15 @@
-//! The client port: from a request to a command in the driver's queue, and from its outcome to a
+//! The client port: from a request to a command in the shard's queue, and from its outcome to a
 //! response.
 //!
 //! ```text
-//! begin -> decode -> admit -> route -+-> the door: the driver's inbox, or the efficiency tier ... encode
+//! begin -> decode -> admit -> route -+-> the door: the shard's inbox, or the efficiency tier ... encode
 //!                                    +-> one hop to the leader, on the peer port
 //! ```
 //!
 //! - The service (`holdfast-service`) decides: whether there is room, who may do what, and where it is done.
 //! - Calls (`unary`, one file per verb), the session stream (`stream`) and pages (`dashboard`) share all of this.
 //! - A request that is wrong in itself does not pass: decoding answers it.
-//! - Every call ends: each has a deadline of its own, whatever the driver does.
+//! - Every call ends: each has a deadline of its own, whatever the shard does.
 //! - A node that does not lead forwards one hop (`forward`, and at the other end `forwarded`). A forwarded action that
 //!   arrives at a node that does not lead goes no further.
 
@@ -70,12 +70,12 @@ use self::forward::Forwarding;
 use self::leader_search::LeaderSearch;
 use self::members::Members;
 use self::stream::Outgoing;
-use crate::driver::DriverHandle;
 use crate::events::EventRing;
 use crate::membership::Membership;
 use crate::memory_tier::MemoryTier;
 use crate::metrics::Metrics;
 use crate::peers::PeerLinks;
+use crate::shard::ShardHandle;
 use crate::stopping::Stopping;
 use crate::traces::Traces;
 
@@ -109,7 +109,7 @@ impl Rpc {
     #[allow(clippy::too_many_arguments, reason = "a node has as many parts")]
     pub(crate) fn new(
         service: Service,
-        driver: DriverHandle,
+        shard: ShardHandle,
         membership: Arc<Membership>,
         links: PeerLinks,
         events: Arc<EventRing>,
@@ -119,7 +119,7 @@ impl Rpc {
     ) -> Rpc {
         let door = {
             let membership = Arc::clone(&membership);
-            Door::new(service, driver, memory, membership, stopping.clone())
+            Door::new(service, shard, memory, membership, stopping.clone())
         };
         let forwarding = Arc::new(Forwarding::new(Arc::clone(&membership), links.clone()));
         let members = Arc::new(Members::new(Arc::clone(&membership)));

@@ -13,8 +13,8 @@ use holdfast_core::{
 use holdfast_replica::TOKENS_PER_TERM_BITS;
 
 use super::{Streams, answer};
-use crate::driver::{Answer, Delivery, ReplyTo, Unavailable, put_all};
 use crate::metrics::{Kind, Operations, Settled};
+use crate::shard::{Answer, Delivery, ReplyTo, Unavailable, put_all};
 
 /// No request takes more tokens than this.
 const TOKENS_PER_REQUEST_MAX: u64 = 1 << 16;

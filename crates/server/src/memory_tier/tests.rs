@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::term_table::TermTable;
 use super::{MemoryTier, Streams};
 use crate::boot_clock;
-use crate::driver::{Answer, Delivery, ReplyTo, StreamKey, Unavailable, put_all};
+use crate::shard::{Answer, Delivery, ReplyTo, StreamKey, Unavailable, put_all};
 
 const ALICE: SessionId = SessionId(0xa11ce);
 const BOB: SessionId = SessionId(0xb0b);

@@ -12,7 +12,7 @@ use super::Rpc;
 use super::failure::unsure;
 use super::reads::ReadRequest;
 use crate::boot_clock;
-use crate::driver::{Query, ReadAnswer, ReadData};
+use crate::shard::{Query, ReadAnswer, ReadData};
 use holdfast_proto::encode::on_wire;
 
 /// The token in question.

@@ -1,7 +1,7 @@
 //! The one way from the front ends to the shard, and to the efficiency tier. It takes [`Admitted`] actions only, so a
 //! request that did not pass the service cannot be carried out.
 //!
-//! No front end holds a handle of the driver. Here is also the only place that knows which group an action is for.
+//! No front end holds a handle of the shard. Here is also the only place that knows which group an action is for.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,27 +15,26 @@ use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
 use tokio::time::{sleep, timeout};
 
-use super::failure::{bug, dropped_by_driver, overloaded, stopping, unavailable, unsure};
+use super::failure::{bug, dropped_by_shard, overloaded, stopping, unavailable, unsure};
 use crate::boot_clock;
-use crate::driver::{
-    Answer, CallRef, ChangeAnswer, Connection, Deferrable, DriverHandle, FIRST_GROUP, GroupView,
-    Input, LiveCall, OwnTable, Query, ReadAnswer, ReadData, ReplyTo, StreamKey, TaskOutbox,
-    Touched,
-};
 use crate::membership::Membership;
 use crate::memory_tier::MemoryTier;
+use crate::shard::{
+    Answer, CallRef, ChangeAnswer, Connection, Deferrable, FIRST_GROUP, GroupView, Input, LiveCall,
+    OwnTable, Query, ReadAnswer, ReadData, ReplyTo, ShardHandle, StreamKey, TaskOutbox, Touched,
+};
 use crate::stopping::Stopping;
 
 /// A leader that its quorum does not confirm within this time has none.
 pub(super) const ADMISSION_TIMEOUT: Duration = Duration::from_secs(1);
-/// Before the driver is told once more, if its inbox is full.
+/// Before the shard is told once more, if its inbox is full.
 const INBOX_FULL_PAUSE: Duration = Duration::from_millis(10);
 
 /// Cheap to clone.
 #[derive(Clone, Debug)]
 pub(super) struct Door {
     service: Service,
-    driver: DriverHandle,
+    shard: ShardHandle,
     memory: Arc<MemoryTier>,
     membership: Arc<Membership>,
     stopping: Stopping,
@@ -57,12 +56,12 @@ pub(super) enum MemoryStep {
 impl Door {
     pub(super) fn new(
         service: Service,
-        driver: DriverHandle,
+        shard: ShardHandle,
         memory: Arc<MemoryTier>,
         membership: Arc<Membership>,
         stopping: Stopping,
     ) -> Door {
-        Door { service, driver, memory, membership, stopping }
+        Door { service, shard, memory, membership, stopping }
     }
 
     /// Room for one more request, for as long as the permit is held.
@@ -93,19 +92,19 @@ impl Door {
     // ---- who leads ----
 
     pub(super) fn leadership(&self) -> Leadership {
-        self.driver.leadership()
+        self.shard.leadership()
     }
 
     pub(super) fn watch_leadership(&self) -> watch::Receiver<Leadership> {
-        self.driver.watch_leadership()
+        self.shard.watch_leadership()
     }
 
     pub(super) fn is_stopping(&self) -> bool {
-        self.stopping.has_begun() || self.driver.is_gone()
+        self.stopping.has_begun() || self.shard.is_gone()
     }
 
-    pub(super) fn is_driver_gone(&self) -> bool {
-        self.driver.is_gone()
+    pub(super) fn is_shard_gone(&self) -> bool {
+        self.shard.is_gone()
     }
 
     // ---- calls: each is answered once ----
@@ -123,14 +122,14 @@ impl Door {
     /// The caller hung up before it had its answer.
     pub(super) fn abandon(&self, session: SessionId, request: RequestId, call: LiveCall) {
         let abandoned = Input::Abandoned { group: FIRST_GROUP, session, request, call };
-        if let Err(mut abandoned) = self.driver.offer(abandoned)
+        if let Err(mut abandoned) = self.shard.offer(abandoned)
             && let Ok(runtime) = Handle::try_current()
         {
-            let driver = self.driver.clone();
+            let shard = self.shard.clone();
             runtime.spawn(async move {
-                while !driver.is_gone() {
+                while !shard.is_gone() {
                     sleep(INBOX_FULL_PAUSE).await;
-                    match driver.offer(*abandoned) {
+                    match shard.offer(*abandoned) {
                         Ok(()) => return,
                         Err(full) => abandoned = full,
                     }
@@ -201,12 +200,12 @@ impl Door {
 
     async fn ask<A>(&self, input: impl FnOnce(oneshot::Sender<A>) -> Input) -> Result<A, Failure> {
         let (reply, answer) = oneshot::channel();
-        self.driver.send(input(reply)).map_err(|_| self.no_room())?;
-        answer.await.map_err(|_| dropped_by_driver())
+        self.shard.send(input(reply)).map_err(|_| self.no_room())?;
+        answer.await.map_err(|_| dropped_by_shard())
     }
 
     fn no_room(&self) -> Failure {
-        if self.driver.is_gone() { stopping() } else { overloaded() }
+        if self.shard.is_gone() { stopping() } else { overloaded() }
     }
 
     // ---- streams ----
@@ -220,17 +219,17 @@ impl Door {
         memory_outbox: TaskOutbox,
     ) -> Result<(), Failure> {
         let opened = Input::StreamOpened { stream, outbox, deferrable };
-        self.driver.send(opened).map_err(|_| self.no_room())?;
+        self.shard.send(opened).map_err(|_| self.no_room())?;
         self.memory.open_stream(stream, memory_outbox);
         Ok(())
     }
 
-    /// Must not be lost to a full inbox: a session whose stream the driver believes to be open would outlive its client
+    /// Must not be lost to a full inbox: a session whose stream the shard believes to be open would outlive its client
     /// by its TTL.
     pub(super) async fn close_stream(&self, stream: StreamKey, client_gone: bool) {
         self.memory.close_stream(stream);
-        while self.driver.send(Input::StreamClosed { stream, client_gone }).is_err() {
-            if self.driver.is_gone() {
+        while self.shard.send(Input::StreamClosed { stream, client_gone }).is_err() {
+            if self.shard.is_gone() {
                 return;
             }
             sleep(INBOX_FULL_PAUSE).await;
@@ -248,7 +247,7 @@ impl Door {
         // In place: an admitted command is a command.
         let operations = operations.collect();
         let frame = Input::Frame { stream, group: FIRST_GROUP, operations, is_deferrable };
-        self.driver.offer(frame).map_err(|frame| {
+        self.shard.offer(frame).map_err(|frame| {
             let requests = match *frame {
                 Input::Frame { operations, .. } => {
                     operations.into_iter().map(|(id, _)| id).collect()
@@ -267,7 +266,7 @@ impl Door {
     ) -> Result<(), (Vec<RequestId>, Failure)> {
         let looks = reads.into_iter().map(|(id, name)| (id, name.into_inner())).collect();
         let looks = Input::Looks { stream, group: FIRST_GROUP, looks };
-        self.driver.offer(looks).map_err(|looks| {
+        self.shard.offer(looks).map_err(|looks| {
             let requests = match *looks {
                 Input::Looks { looks, .. } => looks.into_iter().map(|(id, _)| id).collect(),
                 _ => Vec::new(),
@@ -279,8 +278,8 @@ impl Door {
     /// The shard owns the connection from now on. A shard that is gone drops it.
     pub(super) async fn hand_over_connection(&self, connection: Box<dyn Connection>) {
         let mut input = Input::Connection(connection);
-        while let Err(full) = self.driver.offer(input) {
-            if self.driver.is_gone() {
+        while let Err(full) = self.shard.offer(input) {
+            if self.shard.is_gone() {
                 return;
             }
             sleep(INBOX_FULL_PAUSE).await;
@@ -288,7 +287,7 @@ impl Door {
         }
     }
 
-    // ---- the efficiency tier. The driver is asked only by a session that is new there, or when this node is not sure
+    // ---- the efficiency tier. The shard is asked only by a session that is new there, or when this node is not sure
     // that it still leads ----
 
     pub(super) fn memory(&self) -> &Arc<MemoryTier> {
@@ -364,6 +363,6 @@ impl Door {
         let (reply, answer) = oneshot::channel();
         let operations = vec![(command, ReplyTo::Call(reply))];
         self.carry_out_in_memory(session, operations).await.map_err(|(_, failure)| failure)?;
-        answer.await.map_err(|_| dropped_by_driver())
+        answer.await.map_err(|_| dropped_by_shard())
     }
 }

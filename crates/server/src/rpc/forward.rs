@@ -25,9 +25,9 @@ use tonic::{Code, ConnectError, Request, Status, Streaming};
 use super::failure::{bug, leader_did_not_answer, no_leader, overloaded, unavailable};
 use super::serve::{REQUEST_BYTES_MAX, RESPONSE_BYTES_MAX};
 use crate::config::Address;
-use crate::driver::Unavailable;
 use crate::membership::Membership;
 use crate::peers::{PeerLinks, STREAMS_PER_CONNECTION_MAX, TICKET_KEY, endpoint};
+use crate::shard::Unavailable;
 
 const CONNECTIONS_PER_NODE: usize = 32;
 const CALLS_PER_CONNECTION_MAX: usize = STREAMS_PER_CONNECTION_MAX as usize;

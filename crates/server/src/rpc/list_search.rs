@@ -22,7 +22,7 @@ use super::failure::{bug, took_too_long};
 use super::reads::{self, changes_nothing};
 use super::route::Place;
 use super::unary::CALL_TIMEOUT;
-use crate::driver::{Query, ReadData};
+use crate::shard::{Query, ReadData};
 
 const TEXT_BYTES_MAX: usize = holdfast_core::NAME_BYTES_MAX;
 /// Of a ranking, so many are kept.
@@ -191,6 +191,6 @@ async fn look_at(
     let answer = rpc.door.read_for(survey, part).await?;
     match answer.data {
         ReadData::Survey(part) => Ok((answer.at, part)),
-        _ => Err(bug("the driver read something else")),
+        _ => Err(bug("the shard read something else")),
     }
 }

@@ -17,9 +17,9 @@ use super::Rpc;
 use super::failure::{bug, took_too_long, unavailable};
 use super::route::Place;
 use super::unary::CALL_TIMEOUT;
-use crate::driver::{FIRST_GROUP, Query, ReadAnswer, ReadData, SHOWN_ON_STREAM_MAX, Unavailable};
 use crate::membership::Membership;
 use crate::memory_tier::MemoryTier;
+use crate::shard::{FIRST_GROUP, Query, ReadAnswer, ReadData, SHOWN_ON_STREAM_MAX, Unavailable};
 
 /// Holders, and waiters.
 pub(super) const SHOWN_MAX: usize = 100;
@@ -68,7 +68,7 @@ async fn here<L: ReadRequest>(
 ) -> Result<L::Response, Failure> {
     let answer = rpc.door.read(query).await?;
     let mut response =
-        request.response(answer).ok_or_else(|| bug("the driver read something else"))?;
+        request.response(answer).ok_or_else(|| bug("the shard read something else"))?;
     request.complete(&mut response, rpc)?;
     Ok(response)
 }
@@ -169,7 +169,7 @@ pub(super) fn status_on_stream(
         let failure = unavailable(*reason, membership);
         Failure { may_have_happened: false, ..failure }
     })?;
-    let ReadData::Status(status) = data else { return Err(bug("the driver read something else")) };
+    let ReadData::Status(status) = data else { return Err(bug("the shard read something else")) };
     let mut response = lock_status(name.as_str(), status.clone(), *at, *applied_index);
     response.efficiency = in_efficiency_tier(memory, name.as_str(), SHOWN_ON_STREAM_MAX);
     // There can be 255 of them, of 512 bytes each.

@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 use super::Rpc;
 use super::failure::{no_leader, stopping, unavailable};
-use crate::driver::Unavailable;
+use crate::shard::Unavailable;
 
 /// An election is over well within this time if a majority is up.
 const LEADER_WAIT: Duration = Duration::from_secs(1);

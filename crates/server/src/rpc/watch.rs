@@ -34,8 +34,8 @@ use tonic::{Request, Response, Status};
 use super::Rpc;
 use super::grpc;
 use super::route::Place;
-use crate::driver::FIRST_GROUP;
 use crate::events::Position;
+use crate::shard::FIRST_GROUP;
 
 /// What is asked for.
 #[derive(Clone, Debug)]

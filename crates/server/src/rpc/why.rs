@@ -8,8 +8,8 @@ use holdfast_service::Method;
 
 use super::Rpc;
 use super::reads::{self, ReadRequest, SHOWN_MAX};
-use crate::driver::{Query, ReadAnswer, ReadData};
 use crate::hold_times::{self, HoldTimes};
+use crate::shard::{Query, ReadAnswer, ReadData};
 
 impl ReadRequest for WhyRequest {
     const METHOD: Method = Method::Why;

@@ -1,4 +1,4 @@
-//! What the peers say to the driver.
+//! What the peers say to the shard.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
@@ -9,7 +9,7 @@ use mio::net::TcpStream as WireSocket;
 use mio::{Interest, Registry, Token};
 
 use super::{HEADER_BYTES, MESSAGE_BYTES_MAX};
-use crate::driver::SocketNews;
+use crate::shard::SocketNews;
 
 /// So that one peer with much to say does not keep the others, and the clients, waiting.
 const READS_PER_TURN_MAX: usize = 16;

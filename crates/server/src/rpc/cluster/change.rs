@@ -21,11 +21,11 @@ use tonic::{Request, Response, Status};
 
 use super::save;
 use crate::config::Address;
-use crate::driver::Unavailable;
 use crate::rpc::Rpc;
-use crate::rpc::failure::{dropped_by_driver, took_too_long, unavailable};
+use crate::rpc::failure::{dropped_by_shard, took_too_long, unavailable};
 use crate::rpc::grpc;
 use crate::rpc::route::Place;
+use crate::shard::Unavailable;
 
 /// A change of voters takes three rounds, and perhaps a change of leader before.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -160,7 +160,7 @@ async fn hand_over(
     );
     match handed_over.await {
         Ok(Ok(_)) => Ok(TransferLeadershipResponse { leader: successor.0 }),
-        Ok(Err(_)) => Err(dropped_by_driver()),
+        Ok(Err(_)) => Err(dropped_by_shard()),
         Err(_) => Err(took_too_long()),
     }
 }

@@ -15,8 +15,8 @@ use super::super::reads::status_on_stream;
 use super::super::response::{self, ResponseContext};
 use super::frame::{Frame, queued};
 use super::read_quota::ReadQuota;
-use crate::driver::{Delivery, ReadAnswer, Unavailable};
 use crate::membership::Membership;
+use crate::shard::{Delivery, ReadAnswer, Unavailable};
 
 /// How a stream ends: without a word, or with a reason.
 pub(super) type LastWord = Result<(), Failure>;

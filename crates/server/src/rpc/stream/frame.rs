@@ -7,7 +7,7 @@ use holdfast_proto::plain::FrameWriter;
 use holdfast_proto::v1::{Answer, Notice, Queued, ServerFrame, notice};
 
 use super::super::response::{self, ResponseContext};
-use crate::driver;
+use crate::shard;
 
 pub(super) trait Frame {
     fn answer(&mut self, answer: Answer);
@@ -28,7 +28,7 @@ pub(super) trait Frame {
     fn answer_of_tier(
         &mut self,
         request: RequestId,
-        answer: &driver::Answer,
+        answer: &shard::Answer,
         around: ResponseContext<'_>,
     ) {
         let result = Some(response::result(answer, around));
@@ -70,7 +70,7 @@ impl Frame for FrameWriter {
     fn answer_of_tier(
         &mut self,
         request: RequestId,
-        answer: &driver::Answer,
+        answer: &shard::Answer,
         around: ResponseContext<'_>,
     ) {
         if !answer_if_common(self, request, answer, around.guarantee) {
@@ -84,7 +84,7 @@ impl Frame for FrameWriter {
 fn answer_if_common(
     frame: &mut FrameWriter,
     request: RequestId,
-    answer: &driver::Answer,
+    answer: &shard::Answer,
     guarantee: Guarantee,
 ) -> bool {
     match &answer.result {

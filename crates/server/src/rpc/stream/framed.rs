@@ -49,7 +49,7 @@ use super::body_end::Ending;
 use super::incoming::{FATE_TIMEOUT, FIRST_FRAME_TIMEOUT, Next, Received, no_first_frame};
 use super::method_of;
 use crate::connections::{Call, OpenConnection, late};
-use crate::driver::{self, AfterVisit, CutOff, Delivery, EndedBy, SocketNews, StreamKey, Visit};
+use crate::shard::{self, AfterVisit, CutOff, Delivery, EndedBy, SocketNews, StreamKey, Visit};
 
 /// What waits to be written for a slow reader. If there is more than this, a client that asks on is cut off, and so is one
 /// for which there are answers. Longer than the answers to all status reads that may be under way.
@@ -529,7 +529,7 @@ impl FramedConnection {
     /// Tells whether the client can be read on because of one.
     fn look_at_deadlines(&mut self) -> bool {
         let now = Instant::now();
-        if driver::Connection::deadline(self).is_none_or(|deadline| deadline > now) {
+        if shard::Connection::deadline(self).is_none_or(|deadline| deadline > now) {
             return false;
         }
         let is_over = |deadline: Option<Instant>| deadline.is_some_and(|deadline| deadline <= now);
@@ -580,7 +580,7 @@ impl FramedConnection {
     }
 }
 
-impl driver::Connection for FramedConnection {
+impl shard::Connection for FramedConnection {
     fn register(&mut self, registry: &Registry, token: Token, waker: Waker) -> io::Result<()> {
         registry.register(&mut self.stream, token, Interest::READABLE | Interest::WRITABLE)?;
         // If it is to be closed already, the first visit finds out.

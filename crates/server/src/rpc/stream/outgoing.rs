@@ -21,7 +21,7 @@ use super::super::door::Door;
 use super::super::failure::{slow_reader, stopping};
 use super::answers::{AnswerEncoder, LastWord, refusals};
 use super::frame::Frame;
-use crate::driver::Delivery;
+use crate::shard::Delivery;
 
 /// Frames of the stream's own that wait to be taken.
 const WORDS_MAX: usize = 64;

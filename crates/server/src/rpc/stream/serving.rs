@@ -17,7 +17,7 @@ use super::answers::AnswerEncoder;
 use super::incoming::{FATE_TIMEOUT, Incoming, Next};
 use super::outgoing::{Served, Words};
 use super::read_quota::ReadQuota;
-use crate::driver::{Deferrable, StreamKey};
+use crate::shard::{Deferrable, StreamKey};
 
 /// Lists of deliveries that wait for a slow reader, of each tier. When it is full the tier lets the stream go.
 pub(super) const LISTS_MAX: usize = 1_024;
@@ -102,7 +102,7 @@ impl Serving<'_> {
                     // A frame that could not be queued has been answered so, operation by operation.
                     let _ = self.pass_on(Vec::new(), frame.operations, acked_through).await;
                 }
-                Next::End(_) if self.rpc.door.is_driver_gone() => return Err(stopping()),
+                Next::End(_) if self.rpc.door.is_shard_gone() => return Err(stopping()),
                 Next::End(ending) => return Ok(ending.means_client_gone()),
             }
         }

@@ -21,8 +21,8 @@ use super::news::{FRAME_BYTES_TARGET, News, frame_at};
 use super::queue::{FrameSender, Frames, Unheard, queue};
 use super::snapshot::{self, Told};
 use super::{Ask, Start};
-use crate::driver::Unavailable;
 use crate::events::{Compacted, Pace, Position};
+use crate::shard::Unavailable;
 
 /// No eye sees the difference, and waking a watch and its reader so often costs little.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -170,7 +170,7 @@ impl Watcher {
     }
 }
 
-/// Returns when this node leads no more: with who does, or with none if the driver is gone.
+/// Returns when this node leads no more: with who does, or with none if the shard is gone.
 async fn lost(leadership: &mut watch::Receiver<Leadership>) -> Option<Option<NodeId>> {
     leadership.wait_for(|now| !now.is_here).await.ok().map(|now| now.leader)
 }

@@ -24,8 +24,8 @@ use super::super::route::Place;
 use super::super::unary::CALL_TIMEOUT;
 use super::Scope;
 use super::concerns::concerns;
-use crate::driver::{Query, ReadAnswer, ReadData, unix_ms};
 use crate::events::{EventRing, Recorded, message};
+use crate::shard::{Query, ReadAnswer, ReadData, unix_ms};
 
 const DEFAULT_LIMIT: usize = 100;
 const LIMIT_MAX: usize = 1_000;
@@ -110,7 +110,7 @@ async fn owners_now(
 ) -> Result<(LogicalTime, Vec<(PublicSessionId, Owner)>), Failure> {
     let ReadAnswer { at, data, .. } = rpc.door.read_for(action, Query::Owners(sessions)).await?;
     let ReadData::Owners(owners) = data else {
-        return Err(bug("the driver read something else"));
+        return Err(bug("the shard read something else"));
     };
     Ok((at, owners))
 }

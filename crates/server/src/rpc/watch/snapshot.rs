@@ -10,8 +10,8 @@ use holdfast_service::Admitted;
 use super::super::Rpc;
 use super::super::failure::bug;
 use super::{Ask, Scope};
-use crate::driver::{Query, ReadData};
 use crate::events::{Position, Recorded};
+use crate::shard::{Query, ReadData};
 
 const PAGE_SIZE: usize = 1_000;
 
@@ -92,7 +92,7 @@ pub(super) async fn page(
     let limit = if matches!(names, Scope::Only(_)) { 1 } else { PAGE_SIZE + 1 };
     let answer = rpc.door.read_for(ask, Query::List { prefix, after, limit }).await?;
     let ReadData::List(mut locks) = answer.data else {
-        return Err(bug("the driver read something else"));
+        return Err(bug("the shard read something else"));
     };
     locks.retain(|lock| names.covers(&lock.name));
     let more = locks.len() > PAGE_SIZE;

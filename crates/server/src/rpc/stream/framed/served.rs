@@ -13,12 +13,12 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::super::super::Rpc;
 use super::super::super::door::{ADMISSION_TIMEOUT, InMemory, MemoryStep};
-use super::super::super::failure::{dropped_by_driver, unavailable, unsure};
+use super::super::super::failure::{dropped_by_shard, unavailable, unsure};
 use super::super::admit::{AdmittedFrame, Sender};
 use super::super::answers::AnswerEncoder;
 use super::super::read_quota::ReadQuota;
 use super::super::serving::LISTS_MAX;
-use crate::driver::{Asked, Deferrable, Delivery, ReadAnswer, StreamKey, Unavailable};
+use crate::shard::{Asked, Deferrable, Delivery, ReadAnswer, StreamKey, Unavailable};
 
 #[derive(Debug)]
 pub(super) struct Served {
@@ -110,7 +110,7 @@ impl Served {
         let Admission { operations, .. } = self.admission.take()?;
         let answer = match answer {
             Ok(answer) => answer.map_err(|reason| unavailable(reason, &rpc.membership)),
-            Err(_) => Err(dropped_by_driver()),
+            Err(_) => Err(dropped_by_shard()),
         };
         let finished = rpc.door.finish_in_memory(self.stream.session, operations, answer);
         Some(finished.err().map_or_else(Vec::new, |(operations, why)| refused(operations, &why)))

@@ -9,16 +9,16 @@ use mio::Interest;
 use mio::net::TcpStream as Socket;
 
 use super::*;
-use crate::driver::poller::poller;
+use crate::shard::poller::poller;
 
 /// Asks for the same operation with each byte, whose value is the request id. Its stream is opened by a byte of 255, and
 /// closed by the end of the socket.
 #[derive(Debug)]
-pub(in crate::driver) struct EveryByte {
-    pub(in crate::driver) socket: Socket,
-    pub(in crate::driver) stream: StreamKey,
-    pub(in crate::driver) operation: Command,
-    pub(in crate::driver) told: mpsc::Sender<Vec<Delivery>>,
+pub(in crate::shard) struct EveryByte {
+    pub(in crate::shard) socket: Socket,
+    pub(in crate::shard) stream: StreamKey,
+    pub(in crate::shard) operation: Command,
+    pub(in crate::shard) told: mpsc::Sender<Vec<Delivery>>,
     is_readable: bool,
     is_last_read: bool,
     waker: Option<Waker>,
@@ -26,11 +26,11 @@ pub(in crate::driver) struct EveryByte {
     ended: Option<EndedBy>,
 }
 
-pub(in crate::driver) const OPEN: u8 = 255;
+pub(in crate::shard) const OPEN: u8 = 255;
 
 impl EveryByte {
     /// With the client's end, and what it is told.
-    pub(in crate::driver) fn connect(
+    pub(in crate::shard) fn connect(
         stream: StreamKey,
         operation: Command,
     ) -> (Box<EveryByte>, TcpStream, mpsc::Receiver<Vec<Delivery>>) {

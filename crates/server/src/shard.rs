@@ -45,8 +45,8 @@ pub(crate) use self::observer::{Deferrable, ReplyTo};
 pub(crate) use self::outbox::{TaskOutbox, put_all};
 use self::poller::Poller;
 pub(crate) use self::poller::{ROOM, SocketNews};
-pub(crate) use self::queue::{DriverHandle, Inbox, inbox};
-pub use self::start::DriverError;
+pub(crate) use self::queue::{Inbox, ShardHandle, inbox};
+pub use self::start::ShardError;
 pub(crate) use self::start::{Channels, replica_config, start};
 use crate::boot_clock;
 use crate::events::EventRing;
@@ -71,11 +71,11 @@ pub enum StopReason {
          `holdfast cluster add` brings in a new node, with an empty data directory"
     )]
     Removed,
-    #[error("of a bug: the driver panicked")]
+    #[error("of a bug: the shard panicked")]
     Panicked,
 }
 
-struct Driver {
+struct Shard {
     engine: Engine<Observer>,
     /// Dropped before the log, whose thread may wait for room in it.
     inbox: Inbox,
@@ -112,7 +112,7 @@ struct Driver {
     tick: Duration,
 }
 
-impl Driver {
+impl Shard {
     /// Gives the log as well: what works on it may take a while to end.
     fn run(mut self) -> (StopReason, Log) {
         let reason = loop {

@@ -8,7 +8,7 @@ use holdfast_engine::{Engine, LogError, StreamKey};
 use holdfast_replica::{GroupId, MessageError, NodeId};
 use holdfast_wal::{DurableSnapshot, WriteError};
 
-use super::Driver;
+use super::Shard;
 use super::framed::{Asked, EndedBy};
 use super::inbox::{FIRST_GROUP, GroupView, Input, OwnTable};
 use super::observer::{ClientStream, Observer};
@@ -18,7 +18,7 @@ use super::poller::ROOM;
 /// How long a node that is to stop tries to hand leadership over.
 const HAND_OVER_MAX: Duration = Duration::from_secs(2);
 
-impl Driver {
+impl Shard {
     /// Waits for something to do, at most for so long, and takes in all there is.
     pub(super) fn take_input(&mut self, patience: Duration) {
         let patience = patience.min(self.framed.idle_for_at_most());
@@ -145,13 +145,13 @@ impl Driver {
 
     /// What the peers say.
     fn read_wires(&mut self) {
-        let Driver { wires, engine, .. } = self;
+        let Shard { wires, engine, .. } = self;
         wires.read(|from, group, message| take_message(engine, from, group, message));
     }
 
     /// What the clients with framed connections ask for.
     fn visit_connections(&mut self) {
-        let Driver { framed, engine, frame, .. } = self;
+        let Shard { framed, engine, frame, .. } = self;
         let mut displaced = Vec::new();
         framed.visit(frame, |token, asked| displaced.extend(take_asked(engine, token, asked)));
         displaced.into_iter().for_each(|token| framed.end(token, EndedBy::OtherConnection));

@@ -19,7 +19,7 @@ const HEADER: &str =
 
 /// Why it is not known with whom the cluster began.
 #[derive(Debug, thiserror::Error)]
-pub enum FoundersError {
+pub enum InitialMembersError {
     #[error(transparent)]
     File(#[from] FileError),
     #[error("{} is damaged: {what}; restore it from a backup of this directory", path.display())]
@@ -45,7 +45,7 @@ struct StoredVersion {
 
 /// What was written at the first start; at the first start, what the configuration says. A directory of a
 /// version that kept no such file has been going by its configuration until now.
-pub(crate) fn load_or_create(config: &NodeConfig) -> Result<Vec<NodeId>, FoundersError> {
+pub(crate) fn load_or_create(config: &NodeConfig) -> Result<Vec<NodeId>, InitialMembersError> {
     let path = config.data_dir.join(FILE);
     if let Some(text) = durable_file::read(&path)? {
         return parse(&path, &text);
@@ -57,7 +57,7 @@ pub(crate) fn load_or_create(config: &NodeConfig) -> Result<Vec<NodeId>, Founder
 }
 
 /// For a directory that has no such file.
-pub(crate) fn write(data_dir: &Path, founders: &[NodeId]) -> Result<(), FoundersError> {
+pub(crate) fn write(data_dir: &Path, founders: &[NodeId]) -> Result<(), InitialMembersError> {
     let path = data_dir.join(FILE);
     let founders = founders.iter().map(|node| node.0).collect();
     let text = toml::to_string(&Stored { version: VERSION, founders })
@@ -65,11 +65,11 @@ pub(crate) fn write(data_dir: &Path, founders: &[NodeId]) -> Result<(), Founders
     Ok(durable_file::replace(&path, &format!("{HEADER}{text}"))?)
 }
 
-fn parse(path: &Path, text: &str) -> Result<Vec<NodeId>, FoundersError> {
+fn parse(path: &Path, text: &str) -> Result<Vec<NodeId>, InitialMembersError> {
     let StoredVersion { version } =
         toml::from_str(text).map_err(|error| damaged(path, &error.to_string()))?;
     if version != VERSION {
-        return Err(FoundersError::UnknownVersion { path: path.to_owned(), found: version });
+        return Err(InitialMembersError::UnknownVersion { path: path.to_owned(), found: version });
     }
     let stored: Stored = toml::from_str(text).map_err(|error| damaged(path, &error.to_string()))?;
     if stored.founders.contains(&0) {
@@ -78,8 +78,8 @@ fn parse(path: &Path, text: &str) -> Result<Vec<NodeId>, FoundersError> {
     Ok(stored.founders.into_iter().map(NodeId).collect())
 }
 
-fn damaged(path: &Path, what: &str) -> FoundersError {
-    FoundersError::Damaged { path: path.to_owned(), what: what.to_owned() }
+fn damaged(path: &Path, what: &str) -> InitialMembersError {
+    InitialMembersError::Damaged { path: path.to_owned(), what: what.to_owned() }
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use holdfast_core::{Event, LockTable, LogicalTime, Outcome};
 use holdfast_replica::Leadership;
 
-use super::Driver;
+use super::Shard;
 use super::longest_queue::LongestQueue;
 use crate::metrics::{Metrics, RELEASED, ending};
 
@@ -20,7 +20,7 @@ pub(super) struct Levels {
     skipped_searches: SkippedSearches,
 }
 
-impl Driver {
+impl Shard {
     pub(super) fn publish_levels(&mut self) {
         let now = self.started.elapsed();
         self.metrics.turns.add(1);

@@ -7,9 +7,9 @@ use holdfast_replica::{GroupId, Leadership, Membership};
 
 use super::observer::Observer;
 use super::outbox::{Outbox, put, warn_of};
-use super::{Driver, unix_ms};
+use super::{Shard, unix_ms};
 
-impl Driver {
+impl Shard {
     pub(super) fn carry_out_effects(&mut self) {
         let mut effects = std::mem::take(&mut self.effects);
         self.engine.take_effects(&mut effects);
@@ -63,7 +63,7 @@ impl Driver {
     }
 
     fn deliver(&mut self) {
-        let Driver { engine, framed, frame, .. } = self;
+        let Shard { engine, framed, frame, .. } = self;
         engine.deliver(|stream, told| {
             warn_of(match &stream.outbox {
                 Outbox::Task(outbox) => put(outbox, told),

@@ -19,7 +19,7 @@ use super::log::Log;
 use super::measure::{Levels, SnapshotTimes};
 use super::observer::Observer;
 use super::queue::{Inbox, InboxSender};
-use super::{Driver, ROOM, StopReason};
+use super::{ROOM, Shard, StopReason};
 use crate::config::NodeConfig;
 use crate::events::EventRing;
 use crate::membership::Membership;
@@ -31,16 +31,16 @@ use crate::traces::Traces;
 
 /// What a turn can bear beside its own work: a fifth of a millisecond.
 const SNAPSHOT_SLICE_ENTRIES: usize = 500;
-/// So a snapshot takes at most a fifth of the driver's time, and a second for half a million locks.
+/// So a snapshot takes at most a fifth of the shard's time, and a second for half a million locks.
 const SNAPSHOT_SLICE_PAUSE: Duration = Duration::from_millis(1);
 const KEEP_ENTRIES: u64 = 10_000;
 const KEEP_BYTES: u64 = 8 << 20;
 /// All that run on this node.
 const GROUPS: [GroupId; 1] = [FIRST_GROUP];
 
-/// Why the driver could not start.
+/// Why the shard could not start.
 #[derive(Debug, Error)]
-pub enum DriverError {
+pub enum ShardError {
     #[error(transparent)]
     Directory(#[from] DirectoryError),
     #[error("the log cannot be opened: {0}")]
@@ -53,10 +53,10 @@ pub enum DriverError {
     Thread(std::io::Error),
 }
 
-/// The node's ends of the driver's channels.
+/// The node's ends of the shard's channels.
 pub(crate) struct Channels {
     pub(crate) inbox: Inbox,
-    /// For the driver's own background work.
+    /// For the shard's own background work.
     pub(crate) inbox_sender: InboxSender,
     pub(crate) leadership: watch::Sender<Leadership>,
     pub(crate) events: Arc<EventRing>,
@@ -64,7 +64,7 @@ pub(crate) struct Channels {
     pub(crate) pulse: Arc<Pulse>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) traces: Option<Arc<Traces>>,
-    /// Where the driver publishes who the members are.
+    /// Where the shard publishes who the members are.
     pub(crate) membership: Arc<Membership>,
     /// The first members.
     pub(crate) founders: Vec<NodeId>,
@@ -77,13 +77,13 @@ pub(crate) fn start(
     config: &NodeConfig,
     channels: Channels,
     links: PeerLinks,
-) -> Result<oneshot::Receiver<StopReason>, DriverError> {
-    let driver = Driver::open(config, channels, links)?;
+) -> Result<oneshot::Receiver<StopReason>, ShardError> {
+    let shard = Shard::open(config, channels, links)?;
     let (ended, ending) = oneshot::channel();
     thread::Builder::new()
-        .name("holdfast-driver".into())
+        .name("holdfast-shard".into())
         .spawn(move || {
-            let run = std::panic::AssertUnwindSafe(|| driver.run());
+            let run = std::panic::AssertUnwindSafe(|| shard.run());
             let (reason, log) = match std::panic::catch_unwind(run) {
                 Ok((reason, log)) => (reason, Some(log)),
                 Err(_) => (StopReason::Panicked, None),
@@ -95,16 +95,16 @@ pub(crate) fn start(
             let _ = ended.send(reason);
             drop(log);
         })
-        .map_err(DriverError::Thread)?;
+        .map_err(ShardError::Thread)?;
     Ok(ending)
 }
 
-impl Driver {
+impl Shard {
     pub(super) fn open(
         config: &NodeConfig,
         channels: Channels,
         links: PeerLinks,
-    ) -> Result<Driver, DriverError> {
+    ) -> Result<Shard, ShardError> {
         let membership = channels.membership;
         let disk = FileDisk::open(config.data_dir.join("log"))?;
         let options = Options { segment_bytes: config.segment_bytes };
@@ -135,10 +135,10 @@ impl Driver {
         let own = Member { directory: Some(channels.data_dir), ..membership.own() };
         engine.peer_introduced(membership.me, own, LOG_VERSION);
         let framed = FramedConnections::new(channels.inbox.woken());
-        let mut driver = Driver {
+        let mut shard = Shard {
             engine,
             inbox: channels.inbox,
-            log: Log::new(log, channels.inbox_sender).map_err(DriverError::Thread)?,
+            log: Log::new(log, channels.inbox_sender).map_err(ShardError::Thread)?,
             write_again_at: None,
             links,
             wires: WiresIn::new(ROOM),
@@ -162,8 +162,8 @@ impl Driver {
             started,
             tick: config.tick(),
         };
-        driver.tell_owners();
-        Ok(driver)
+        shard.tell_owners();
+        Ok(shard)
     }
 }
 

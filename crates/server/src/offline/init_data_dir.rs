@@ -7,12 +7,12 @@ use holdfast_wal::{FileDisk, HardState, Options, Wal};
 
 use super::OfflineError;
 use crate::config::NodeConfig;
-use crate::driver::to_wal_snapshot;
 use crate::identity::{Identity, LOG_DIR};
-use crate::{durable_file, founders};
+use crate::shard::to_wal_snapshot;
+use crate::{durable_file, initial_members};
 
 /// The mark of the directory comes last: until then no node starts on it.
-pub(super) fn furnish(
+pub(super) fn init_data_dir(
     directory: &Path,
     config: &NodeConfig,
     identity: &Identity,
@@ -28,6 +28,6 @@ pub(super) fn furnish(
     wal.set_hard_state(group.0, HardState { term, vote: 0, commit });
     wal.commit().map_err(|error| failed(&error))?;
     drop(wal);
-    founders::write(directory, &[identity.node])?;
+    initial_members::write(directory, &[identity.node])?;
     Ok(identity.write(directory)?)
 }

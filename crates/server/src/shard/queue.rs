@@ -1,4 +1,4 @@
-//! The queue before the driver. It is bounded, and never makes anybody wait: who finds it full is told
+//! The queue before the shard. It is bounded, and never makes anybody wait: who finds it full is told
 //! so at once.
 //!
 //! Clients may fill only a part of it. The rest is for peers and for the node itself: if an overload of
@@ -19,9 +19,9 @@ use super::inbox::Input;
 use super::poller::{Poller, SocketNews, Waker, poller};
 
 const INPUTS_MAX: usize = 16_384;
-/// Operations of clients that wait for the driver: calls, and what is in frames.
+/// Operations of clients that wait for the shard: calls, and what is in frames.
 const CLIENT_OPERATIONS_MAX: usize = 65_536;
-/// Inputs of clients that wait for the driver, however few operations they hold.
+/// Inputs of clients that wait for the shard, however few operations they hold.
 const CLIENT_INPUTS_MAX: usize = INPUTS_MAX / 2;
 
 const INPUTS_PER_TURN_MAX: usize = 4_096;
@@ -49,7 +49,7 @@ pub(crate) struct InboxSender {
     waker: Arc<Waker>,
 }
 
-/// Where the driver takes them out.
+/// Where the shard takes them out.
 #[derive(Debug)]
 pub(crate) struct Inbox {
     inputs: Receiver<Input>,
@@ -81,7 +81,7 @@ pub(crate) fn inbox() -> io::Result<(InboxSender, Inbox)> {
 }
 
 impl InboxSender {
-    /// Never blocks. Without room, or without a driver, the input comes back.
+    /// Never blocks. Without room, or without a shard, the input comes back.
     fn offer(&self, input: Input) -> Result<(), Box<Input>> {
         let operations = input.operations_of_clients();
         if operations > 0 && !self.backlog.admit(operations) {
@@ -100,7 +100,7 @@ impl InboxSender {
 
     /// Waits for room: for the node's own threads.
     pub(super) fn send_and_wait(&self, input: Input) {
-        // A driver that is gone no longer wants to know.
+        // A shard that is gone no longer wants to know.
         let _ = self.inputs.send(input);
         self.waker.wake();
     }
@@ -190,16 +190,16 @@ impl Backlog {
     }
 }
 
-/// The rest of the node's end of the driver.
+/// The rest of the node's end of the shard.
 #[derive(Clone, Debug)]
-pub(crate) struct DriverHandle {
+pub(crate) struct ShardHandle {
     inbox: InboxSender,
     leadership: watch::Receiver<Leadership>,
 }
 
-impl DriverHandle {
+impl ShardHandle {
     pub(crate) fn new(inbox: InboxSender, leadership: watch::Receiver<Leadership>) -> Self {
-        DriverHandle { inbox, leadership }
+        ShardHandle { inbox, leadership }
     }
 
     /// Never blocks.
@@ -207,7 +207,7 @@ impl DriverHandle {
         self.inbox.offer(input).map_err(|_| Overloaded)
     }
 
-    /// As [`DriverHandle::send`], for what is too dear to be made again: a full inbox gives it back.
+    /// As [`ShardHandle::send`], for what is too dear to be made again: a full inbox gives it back.
     pub(crate) fn offer(&self, input: Input) -> Result<(), Box<Input>> {
         self.inbox.offer(input)
     }
@@ -224,7 +224,7 @@ impl DriverHandle {
         &self.inbox.waker
     }
 
-    /// The driver has ended; nothing that is sent will be answered.
+    /// The shard has ended; nothing that is sent will be answered.
     pub(crate) fn is_gone(&self) -> bool {
         self.leadership.has_changed().is_err()
     }

@@ -1,4 +1,4 @@
-//! The driver of a lone node, turned by hand.
+//! The shard of a lone node, turned by hand.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 
 use super::framed::tests::{EveryByte, OPEN};
 use super::{
-    Answer, Channels, Deferrable, Delivery, Driver, DriverHandle, FIRST_GROUP, GroupView, Input,
+    Answer, Channels, Deferrable, Delivery, FIRST_GROUP, GroupView, Input, Shard, ShardHandle,
     Step, StopReason, StreamKey, Unavailable, inbox,
 };
 use crate::config::NodeConfig;
@@ -36,10 +36,10 @@ const ALICE: SessionId = SessionId(0xa11ce);
 const STREAM: StreamKey = StreamKey { session: ALICE, stream: StreamId(1) };
 const FRAMED: StreamKey = StreamKey { session: ALICE, stream: StreamId(2) };
 
-/// A driver whose loop does not run by itself: the test turns it.
+/// A shard whose loop does not run by itself: the test turns it.
 struct Bench {
-    driver: Driver,
-    handle: DriverHandle,
+    shard: Shard,
+    handle: ShardHandle,
     leadership: watch::Receiver<Leadership>,
     last_request: u64,
     _runtime: Runtime,
@@ -62,7 +62,7 @@ impl Bench {
         let (inbox_sender, inbox) = inbox().unwrap();
         let leadership = watch::Sender::new(Leadership::default());
         let watch = leadership.subscribe();
-        let handle = DriverHandle::new(inbox_sender.clone(), watch.clone());
+        let handle = ShardHandle::new(inbox_sender.clone(), watch.clone());
         let identity =
             Identity::load_or_create(&config.data_dir, &config.cluster, config.node_id()).unwrap();
         let known_peers = KnownPeers::load(&config.data_dir).unwrap();
@@ -91,9 +91,9 @@ impl Bench {
             founders,
             data_dir,
         };
-        let driver = Driver::open(&config, channels, links).unwrap();
+        let shard = Shard::open(&config, channels, links).unwrap();
         Bench {
-            driver,
+            shard,
             handle,
             leadership: watch,
             last_request: 0,
@@ -103,7 +103,7 @@ impl Bench {
     }
 
     fn turn(&mut self) {
-        self.driver.turn().unwrap();
+        self.shard.turn().unwrap();
     }
 
     fn turn_until(&mut self, reached: impl Fn(&Bench) -> bool) {
@@ -175,7 +175,7 @@ impl Bench {
     }
 
     fn table_replica(&self) -> &Replica {
-        self.driver.engine.replica(FIRST_GROUP).unwrap()
+        self.shard.engine.replica(FIRST_GROUP).unwrap()
     }
 
     fn inspect_index(&self) -> u64 {
@@ -227,7 +227,7 @@ fn a_leader_is_gone_when_its_port_is_shut_and_its_wire_has_ended() {
     bench.turn();
     assert_eq!(bench.leadership.borrow().leader, Some(leader), "it can be heard");
     drop(far_end);
-    bench.turn_until(|bench| !bench.driver.wires.has_one_from(leader));
+    bench.turn_until(|bench| !bench.shard.wires.has_one_from(leader));
     assert_eq!(bench.leadership.borrow().leader, Some(leader), "its network may be slow");
     bench.send(Input::PeerRefuses(leader));
     bench.turn();
@@ -275,15 +275,15 @@ fn what_a_framed_connection_asks_is_carried_out_and_it_is_told_the_answers() {
     drop(bench.open_stream());
     let (mut client, told) = bench.connect();
     client.write_all(&[OPEN]).unwrap();
-    bench.turn_until(|bench| bench.driver.engine.streams().get(FRAMED).is_some());
+    bench.turn_until(|bench| bench.shard.engine.streams().get(FRAMED).is_some());
     let applied = bench.inspect_index();
     client.write_all(&[2, 3]).unwrap();
     bench.turn_until(|bench| bench.inspect_index() > applied);
     assert_eq!(requests(told.try_iter().flatten()), [2, 3]);
     assert_eq!(bench.inspect_index(), applied + 1, "one entry for both");
     drop(client);
-    bench.turn_until(|bench| bench.driver.engine.streams().get(FRAMED).is_none());
-    assert_eq!(bench.driver.framed.len(), 0);
+    bench.turn_until(|bench| bench.shard.engine.streams().get(FRAMED).is_none());
+    assert_eq!(bench.shard.framed.len(), 0);
 }
 
 #[test]
@@ -291,13 +291,13 @@ fn a_connection_whose_stream_another_one_opens_is_ended() {
     let mut bench = Bench::new();
     let (mut first, _) = bench.connect();
     first.write_all(&[OPEN]).unwrap();
-    bench.turn_until(|bench| bench.driver.engine.streams().get(FRAMED).is_some());
+    bench.turn_until(|bench| bench.shard.engine.streams().get(FRAMED).is_some());
     let (mut second, _told) = bench.connect();
     second.write_all(&[OPEN]).unwrap();
     first.set_nonblocking(true).unwrap();
     bench.turn_until(|_| matches!((&first).read(&mut [0]), Ok(0)));
-    assert_eq!(bench.driver.framed.len(), 1);
-    assert!(bench.driver.engine.streams().get(FRAMED).is_some(), "the second has the stream");
+    assert_eq!(bench.shard.framed.len(), 1);
+    assert!(bench.shard.engine.streams().get(FRAMED).is_some(), "the second has the stream");
 }
 
 fn full() -> WriteError {
@@ -309,14 +309,14 @@ fn while_the_disk_is_full_callers_and_framed_connections_are_told() {
     let mut bench = Bench::new();
     let (mut client, told) = bench.connect();
     client.write_all(&[OPEN]).unwrap();
-    bench.turn_until(|bench| bench.driver.engine.streams().get(FRAMED).is_some());
+    bench.turn_until(|bench| bench.shard.engine.streams().get(FRAMED).is_some());
     // The present turn finds the disk full; what is sent then comes while it is.
-    bench.driver.log.refusals = vec![full(), full()];
+    bench.shard.log.refusals = vec![full(), full()];
     let _halted = bench.call(touch());
-    bench.driver.take_input(Duration::ZERO);
-    while bench.driver.advance().unwrap() != Step::Write {}
-    bench.driver.write().unwrap();
-    assert_eq!(bench.driver.metrics.disk_full.get(), 1);
+    bench.shard.take_input(Duration::ZERO);
+    while bench.shard.advance().unwrap() != Step::Write {}
+    bench.shard.write().unwrap();
+    assert_eq!(bench.shard.metrics.disk_full.get(), 1);
     let mut call = bench.call(touch());
     client.write_all(&[7]).unwrap();
     bench.turn();
@@ -324,35 +324,35 @@ fn while_the_disk_is_full_callers_and_framed_connections_are_told() {
     let refused = told.recv_timeout(Duration::from_secs(10)).unwrap();
     let is_refusal = |delivery: &Delivery| matches!(delivery, Delivery::Answer { answer, .. } if answer.result == Err(Unavailable::OutOfSpace));
     assert!(refused.iter().all(is_refusal), "{refused:?}");
-    assert_eq!(bench.driver.metrics.disk_full.get(), 0);
+    assert_eq!(bench.shard.metrics.disk_full.get(), 0);
 }
 
 #[test]
 fn a_leader_whose_disk_was_full_for_long_leads_again_without_a_change_of_leader() {
     const REFUSALS: usize = 1_000;
     let mut bench = Bench::new();
-    let changes = bench.driver.metrics.leader_changes.get();
-    bench.driver.log.refusals = std::iter::repeat_with(full).take(REFUSALS).collect();
+    let changes = bench.shard.metrics.leader_changes.get();
+    bench.shard.log.refusals = std::iter::repeat_with(full).take(REFUSALS).collect();
     let _halted = bench.call(touch());
-    bench.driver.take_input(Duration::ZERO);
-    while bench.driver.advance().unwrap() != Step::Write {}
+    bench.shard.take_input(Duration::ZERO);
+    while bench.shard.advance().unwrap() != Step::Write {}
     let patience = Instant::now() + Duration::from_secs(10);
     while bench.leadership.borrow().leader.is_some() {
         assert!(Instant::now() < patience, "its clients are not sent away");
-        bench.driver.write().unwrap();
+        bench.shard.write().unwrap();
     }
-    bench.driver.log.refusals.clear();
+    bench.shard.log.refusals.clear();
     bench.turn_until(|bench| bench.leadership.borrow().is_here);
-    assert_eq!(bench.driver.metrics.leader_changes.get(), changes);
+    assert_eq!(bench.shard.metrics.leader_changes.get(), changes);
 }
 
 #[test]
-fn a_disk_that_fails_ends_the_driver_even_if_it_was_full_before() {
+fn a_disk_that_fails_ends_the_shard_even_if_it_was_full_before() {
     let mut bench = Bench::new();
     let failed = WriteError::CommitBeyondLog { group: 1, commit: 2, last: 1 };
-    bench.driver.log.refusals = vec![failed, full(), full()];
+    bench.shard.log.refusals = vec![failed, full(), full()];
     let _halted = bench.call(touch());
-    let ended = bench.driver.turn();
+    let ended = bench.shard.turn();
     assert!(matches!(ended, Err(StopReason::Disk(_))), "{ended:?}");
 }
 
@@ -401,7 +401,7 @@ fn a_peer_that_speaks_in_the_name_of_another_is_cut_off() {
     far_end.write_all(&[length.to_le_bytes(), group.to_le_bytes()].concat()).unwrap();
     far_end.write_all(&FORGED).unwrap();
     bench.turn();
-    bench.turn_until(|bench| !bench.driver.wires.has_one_from(forger));
+    bench.turn_until(|bench| !bench.shard.wires.has_one_from(forger));
     assert_eq!(bench.leadership.borrow().leader, None, "the forged heartbeat made no leader");
     assert_eq!(far_end.read(&mut [0]).unwrap_or(0), 0, "the forger sees the end");
 }
