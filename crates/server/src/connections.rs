@@ -10,8 +10,8 @@
 //! - Answers that the transport has not written out yet count for their connection, which gets no more of them until
 //!   some are written ([`ResponseBody`]).
 //!
-//! Framed connections are read and written by the shard. Here they count as connections, and with the bytes of large
-//! frames that have not come whole.
+//! Framed connections are read and written by the shard. Here they count as connections, with the bytes of large frames
+//! that have not come whole, and with what their clients leave unread.
 
 mod body;
 mod call;
@@ -305,6 +305,17 @@ impl Connection {
             entry.unwritten += bytes;
             state.used.unwritten += bytes;
         }
+    }
+
+    /// How much the client of a framed connection leaves unread. Tells whether the clients of the port leave too much.
+    pub(crate) fn set_unwritten(&self, bytes: usize) -> bool {
+        let mut state = self.port.lock();
+        let state = &mut *state;
+        if let Some(entry) = state.connections.get_mut(&self.number) {
+            let before = std::mem::replace(&mut entry.unwritten, bytes);
+            state.used.unwritten = state.used.unwritten + bytes - before;
+        }
+        state.used.unwritten >= self.port.limits.unwritten_max
     }
 
     fn is_written(&self, bytes: usize) {
