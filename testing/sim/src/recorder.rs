@@ -149,7 +149,7 @@ impl Recorder {
             self.history.rules_adopted = Some(*logical);
         }
         for session in commands.iter().filter_map(Command::session) {
-            self.history.heard.entry(session).or_default().push(at);
+            self.history.contacts.entry(session).or_default().push(at);
         }
     }
 
@@ -159,7 +159,10 @@ impl Recorder {
 
     /// The cluster is lost and another one takes its place. What has no answer may get one from the new one;
     /// gives where each of these operations was, and is now.
-    pub(crate) fn begin_anew(&mut self, beginning: Beginning) -> BTreeMap<usize, usize> {
+    pub(crate) fn begin_restored_cluster(
+        &mut self,
+        beginning: Beginning,
+    ) -> BTreeMap<usize, usize> {
         self.finish(beginning.at);
         let before = std::mem::take(&mut self.history);
         let open = before.operations.iter().enumerate();
