@@ -27,7 +27,7 @@ pub struct History {
     pub leaders: Vec<LeaderSpan>,
     /// When a leader wrote a command of the session into its log, be it lost or not. Empty if that was not
     /// recorded.
-    pub heard: BTreeMap<SessionId, Vec<RealTime>>,
+    pub contacts: BTreeMap<SessionId, Vec<RealTime>>,
     /// From when on tables followed rules 2, as far as seen; none if they never did.
     pub rules_adopted: Option<LogicalTime>,
     pub end: RealTime,

@@ -145,7 +145,7 @@ impl Recorder {
     /// A leader has written an entry into its log.
     pub(crate) fn proposed(&mut self, at: RealTime, batch: &Batch) {
         for session in batch.commands.iter().filter_map(Command::session) {
-            self.history.heard.entry(session).or_default().push(at);
+            self.history.contacts.entry(session).or_default().push(at);
         }
     }
 
@@ -161,7 +161,10 @@ impl Recorder {
 
     /// The cluster is lost and another one takes its place. What has no answer may get one from the new one;
     /// gives where each of these operations was, and is now.
-    pub(crate) fn begin_anew(&mut self, beginning: Beginning) -> BTreeMap<usize, usize> {
+    pub(crate) fn begin_restored_cluster(
+        &mut self,
+        beginning: Beginning,
+    ) -> BTreeMap<usize, usize> {
         self.finish(beginning.at);
         let before = std::mem::take(&mut self.history);
         let open = before.operations.iter().enumerate();
