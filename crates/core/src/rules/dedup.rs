@@ -86,12 +86,12 @@ impl LockTable {
         }
     }
 
-    /// Acknowledges the oldest answers of a session in the name of a caller that never does so itself, before its command
-    /// enters the log. Otherwise the session could send no more requests after a while.
+    /// Acknowledges the oldest answers of a session in the name of a caller that never does so itself, before its
+    /// command enters the log. Otherwise the session could send no more requests after a while.
     ///
-    /// It is done only when the room is nearly used up, and only by a request whose id is above those of all kept answers.
-    /// So the ids of such a caller may have gaps, as timestamps have; but they have to rise. A caller that draws them at
-    /// random is refused when the room is used up: its retries could not be told from new requests.
+    /// It is done only when the room is nearly used up, and only by a request whose id is above those of all kept
+    /// answers. So the ids of such a caller may have gaps, as timestamps have; but they have to rise. A caller that
+    /// draws them at random is refused when the room is used up: its retries could not be told from new requests.
     pub fn acknowledge_for_silent_caller(&self, command: &mut Command) {
         let Some(call) = command.call_mut() else { return };
         let Some(session) = self.session_map().get(&call.session) else { return };
