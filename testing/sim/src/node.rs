@@ -107,6 +107,8 @@ struct Running {
     /// Empty between steps; kept for its room.
     effects: Vec<Effect<SimHost>>,
     digested_at: u64,
+    /// Its table follows rules 2 or newer, and the recorder knows.
+    rules_seen: bool,
     publishes: bool,
     published_mark: publish::PublishedMark,
     publisher_asked: Duration,
@@ -190,6 +192,10 @@ pub(crate) enum Output {
     /// A leader committed something.
     Committed {
         term: u64,
+    },
+    /// A node that has just started, or has just adopted them, follows rules 2 or newer.
+    FollowsRulesTwo {
+        at: LogicalTime,
     },
     /// The leader proposed this.
     Proposed(Box<Batch>),
@@ -301,6 +307,7 @@ impl Node {
             stall_max,
             effects: Vec::new(),
             digested_at: 0,
+            rules_seen: false,
             publishes: self.settings.publishes,
             published_mark: publish::PublishedMark::default(),
             publisher_asked: Duration::ZERO,

@@ -144,13 +144,15 @@ impl Recorder {
 
     /// A leader has written an entry into its log.
     pub(crate) fn proposed(&mut self, at: RealTime, batch: &Batch) {
-        let Batch { at: logical, commands } = batch;
-        if commands.iter().any(|command| matches!(command, Command::AdoptRules { .. })) {
-            self.history.rules_adopted = Some(*logical);
-        }
-        for session in commands.iter().filter_map(Command::session) {
+        for session in batch.commands.iter().filter_map(Command::session) {
             self.history.contacts.entry(session).or_default().push(at);
         }
+    }
+
+    /// A node's table follows rules 2 at this time, and so do all tables from then on.
+    pub(crate) fn rules_two_followed(&mut self, at: LogicalTime) {
+        let adopted = self.history.rules_adopted.get_or_insert(at);
+        *adopted = at.min(*adopted);
     }
 
     pub(crate) fn violation(&mut self, checker: &'static str, what: String) {

@@ -9,7 +9,7 @@ use holdfast_core::{Batch, Command, LogIndex, RulesVersion};
 use holdfast_engine::{
     BootTime, Effect, LogError, Now, Query, ReadData, Step, StopCause, StreamKey,
 };
-use holdfast_replica::{NodeId, Outgoing, SnapshotFile};
+use holdfast_replica::{MessageError, NodeId, Outgoing, SnapshotFile};
 use holdfast_service::{self as service, Leader, Method, Protocol, Route};
 
 use super::host::{self, Caller, ClientStream, Reader, SimHost};
@@ -272,7 +272,8 @@ impl Running {
         let Some(replica) = self.engine.replica(GROUP) else { return };
         let (members, last_index) = (replica.membership(), replica.progress().last_index);
         let is_unknown = !members.is_member(from) && !members.was_removed(from);
-        if is_unknown && replica.applied_index() < last_index {
+        let is_refused_as_unknown = is_unknown && matches!(error, MessageError::Refused(_));
+        if is_refused_as_unknown && replica.applied_index() < last_index {
             // It has started again, and what it has yet to apply may add the sender.
             return;
         }
@@ -323,8 +324,8 @@ impl Running {
         if step == Step::Rest {
             let replica = self.engine.replica(GROUP);
             if replica.is_some_and(|replica| replica.is_handing_over()) {
-                // Until that is over it proposes nothing.
-                self.ledger.deferred.clear();
+                // Until that is over it proposes nothing. Then the heartbeats have as long as ever.
+                self.ledger.restart_deferred();
             }
             outputs.extend(match self.leadership.is_here {
                 true => self.ledger.complaint_about_deferred(),
@@ -351,6 +352,10 @@ impl Running {
         let (index, table) = (replica.applied_index(), replica.table());
         if self.build == Build::Old && table.rules() > RulesVersion::ONE {
             return Err(broken("an old build met rules that it does not know".into(), outputs));
+        }
+        if !self.rules_seen && table.rules() >= RulesVersion::TWO {
+            self.rules_seen = true;
+            outputs.push(Output::FollowsRulesTwo { at: table.now() });
         }
         if self.leadership.is_here {
             outputs.push(Output::Committed { term: self.leadership.term });

@@ -148,6 +148,7 @@ impl World {
                 self.recorder.replicated(now, id, index, at, Happening::Digest(digest));
             }
             node::Output::Committed { term } => self.recorder.committed(now, id, term),
+            node::Output::FollowsRulesTwo { at } => self.recorder.rules_two_followed(at),
             node::Output::Proposed(batch) => {
                 self.recorder.proposed(now, &batch);
                 if let Some(coverage) = &mut self.coverage {
