@@ -3,8 +3,8 @@
 //! The index is exact: it holds each deadline once, and moves with it. So the next tick is known, and
 //! a tick touches nothing that is not due.
 //!
-//! Those of sessions stand by themselves. They move with every heartbeat, and without what only holds and waits are known by,
-//! each takes half the room.
+//! Those of sessions stand by themselves. They move with every heartbeat, and without what only holds and waits are
+//! known by, each takes half the room.
 
 use alloc::collections::BTreeSet;
 

@@ -3,9 +3,9 @@
 //!
 //! A waiter of an acquire-all that could be granted here and not elsewhere is passed by, and the walk goes on behind
 //! it. One client can put a hundred thousand of them into a queue, and each release would look at all of them. So the
-//! walk has a budget. What is left waits in line. Each entry takes the first of the line, and puts what it cannot finish
-//! at the end, so that no walk keeps others waiting until it has ended. Waiters of one lock alone cost no steps, because
-//! each of them leaves its queue when it is looked at. What waits here is part of the state.
+//! walk has a budget. What is left waits in line. Each entry takes the first of the line, and puts what it cannot
+//! finish at the end, so that no walk keeps others waiting until it has ended. Waiters of one lock alone cost no steps,
+//! because each of them leaves its queue when it is looked at. What waits here is part of the state.
 //!
 //! Invariants: a lock or a prefix is in line once, so the line is no longer than the table has locks, and prefixes that
 //! are being thawed. A walk that has begun goes on where it stopped, however often its lock becomes free meanwhile.

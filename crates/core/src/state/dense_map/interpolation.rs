@@ -1,9 +1,9 @@
 //! Where a key stands, by interpolation.
 //!
-//! Ids of sessions are random, so those of one chunk are mostly spread evenly. Where one of them stands can be told from
-//! how far it lies between the lowest and the highest: within a few entries. To look there reads two or three
-//! neighbouring lines of memory. Halving reads as many that lie apart, each after the one before; of 100,000 sessions no
-//! cache holds them. Without it a heartbeat among 100,000 sessions takes the table a quarter more time.
+//! Ids of sessions are random, so those of one chunk are mostly spread evenly. Where one of them stands can be told
+//! from how far it lies between the lowest and the highest: within a few entries. To look there reads two or three
+//! neighbouring lines of memory. Halving reads as many that lie apart, each after the one before; of 100,000 sessions
+//! no cache holds them. Without it a heartbeat among 100,000 sessions takes the table a quarter more time.
 //!
 //! The place can be wrong. Then its entries are gone through, and a chunk has few.
 

@@ -113,7 +113,7 @@ impl Served {
     }
 
     /// Carries out what waited for the quorum, once it has answered. Gives what is refused.
-    pub(super) fn hear_admission(&mut self, cx: &mut Context<'_>, rpc: &Rpc) -> Option<Failures> {
+    pub(super) fn poll_admission(&mut self, cx: &mut Context<'_>, rpc: &Rpc) -> Option<Failures> {
         let admission = self.admission.as_mut()?;
         let Poll::Ready(answer) = Pin::new(&mut admission.answer).poll(cx) else { return None };
         let Admission { operations, .. } = self.admission.take()?;

@@ -136,7 +136,7 @@ impl TermTable {
     ) {
         let close = Command::CloseSession { session };
         let _ = self.table.apply(self.entry, now, close, &mut self.events);
-        self.tell_those_concerned(now, streams);
+        self.notify_streams(now, streams);
         put_all(streams);
     }
 
@@ -171,7 +171,7 @@ impl TermTable {
             }
             (outcome, _) => answer(reply, Answer { at: now, result: Ok(outcome) }, streams),
         }
-        self.tell_those_concerned(now, streams);
+        self.notify_streams(now, streams);
     }
 
     /// Ends a wait whose caller has hung up. A retry that came meanwhile has its own caller, and waits on.
@@ -186,7 +186,7 @@ impl TermTable {
         if matches!(parked, Some(ReplyTo::Call(caller)) if caller.is_closed()) {
             let abandon = Command::Abandon { session, request };
             let _ = self.table.apply(self.entry, now, abandon, &mut self.events);
-            self.tell_those_concerned(now, streams);
+            self.notify_streams(now, streams);
         }
     }
 
@@ -199,7 +199,7 @@ impl TermTable {
     fn end_due(&mut self, now: LogicalTime, streams: &mut Streams) {
         if self.next_deadline().is_some_and(|next| next <= now) {
             let _ = self.table.apply(self.entry, now, Command::Tick, &mut self.events);
-            self.tell_those_concerned(now, streams);
+            self.notify_streams(now, streams);
         }
     }
 
@@ -235,7 +235,7 @@ impl TermTable {
         }
     }
 
-    fn tell_those_concerned(&mut self, now: LogicalTime, streams: &mut Streams) {
+    fn notify_streams(&mut self, now: LogicalTime, streams: &mut Streams) {
         let mut events = std::mem::take(&mut self.events);
         for event in events.drain(..) {
             match event {
