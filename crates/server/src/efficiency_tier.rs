@@ -132,7 +132,7 @@ impl EfficiencyTier {
         let now = self.now();
         let mut state = self.state();
         let State { streams, table: Some(table), .. } = &mut *state else { return };
-        table.begin_entry();
+        table.begin_entry(now);
         table.end_session(now, session, streams);
         self.sessions.store(table.session_count(), Ordering::Relaxed);
     }
@@ -165,7 +165,7 @@ impl EfficiencyTier {
         if !table.serves(now, session) {
             return Err(operations);
         }
-        table.begin_entry();
+        table.begin_entry(now);
         for (command, reply) in operations {
             table.carry_out(now, command.into_inner(), reply, streams);
         }
@@ -179,7 +179,7 @@ impl EfficiencyTier {
         let now = self.now();
         let mut state = self.state();
         let State { streams, table: Some(table), .. } = &mut *state else { return };
-        table.begin_entry();
+        table.begin_entry(now);
         table.abandon(now, session, request, streams);
         put_all(streams);
         self.look_in_time(&mut state);

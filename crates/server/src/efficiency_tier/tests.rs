@@ -7,7 +7,7 @@ use holdfast_core::command::{
     Acquire, AcquireAll, Call, HoldRef, Member, Mode, Owner, Policy, Terms,
 };
 use holdfast_core::{
-    ActorId, Command, EndReason, FenceToken, Grant, LockName, LogicalTime, Outcome,
+    ActorId, Command, EndReason, FenceToken, Grant, Limits, LockName, LogicalTime, Outcome,
     PublicSessionId, Rejection, ReleaseAnswer, RequestId, SessionId, Span, StreamId,
 };
 use tokio::sync::{mpsc, oneshot};
@@ -333,4 +333,38 @@ fn a_tier_without_a_lease_returns_operations_and_serves_them_once_it_has_one() {
     assert!(try_once(&tier).is_none() && tier.status("report", 10).is_none());
     tier.end_term(Unavailable::LeadershipLost { leader: None });
     assert!(try_once(&tier).is_none());
+}
+
+/// Each of them comes in a frame of its own, and would look at half of the queue.
+#[test]
+fn many_small_requests_behind_a_long_queue_cost_no_more_than_a_large_one() {
+    const ACQUIRES: u64 = 2_000;
+    let mut scene = Scene::new(1);
+    scene.granted(ALICE, None);
+    for number in 0..12_000 {
+        let members = ["report".to_owned(), format!("other/{number}")]
+            .map(|name| Member { name: LockName::new(&name).unwrap(), mode: Mode::Exclusive });
+        let terms = Terms { policy: Policy::Wait, wait: Span::from_secs(60), ..Terms::default() };
+        let (call, actor) = (scene.call(ALICE), ActorId(number + 1));
+        let members = Box::new(members);
+        scene.send(Command::AcquireAll(AcquireAll { call, actor, members, terms }));
+    }
+    // Bob holds something, so that his waiting could close a circle.
+    let call = scene.call(BOB);
+    let (actor, mode, terms) = (ActorId(0), Mode::Exclusive, Terms::default());
+    let own = LockName::new("own").unwrap();
+    grant_in(scene.outcome(Command::Acquire(Acquire { call, actor, name: own, mode, terms })));
+    let before = scene.table.search_cost();
+    for number in 0..ACQUIRES {
+        // A hundred in a millisecond.
+        scene.now_ms = 1_000 + number / 100;
+        scene.table.begin_entry(at(scene.now_ms));
+        let acquire = scene.acquire(BOB, 60_000, None);
+        scene.send(acquire);
+    }
+    let after = scene.table.search_cost();
+    let (steps, skipped) = (after.steps - before.steps, after.skipped - before.skipped);
+    let bound = 3 * Limits::default().deadlock_walk_max as u64;
+    assert!(steps > 0 && steps <= bound, "{steps} steps in 20 ms");
+    assert!(skipped > ACQUIRES / 2, "{skipped}");
 }

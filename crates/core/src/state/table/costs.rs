@@ -24,8 +24,10 @@ impl LockTable {
         true
     }
 
+    /// All commands of an entry of a log have the same time. A table without a log has index 0.
     fn entry(&self) -> EntryId {
-        (self.applied_index, self.now)
+        let has_log = self.applied_index > LogIndex(0);
+        (self.applied_index, if has_log { LogicalTime::ZERO } else { self.now })
     }
 
     /// What a search, or several that share it, may cost now.
