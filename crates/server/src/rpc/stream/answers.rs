@@ -18,6 +18,9 @@ use super::read_quota::ReadQuota;
 use crate::membership::Membership;
 use crate::shard::{Delivery, ReadAnswer, Unavailable};
 
+/// Where a frame is cut. One list of deliveries is never split.
+pub(super) const ANSWERS_PER_FRAME_TARGET: usize = 4_096;
+
 /// How a stream ends: without a word, or with a reason.
 pub(super) type Termination = Result<(), Failure>;
 

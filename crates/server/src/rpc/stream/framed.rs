@@ -415,9 +415,8 @@ impl FramedConnection {
     // ---- what tasks say ----
 
     /// Tells whether the client can be read on because of it.
-    fn poll_tasks(&mut self, visit: &mut Visit<'_>) -> bool {
-        let waker = self.waker.clone();
-        let cx = &mut Context::from_waker(&waker);
+    fn poll_tasks(&mut self, visit: &mut Visit<'_>, waker: &Waker) -> bool {
+        let cx = &mut Context::from_waker(waker);
         let mut is_unblocked = false;
         loop {
             let is_full = self.is_full();
@@ -434,7 +433,8 @@ impl FramedConnection {
                         continue;
                     }
                     match served.from_memory.poll_recv(cx) {
-                        Poll::Ready(Some(told)) => {
+                        Poll::Ready(Some(mut told)) => {
+                            served.gather_from_memory(&mut told);
                             self.write_answers(Guarantee::BestEffort, told, visit.frame);
                         }
                         Poll::Ready(None) => self.end_with(Err(slow_reader()), false),
@@ -618,9 +618,11 @@ impl shard::Connection for FramedConnection {
 
     fn visit(&mut self, visit: &mut Visit<'_>) -> AfterVisit {
         self.written.flush(&mut *self.stream);
-        self.poll_tasks(visit);
+        // What this visit asks of the efficiency tier is answered at once, and must not wake the shard for another visit.
+        self.poll_tasks(visit, Waker::noop());
         let mut has_more = self.read(visit);
-        has_more |= self.poll_tasks(visit);
+        let waker = self.waker.clone();
+        has_more |= self.poll_tasks(visit, &waker);
         has_more |= self.check_deadlines();
         let (was_full, was_writing) = (self.is_full(), self.is_writing_the_last());
         self.written.flush(&mut *self.stream);

@@ -19,7 +19,7 @@ use tonic::Status;
 use super::super::Rpc;
 use super::super::door::Door;
 use super::super::failure::{slow_reader, stopping};
-use super::answers::{AnswerEncoder, Termination, refusals};
+use super::answers::{ANSWERS_PER_FRAME_TARGET, AnswerEncoder, Termination, refusals};
 use super::frame::Frame;
 use crate::shard::Delivery;
 
@@ -27,9 +27,6 @@ use crate::shard::Delivery;
 const ITEMS_MAX: usize = 64;
 
 const TERMINATION_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// Where a frame is cut. One list of deliveries is never split.
-const ANSWERS_PER_FRAME_TARGET: usize = 4_096;
 
 /// The end that the stream's task holds.
 #[derive(Debug)]
