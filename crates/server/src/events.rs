@@ -1,9 +1,9 @@
-//! What happened lately, kept on every replica.
+//! The ring of recent events, kept on every replica.
 //!
-//! The shard records the events of a turn in one step, as one batch that all readers share; they follow at their
-//! own pace (`pace.rs`) and never hold it up. The ring is bounded by number and by bytes: whoever falls behind its
-//! end is told so. Positions are the same on every replica (entry of the log, number within it), so a reader goes
-//! on at another node.
+//! The shard records the events of a turn in one step, as one batch that all readers share. Readers follow at their own
+//! pace (`pace.rs`) and never delay the shard. The ring is bounded by number and by bytes. A reader that falls behind
+//! its end gets an error. Positions (index of the log entry, number within it) are the same on every replica, so a
+//! reader can continue at another node.
 //!
 //! Where events are published elsewhere, the log counts them (`holdfast_core::Publication`); the ring then knows
 //! the number of each, which is the same on every replica, and so what is missing after a pause.
@@ -36,9 +36,9 @@ const BYTES_MAX: usize = 64 << 20;
 /// What a turn does is recorded in pieces of so many.
 const BATCH_EVENTS_MAX: usize = 1_024;
 
-/// Whoever looks through the ring takes so many at a time, so that nobody who records waits for long.
+/// A reader of the whole ring takes so many events at a time, so that the shard does not wait long for the lock.
 const EVENTS_PER_LOOK: usize = 1_024;
-/// Those who record may be faster than those who look.
+/// A bound, because the shard may record faster than the reader reads.
 const LOOKS_MAX: usize = 1_024;
 
 /// An entry of the log, and the number of an event in it.

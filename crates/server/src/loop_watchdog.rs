@@ -1,12 +1,12 @@
-//! Whether the shard's loop turns. It does once a second or more often, whatever the cluster is like; only a disk that does
-//! not answer, or a bug, stops it.
+//! Watches whether the shard's loop turns. It turns at least once a second, whatever the state of the cluster. Only a
+//! disk that does not answer, or a bug, stops it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Past it nobody should be sent here.
+/// After so long the node is not ready: clients should use other nodes.
 const LATE_AFTER: Duration = Duration::from_secs(2);
-/// Past it the process may as well be started again.
+/// After so long the node is not alive: the process should be restarted.
 const STOPPED_AFTER: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
@@ -21,13 +21,13 @@ impl LoopWatchdog {
         LoopWatchdog { started: Instant::now(), last_turn_ms: AtomicU64::new(0) }
     }
 
-    /// The loop has come round.
+    /// The loop has turned.
     pub(crate) fn record_turn(&self) {
         let now = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.last_turn_ms.store(now, Ordering::Relaxed);
     }
 
-    /// Since the node began.
+    /// The time since the node started.
     pub(crate) fn age(&self) -> Duration {
         self.started.elapsed()
     }

@@ -1,4 +1,4 @@
-//! Some events in a row, as a reader gets them: batches of the ring that it shares, and where they begin and end.
+//! Consecutive events, as a reader gets them: shared batches of the ring, and the range of each.
 
 use std::ops::{Deref, Range};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub(crate) struct EventRef<'a> {
     place: usize,
 }
 
-/// An event for as long as somebody wants it, whether or not the ring forgets it. It keeps its whole batch.
+/// An event that stays even if the ring drops it. It keeps its whole batch in memory.
 #[derive(Clone, Debug)]
 pub(crate) struct SharedEvent {
     batch: Batch,

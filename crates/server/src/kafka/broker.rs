@@ -1,4 +1,4 @@
-//! The connection to Kafka. Whatever fails ends it; whoever wants to go on connects anew.
+//! The connection to Kafka. Any failure ends it, and the publisher connects again.
 
 use std::collections::HashMap;
 use std::sync::Arc;

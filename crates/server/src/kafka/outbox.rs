@@ -1,4 +1,4 @@
-//! Records on their way: for each partition in order, in batches that a broker accepts.
+//! Records to send: for each partition in order, in batches that a broker accepts.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -50,7 +50,7 @@ impl Outbox {
         }
     }
 
-    /// Whoever reads any partition has to know that something is missing.
+    /// A reader of any partition must see that events are missing.
     pub(super) fn put_gap(&mut self, line: &[u8], unix_ms: u64) {
         for partition in 0..self.partitions {
             self.put(partition, None, line, unix_ms, None);

@@ -112,7 +112,7 @@ impl Publisher {
         let mut news = self.events.news();
         loop {
             news.borrow_and_update();
-            // A topic that was made anew may have other partitions.
+            // A recreated topic may have other partitions.
             let fits = |batch: &Batch| batch.outbox.is_for(broker.partitions());
             at.batch = at.batch.take().filter(fits);
             if at.batch.is_none() {

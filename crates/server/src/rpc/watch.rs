@@ -91,7 +91,7 @@ impl Start {
                 Ok(Start::After(Position { index: after.index, number: after.number }))
             }
             Some(after) => {
-                let words = format!("there is no group {}; watch anew", after.group);
+                let words = format!("there is no group {}; start a new watch", after.group);
                 Err(refused(Reason::Compacted, words))
             }
         }

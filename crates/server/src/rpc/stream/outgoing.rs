@@ -1,6 +1,6 @@
-//! What a stream of gRPC tells its client: what both tiers deliver, and the words of the stream's own task.
+//! The frames of a gRPC stream for its client: the deliveries of both tiers, and frames of the stream's own task.
 //!
-//! The transport pulls. Each time it has room, all that a tier has delivered by then goes into one frame.
+//! The transport pulls. Each time it has room, all deliveries of a tier so far go into one frame.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -41,9 +41,9 @@ pub(crate) struct Outgoing {
     door: Door,
     items: mpsc::Receiver<OutgoingItem>,
     served: Option<SessionDeliveries>,
-    /// The shard, or the efficiency tier, let go of the stream without a word.
+    /// The shard, or the efficiency tier, dropped the stream without a reason.
     abandoned: bool,
-    /// What is said after the last frame: nothing, or why the stream ends.
+    /// How the stream ends after the last frame: without an error, or with one.
     termination: Option<Termination>,
     ended_here: Arc<AtomicBool>,
 }
@@ -84,7 +84,7 @@ pub(super) fn pair(rpc: &Rpc) -> (OutgoingSender, Outgoing) {
 pub(super) struct ReceiverDropped;
 
 impl OutgoingSender {
-    /// From here on the tiers are heard.
+    /// From here on the deliveries of the tiers are sent.
     pub(super) async fn serve(&self, served: SessionDeliveries) -> Result<(), ReceiverDropped> {
         self.items.send(OutgoingItem::Deliveries(served)).await.map_err(|_| ReceiverDropped)
     }

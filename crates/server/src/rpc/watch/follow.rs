@@ -54,7 +54,7 @@ pub(super) fn start(rpc: Rpc, ask: Admitted<WatchTarget>, permit: Permit) -> Fra
 /// Why a watch ends.
 enum Ended {
     Because(Failure),
-    /// Nobody listens any more.
+    /// The reader is gone.
     ReaderGone,
 }
 
@@ -184,7 +184,7 @@ async fn lost(leadership: &mut watch::Receiver<Leadership>) -> Option<Option<Nod
 fn compacted() -> Failure {
     refused(
         Reason::Compacted,
-        "the events after this position are no longer kept; watch anew, without a position",
+        "the events after this position are no longer kept; start a new watch, without a position",
     )
 }
 
@@ -192,6 +192,6 @@ fn too_slow() -> Failure {
     refused(
         Reason::SlowReader,
         "the watch was cut off because its events were not read fast enough, and some are no longer \
-         kept; watch anew, without a position, and read faster or a narrower prefix",
+         kept; start a new watch, without a position, and read faster or a narrower prefix",
     )
 }
