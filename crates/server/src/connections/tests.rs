@@ -24,6 +24,7 @@ fn limits() -> PortLimits {
         bytes_per_address_max: 300,
         bytes_per_connection_max: 200,
         unwritten_max: 3_000,
+        unwritten_per_address_max: 2_500,
         unwritten_per_connection_max: 2_000,
         request_timeout: REQUEST_TIMEOUT,
         ..PortLimits::of_http()
