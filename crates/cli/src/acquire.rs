@@ -144,7 +144,7 @@ async fn give_back(calls: Unary, session: SessionId, args: &AcquireArgs) {
     if let Err(error) = one_shot::close_session(&calls, session).await
         && error.is_retryable()
     {
-        output::say(&format!(
+        output::message(&format!(
             "the cluster could not be told to give {} back; it may be held for another {}",
             args.name,
             duration::as_written(args.ttl)

@@ -55,7 +55,7 @@ pub(crate) async fn run(args: AdviseTtlArgs, global: &Global) -> Result<ExitCode
     };
     let advice = Advice::of(operation, measured);
     for warning in &advice.warnings {
-        output::say(&format!("warning: {warning}"));
+        output::message(&format!("warning: {warning}"));
     }
     output::show(global.output, &advice)
 }

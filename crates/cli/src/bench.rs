@@ -132,7 +132,7 @@ async fn measure(args: &BenchArgs, global: &Global) -> Result<Report, Problem> {
     let cluster = match args.nodes {
         Some(nodes) => {
             let program = std::env::current_exe().map_err(broke)?;
-            output::say(&format!("starting {nodes} nodes"));
+            output::message(&format!("starting {nodes} nodes"));
             Some(Cluster::start(&program, nodes, "").await.map_err(broke)?)
         }
         None => None,
@@ -145,7 +145,7 @@ async fn measure(args: &BenchArgs, global: &Global) -> Result<Report, Problem> {
         let mut turns = Vec::new();
         for repeat in 1..=args.repeats.get() {
             let turn = turn(*workload, args, &service, &servers).await.map_err(broke)?;
-            output::say(&format!(
+            output::message(&format!(
                 "{} {repeat}/{}: {:.0} {} a second, p50 {:.0} us, p99 {:.0} us",
                 workload.name(),
                 args.repeats,

@@ -11,13 +11,13 @@ use serde::Serialize;
 use crate::exit::{Code, Problem};
 use crate::global::Global;
 use crate::intervention::ReasonArgs;
+use crate::misuse_hint;
 use crate::name;
 use crate::one_shot;
 use crate::output::{self, Show};
 use crate::status::{Holder, holder_table};
 use crate::tier::TierArg;
 use crate::token::TokenArg;
-use crate::whereabouts;
 
 /// Takes a lock away from whoever holds it, now.
 ///
@@ -67,7 +67,7 @@ pub(crate) async fn run(args: BreakArgs, global: &Global) -> Result<ExitCode, Pr
         args.token.map(|token| token.number_of(&args.name, TierArg::Correctness)).transpose()?;
     let calls = one_shot::calls(global)?;
     let status = calls.status(&args.name).await?;
-    let elsewhere = whereabouts::only_in_memory(&status);
+    let hint = misuse_hint::only_in_efficiency_tier(&status);
     let holders = status.holders.into_iter().map(Holder::from);
     let is_meant = |holder: &Holder| wanted.is_none_or(|token| holder.token == token);
     let holders: Vec<Holder> = holders.filter(is_meant).collect();
@@ -76,7 +76,7 @@ pub(crate) async fn run(args: BreakArgs, global: &Global) -> Result<ExitCode, Pr
         wanted.into_iter().chain(holders.iter().map(|holder| holder.token)).collect();
     if tokens.is_empty() {
         let words = format!("{} is free: there is nothing to break", args.name);
-        return Err(Problem::new(Code::LockLost, with_hint(words, elsewhere)));
+        return Err(Problem::new(Code::LockLost, with_hint(words, hint)));
     }
     let why = args.reason.why();
     let mut holds = 0;

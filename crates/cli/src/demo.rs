@@ -51,14 +51,14 @@ pub(crate) struct DemoArgs {
 
 /// What happened.
 #[derive(Debug, Serialize)]
-struct Told {
+struct DemoOutcome {
     fenced: LateWrite,
     unfenced: LateWrite,
     failover: Failover,
     as_told: bool,
 }
 
-impl Show for Told {
+impl Show for DemoOutcome {
     /// All was said when it happened.
     fn to_table(&self) -> String {
         String::new()
@@ -72,7 +72,7 @@ pub(crate) async fn run(args: DemoArgs, global: &Global) -> Result<ExitCode, Pro
         told = tell(&args, Narrator::new(style)) => told?,
         // The story is dropped, and its processes and files go with it.
         () = stop.received() => {
-            output::say("interrupted; the demo's nodes are stopped and its data is removed");
+            output::message("interrupted; the demo's nodes are stopped and its data is removed");
             return Ok(ExitCode::from(INTERRUPTED));
         }
     };
@@ -80,11 +80,11 @@ pub(crate) async fn run(args: DemoArgs, global: &Global) -> Result<ExitCode, Pro
     if told.as_told {
         return Ok(ExitCode::SUCCESS);
     }
-    output::say("this did not end as it is told: please report it, with what you see above");
+    output::message("this did not end as it is told: please report it, with what you see above");
     Ok(ExitCode::FAILURE)
 }
 
-async fn tell(args: &DemoArgs, mut narrator: Narrator) -> Result<Told, Problem> {
+async fn tell(args: &DemoArgs, mut narrator: Narrator) -> Result<DemoOutcome, Problem> {
     let ttl = narrator.lease(args.fast);
     narrator.heading("A lock alone is not enough").await;
     let mut cluster = DemoCluster::start().await?;
@@ -100,7 +100,7 @@ async fn tell(args: &DemoArgs, mut narrator: Narrator) -> Result<Told, Problem> 
     narrator.sum_up("read on", "docs/fencing.md, docs/choosing.md, docs/stories").await;
     let as_told = fenced.is_as_told() && unfenced.is_as_told() && failover.is_as_told();
     cluster.stop().await?;
-    Ok(Told { fenced, unfenced, failover, as_told })
+    Ok(DemoOutcome { fenced, unfenced, failover, as_told })
 }
 
 /// Of the demo itself, not of what it shows.

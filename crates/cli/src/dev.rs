@@ -1,6 +1,6 @@
 //! `holdfast dev`: a whole cluster in one process, to try things out.
 
-mod mark;
+mod cluster_shape;
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use crate::output;
 use crate::server;
 use crate::stop_signal::StopSignal;
 
-use self::mark::Mark;
+use self::cluster_shape::ClusterShape;
 
 /// Much longer than a first election takes.
 const READY_PATIENCE: Duration = Duration::from_secs(10);
@@ -96,8 +96,8 @@ pub(crate) async fn run(args: DevArgs) -> Result<ExitCode, Problem> {
         })?),
     };
     check_ports(args.port, args.nodes)?;
-    let mark = Mark { nodes: args.nodes, port: args.port };
-    mark.check(data_dir.path())?;
+    let shape = ClusterShape { nodes: args.nodes, port: args.port };
+    shape.check(data_dir.path())?;
     let mut configs = NodeConfig::dev_cluster(args.nodes, data_dir.path(), args.port)
         .map_err(|error| Problem::new(Code::Usage, error.to_string()))?;
     if args.no_http {
@@ -118,11 +118,11 @@ pub(crate) async fn run(args: DevArgs) -> Result<ExitCode, Problem> {
         () = stop.received() => false,
     };
     if is_ready {
-        mark.write(data_dir.path());
+        shape.write(data_dir.path());
         output::data_to_stdout("ready\n")?;
     }
     let outcome = run_until_stopped(nodes, stop).await;
-    output::say(&data_dir.end());
+    output::message(&data_dir.end());
     outcome
 }
 
@@ -165,7 +165,7 @@ async fn all_serving(nodes: &[Node], data_dir: &DataDir) {
             ),
             DataDir::Temporary(_) => String::new(),
         };
-        output::say(&format!("not ready yet: the nodes wait for a leader{hint}"));
+        output::message(&format!("not ready yet: the nodes wait for a leader{hint}"));
         all.await;
     }
 }

@@ -19,7 +19,7 @@ use crate::one_shot;
 use crate::owner::OwnerArgs;
 use crate::queue_display;
 use crate::signals::{self, Signals};
-use crate::supervise::{self, CommandArgs, Parting};
+use crate::supervise::{self, CommandArgs, SessionEnd};
 use crate::tier::TierArg;
 
 /// Stands for election, and runs a command while leading.
@@ -58,8 +58,8 @@ pub(crate) struct ElectArgs {
 }
 
 pub(crate) async fn run(args: ElectArgs, global: &Global) -> Result<ExitCode, Problem> {
-    let work = async |client: &Client, signals: &mut Signals, parting: &Cell<Parting>| {
-        lead(client, &args, signals, parting, global).await
+    let work = async |client: &Client, signals: &mut Signals, session_end: &Cell<SessionEnd>| {
+        lead(client, &args, signals, session_end, global).await
     };
     let without =
         async |problem: Problem, _: &mut Signals| supervise::not_held(&args.child, problem);
@@ -72,11 +72,11 @@ async fn lead(
     client: &Client,
     args: &ElectArgs,
     signals: &mut Signals,
-    parting: &Cell<Parting>,
+    session_end: &Cell<SessionEnd>,
     global: &Global,
 ) -> Result<ExitCode, Problem> {
     let calls = one_shot::calls(global)?;
-    let story = args.child.story();
+    let status_events = args.child.status_events();
     let mut election = client.election(&args.name);
     if let Some(wait) = args.wait {
         election = election.wait(wait);
@@ -90,7 +90,7 @@ async fn lead(
         problem = leaderless::noticed(args.wait, global) => {
             return supervise::not_held(&args.child, problem);
         }
-        never = queue_display::show(names, TierArg::Correctness, &calls, &story, args.child.is_quiet()) => {
+        never = queue_display::show(names, TierArg::Correctness, &calls, &status_events, args.child.is_quiet()) => {
             match never {}
         }
     };
@@ -101,7 +101,7 @@ async fn lead(
                 &args.child,
                 Held::Leader(leadership),
                 signals,
-                parting,
+                session_end,
                 why_lost,
             )
             .await;

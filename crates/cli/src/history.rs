@@ -51,7 +51,7 @@ pub(crate) struct HistoryArgs {
 struct History {
     name: String,
     /// The latest last.
-    events: Vec<Happened>,
+    events: Vec<PastEvent>,
     /// There were more, before those.
     is_cut: bool,
     kept: Kept,
@@ -70,7 +70,7 @@ pub(crate) struct Kept {
 }
 
 #[derive(Debug, Serialize)]
-pub(crate) struct Happened {
+pub(crate) struct PastEvent {
     pub(crate) event: String,
     pub(crate) time: String,
     pub(crate) unix_ms: u64,
@@ -120,17 +120,17 @@ impl Kept {
 }
 
 /// The events of an answer, each with its owner.
-pub(crate) fn happened(answer: v1::HistoryResponse) -> Vec<Happened> {
+pub(crate) fn events_of(answer: v1::HistoryResponse) -> Vec<PastEvent> {
     let owners = answer.owners.into_iter().map(|known| (known.public_session_id, known.owner));
     let owners: BTreeMap<String, Option<v1::Owner>> = owners.collect();
-    answer.events.into_iter().map(|event| Happened::of(event, &owners)).collect()
+    answer.events.into_iter().map(|event| PastEvent::of(event, &owners)).collect()
 }
 
-impl Happened {
-    fn of(event: v1::WatchEvent, owners: &BTreeMap<String, Option<v1::Owner>>) -> Happened {
+impl PastEvent {
+    fn of(event: v1::WatchEvent, owners: &BTreeMap<String, Option<v1::Owner>>) -> PastEvent {
         let position = event.position.unwrap_or_default();
         let has_mode = event.mode() != v1::Mode::Unspecified;
-        Happened {
+        PastEvent {
             event: kind_name(event.kind()),
             time: utc(event.unix_ms),
             unix_ms: event.unix_ms,
@@ -179,7 +179,7 @@ impl Show for History {
         if self.events.is_empty() {
             return String::new();
         }
-        let rows: Vec<Vec<String>> = self.events.iter().map(Happened::to_row).collect();
+        let rows: Vec<Vec<String>> = self.events.iter().map(PastEvent::to_row).collect();
         table(&["TIME", "EVENT", "SESSION", "OWNER", "TOKEN", "DETAILS"], &rows)
     }
 }
@@ -204,15 +204,15 @@ pub(crate) async fn run(args: HistoryArgs, global: &Global) -> Result<ExitCode, 
     let past = Past { limit: args.limit, within: args.since, token: None };
     let answer = one_shot::calls(global)?.history(&args.name, past).await?;
     let (kept, is_cut) = (Kept::of(&answer), answer.is_cut);
-    let history = History { name: args.name, events: happened(answer), is_cut, kept };
+    let history = History { name: args.name, events: events_of(answer), is_cut, kept };
     let code = output::show(global.output, &history)?;
     if global.output == Format::Table {
         if history.events.is_empty() {
-            output::say(&nothing_known(&history, args.since));
+            output::message(&nothing_known(&history, args.since));
         } else if history.is_cut {
-            output::say("there is more before that; see --limit");
+            output::message("there is more before that; see --limit");
         } else if let Some(words) = history.kept.in_words() {
-            output::say(&words);
+            output::message(&words);
         }
     }
     Ok(code)

@@ -23,8 +23,8 @@ use crate::output;
 use crate::owner::OwnerArgs;
 use crate::queue_display;
 use crate::signals::{self, Signals};
-use crate::status_fd::Story;
-use crate::supervise::{self, CommandArgs, Parting};
+use crate::status_fd::StatusEvents;
+use crate::supervise::{self, CommandArgs, SessionEnd};
 use crate::terms::TermsArgs;
 use crate::tier::TierArg;
 use crate::traced::Traced;
@@ -110,11 +110,11 @@ pub(crate) async fn run(mut args: LockArgs, global: &Global) -> Result<ExitCode,
     args.child.hold_at_least = args.hold_at_least;
     args.efficiency.check_for(args.terms.tier)?;
     name::check_once_each(&args.all)?;
-    let work = async |client: &Client, signals: &mut Signals, parting: &Cell<Parting>| {
-        hold_and_run(client, &args, signals, global, parting).await
+    let work = async |client: &Client, signals: &mut Signals, session_end: &Cell<SessionEnd>| {
+        hold_and_run(client, &args, signals, global, session_end).await
     };
     let without = async |problem: Problem, signals: &mut Signals| {
-        not_held(problem, &args, signals, &Cell::new(Parting::Close)).await
+        not_held(problem, &args, signals, &Cell::new(SessionEnd::Close)).await
     };
     let owner = args.owner.of("lock", args.child.note());
     let mut builder = Client::builder().ttl(args.ttl).owner(owner);
@@ -129,17 +129,17 @@ async fn not_held(
     problem: Problem,
     args: &LockArgs,
     signals: &mut Signals,
-    parting: &Cell<Parting>,
+    session_end: &Cell<SessionEnd>,
 ) -> Result<ExitCode, Problem> {
     let is_down = problem.code == Code::Unavailable;
     if !is_down || args.terms.tier != TierArg::Efficiency || !args.efficiency.goes_without_cluster()
     {
         return supervise::not_held(&args.child, problem);
     }
-    output::say(&problem.words);
+    output::message(&problem.words);
     let why_lost = |reason: LossReason| reason.to_string();
     let nothing = Held::Nothing(args.names().to_vec());
-    supervise::run(&args.child, nothing, signals, parting, why_lost).await
+    supervise::run(&args.child, nothing, signals, session_end, why_lost).await
 }
 
 async fn hold_and_run(
@@ -147,10 +147,10 @@ async fn hold_and_run(
     args: &LockArgs,
     signals: &mut Signals,
     global: &Global,
-    parting: &Cell<Parting>,
+    session_end: &Cell<SessionEnd>,
 ) -> Result<ExitCode, Problem> {
     let mut traced = Traced::begin(&args.words());
-    let ended = wait_and_run(client, args, signals, global, &mut traced, parting).await;
+    let ended = wait_and_run(client, args, signals, global, &mut traced, session_end).await;
     traced.finish().await;
     ended
 }
@@ -161,19 +161,19 @@ async fn wait_and_run(
     signals: &mut Signals,
     global: &Global,
     traced: &mut Traced,
-    parting: &Cell<Parting>,
+    session_end: &Cell<SessionEnd>,
 ) -> Result<ExitCode, Problem> {
     let calls = one_shot::calls(global)?;
-    let story = args.child.story();
+    let status_events = args.child.status_events();
     let acquired = tokio::select! {
         biased;
         // It was meant for the command, which will not begin.
         signal = signals.next() => return Ok(signals::exit_code(signal)),
         acquired = acquire(client, args, traced.traceparent()) => acquired,
         problem = leaderless::noticed(Some(args.wait).filter(|_| !args.is_outside()), global) => {
-            return not_held(problem, args, signals, parting).await;
+            return not_held(problem, args, signals, session_end).await;
         }
-        never = show_wait(args, &calls, &story) => match never {},
+        never = show_wait(args, &calls, &status_events) => match never {},
     };
     traced.answered(&acquired);
     let problem = match acquired {
@@ -181,11 +181,11 @@ async fn wait_and_run(
             let why_lost = |reason| {
                 // A lock that was lost is not given back as if the work under it had been finished.
                 if args.terms.lock_delay.is_some() {
-                    parting.set(Parting::Leave);
+                    session_end.set(SessionEnd::Leave);
                 }
                 format!("lost the lock {}: {}", args.words(), why(reason, args))
             };
-            return supervise::run(&args.child, held, signals, parting, why_lost).await;
+            return supervise::run(&args.child, held, signals, session_end, why_lost).await;
         }
         Err(AcquireError::Unavailable(unavailable)) => {
             cluster::why_unavailable(unavailable, global).await
@@ -196,16 +196,16 @@ async fn wait_and_run(
             obstacle::why_not(error, &calls, args.terms.tier, args.names(), args.wait).await
         }
     };
-    not_held(problem, args, signals, parting).await
+    not_held(problem, args, signals, session_end).await
 }
 
 /// Outside of the cluster there is no queue that could be shown.
-async fn show_wait(args: &LockArgs, calls: &Unary, story: &Story) -> Infallible {
+async fn show_wait(args: &LockArgs, calls: &Unary, status_events: &StatusEvents) -> Infallible {
     match args.is_outside() {
         true => std::future::pending().await,
         false => {
             let is_quiet = args.child.is_quiet();
-            queue_display::show(args.names(), args.terms.tier, calls, story, is_quiet).await
+            queue_display::show(args.names(), args.terms.tier, calls, status_events, is_quiet).await
         }
     }
 }

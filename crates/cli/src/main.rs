@@ -37,9 +37,11 @@ mod lock;
 mod log;
 mod ls;
 mod man;
+mod misuse_hint;
 mod mode;
 mod name;
 mod new_cluster;
+mod nonblocking_output;
 mod observe;
 mod obstacle;
 mod one_shot;
@@ -70,9 +72,7 @@ mod token;
 mod top;
 mod traced;
 mod transfer;
-mod voice;
 mod watch;
-mod whereabouts;
 mod who;
 mod why;
 
@@ -99,7 +99,7 @@ fn main() -> ExitCode {
     match run(cli) {
         Ok(code) => code,
         Err(problem) => {
-            output::say(&problem.words);
+            output::message(&problem.words);
             problem.code.into()
         }
     }

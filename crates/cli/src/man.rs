@@ -26,6 +26,6 @@ pub(crate) fn run(args: &ManArgs, command: Command) -> Result<ExitCode, Problem>
         let words = format!("cannot write manual pages to {}: {error}", args.dir.display());
         Problem::new(Code::Unavailable, words)
     })?;
-    output::say(&format!("manual pages are in {}", args.dir.display()));
+    output::message(&format!("manual pages are in {}", args.dir.display()));
     Ok(ExitCode::SUCCESS)
 }

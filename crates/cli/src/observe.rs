@@ -46,7 +46,7 @@ pub(crate) async fn run(args: ObserveArgs, global: &Global) -> Result<ExitCode, 
             Ok(observed) => observed,
             // Who has observed for a while wants to go on when the cluster is back.
             Err(CallError::Unavailable(unavailable)) if told_something => {
-                output::say(&format!("{unavailable}; still trying"));
+                output::message(&format!("{unavailable}; still trying"));
                 continue;
             }
             Err(error) => return Err(error.into()),

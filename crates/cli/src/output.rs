@@ -80,11 +80,11 @@ pub(crate) async fn reader_gone() {
 }
 
 /// To a person, on stderr. If that is closed there is nobody to tell.
-pub(crate) fn say(words: &str) {
-    let _ = io::stderr().lock().write_all(as_said(words).as_bytes());
+pub(crate) fn message(words: &str) {
+    let _ = io::stderr().lock().write_all(message_line(words).as_bytes());
 }
 
 /// A line of stderr that is ours.
-pub(crate) fn as_said(words: &str) -> String {
+pub(crate) fn message_line(words: &str) -> String {
     format!("holdfast: {}\n", visible(words))
 }

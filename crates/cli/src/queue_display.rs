@@ -12,7 +12,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use crate::duration::in_words;
 use crate::obstacle;
 use crate::status::OwnerInfo;
-use crate::status_fd::Story;
+use crate::status_fd::StatusEvents;
 use crate::text::on_one_line;
 use crate::tier::TierArg;
 
@@ -29,13 +29,13 @@ pub(crate) async fn show(
     names: &[String],
     tier: TierArg,
     calls: &Unary,
-    story: &Story,
+    status_events: &StatusEvents,
     is_quiet: bool,
 ) -> Infallible {
     let on_terminal = !is_quiet
         && io::stderr().is_terminal()
         && std::env::var_os("TERM").is_none_or(|kind| kind != "dumb");
-    if !on_terminal && !story.has_listener() {
+    if !on_terminal && !status_events.has_listener() {
         return std::future::pending().await;
     }
     tokio::time::sleep(QUIET_TIME).await;
@@ -55,7 +55,7 @@ pub(crate) async fn show(
                 now_seen = &mut look, if !looked => {
                     looked = true;
                     if let Some(position) = now_seen.position.filter(|_| now_seen.position != seen.position) {
-                        story.waiting(position);
+                        status_events.waiting(position);
                     }
                     // If nobody answered, what was seen before is better than nothing.
                     if now_seen.position.is_some() {

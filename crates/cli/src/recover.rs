@@ -101,7 +101,7 @@ pub(crate) async fn run(args: RecoverArgs, global: &Global) -> Result<ExitCode, 
         let words = format!("{WARNING}\n\nIf that is what you want, say --i-lost-the-majority");
         return Err(Problem::new(Code::Usage, words));
     }
-    output::say(WARNING);
+    output::message(WARNING);
     let config = NodeConfig::load(&args.config)
         .map_err(|error| Problem::new(Code::Usage, error.to_string()))?;
     let survivor = Survivor::open(&config)?;

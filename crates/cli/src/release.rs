@@ -10,13 +10,13 @@ use serde::Serialize;
 
 use crate::exit::{Code, Problem};
 use crate::global::Global;
+use crate::misuse_hint::ClaimedHold;
 use crate::name;
 use crate::one_shot;
 use crate::output::{self, Show};
 use crate::text::quoted;
 use crate::tier::TierArg;
 use crate::token::{self, TokenArg};
-use crate::whereabouts::Sought;
 
 /// Gives back a lock that `holdfast acquire` took, and closes its session.
 ///
@@ -64,16 +64,16 @@ pub(crate) async fn run(args: ReleaseArgs, global: &Global) -> Result<ExitCode, 
     let ReleaseArgs { name, session, token, tier } = args;
     let token = token.number_of(&name, tier)?;
     let answer = calls.release(session, id, &name, token).await;
-    let sought = Sought { calls: &calls, session, tier, name: &name, token };
-    let elsewhere = match answer {
-        Ok(ReleaseOutcome::AlreadyReleased | ReleaseOutcome::NotOwner) => sought.anywhere().await,
-        Ok(ReleaseOutcome::Expired) => sought.in_other_tier().await,
+    let claimed = ClaimedHold { calls: &calls, session, tier, name: &name, token };
+    let hint = match answer {
+        Ok(ReleaseOutcome::AlreadyReleased | ReleaseOutcome::NotOwner) => claimed.find_hint().await,
+        Ok(ReleaseOutcome::Expired) => claimed.find_in_other_tier().await,
         Ok(_) | Err(_) => None,
     };
-    let (outcome, code) = match (answer, elsewhere) {
+    let (outcome, code) = match (answer, hint) {
         // The session holds it, but not as was said: it is neither lost nor given back.
-        (_, Some(elsewhere)) => {
-            output::say(&elsewhere.in_words("release", &name, token));
+        (_, Some(hint)) => {
+            output::message(&hint.in_words("release", &name, token));
             ("not_owner", Code::Denied.into())
         }
         (Ok(ReleaseOutcome::Released), _) => {
@@ -81,13 +81,13 @@ pub(crate) async fn run(args: ReleaseArgs, global: &Global) -> Result<ExitCode, 
             ("released", ExitCode::SUCCESS)
         }
         (Ok(ReleaseOutcome::AlreadyReleased), _) => {
-            output::say(&format!(
+            output::message(&format!(
                 "{name} is not held by this session under token {token} any more; nothing was done"
             ));
             ("already_released", ExitCode::SUCCESS)
         }
         (Ok(ReleaseOutcome::NotOwner), _) => {
-            output::say(&format!(
+            output::message(&format!(
                 "token {token} of {name} is not this session's; nothing was done. Are the name, \
                  the session and the token those of one `holdfast acquire`?"
             ));
@@ -98,7 +98,7 @@ pub(crate) async fn run(args: ReleaseArgs, global: &Global) -> Result<ExitCode, 
                 TierArg::Correctness => format!(" (`holdfast history {}` tells)", quoted(&name)),
                 TierArg::Efficiency => String::new(),
             };
-            output::say(&format!(
+            output::message(&format!(
                 "{name} was lost before: its time was over, or somebody took it away{which}; somebody else may have held \
                  it since"
             ));
@@ -106,7 +106,7 @@ pub(crate) async fn run(args: ReleaseArgs, global: &Global) -> Result<ExitCode, 
         }
         // Whatever it held was freed when it ended.
         (Err(CallError::Rejected(rejection)), _) if rejection.reason == Reason::UnknownSession => {
-            output::say(
+            output::message(
                 "the cluster does not know this session: it ended long ago, or never was; it \
                  holds no lock",
             );

@@ -11,12 +11,12 @@ use crate::break_lock::is_not_held;
 use crate::duration;
 use crate::exit::{Code, Problem};
 use crate::global::Global;
+use crate::misuse_hint::ClaimedHold;
 use crate::name;
 use crate::one_shot;
 use crate::output::{self, Show};
 use crate::tier::TierArg;
 use crate::token::{self, TokenArg};
-use crate::whereabouts::Sought;
 
 /// Keeps a lock that `holdfast acquire` took for another TTL, counted from now.
 #[derive(Debug, Args)]
@@ -59,9 +59,9 @@ impl Show for Renewed {
 /// The session lives. If it holds what is meant, and not as was said, nothing is lost.
 async fn why_not(error: CallError, calls: &Unary, args: &RenewArgs, token: u64) -> Problem {
     let RenewArgs { name, session, tier, .. } = args;
-    let sought = Sought { calls, session: *session, tier: *tier, name, token };
-    match sought.anywhere().await {
-        Some(elsewhere) => Problem::new(Code::Usage, elsewhere.in_words("renew", name, token)),
+    let claimed = ClaimedHold { calls, session: *session, tier: *tier, name, token };
+    match claimed.find_hint().await {
+        Some(hint) => Problem::new(Code::Usage, hint.in_words("renew", name, token)),
         None => error.into(),
     }
 }

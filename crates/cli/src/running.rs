@@ -22,8 +22,8 @@ use tokio::time::timeout;
 use crate::companion::group::Group;
 use crate::companion_link::{GroupWatch, this_program};
 use crate::end_group::{Ended, ProcessGroup};
+use crate::nonblocking_output::NonblockingOutput;
 use crate::output;
-use crate::voice::Voice;
 
 const GROUP_LOOK_INTERVAL: Duration = Duration::from_millis(20);
 /// How long a command may take to stop by itself.
@@ -38,7 +38,7 @@ pub(crate) struct Running {
     ended: Option<Ended>,
     is_stopped: bool,
     children_changed: tokio::signal::unix::Signal,
-    stderr: Voice,
+    stderr: NonblockingOutput,
 }
 
 impl Running {
@@ -47,7 +47,7 @@ impl Running {
         command: &[OsString],
         environment: &[(&str, String)],
         not_inherited: Option<i32>,
-        stderr: Voice,
+        stderr: NonblockingOutput,
     ) -> io::Result<Running> {
         // Before the command starts, so that its end is not missed.
         let children_changed = signal(SignalKind::child())?;
@@ -130,7 +130,7 @@ impl Running {
     }
 
     fn say(&self, words: &str) {
-        self.stderr.say(output::as_said(words));
+        self.stderr.write(output::message_line(words));
     }
 
     fn look(&mut self) -> io::Result<Option<Ended>> {

@@ -149,7 +149,7 @@ fn read_log_filter_again_on_hangup(path: PathBuf, log: LogControl) -> Result<(),
 /// To people; where programs read the log, as a line of it.
 fn announce(format: LogFormat, words: &str) {
     match format {
-        LogFormat::Text => output::say(words),
+        LogFormat::Text => output::message(words),
         LogFormat::Json => tracing::info!("{words}"),
     }
 }

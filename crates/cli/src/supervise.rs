@@ -19,12 +19,12 @@ use crate::end_group::{self, Ended, GroupEnd, ProcessGroup, ask_to_end};
 use crate::exit::{Code, Problem};
 use crate::global::Global;
 use crate::held::Held;
+use crate::nonblocking_output::NonblockingOutput;
 use crate::output;
 use crate::running::Running;
 use crate::signals::{self, Signals};
-use crate::status_fd::{self, StatusFd, Story};
+use crate::status_fd::{self, StatusEvents, StatusFd};
 use crate::suspension::Suspensions;
-use crate::voice::Voice;
 
 const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
 const RELEASE_PATIENCE: Duration = Duration::from_secs(2);
@@ -62,8 +62,8 @@ pub(crate) struct CommandArgs {
 }
 
 impl CommandArgs {
-    pub(crate) fn story(&self) -> Story {
-        Story::on(self.status_fd.clone())
+    pub(crate) fn status_events(&self) -> StatusEvents {
+        StatusEvents::on(self.status_fd.clone())
     }
 
     pub(crate) fn is_quiet(&self) -> bool {
@@ -80,7 +80,7 @@ impl CommandArgs {
 
 /// What becomes of the session when the work is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Parting {
+pub(crate) enum SessionEnd {
     /// What it holds is given back.
     Close,
     /// What it holds ends as if we had been killed, by the companion: not by a release, so lock delays apply.
@@ -97,7 +97,7 @@ pub(crate) async fn with_session(
     builder: ClientBuilder,
     wait: Option<Duration>,
     global: &Global,
-    work: impl AsyncFnOnce(&Client, &mut Signals, &Cell<Parting>) -> Result<ExitCode, Problem>,
+    work: impl AsyncFnOnce(&Client, &mut Signals, &Cell<SessionEnd>) -> Result<ExitCode, Problem>,
     without: impl AsyncFnOnce(Problem, &mut Signals) -> Result<ExitCode, Problem>,
 ) -> Result<ExitCode, Problem> {
     let mut signals = Signals::listen()?;
@@ -113,29 +113,29 @@ pub(crate) async fn with_session(
         Ok(client) => client,
         Err(problem) => return without(problem, &mut signals).await,
     };
-    let parting = Cell::new(Parting::Close);
-    let outcome = work(&client, &mut signals, &parting).await;
-    match parting.get() {
+    let session_end = Cell::new(SessionEnd::Close);
+    let outcome = work(&client, &mut signals, &session_end).await;
+    match session_end.get() {
         // Whatever is left of the session goes now. If that is not answered, the companion goes on trying.
-        Parting::Close => drop(timeout(CLOSE_PATIENCE, client.close()).await),
+        SessionEnd::Close => drop(timeout(CLOSE_PATIENCE, client.close()).await),
         // To drop it would close the session. The companion leaves it alone as well: its holds end by themselves.
-        Parting::Leave => {
+        SessionEnd::Leave => {
             companion.tell(&Message::NoSession);
             std::mem::forget(client);
         }
-        Parting::ToCompanion => std::mem::forget(client),
+        SessionEnd::ToCompanion => std::mem::forget(client),
     }
     outcome
 }
 
 /// The command does not begin.
 pub(crate) fn not_held(args: &CommandArgs, problem: Problem) -> Result<ExitCode, Problem> {
-    args.story().not_held(&problem.words);
+    args.status_events().not_held(&problem.words);
     if problem.code != Code::Busy {
         return Err(problem);
     }
     if !args.quiet {
-        output::say(&problem.words);
+        output::message(&problem.words);
     }
     Ok(args.conflict_exit_code.map_or_else(|| Code::Busy.into(), ExitCode::from))
 }
@@ -146,28 +146,28 @@ pub(crate) async fn run(
     args: &CommandArgs,
     held: Held,
     signals: &mut Signals,
-    parting: &Cell<Parting>,
+    session_end: &Cell<SessionEnd>,
     why_lost: impl Fn(LossReason) -> String,
 ) -> Result<ExitCode, Problem> {
     let granted_at = Instant::now();
-    let story = args.story();
-    let stderr = Voice::on(io::stderr()).map_err(cannot_start)?;
-    let say = |words: &str| stderr.say(output::as_said(words));
+    let status_events = args.status_events();
+    let stderr = NonblockingOutput::on(io::stderr()).map_err(cannot_start)?;
+    let say = |words: &str| stderr.write(output::message_line(words));
     let proof = held.proof().map_err(|lost| {
         let words = why_lost(lost.reason);
-        story.lost(&words);
+        status_events.lost(&words);
         Problem::new(Code::LockLost, words)
     })?;
     if held.is_nothing() {
         say("the efficiency tier is down; running the command without a lock");
     }
-    story.held(&proof);
+    status_events.held(&proof);
     let mut suspensions = Suspensions::listen().map_err(cannot_start)?;
     let not_inherited = args.status_fd.as_ref().map(StatusFd::number);
     let started =
         Running::start(&args.command, &proof.environment(), not_inherited, stderr.clone());
     let mut running = started.map_err(cannot_start)?;
-    story.started(running.pid());
+    status_events.started(running.pid());
     let tell_loss = |reason| {
         let words = why_lost(reason);
         say(&format!("{words}; ending the command"));
@@ -179,15 +179,15 @@ pub(crate) async fn run(
     if let Ok(Outcome::Lost { rest: GroupEnd::StillRunning, .. }) = &outcome {
         // The cluster may still keep the lock for us. The end of our session must not free it.
         running.leave_to_companion();
-        parting.set(Parting::ToCompanion);
+        session_end.set(SessionEnd::ToCompanion);
     }
     // It gives the terminal back, before anything is said.
     drop(running);
     let exit_code = match outcome.map_err(cannot_start)? {
         Outcome::Ended(exit_code) => exit_code,
         Outcome::Lost { words, .. } => {
-            story.lost(&words);
-            story.ended(Code::LockLost as u8);
+            status_events.lost(&words);
+            status_events.ended(Code::LockLost as u8);
             // What is left goes with the session, and perhaps there is nobody to hear it. A release would say that the
             // work was finished.
             std::mem::forget(held);
@@ -199,23 +199,23 @@ pub(crate) async fn run(
     {
         // The command ran under the lock to its end.
         say(&format!("{}, before --hold-at-least was over", why_lost(reason)));
-        story.ended(exit_code);
+        status_events.ended(exit_code);
         std::mem::forget(held);
         return Ok(ExitCode::from(exit_code));
     }
     match timeout(RELEASE_PATIENCE, held.release()).await {
-        Ok(Ok(true)) => story.released(),
+        Ok(Ok(true)) => status_events.released(),
         Ok(Ok(false)) => {
             let words = "the lock had ended before the command did";
             say(words);
-            story.lost(words);
-            story.ended(Code::LockLost as u8);
+            status_events.lost(words);
+            status_events.ended(Code::LockLost as u8);
             return Ok(Code::LockLost.into());
         }
         Ok(Err(error)) => say(&error.to_string()),
         Err(_) => say("the release was not answered; the lock ends with its session"),
     }
-    story.ended(exit_code);
+    status_events.ended(exit_code);
     Ok(ExitCode::from(exit_code))
 }
 

@@ -10,12 +10,12 @@ use crate::break_lock::{is_not_held, not_held, with_hint};
 use crate::exit::{Code, Problem};
 use crate::global::Global;
 use crate::intervention::ReasonArgs;
+use crate::misuse_hint;
 use crate::name;
 use crate::one_shot;
 use crate::output::{self, Show};
 use crate::tier::TierArg;
 use crate::token::{self, TokenArg};
-use crate::whereabouts;
 
 /// Hands an exclusive lock to a session that waits for it, past all who came before.
 ///
@@ -64,7 +64,7 @@ pub(crate) async fn run(args: TransferArgs, global: &Global) -> Result<ExitCode,
             let status = calls.status(&args.name).await?;
             let free = || {
                 let words = format!("{} is free: there is nothing to hand over", args.name);
-                let hint = whereabouts::only_in_memory(&status);
+                let hint = misuse_hint::only_in_efficiency_tier(&status);
                 Problem::new(Code::LockLost, with_hint(words, hint))
             };
             status.holders.first().ok_or_else(free)?.token

@@ -87,7 +87,7 @@ async fn in_lines(mut watch: Watch, mut owners: Owners, style: Style) -> Result<
                 events.iter().map(|event| lines::happened(&event, &owners, style)).collect()
             }
             Some(Watched::StartedAnew { why }) => {
-                output::say(&format!("the watch begins anew: {why}"));
+                output::message(&format!("the watch begins anew: {why}"));
                 continue;
             }
             _ => continue,
@@ -107,7 +107,7 @@ async fn next(watch: &mut Watch, told_something: bool) -> Result<Option<Watched>
     match watch.next().await {
         Ok(watched) => Ok(Some(watched)),
         Err(CallError::Unavailable(unavailable)) if told_something => {
-            output::say(&format!("{unavailable}; still trying"));
+            output::message(&format!("{unavailable}; still trying"));
             Ok(None)
         }
         Err(error) => Err(error.into()),

@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::duration::in_words;
 use crate::exit::Problem;
 use crate::global::Global;
-use crate::history::{self, Happened, Kept};
+use crate::history::{self, Kept, PastEvent};
 use crate::mode;
 use crate::name;
 use crate::one_shot;
@@ -80,7 +80,7 @@ struct Held {
 }
 
 /// The holds of a token, from the events of their lives in order.
-fn holds_of(token: u64, events: Vec<Happened>) -> Vec<Held> {
+fn holds_of(token: u64, events: Vec<PastEvent>) -> Vec<Held> {
     let mut holds: BTreeMap<(String, u64), Held> = BTreeMap::new();
     for event in events {
         let hold = (event.session.clone(), event.request_id);
@@ -126,12 +126,12 @@ impl Held {
         }
     }
 
-    fn since(event: Happened) -> Held {
+    fn since(event: PastEvent) -> Held {
         let held = Held::from_time(event.unix_ms, event.session);
         Held { owner: event.owner, mode: event.mode, ..held }
     }
 
-    fn end(&mut self, event: Happened) {
+    fn end(&mut self, event: PastEvent) {
         self.until = Some(event.time);
         self.until_unix_ms = Some(event.unix_ms);
         let from = self.from_unix_ms;
@@ -180,7 +180,7 @@ pub(crate) async fn run(args: WhoArgs, global: &Global) -> Result<ExitCode, Prob
     let past = Past { limit: EVENTS_MAX, token: Some(token), within: None };
     let answer = calls.history(&name, past).await?;
     let (kept, now_unix_ms) = (Kept::of(&answer), answer.unix_ms);
-    let mut holds = holds_of(token, history::happened(answer));
+    let mut holds = holds_of(token, history::events_of(answer));
     if holds.is_empty() {
         let holders = calls.status(&name).await?.holders.into_iter();
         let holders = holders.filter(|holder| holder.token == token);
@@ -202,7 +202,7 @@ pub(crate) async fn run(args: WhoArgs, global: &Global) -> Result<ExitCode, Prob
     match &who.not_found {
         None => Ok(code),
         Some(words) => {
-            output::say(words);
+            output::message(words);
             Ok(NOT_FOUND.into())
         }
     }
@@ -235,7 +235,7 @@ mod tests {
 
     fn told(token: u64, events: Vec<WatchEvent>) -> Vec<(String, u64, Option<u64>, String)> {
         let answer = HistoryResponse { events, ..Default::default() };
-        let held = holds_of(token, history::happened(answer)).into_iter();
+        let held = holds_of(token, history::events_of(answer)).into_iter();
         held.map(|held| {
             let ended = held.ended.unwrap_or_default();
             (held.session, held.from_unix_ms, held.until_unix_ms, ended)

@@ -9,13 +9,13 @@ use serde::Serialize;
 use crate::duration::in_words;
 use crate::exit::Problem;
 use crate::global::Global;
+use crate::misuse_hint;
 use crate::name;
 use crate::obstacle::{self, Obstacle};
 use crate::one_shot;
 use crate::output::{self, Show};
 use crate::status::{Holder, OwnerInfo, Waiter, holder_table, waiter_table};
 use crate::text::quoted;
-use crate::whereabouts;
 
 /// Tells what is in the way of a lock: who holds it and why, who waits, how long it may take, and what to do.
 ///
@@ -224,7 +224,7 @@ pub(crate) async fn run(args: WhyArgs, global: &Global) -> Result<ExitCode, Prob
     let mut why = Why::from(calls.why(&args.name).await?);
     if why.holders.is_empty() {
         // Of the other tier only this tells.
-        why.other_tier = whereabouts::only_in_memory(&calls.status(&args.name).await?);
+        why.other_tier = misuse_hint::only_in_efficiency_tier(&calls.status(&args.name).await?);
     }
     output::show(global.output, &why)
 }

@@ -120,7 +120,7 @@ pub(super) async fn bring_in(
         .await?;
     let config = configuration(&answer, &new);
     let where_it_is = if global.output == Format::Table { "below" } else { "of the output" };
-    output::say(&format!(
+    output::message(&format!(
         "node {} is in the cluster; start it with the configuration {where_it_is}, which goes to its machine:\n  \
          holdfast server --config node-{}.toml",
         new.id, new.id
@@ -159,7 +159,7 @@ async fn wait_for_role(
         let role = node.role();
         let has_data = node.reachable && lag == Some(0);
         if role == v1::NodeRole::Voter || (stays_learner && has_data) {
-            output::say(&format!("node {} is a {}", new.id, role_text(role)));
+            output::message(&format!("node {} is a {}", new.id, role_text(role)));
             return Ok(role_text(role));
         }
         let words = match (node.reachable, lag) {
@@ -168,7 +168,7 @@ async fn wait_for_role(
             (true, None) => format!("node {} learns", new.id),
         };
         if words != said {
-            output::say(&words);
+            output::message(&words);
             said = words;
         }
         if Instant::now() >= give_up {

@@ -21,7 +21,7 @@ const WAIT: Duration = Duration::from_secs(30);
 
 /// What A does with the account.
 #[derive(Debug, Clone)]
-pub(super) struct Errand {
+pub(super) struct Task {
     pub(super) endpoints: String,
     pub(super) ttl: Duration,
     pub(super) account: String,
@@ -67,7 +67,7 @@ impl Ended {
 }
 
 impl Worker {
-    pub(super) fn start(errand: Errand, bank: Arc<Bank>) -> std::io::Result<Worker> {
+    pub(super) fn start(errand: Task, bank: Arc<Bank>) -> std::io::Result<Worker> {
         let (wake, woken) = mpsc::channel();
         let (tell_started, started) = oneshot::channel();
         let (tell_ended, ended) = oneshot::channel();
@@ -116,7 +116,7 @@ type Failure = Box<dyn std::error::Error>;
 
 fn begin(
     runtime: &Runtime,
-    errand: &Errand,
+    errand: &Task,
     bank: &Bank,
 ) -> Result<(Client, Guard, String, i64), Failure> {
     let (client, guard) = runtime.block_on(async {
@@ -134,7 +134,7 @@ fn begin(
 fn begin_anew(
     runtime: &Runtime,
     client: &Client,
-    errand: &Errand,
+    errand: &Task,
     bank: &Bank,
 ) -> Result<u64, Failure> {
     let ask = || runtime.block_on(client.lock(&errand.account).wait(WAIT).acquire());

@@ -103,7 +103,7 @@ async fn receive(pieces: &mut SnapshotPieces, writer: &mut BackupWriter) -> Resu
         if told.elapsed() >= PROGRESS_EVERY {
             told = Instant::now();
             let (received, total) = writer.progress();
-            output::say(&format!("{received} of {total} bytes"));
+            output::message(&format!("{received} of {total} bytes"));
         }
     }
     Ok(())

@@ -4,8 +4,8 @@ use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use crate::support::{
-    Cluster, PATIENCE, Scene, data, eventually, free_base_port, holdfast, metric, metrics, output,
-    run, text, words,
+    Cluster, CommandFixture, PATIENCE, data, eventually, free_base_port, holdfast, metric, metrics,
+    output, run, text, words,
 };
 
 const NOBODY: &str = "127.0.0.1:1";
@@ -203,18 +203,18 @@ async fn a_lock_of_which_nothing_is_known_has_no_table_but_words() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_command_whose_time_is_over_has_not_released_its_lock() {
-    let scene = Scene::set().await;
+    let fixture = CommandFixture::start().await;
     let args = ["lock", "a", "--max-hold", "300ms", "--lock-delay", "10m", "--", "sleep", "60"];
-    assert!(words(&scene.cluster, 79, &args).await.contains("the --max-hold of 300ms is over"));
+    assert!(words(&fixture.cluster, 79, &args).await.contains("the --max-hold of 300ms is over"));
     eventually("the lock delay has begun", PATIENCE, || async {
-        let status = scene.cluster.client().status("a").await;
+        let status = fixture.cluster.client().status("a").await;
         assert!(status.holder_count > 0 || status.closed_for_ms.is_some(), "it was released");
         status.closed_for_ms
     })
     .await;
-    let history = data(&scene.cluster, 0, &["history", "a"]).await;
+    let history = data(&fixture.cluster, 0, &["history", "a"]).await;
     assert_eq!(history["events"][1]["event"], "expired", "{history}");
-    let said = words(&scene.cluster, 75, &["acquire", "a"]).await;
+    let said = words(&fixture.cluster, 75, &["acquire", "a"]).await;
     assert!(said.contains("is closed for another"), "{said}");
 }
 
@@ -271,10 +271,10 @@ async fn a_filter_of_the_log_that_means_nothing_is_told() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_written_down_is_told_by_those_who_go_on_telling_too() {
-    let scene = Scene::set().await;
+    let fixture = CommandFixture::start().await;
     for script in ["$HF watch a > /dev/full", "$HF observe a --once > /dev/full"] {
-        let held = scene.cluster.library().await.lock("a").acquire().await.unwrap();
-        let ended = output(scene.shell(script)).await;
+        let held = fixture.cluster.library().await.lock("a").acquire().await.unwrap();
+        let ended = output(fixture.shell(script)).await;
         assert_eq!(ended.status.code(), Some(69), "{script}: {ended:?}");
         assert!(text(&ended.stderr).contains("cannot write to stdout"), "{ended:?}");
         held.release().await.unwrap();
@@ -306,10 +306,10 @@ async fn the_configuration_of_a_node_that_is_not_waited_for_is_told_in_json_too(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_watches_for_somebody_that_has_gone_ends_though_nothing_happens() {
-    let scene = Scene::set().await;
-    let held = scene.cluster.library().await.lock("a").acquire().await.unwrap();
+    let fixture = CommandFixture::start().await;
+    let held = fixture.cluster.library().await.lock("a").acquire().await.unwrap();
     for script in ["$HF watch a | head -1", "$HF watch nothing | true", "$HF observe b | head -1"] {
-        let ended = tokio::time::timeout(PATIENCE, output(scene.shell(script)));
+        let ended = tokio::time::timeout(PATIENCE, output(fixture.shell(script)));
         let ended = ended.await.unwrap_or_else(|_| panic!("{script} goes on"));
         assert!(ended.status.success(), "{script}: {ended:?}");
     }

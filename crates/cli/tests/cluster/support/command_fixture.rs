@@ -12,18 +12,18 @@ use super::{Cluster, data, eventually, holdfast};
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A cluster, a place for files, and the program as other programs start it.
-pub(crate) struct Scene {
+pub(crate) struct CommandFixture {
     pub(crate) cluster: Cluster,
     dir: TempDir,
 }
 
-impl Scene {
-    pub(crate) async fn set() -> Scene {
-        Scene::of(Cluster::start(1).await)
+impl CommandFixture {
+    pub(crate) async fn set() -> CommandFixture {
+        CommandFixture::of(Cluster::start(1).await)
     }
 
-    pub(crate) fn of(cluster: Cluster) -> Scene {
-        Scene { cluster, dir: tempfile::tempdir().unwrap() }
+    pub(crate) fn of(cluster: Cluster) -> CommandFixture {
+        CommandFixture { cluster, dir: tempfile::tempdir().unwrap() }
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
