@@ -29,22 +29,24 @@ use narrator::{Narrator, Style};
 /// 128 + SIGINT, as shells have it.
 const INTERRUPTED: u8 = 130;
 
-/// Tells the story of a late write, with a fence and without one, on a cluster of its own.
+/// Shows a late write with a fencing token and without one, and a failover, on a cluster of its own.
 ///
-/// Worker A takes a lock and stands still for longer than its lease; B takes over and writes; A wakes up and
-/// writes too. With a fence A's write is refused; without one, money vanishes. Then the leader is killed, and the tokens
-/// go on rising. Three nodes run for it on free ports of this machine, and nothing is left of them.
+/// Worker A takes a lock and stops for longer than its lease. B takes the lock and writes. A continues and writes too.
+/// With a fence the bank refuses A's write; without one, money is lost. Then the demo kills the leader, and tokens keep
+/// rising. The demo starts three nodes on free ports of this machine and removes them at the end.
 #[derive(Debug, Args)]
-#[command(after_help = "Exit codes: 0 it ended as told; 1 it did not; 130 interrupted.
+#[command(
+    after_help = "Exit codes: 0 the outcome is the expected one; 1 it is not; 130 interrupted.
 
 Examples:
   holdfast demo
-  holdfast demo --fast --output json")]
+  holdfast demo --fast --output json"
+)]
 pub(crate) struct DemoArgs {
-    /// Lines and no animation, as without a terminal or with NO_COLOR.
+    /// Prints lines without animation, as without a terminal or with NO_COLOR.
     #[arg(long)]
     plain: bool,
-    /// Short leases, and no time to read.
+    /// Uses short leases, and does not pause between lines.
     #[arg(long)]
     fast: bool,
 }
@@ -72,7 +74,7 @@ pub(crate) async fn run(args: DemoArgs, global: &Global) -> Result<ExitCode, Pro
         told = tell(&args, Narrator::new(style)) => told?,
         // The story is dropped, and its processes and files go with it.
         () = stop.received() => {
-            output::message("interrupted; the demo's nodes are stopped and its data is removed");
+            output::message("interrupted; the demo stopped its nodes and removed its data");
             return Ok(ExitCode::from(INTERRUPTED));
         }
     };
@@ -80,7 +82,7 @@ pub(crate) async fn run(args: DemoArgs, global: &Global) -> Result<ExitCode, Pro
     if told.as_told {
         return Ok(ExitCode::SUCCESS);
     }
-    output::message("this did not end as it is told: please report it, with what you see above");
+    output::message("the outcome is not the expected one; please report it, with the output above");
     Ok(ExitCode::FAILURE)
 }
 
@@ -105,5 +107,5 @@ async fn tell(args: &DemoArgs, mut narrator: Narrator) -> Result<DemoOutcome, Pr
 
 /// Of the demo itself, not of what it shows.
 fn broke(what: impl std::fmt::Display) -> Problem {
-    Problem::new(Code::Unavailable, format!("the demo broke off: {what}"))
+    Problem::new(Code::Unavailable, format!("cannot complete the demo: {what}"))
 }

@@ -141,7 +141,7 @@ impl Running {
             WaitStatus::Signaled(_, signal, _) => {
                 Ok(Some(Ended::BySignal(u8::try_from(signal as i32).unwrap_or(u8::MAX))))
             }
-            // Nobody could wake it up: the shell does not know its group.
+            // No process could continue it: the shell does not know its group.
             WaitStatus::Stopped(_, Signal::SIGTSTP | Signal::SIGTTIN | Signal::SIGTTOU)
                 if self.has_terminal =>
             {
@@ -168,7 +168,7 @@ impl Running {
         false
     }
 
-    /// Whoever changes the terminal from the background is stopped by SIGTTOU, unless it is blocked.
+    /// A background process that changes the terminal is stopped by SIGTTOU, unless it is blocked.
     fn take_back_terminal(&self) {
         let mut background_write = SigSet::empty();
         background_write.add(Signal::SIGTTOU);

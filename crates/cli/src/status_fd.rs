@@ -56,7 +56,7 @@ impl StatusFd {
     }
 }
 
-/// Where the story of a lock is told, if anybody wants to hear it.
+/// The events of a lock, for `--status-fd` if it was given.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct StatusEvents(Option<StatusFd>);
 

@@ -113,7 +113,7 @@ pub(super) async fn play(
     }
     if let Some(token) = ended.anew {
         let words =
-            format!("takes the lock anew, token {token}, reads, and writes {}", bank.balance());
+            format!("takes the lock again, token {token}, reads, and writes {}", bank.balance());
         narrator.say("A", &words).await;
     }
     let act = LateWrite {

@@ -50,7 +50,7 @@ pub(super) struct Ended {
     pub(super) late: Result<(), CheckError>,
     /// Why the library gives it no token any more; none if it does.
     pub(super) lost: Option<String>,
-    /// If the late write was refused: the token under which it was done anew.
+    /// If the late write was refused: the token under which it was repeated.
     pub(super) anew: Option<u64>,
 }
 
@@ -95,7 +95,7 @@ impl Worker {
             };
             let ended = anew.map(|anew| Ended { wrote, late, lost, anew });
             let _ = tell_ended.send(ended.map_err(|error| error.to_string()));
-            // It may be that nobody answers any more.
+            // The cluster may not answer any more.
             let _ = runtime.block_on(client.close());
         })?;
         Ok(Worker { started, wake, ended })
@@ -130,7 +130,7 @@ fn begin(
     Ok((client, guard, fence, read))
 }
 
-/// As the refusal says: take the lock anew, and begin with reading.
+/// As the refusal says: take the lock again, and begin with reading.
 fn begin_anew(
     runtime: &Runtime,
     client: &Client,

@@ -28,7 +28,7 @@ impl ClusterShape {
         let found = ClusterShape::read(data_dir);
         let nodes = found.map_or_else(|| directories(data_dir), |shape| shape.nodes);
         let port = found.map_or(self.port, |shape| shape.port);
-        // One that is alone needs nobody to find it.
+        // A single node has no peers that must find it.
         let is_found = nodes == 1 || port == self.port;
         if nodes == 0 || (nodes == self.nodes && is_found) {
             return Ok(());

@@ -309,12 +309,12 @@ async fn who_waits_at_a_terminal_sees_the_place_in_line_and_nobody_else_does() {
     let mut terminal = Terminal::start(&fixture.cluster, "lock a --wait 1500ms -- true");
     assert_eq!(terminal.ended().await, 75);
     let seen = terminal.shown();
-    assert!(seen.contains("waiting for a since") && seen.contains("place 1 for"), "{seen:?}");
+    assert!(seen.contains("waiting for a for") && seen.contains("place 1 for"), "{seen:?}");
     assert!(seen.contains("a is held by holdfast acquire"), "{seen:?}");
     let piped = run(&fixture.cluster, &["lock", "a", "--wait", "1500ms", "--", "true"]).await;
     assert_eq!(piped.status.code(), Some(75));
     let words = text(&piped.stderr);
-    assert!(!words.contains('\r') && !words.contains("waiting for a since"), "{words:?}");
+    assert!(!words.contains('\r') && !words.contains("waiting for a for"), "{words:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

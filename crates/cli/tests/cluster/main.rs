@@ -46,6 +46,7 @@ mod limits;
 mod live;
 mod lock_command;
 mod membership;
+mod messages;
 mod metrics;
 mod modes;
 mod node_failures;

@@ -1,6 +1,7 @@
 //! What `holdfast lock` promises about the command when it is itself in trouble: nobody reads its words, it is
 //! suspended, or one of its locks ends while it cannot look.
 
+use std::io::{BufRead, BufReader};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::process::Stdio;
@@ -210,4 +211,30 @@ async fn of_several_locks_one_that_had_ended_is_told_though_the_command_was_done
     let ended = finished(process).await;
     assert_eq!(ended.status.code(), Some(79), "{ended:?}");
     fixture.becomes_free("a").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_holder_is_warned_early_that_its_lease_is_not_renewed_and_told_when_it_is_again() {
+    let fixture = CommandFixture::start().await;
+    let lock = ["lock", "a", "--ttl", "20s", "--", "sh", "-c", "touch begun; exec sleep 60"];
+    let mut holder = fixture.holdfast(&lock).spawn().unwrap();
+    fixture.appears("begun").await;
+    let mut stderr = BufReader::new(holder.stderr.take().unwrap()).lines();
+    fixture.cluster.freeze(1);
+    let frozen = Instant::now();
+    let (lines, mut stderr) = tokio::task::spawn_blocking(move || {
+        let lines: Vec<String> = stderr.by_ref().take(2).map(Result::unwrap).collect();
+        (lines, stderr)
+    })
+    .await
+    .unwrap();
+    // A heartbeat leaves every 7 s; SIGTERM would come after 16 s.
+    assert!(frozen.elapsed() < Duration::from_secs(14), "{:?}: {lines:?}", frozen.elapsed());
+    assert!(lines[1].contains("the lock is safe for another"), "{lines:?}");
+    assert!(lines[1].contains("the command gets SIGTERM in"), "{lines:?}");
+    fixture.cluster.thaw(1);
+    let line = tokio::task::spawn_blocking(move || stderr.next().unwrap().unwrap()).await.unwrap();
+    assert!(line.contains("the cluster answers again"), "{line}");
+    signal(&holder, Signal::TERM);
+    assert_eq!(finished(holder).await.status.code(), Some(128 + 15));
 }

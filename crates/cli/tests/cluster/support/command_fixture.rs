@@ -18,7 +18,7 @@ pub(crate) struct CommandFixture {
 }
 
 impl CommandFixture {
-    pub(crate) async fn set() -> CommandFixture {
+    pub(crate) async fn start() -> CommandFixture {
         CommandFixture::of(Cluster::start(1).await)
     }
 
@@ -34,18 +34,18 @@ impl CommandFixture {
     pub(crate) fn shell(&self, script: &str) -> Command {
         let mut shell = Command::new("bash");
         shell.args(["-c", script]);
-        self.furnish(&mut shell);
+        self.prepare(&mut shell);
         shell
     }
 
     pub(crate) fn holdfast(&self, args: &[&str]) -> Command {
         let mut command = holdfast();
         command.args(args);
-        self.furnish(&mut command);
+        self.prepare(&mut command);
         command
     }
 
-    fn furnish(&self, command: &mut Command) {
+    fn prepare(&self, command: &mut Command) {
         command
             .env("HF", env!("CARGO_BIN_EXE_holdfast"))
             .env("HOLDFAST_ENDPOINTS", self.cluster.endpoints())
