@@ -106,7 +106,7 @@ pub(crate) async fn run(args: RecoverArgs, global: &Global) -> Result<ExitCode, 
         .map_err(|error| Problem::new(Code::Usage, error.to_string()))?;
     let survivor = Survivor::open(&config)?;
     refuse_if_majority_lives(&survivor, &config, global).await?;
-    let recovered = survivor.go_on_alone((&args.new).into())?;
+    let recovered = survivor.recover_alone((&args.new).into())?;
     let file = quoted(&args.config.to_string_lossy());
     output::show(global.output, &Report::of(recovered, &config, file))
 }

@@ -13,7 +13,7 @@ use holdfast_proto::v1::{Grant, Mode, ReleaseRequest};
 
 use crate::error::{LossReason, Lost, Since};
 use crate::lease::{HoldId, Leases, LocalTime};
-use crate::loss::{Loss, Told};
+use crate::loss::{Loss, LossSignal};
 use crate::tier::{Tier, guarantee_of};
 
 #[derive(Debug)]
@@ -139,7 +139,7 @@ impl Hold {
     pub(crate) fn end(&self, reason: LossReason) {
         self.has_ended.store(true, Ordering::Release);
         let has_own_ttl = self.leases().has_own_end(self.lease);
-        self.loss.tell(match reason {
+        self.loss.report(match reason {
             // The cluster has one word for both.
             LossReason::HoldTtl if !has_own_ttl => LossReason::SessionExpired,
             reason => reason,
@@ -148,7 +148,7 @@ impl Hold {
 
     /// It is trusted no longer, but the cluster may still have it: it is to be released.
     pub(crate) fn lose(&self, reason: LossReason) {
-        self.loss.tell(reason);
+        self.loss.report(reason);
     }
 
     /// The hold has another mode, and perhaps another token.
@@ -173,8 +173,8 @@ impl Hold {
     }
 
     /// Ready when a loss is told. Time that passes is no news: see [`Hold::valid_until`].
-    pub fn told(&self) -> Told {
-        self.loss.told()
+    pub fn loss_signal(&self) -> LossSignal {
+        self.loss.signal()
     }
 
     /// The fencing token, or the news that the lock may have ended.
@@ -225,7 +225,7 @@ impl Hold {
         #[cfg(feature = "planted")]
         let is_certain = is_certain || crate::planted::Bug::TokenPastLease.is_active();
         if !is_certain {
-            self.loss.tell(self.ends_by());
+            self.loss.report(self.ends_by());
         }
         match self.loss.reason() {
             Some(reason) => Err(Lost { reason }),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use holdfast_client_core::error::{LossReason, Lost};
 use holdfast_client_core::lease::{LocalTime, safe_end};
-use holdfast_client_core::loss::{Loss, Told};
+use holdfast_client_core::loss::{Loss, LossSignal};
 use holdfast_fence::{Fence, Guarantee};
 
 use holdfast_lease_clock as clock;
@@ -37,7 +37,7 @@ impl Hold {
 
     /// The first reason stands.
     pub(crate) fn lose(&self, reason: LossReason) {
-        self.loss.tell(reason);
+        self.loss.report(reason);
     }
 
     /// An extension goes out. It may shorten the hold, and takes effect before its answer is here.
@@ -88,8 +88,8 @@ impl Hold {
         LocalTime(lease.valid_until.0.saturating_sub(lease.span / 3))
     }
 
-    pub fn told(&self) -> Told {
-        self.loss.told()
+    pub fn loss_signal(&self) -> LossSignal {
+        self.loss.signal()
     }
 
     fn lease(&self) -> MutexGuard<'_, Lease> {
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_trusted_from_the_sending_on_less_the_margin_and_once_lost_stays_lost() {
+    fn a_hold_is_trusted_from_its_sending_less_the_margin_and_once_lost_stays_lost() {
         let (hold, sent_at) = hold(Duration::from_secs(10));
         let after = |ms| LocalTime(sent_at.0 + Duration::from_millis(ms));
         assert_eq!(hold.valid_until(), after(9_798));
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn an_extension_that_shortens_it_counts_from_its_sending() {
+    fn an_extension_that_shortens_a_hold_counts_from_its_sending() {
         let (hold, sent_at) = hold(Duration::from_secs(10));
         let before = hold.valid_until();
         hold.extending(sent_at, Duration::from_secs(20));
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hold_whose_time_is_over_gives_nothing_whatever_was_heard() {
+    fn an_expired_hold_gives_no_token_whatever_the_servers_answered() {
         let (hold, _) = hold(Duration::ZERO);
         assert_eq!(hold.check(), Err(Lost { reason: LossReason::Expired }));
         assert_eq!(hold.fence().get(..6), Some("hf1.B."));

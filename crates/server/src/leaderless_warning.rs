@@ -16,7 +16,7 @@ use crate::readiness::Readiness;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Until the node stops.
-pub(crate) async fn keep_telling(
+pub(crate) async fn keep_reporting(
     mut ready: watch::Receiver<Readiness>,
     membership: Arc<Membership>,
     links: PeerLinks,

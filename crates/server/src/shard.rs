@@ -22,7 +22,7 @@ mod tests;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use holdfast_engine::{Effect, Ending, Engine, LogError, Now, Obstacle, Step};
+use holdfast_engine::{Effect, Engine, LogError, Now, Obstacle, Step, StopCause};
 use holdfast_proto::plain::FrameWriter;
 use holdfast_replica::{Fatal, Leadership, NodeId, Replica};
 use thiserror::Error;
@@ -44,24 +44,24 @@ use self::observer::Observer;
 pub(crate) use self::observer::{Deferrable, ReplyTo};
 pub(crate) use self::outbox::{TaskOutbox, put_all};
 use self::poller::Poller;
-pub(crate) use self::poller::{ROOM, SocketNews};
+pub(crate) use self::poller::{ROOM, SocketEvents};
 pub(crate) use self::queue::{Inbox, ShardHandle, inbox};
 pub use self::start::ShardError;
 pub(crate) use self::start::{Channels, replica_config, start};
 use crate::boot_clock;
+use crate::efficiency_tier::EfficiencyTier;
 use crate::events::EventRing;
+use crate::loop_watchdog::LoopWatchdog;
 use crate::membership::Membership;
-use crate::memory_tier::MemoryTier;
 use crate::metrics::Metrics;
 use crate::peers::{PeerLinks, WiresIn};
-use crate::pulse::Pulse;
 use crate::traces::Traces;
 
 /// Why the shard ended.
 #[derive(Debug, Error)]
 pub enum StopReason {
     #[error("it was told to")]
-    Told,
+    Requested,
     #[error("the disk failed: {0}")]
     Disk(String),
     #[error("{0}")]
@@ -96,8 +96,8 @@ struct Shard {
     tells_owners: bool,
     /// The table has changed as a whole since they were told.
     owners_unknown: bool,
-    memory: Arc<MemoryTier>,
-    pulse: Arc<Pulse>,
+    memory: Arc<EfficiencyTier>,
+    watchdog: Arc<LoopWatchdog>,
     metrics: Arc<Metrics>,
     /// None if no spans are wanted.
     traces: Option<Arc<Traces>>,
@@ -118,7 +118,7 @@ impl Shard {
         let reason = loop {
             match self.turn() {
                 Ok(()) => self.publish_levels(),
-                Err(StopReason::Told) => break StopReason::Told,
+                Err(StopReason::Requested) => break StopReason::Requested,
                 Err(reason) => {
                     tracing::error!(%reason, "the node stops");
                     break reason;
@@ -137,7 +137,7 @@ impl Shard {
 
     /// Takes in what there is, and does what the engine says until it rests.
     fn turn(&mut self) -> Result<(), StopReason> {
-        self.pulse.beat();
+        self.watchdog.record_turn();
         self.take_input(self.engine.idle_for_at_most());
         self.engine.host().measure_batch();
         self.engine.handle_time(Now {
@@ -150,11 +150,11 @@ impl Shard {
                 Step::GoOn => {}
                 Step::Write => self.write()?,
                 Step::Rest => {
-                    self.tell_owners();
+                    self.send_owners();
                     return Ok(());
                 }
-                Step::Stop(Ending::Told) => return Err(StopReason::Told),
-                Step::Stop(Ending::Removed) => return Err(StopReason::Removed),
+                Step::Stop(StopCause::Requested) => return Err(StopReason::Requested),
+                Step::Stop(StopCause::Removed) => return Err(StopReason::Removed),
             }
         }
     }
@@ -179,7 +179,7 @@ impl Shard {
         if let Some(again_at) = self.write_again_at
             && let Some(left) = again_at.checked_duration_since(Instant::now())
         {
-            self.pulse.beat();
+            self.watchdog.record_turn();
             self.take_input(left);
             self.carry_out_effects();
             return Ok(());
@@ -202,7 +202,7 @@ impl Shard {
             self.metrics.disk_full.set(0);
             tracing::info!("the disk takes the log again");
         }
-        self.engine.disk_done(self.started.elapsed(), &self.log.groups_in_the_way());
+        self.engine.disk_done(self.started.elapsed(), &self.log.groups_pinning_log());
     }
 
     fn disk_full(&mut self, obstacle: Obstacle, error: &LogError) {

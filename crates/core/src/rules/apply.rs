@@ -23,8 +23,8 @@ impl LockTable {
         events: &mut Vec<Event>,
     ) -> Outcome {
         self.begin_command(index, at);
-        // Whatever a session says shows that it lives, even if it is refused. That its stream broke, or that it hung up,
-        // is said about it, not by it.
+        // Whatever a session says shows that it lives, even if it is refused. That its stream broke, or that it hung
+        // up, is said about it, not by it.
         if !matches!(command, Command::DetachStream { .. } | Command::Abandon { .. })
             && let Some(session) = command.session()
         {
@@ -76,8 +76,8 @@ impl LockTable {
     }
 
     /// The hold that the sender of a request means.
-    pub(crate) fn meant_by(&self, call: &Call, meant: &HoldRef) -> Result<&Hold, Rejection> {
+    pub(crate) fn find_meant(&self, call: &Call, meant: &HoldRef) -> Result<&Hold, Rejection> {
         let lock = self.lock_map().get(&meant.name).ok_or(Rejection::NotHeld)?;
-        lock.meant_by(call.session, meant)
+        lock.find_meant(call.session, meant)
     }
 }

@@ -3,8 +3,8 @@
 //! The index is exact: it holds each deadline once, and moves with it. So the next tick is known, and
 //! a tick touches nothing that is not due.
 //!
-//! Those of sessions stand by themselves. They move with every heartbeat, and without what only holds and waits are known by,
-//! each takes half the room.
+//! Those of sessions stand by themselves. They move with every heartbeat, and without what only holds and waits are
+//! known by, each takes half the room.
 
 use alloc::collections::BTreeSet;
 
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_ends_at_one_moment_is_worked_off_by_kind_and_all_else_by_time() {
+    fn deadlines_are_ordered_by_time_and_then_by_kind() {
         let id = SessionId(7);
         let wait = Due::Wait(id, RequestId(1));
         let hold = Due::Hold(SessionId(1), RequestId(1), FenceToken(1));

@@ -4,8 +4,8 @@
 //! straggling acquire would then be granted a second time, to nobody. And a release that comes after its
 //! session was closed can be told that everything has been given back.
 //!
-//! Under the first rules a fixed number of them is remembered. Since rules 2 it is those of a fixed span of time, and at
-//! least that number: front ends let no request through that is older than the span.
+//! Under the first rules a fixed number of them is remembered. Since rules 2 it is those of a fixed span of time, and
+//! at least that number: front ends let no request through that is older than the span.
 
 use alloc::collections::{BTreeMap, VecDeque};
 

@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_look_is_at_once_and_those_that_follow_have_to_wait() {
+    fn the_first_read_is_immediate_and_later_ones_keep_the_pace() {
         let every = Duration::from_millis(20);
         let mut pace = Pace::new(every);
         let start = Instant::now();

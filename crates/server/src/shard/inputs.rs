@@ -27,7 +27,7 @@ impl Shard {
         if self.inbox.is_closed() {
             self.engine.stop(Duration::ZERO);
         }
-        self.look_at_sockets();
+        self.poll_sockets();
         self.read_wires();
         let inputs = self.inbox.take_turn();
         for input in inputs {
@@ -61,7 +61,7 @@ impl Shard {
                 engine.stream_closed(stream, client_gone);
             }
             Input::Read { group, query, reply } => engine.read(group, query, reply),
-            Input::Looks { stream, group, looks } => engine.read_statuses(stream, group, looks),
+            Input::Reads { stream, group, reads } => engine.read_statuses(stream, group, reads),
             // Their callers are told that this node stopped answering, and ask again.
             Input::Inspect { reply, .. } if engine.is_halted() => drop(reply),
             Input::ReadOwnTable { reply, .. } if engine.is_halted() => drop(reply),
@@ -92,8 +92,8 @@ impl Shard {
                 engine.change_membership(group, change, reply);
             }
             Input::HandOver { group, to, reply } => engine.hand_over(group, to, reply),
-            Input::PeerIntroduced { node, member, log_version } => {
-                engine.peer_introduced(node, member, log_version);
+            Input::PeerIdentified { node, member, log_version } => {
+                engine.peer_identified(node, member, log_version);
             }
             Input::RemovedBy(by) => {
                 tracing::error!(%by, "a peer says that this node was removed");
@@ -105,7 +105,7 @@ impl Shard {
             // nothing.
             Input::PeerRefuses(node) => {
                 if !self.wires.has_one_from(node) {
-                    engine.peer_gone(node);
+                    engine.peer_crashed(node);
                 }
             }
             Input::SnapshotSent { group, to, delivered } => {
@@ -158,7 +158,7 @@ impl Shard {
     }
 
     /// Which wires there is something to do on.
-    fn look_at_sockets(&mut self) {
+    fn poll_sockets(&mut self) {
         let mut has_room = false;
         for news in self.inbox.touched() {
             has_room |= news.token == ROOM;

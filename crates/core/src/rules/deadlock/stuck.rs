@@ -1,8 +1,8 @@
-//! Who is stuck, and the way from one of them back to itself.
+//! Finds the stuck actors, and a cycle from one of them back to itself.
 //!
-//! Everybody who waits is taken to be stuck until it is seen that enough of those in its way can go on. What is left
-//! is stuck for good, also where two need each other to be stuck, as around a semaphore whose holders wait for
-//! different things. To ask whom one stuck actor would hold up, step by step, would miss those.
+//! Every waiting actor counts as stuck until enough of its blockers can go on. The remaining actors are stuck for good.
+//! That also finds actors that are stuck only together, as around a semaphore whose holders wait for different locks. A
+//! search that starts from one stuck actor and follows the actors it blocks would miss those.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -10,28 +10,31 @@ use alloc::vec::Vec;
 use crate::model::name::LockName;
 use crate::state::hold::Actor;
 
-/// Who is in the way of somebody at one place.
+/// The blockers of an actor at one place.
 pub(super) struct Obstacle<'a> {
     pub(super) name: &'a LockName,
-    /// And how often: of permits one may have several.
+    /// Each with a count: an actor may hold several permits.
     pub(super) actors: BTreeMap<Actor, usize>,
-    /// So many of them must be stuck for it to be stuck.
+    /// How many of them must be stuck for the actor to be stuck.
     pub(super) stuck_min: usize,
 }
 
-/// By whom they are in the way of.
+/// The obstacles of each waiting actor.
 pub(super) type Obstacles<'a> = BTreeMap<Actor, Vec<Obstacle<'a>>>;
 
-/// From the actor along those who are stuck back to itself: who, and what it waits for. None if it is not stuck, or is
-/// so only because of others, who do not wait for it.
-pub(super) fn way_back(actor: Actor, obstacles: &Obstacles<'_>) -> Option<Vec<(Actor, LockName)>> {
+/// A cycle of stuck actors from this actor back to itself, each with the lock that it waits for. None if the actor is
+/// not stuck, or if it is stuck only behind actors that do not wait for it.
+pub(super) fn find_cycle(
+    actor: Actor,
+    obstacles: &Obstacles<'_>,
+) -> Option<Vec<(Actor, LockName)>> {
     let stuck = Stuck::among(obstacles);
-    // For each who was reached: who waits for it, and where.
+    // For each actor reached: the actor that waits for it, and at which lock.
     let mut reached_from: BTreeMap<Actor, (Actor, &LockName)> = BTreeMap::new();
     let mut to_go_on_from = VecDeque::from([actor]);
     while !reached_from.contains_key(&actor) {
         let from = to_go_on_from.pop_front()?;
-        for (other, name) in stuck.in_the_way_of(from) {
+        for (other, name) in stuck.blockers_of(from) {
             reached_from.entry(other).or_insert_with(|| {
                 to_go_on_from.push_back(other);
                 (from, name)
@@ -51,13 +54,13 @@ pub(super) fn way_back(actor: Actor, obstacles: &Obstacles<'_>) -> Option<Vec<(A
 
 struct Stuck<'a, 'b> {
     obstacles: &'b Obstacles<'a>,
-    /// Of those who are stuck: how many of its obstacles keep it so.
+    /// The stuck actors, each with the number of obstacles that keep it stuck.
     actors: BTreeMap<Actor, usize>,
 }
 
 impl<'a, 'b> Stuck<'a, 'b> {
     fn among(obstacles: &'b Obstacles<'a>) -> Stuck<'a, 'b> {
-        // Each obstacle: whose it is, how many in it are stuck, and how many must be.
+        // Each obstacle: its actor, how many of its blockers are stuck, and how many must be.
         let mut counted: Vec<(Actor, usize, usize)> = Vec::new();
         let mut part_of: BTreeMap<Actor, Vec<(usize, usize)>> = BTreeMap::new();
         let mut actors: BTreeMap<Actor, usize> = BTreeMap::new();
@@ -104,8 +107,8 @@ impl<'a, 'b> Stuck<'a, 'b> {
         Stuck { obstacles, actors }
     }
 
-    /// The stuck ones that keep this stuck one so, and where.
-    fn in_the_way_of(&self, actor: Actor) -> impl Iterator<Item = (Actor, &'a LockName)> + '_ {
+    /// The stuck blockers of a stuck actor, and at which locks.
+    fn blockers_of(&self, actor: Actor) -> impl Iterator<Item = (Actor, &'a LockName)> + '_ {
         let own = match self.actors.contains_key(&actor) {
             true => self.obstacles.get(&actor).map_or(&[][..], |own| own),
             false => &[],
@@ -142,19 +145,19 @@ mod tests {
             let obstacle = Obstacle { name: &name, actors, stuck_min: *stuck_min };
             obstacles.entry(actor(*waiting)).or_default().push(obstacle);
         }
-        let way = way_back(actor(from), &obstacles)?;
+        let way = find_cycle(actor(from), &obstacles)?;
         Some(way.into_iter().map(|((session, _), _)| session.0).collect())
     }
 
     #[test]
-    fn who_waits_for_a_stuck_one_is_stuck_and_is_told_the_way_back() {
+    fn an_actor_that_waits_for_a_stuck_actor_is_stuck_and_gets_the_cycle() {
         assert_eq!(way(1, &[(1, &[2], 1), (2, &[1], 1)]), Some(Vec::from([1, 2])));
         assert_eq!(way(1, &[(1, &[2, 3], 2), (2, &[1], 1), (3, &[1], 1)]), Some(Vec::from([1, 2])));
     }
 
     /// One of the two permits that 1 waits for comes free: 3 waits for 4, who goes on.
     #[test]
-    fn a_permit_that_comes_free_helps_all_who_wait_behind_it() {
+    fn a_free_permit_unblocks_all_waiters_behind_it() {
         assert_eq!(way(1, &[(1, &[2, 3], 2), (2, &[1], 1), (3, &[4], 1)]), None);
         let longer: [(u128, &[u128], usize); 4] =
             [(1, &[2, 3], 2), (2, &[1], 1), (3, &[4], 1), (4, &[5], 1)];
@@ -163,7 +166,7 @@ mod tests {
 
     /// 1 waits for 2 and 4, who wait for each other; and for one of two permits, of which one comes free.
     #[test]
-    fn a_place_that_keeps_nobody_stuck_is_not_on_the_way() {
+    fn a_queue_place_that_blocks_no_actor_is_not_in_the_cycle() {
         let waits: [(u128, &[u128], usize); 5] =
             [(1, &[2], 1), (2, &[4], 1), (4, &[2], 1), (1, &[3, 5], 2), (3, &[1], 1)];
         assert_eq!(way(1, &waits), None);

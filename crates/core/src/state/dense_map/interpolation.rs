@@ -1,9 +1,9 @@
 //! Where a key stands, by interpolation.
 //!
-//! Ids of sessions are random, so those of one chunk are mostly spread evenly. Where one of them stands can be told from
-//! how far it lies between the lowest and the highest: within a few entries. To look there reads two or three
-//! neighbouring lines of memory. Halving reads as many that lie apart, each after the one before; of 100,000 sessions no
-//! cache holds them. Without it a heartbeat among 100,000 sessions takes the table a quarter more time.
+//! Ids of sessions are random, so those of one chunk are mostly spread evenly. Where one of them stands can be told
+//! from how far it lies between the lowest and the highest: within a few entries. To look there reads two or three
+//! neighbouring lines of memory. Halving reads as many that lie apart, each after the one before; of 100,000 sessions
+//! no cache holds them. Without it a heartbeat among 100,000 sessions takes the table a quarter more time.
 //!
 //! The place can be wrong. Then its entries are gone through, and a chunk has few.
 
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn it_finds_what_halving_finds_however_unevenly_keys_are_spread() {
+    fn interpolation_finds_what_binary_search_finds_for_any_key_distribution() {
         let even = entries((0..90).map(|step| u128::MAX / 90 * step));
         let lopsided = entries((0..90).map(|step| 1 << step));
         let close = entries((0..90).map(|step| u128::MAX - 180 + 2 * step));
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn random_ids_are_expected_within_a_few_entries_of_their_place() {
+    fn interpolation_lands_within_a_few_entries_for_random_ids() {
         let mut id = 1_u128;
         let mut ids: Vec<u128> = (0..64)
             .map(|_| {

@@ -12,7 +12,7 @@ use super::*;
 use crate::shard::poller::poller;
 
 /// Asks for the same operation with each byte, whose value is the request id. Its stream is opened by a byte of 255, and
-/// closed by the end of the socket.
+/// closed by the end of the socket. A byte of 254 is a bug in its code.
 #[derive(Debug)]
 pub(in crate::shard) struct EveryByte {
     pub(in crate::shard) socket: Socket,
@@ -27,6 +27,7 @@ pub(in crate::shard) struct EveryByte {
 }
 
 pub(in crate::shard) const OPEN: u8 = 255;
+const PANIC: u8 = 254;
 
 impl EveryByte {
     /// With the client's end, and what it is told.
@@ -60,7 +61,7 @@ impl Connection for EveryByte {
         registry.register(&mut self.socket, token, Interest::READABLE)
     }
 
-    fn handle_news(&mut self, news: SocketNews) {
+    fn handle_news(&mut self, news: SocketEvents) {
         self.is_readable |= news.is_readable;
         self.is_last_read |= news.has_ended;
     }
@@ -82,6 +83,7 @@ impl Connection for EveryByte {
                 let caller = Caller::client(Protocol::Framed, None);
                 visit.asked.bytes += read;
                 for byte in &visit.scratch[..read] {
+                    assert_ne!(*byte, PANIC);
                     if *byte == OPEN {
                         visit.asked.opened = Some(Deferrable::default());
                         continue;
@@ -140,7 +142,7 @@ impl Bench {
     fn turn(&mut self) -> Vec<(u128, usize)> {
         let patience = Duration::from_secs(10).min(self.framed.idle_for_at_most());
         let woken = Arc::clone(&self.framed.woken);
-        let news: Vec<SocketNews> = self.poller.wait(patience, || !woken.is_empty()).collect();
+        let news: Vec<SocketEvents> = self.poller.wait(patience, || !woken.is_empty()).collect();
         news.into_iter().for_each(|news| self.framed.handle_news(news));
         let mut all = Vec::new();
         self.framed.visit(&mut self.frame, |_, asked| {
@@ -179,7 +181,7 @@ fn connections_are_read_in_order_and_no_turn_takes_more_than_it_may() {
 }
 
 #[test]
-fn what_was_sent_before_the_end_of_a_connection_is_read_and_then_it_is_dropped() {
+fn a_connection_is_read_to_its_end_and_then_dropped() {
     let mut bench = Bench::new();
     let mut client = bench.connect(1);
     client.write_all(&[7, 7]).unwrap();
@@ -222,7 +224,7 @@ fn a_deadline_that_passes_is_a_reason_for_a_visit() {
 }
 
 #[test]
-fn when_the_shard_ends_every_connection_is_told() {
+fn when_the_shard_ends_every_connection_is_ended() {
     let mut bench = Bench::new();
     let mut clients = [1, 2].map(|number| bench.connect(number));
     let Bench { framed, poller, .. } = bench;
@@ -235,7 +237,7 @@ fn when_the_shard_ends_every_connection_is_told() {
 }
 
 #[test]
-fn many_names_at_once_and_what_the_engine_never_sees_count_as_work() {
+fn many_names_and_operations_outside_the_engine_count_as_work() {
     let (service, caller) = (Service::default(), Caller::client(Protocol::Framed, None));
     let members = (0..256).map(|number| Member {
         name: LockName::new(&format!("a/{number}")).unwrap(),
@@ -252,4 +254,32 @@ fn many_names_at_once_and_what_the_engine_never_sees_count_as_work() {
     assert_eq!(asked.weight(), 256);
     let refused = Asked { done_here: OPERATIONS_PER_TURN_MAX, ..Asked::default() };
     assert!(refused.is_much());
+}
+
+#[test]
+fn a_panic_in_one_connection_closes_it_and_its_stream_and_no_other() {
+    let mut bench = Bench::new();
+    let (mut poisoned, mut other) = (bench.connect(1), bench.connect(2));
+    poisoned.write_all(&[OPEN, 7]).unwrap();
+    let mut taken = Vec::new();
+    while taken.is_empty() {
+        taken = bench.turn();
+    }
+    assert_eq!(taken, [(1, 1)]);
+    poisoned.write_all(&[7, PANIC]).unwrap();
+    let mut closed = Vec::new();
+    while bench.framed.len() > 1 {
+        let news: Vec<SocketEvents> =
+            bench.poller.wait(Duration::from_secs(10), || false).collect();
+        news.into_iter().for_each(|news| bench.framed.handle_news(news));
+        bench.framed.visit(&mut bench.frame, |_, asked| {
+            assert!(asked.operations.is_empty(), "nothing of the visit that panicked is done");
+            closed.extend(asked.stream.map(|stream| (stream.session.0, asked.closed)));
+        });
+    }
+    // The client lives.
+    assert_eq!(closed, [(1, Some(false))]);
+    assert_eq!(poisoned.read(&mut [0]).unwrap(), 0);
+    other.write_all(&[7]).unwrap();
+    assert_eq!(bench.turn(), [(2, 1)]);
 }
