@@ -207,7 +207,7 @@ pub enum Rejection {
 impl fmt::Display for Rejection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Rejection::OtherPermits { limit } = self {
-            return write!(f, "the semaphore has {limit} permits; ask for that many");
+            return write!(f, "the semaphore has {limit} permits; state that number");
         }
         match self {
             Rejection::TooManyLocks { limit } => {

@@ -53,6 +53,7 @@ pub struct HolderInfo {
     /// When the hold ends on its own; none if only the session bounds it.
     pub deadline: Option<LogicalTime>,
     pub session_deadline: LogicalTime,
+    pub session_ttl: Span,
     /// A stream of the session is open: its client keeps it alive.
     pub session_connected: bool,
     /// How often its holder entered it again.
@@ -237,6 +238,7 @@ impl LockTable {
 
     pub(super) fn holder_info(&self, hold: &Hold) -> HolderInfo {
         let (session, owner, session_deadline) = self.who(hold.session);
+        let of_session = self.session_map().get(&hold.session);
         HolderInfo {
             session,
             owner,
@@ -246,10 +248,8 @@ impl LockTable {
             granted_at: hold.granted_at,
             deadline: hold.deadline(),
             session_deadline,
-            session_connected: self
-                .session_map()
-                .get(&hold.session)
-                .is_some_and(|session| session.connected),
+            session_ttl: of_session.map_or(Span::ZERO, |session| session.ttl),
+            session_connected: of_session.is_some_and(|session| session.connected),
             reentries: hold.reentries(),
             preemptible: hold.is_preemptible(),
             metadata: Box::from(hold.metadata()),
