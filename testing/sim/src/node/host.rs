@@ -67,7 +67,7 @@ pub(super) struct CallLedger {
 }
 
 /// A heartbeat waits for a tick.
-const DEFERRED_FOR_MAX: Duration = Duration::from_secs(1);
+const DEFERRED_FOR_MAX: Duration = Duration::from_secs(5);
 
 impl CallLedger {
     /// A request comes on a stream. Gives the number under which it is answered.
