@@ -55,9 +55,8 @@ impl World {
         let history = &self.recorder.history;
         // A stop is written down when it is over.
         let stands_still = self.nodes.iter().any(|node| node.clock.stopped_since().is_some());
-        let is_trusted = history.clocks.stops.is_empty()
-            && history.clocks.leaps.is_empty()
-            && !stands_still;
+        let is_trusted =
+            history.clocks.stops.is_empty() && history.clocks.leaps.is_empty() && !stands_still;
         if !self.plan.settings.uses_tier || history.rates_broken || !is_trusted {
             return;
         }
