@@ -189,10 +189,6 @@ impl CallLedger {
         })
     }
 
-    pub(super) fn restart_deferred(&mut self) {
-        self.deferred.values_mut().for_each(|since| *since = self.turn_began);
-    }
-
     /// A leader that has nothing left to do has carried out the heartbeats that waited.
     pub(super) fn complaint_about_deferred(&mut self) -> Option<Output> {
         let is_old = |at: &Duration| self.turn_began.saturating_sub(*at) > DEFERRED_FOR_MAX;
