@@ -32,6 +32,7 @@ mod elect_command;
 mod election;
 mod expiry;
 mod fairness;
+mod full_disk;
 mod guide_commands;
 mod help_and_tables;
 mod help_examples;

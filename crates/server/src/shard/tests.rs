@@ -328,6 +328,25 @@ fn while_the_disk_is_full_calls_and_framed_operations_are_refused() {
 }
 
 #[test]
+fn while_the_disk_is_full_the_nodes_own_view_is_answered_and_names_no_leader() {
+    let mut bench = Bench::new();
+    bench.shard.log.refusals = vec![full(), full()];
+    let _halted = bench.call(touch());
+    bench.shard.take_input(Duration::ZERO);
+    while bench.shard.advance().unwrap() != Step::Write {}
+    bench.shard.write().unwrap();
+    assert!(bench.shard.engine.is_halted());
+    let (reply, mut views) = oneshot::channel();
+    bench.send(Input::Inspect { with_digests: true, reply });
+    let (reply, mut table) = oneshot::channel();
+    bench.send(Input::ReadOwnTable { group: FIRST_GROUP, locks_max: 10, reply });
+    bench.shard.take_input(Duration::ZERO);
+    let views = views.try_recv().expect("the view is answered");
+    assert_eq!(views.iter().map(|view| view.leader).collect::<Vec<_>>(), [None]);
+    assert!(table.try_recv().is_ok());
+}
+
+#[test]
 fn a_leader_whose_disk_was_full_for_long_leads_again_without_a_change_of_leader() {
     const REFUSALS: usize = 1_000;
     let mut bench = Bench::new();
