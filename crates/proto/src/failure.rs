@@ -210,6 +210,28 @@ pub fn rejected(rejection: Rejection) -> Failure {
     Failure { retryable, may_have_happened, ..refused(reason, rejection.to_string()) }
 }
 
+/// The same for the efficiency tier. No operator can break its locks or change its limits, so the way out differs.
+pub(crate) fn rejected_in_efficiency_tier(rejection: Rejection) -> Failure {
+    const WAY_OUT: &str = "release locks of this tier, or end sessions that hold some; this limit is fixed, so take \
+                           other locks in the correctness tier";
+    let message = match rejection {
+        Rejection::TooManyLocks { limit } => {
+            format!("the efficiency tier has as many locks as it may have, {limit}; {WAY_OUT}")
+        }
+        Rejection::TooManyBytes { limit } => {
+            format!(
+                "the table of the efficiency tier is as large as it may be, {limit} bytes; {WAY_OUT}"
+            )
+        }
+        Rejection::SessionTooLarge { limit } => format!(
+            "the session takes as much of the efficiency tier's table as one session may, {limit} bytes; release \
+             locks of this session, or use shorter names or less metadata"
+        ),
+        _ => return rejected(rejection),
+    };
+    Failure { message, ..rejected(rejection) }
+}
+
 /// Of a status that carries no `holdfast-retryable`: another node, or a moment later, may do better
 /// unless the code says that this very request is wrong.
 fn worth_another_try(code: Code) -> bool {
@@ -264,6 +286,26 @@ fn flag_text(value: bool) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_full_table_of_the_efficiency_tier_names_no_command_that_changes_nothing_there() {
+        for full in [
+            Rejection::TooManyLocks { limit: 7 },
+            Rejection::TooManyBytes { limit: 7 },
+            Rejection::SessionTooLarge { limit: 7 },
+        ] {
+            let replicated = rejected(full);
+            assert!(replicated.message.contains("holdfast cluster limits"), "{replicated:?}");
+            let best_effort = rejected_in_efficiency_tier(full);
+            assert!(!best_effort.message.contains("cluster limits"), "{best_effort:?}");
+            assert!(best_effort.message.contains("efficiency tier"), "{best_effort:?}");
+            assert!(best_effort.message.contains("7"), "{best_effort:?}");
+            assert_eq!(best_effort.reason, replicated.reason);
+            assert_eq!(best_effort.retryable, replicated.retryable);
+        }
+        let other = rejected_in_efficiency_tier(Rejection::UnknownSession);
+        assert_eq!(other, rejected(Rejection::UnknownSession));
+    }
 
     fn every_reason() -> Vec<Reason> {
         (0..=100).filter_map(|number| Reason::try_from(number).ok()).collect()
