@@ -32,6 +32,7 @@ use holdfast_core::{
 use holdfast_engine::BootTime;
 use holdfast_service::Admitted;
 use tokio::sync::Notify;
+use tokio::sync::mpsc::WeakSender;
 use tokio::time::sleep;
 
 use self::term_table::TermTable;
@@ -144,13 +145,15 @@ impl EfficiencyTier {
 
     // ---- for those who serve clients ----
 
-    /// What happens in this tier to the stream's session is told there.
-    pub(crate) fn open_stream(&self, stream: StreamKey, outbox: TaskOutbox) {
+    /// What happens in this tier to the stream's session is told there, until the guard is dropped.
+    pub(crate) fn open_stream(
+        self: &Arc<Self>,
+        stream: StreamKey,
+        outbox: TaskOutbox,
+    ) -> TierStream {
+        let guard = TierStream { tier: Arc::clone(self), stream, outbox: outbox.downgrade() };
         self.state().streams.open(stream, outbox);
-    }
-
-    pub(crate) fn close_stream(&self, stream: StreamKey) {
-        self.state().streams.close(stream);
+        guard
     }
 
     /// Carries out the operations of one session, in order. Gives them back untouched if this node is not sure
@@ -268,6 +271,27 @@ impl EfficiencyTier {
             self.state.clear_poison();
             state
         })
+    }
+}
+
+/// A stream that is told what happens in this tier. Dropping it closes the stream, also after a panic.
+#[derive(Debug)]
+pub(crate) struct TierStream {
+    tier: Arc<EfficiencyTier>,
+    stream: StreamKey,
+    outbox: WeakSender<Vec<Delivery>>,
+}
+
+impl Drop for TierStream {
+    fn drop(&mut self) {
+        let mut state = self.tier.state();
+        // Another connection may have opened the same stream since.
+        let is_same = |own: TaskOutbox| {
+            state.streams.get(self.stream).is_some_and(|open| open.same_channel(&own))
+        };
+        if self.outbox.upgrade().is_some_and(is_same) {
+            state.streams.close(self.stream);
+        }
     }
 }
 

@@ -408,3 +408,18 @@ fn a_full_table_is_counted_and_its_size_is_shown_until_the_term_ends() {
     scene.table.end(Unavailable::LeadershipLost { leader: None }, &mut scene.streams);
     assert_eq!((metrics.locks.get(), metrics.table_bytes.get()), (0, 0));
 }
+
+#[test]
+fn a_stream_is_told_until_its_guard_is_dropped_and_the_next_one_under_its_key_is_not_closed_with_it()
+ {
+    let tier = Arc::new(EfficiencyTier::new());
+    let key = StreamKey { session: ALICE, stream: StreamId(1) };
+    let (outbox, _told) = mpsc::channel(4);
+    let first = tier.open_stream(key, outbox);
+    let (outbox, _told) = mpsc::channel(4);
+    let second = tier.open_stream(key, outbox);
+    drop(first);
+    assert!(tier.state().streams.get(key).is_some(), "the second one has the stream");
+    drop(second);
+    assert!(tier.state().streams.get(key).is_none());
+}

@@ -17,7 +17,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
-use super::framed::tests::{EveryByte, OPEN};
+use super::framed::tests::{EveryByte, OPEN, PANIC_WHEN_ANSWERED};
 use super::{
     Answer, Channels, Deferrable, Delivery, FIRST_GROUP, GroupView, Input, Shard, ShardHandle,
     Step, StopReason, StreamKey, Unavailable, inbox,
@@ -284,6 +284,18 @@ fn a_framed_connections_operations_are_carried_out_and_answered() {
     drop(client);
     bench.turn_until(|bench| bench.shard.engine.streams().get(FRAMED).is_none());
     assert_eq!(bench.shard.framed.len(), 0);
+}
+
+#[test]
+fn a_connection_that_panics_at_an_answer_is_closed_and_its_stream_with_it() {
+    let mut bench = Bench::new();
+    drop(bench.open_stream());
+    let (mut client, _told) = bench.connect();
+    client.write_all(&[OPEN]).unwrap();
+    bench.turn_until(|bench| bench.shard.engine.streams().get(FRAMED).is_some());
+    client.write_all(&[PANIC_WHEN_ANSWERED]).unwrap();
+    bench.turn_until(|bench| bench.shard.framed.len() == 0);
+    assert!(bench.shard.engine.streams().get(FRAMED).is_none(), "its stream is kept for ever");
 }
 
 #[test]

@@ -589,7 +589,6 @@ impl FramedConnection {
             }
             State::Ending { stream, .. } => {
                 if let Some((stream, client_gone)) = stream.take() {
-                    self.front_end.rpc.door.memory().close_stream(stream);
                     visit.asked.stream = Some(stream);
                     visit.asked.closed = Some(client_gone);
                 }

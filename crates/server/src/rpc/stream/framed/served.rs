@@ -18,6 +18,7 @@ use super::super::admit::{AdmittedFrame, Sender};
 use super::super::answers::{ANSWERS_PER_FRAME_TARGET, AnswerEncoder};
 use super::super::read_quota::ReadQuota;
 use super::super::serving::LISTS_MAX;
+use crate::efficiency_tier::TierStream;
 use crate::shard::{Asked, Deferrable, Delivery, ReadAnswer, StreamKey, Unavailable};
 
 #[derive(Debug)]
@@ -28,6 +29,8 @@ pub(super) struct Served {
     pub(super) from_memory: mpsc::Receiver<Vec<Delivery>>,
     reads: ReadQuota,
     admission: Option<Admission>,
+    /// The efficiency tier tells nothing more once this is dropped.
+    _in_memory: TierStream,
 }
 
 /// The session is new in the efficiency tier, or this node is not sure that it leads. The quorum is asked.
@@ -45,7 +48,7 @@ impl Served {
     pub(super) fn open(rpc: &Rpc, opening: &Opening) -> Served {
         let stream = StreamKey { session: opening.session, stream: opening.stream };
         let (memory_outbox, from_memory) = mpsc::channel(LISTS_MAX);
-        rpc.door.memory().open_stream(stream, memory_outbox);
+        let in_memory = rpc.door.memory().open_stream(stream, memory_outbox);
         let reads = ReadQuota::default();
         Served {
             stream,
@@ -54,6 +57,7 @@ impl Served {
             from_memory,
             reads,
             admission: None,
+            _in_memory: in_memory,
         }
     }
 
