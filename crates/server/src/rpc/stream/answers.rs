@@ -18,8 +18,12 @@ use super::read_quota::ReadQuota;
 use crate::membership::Membership;
 use crate::shard::{Delivery, ReadAnswer, Unavailable};
 
-/// Where a frame is cut. One list of deliveries is never split.
-pub(super) const ANSWERS_PER_FRAME_TARGET: usize = 4_096;
+/// Where a frame is cut, by the weight of its deliveries. One list of deliveries is never split.
+pub(super) const WEIGHT_PER_FRAME_TARGET: usize = 4_096;
+
+pub(super) fn weight(deliveries: &[Delivery]) -> usize {
+    deliveries.iter().map(Delivery::weight).sum()
+}
 
 /// How a stream ends: without a word, or with a reason.
 pub(super) type Termination = Result<(), Failure>;

@@ -20,9 +20,8 @@ use tonic::Status;
 use super::super::Rpc;
 use super::super::door::Door;
 use super::super::failure::{slow_reader, stopping};
-use super::answers::{ANSWERS_PER_FRAME_TARGET, AnswerEncoder, Termination, refusals};
+use super::answers::{AnswerEncoder, Termination, WEIGHT_PER_FRAME_TARGET, refusals, weight};
 use super::byte_room::{ByteRoom, FrameRoom};
-use super::frame::Frame;
 use crate::connections::Connection;
 use crate::shard::Delivery;
 
@@ -141,9 +140,11 @@ impl Outgoing {
             return frame;
         };
         let from = if guarantee == Guarantee::Linearizable { replicated } else { from_memory };
+        let mut gathered = 0;
         loop {
+            gathered += weight(&deliveries);
             answers.add(guarantee, deliveries, &mut frame);
-            if frame.len() >= ANSWERS_PER_FRAME_TARGET {
+            if gathered >= WEIGHT_PER_FRAME_TARGET {
                 break;
             }
             match from.try_recv() {

@@ -15,7 +15,7 @@ use super::super::super::Rpc;
 use super::super::super::door::{ADMISSION_TIMEOUT, InMemory, MemoryStep};
 use super::super::super::failure::{dropped_by_shard, unavailable, unsure};
 use super::super::admit::{AdmittedFrame, Sender};
-use super::super::answers::{ANSWERS_PER_FRAME_TARGET, AnswerEncoder};
+use super::super::answers::{AnswerEncoder, WEIGHT_PER_FRAME_TARGET, weight};
 use super::super::read_quota::ReadQuota;
 use super::super::serving::LISTS_MAX;
 use crate::efficiency_tier::TierStream;
@@ -101,9 +101,11 @@ impl Served {
 
     /// What else the efficiency tier has delivered, so that it takes one frame and one write.
     pub(super) fn gather_from_memory(&mut self, told: &mut Vec<Delivery>) {
-        while told.len() < ANSWERS_PER_FRAME_TARGET
+        let mut gathered = weight(told);
+        while gathered < WEIGHT_PER_FRAME_TARGET
             && let Ok(more) = self.from_memory.try_recv()
         {
+            gathered += weight(&more);
             told.extend(more);
         }
     }
