@@ -251,6 +251,8 @@ fn words(status: &Status) -> String {
         status.code().description().to_owned()
     } else if is_not_grpc(status) {
         format!("the program there is no Holdfast node: its answer is not gRPC ({message})")
+    } else if has_no_grpc_status(status) {
+        format!("a proxy, or another program, answered instead of a node ({message})")
     } else if message.ends_with("http2 error") {
         format!("{message}; is this the client port of a Holdfast node?")
     } else {
@@ -258,8 +260,13 @@ fn words(status: &Status) -> String {
     }
 }
 
-/// Our library says so of an HTTP answer without the headers of gRPC: a web server or a proxy sent it.
+/// A web server answers so: it does not know the path. (A proxy in front of a node answers with another code.)
 fn is_not_grpc(status: &Status) -> bool {
+    status.code() == Code::Unimplemented && has_no_grpc_status(status)
+}
+
+/// Our library says so of an HTTP answer without the headers of gRPC.
+fn has_no_grpc_status(status: &Status) -> bool {
     status.message().contains("grpc-status header missing")
 }
 
@@ -345,6 +352,20 @@ mod tests {
         assert_eq!(failure.reason(), Reason::Unspecified);
         assert!(failure.retryable && failure.may_have_happened);
         assert_eq!(failure.message, "connection reset");
+    }
+
+    #[test]
+    fn a_proxy_that_refuses_or_lacks_a_node_is_not_called_another_program() {
+        let words =
+            |code: u16| format!("grpc-status header missing, mapped from HTTP status code {code}");
+        let denied = Failure::from_status(&Status::permission_denied(words(403)));
+        assert!(!denied.retryable, "other credentials are needed");
+        let no_node = Failure::from_status(&Status::unavailable(words(503)));
+        assert!(no_node.retryable);
+        for failure in [denied, no_node] {
+            assert!(failure.message.starts_with("a proxy, or another program,"), "{failure:?}");
+            assert!(failure.may_have_happened);
+        }
     }
 
     #[test]
