@@ -67,6 +67,7 @@ mod systemd;
 mod tokens;
 mod tracing;
 mod upgrade;
+mod waiting_without_terminal;
 mod watchers_that_do_not_read;
 mod watching;
 mod why;
