@@ -61,7 +61,7 @@ pub(super) struct FramedFrames {
 #[derive(Debug)]
 pub(super) struct QueuedNext {
     pub(super) next: Next,
-    pub(super) room: Option<(FrameRoom, HeldBytes)>,
+    pub(super) _room: Option<(FrameRoom, HeldBytes)>,
 }
 
 impl FramedFrames {

@@ -54,8 +54,14 @@ pub(crate) struct Outgoing {
 #[derive(Debug)]
 enum OutgoingItem {
     Deliveries(SessionDeliveries),
-    Frame(ServerFrame, FrameRoom),
+    Frame(QueuedFrame),
     End(Failure),
+}
+
+#[derive(Debug)]
+struct QueuedFrame {
+    frame: ServerFrame,
+    _room: FrameRoom,
 }
 
 /// A stream whose session the shard knows.
@@ -99,7 +105,8 @@ impl OutgoingSender {
             room = self.room.take(frame.encoded_len()) => room,
             () = self.items.closed() => return Err(ReceiverDropped),
         };
-        self.items.send(OutgoingItem::Frame(frame, room)).await.map_err(|_| ReceiverDropped)
+        let item = OutgoingItem::Frame(QueuedFrame { frame, _room: room });
+        self.items.send(item).await.map_err(|_| ReceiverDropped)
     }
 
     /// Answers some operations with a failure each.
@@ -193,7 +200,7 @@ impl Stream for Outgoing {
             }
             // What the stream's own task has sent before the session ended is told before the end.
             if matches!(self.termination, Some(Ok(())))
-                && let Ok(OutgoingItem::Frame(frame, _)) = self.items.try_recv()
+                && let Ok(OutgoingItem::Frame(QueuedFrame { frame, .. })) = self.items.try_recv()
             {
                 return Poll::Ready(Some(Ok(frame)));
             }
@@ -212,7 +219,7 @@ impl Stream for Outgoing {
             }
             match self.items.poll_recv(cx) {
                 Poll::Ready(Some(OutgoingItem::Deliveries(served))) => self.served = Some(served),
-                Poll::Ready(Some(OutgoingItem::Frame(frame, _))) => {
+                Poll::Ready(Some(OutgoingItem::Frame(QueuedFrame { frame, .. }))) => {
                     return Poll::Ready(Some(Ok(frame)));
                 }
                 Poll::Ready(Some(OutgoingItem::End(failure))) => self.end_with(Err(failure)),

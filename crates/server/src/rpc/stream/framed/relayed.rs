@@ -96,13 +96,13 @@ impl Relayed {
         let held = self.call.hold_bytes(frame.len()).map_err(|too_much| overloaded(&too_much))?;
         let room = Some((self.room.take_some(frame.len()), held));
         let next = Next::Frame(Received::Bytes(frame));
-        let _ = self.frames.try_send(QueuedNext { next, room });
+        let _ = self.frames.try_send(QueuedNext { next, _room: room });
         Ok(())
     }
 
     /// The client has sent all that it will. There must be room.
     pub(super) fn send_end(&self, ending: Ending) {
-        let _ = self.frames.try_send(QueuedNext { next: Next::End(ending), room: None });
+        let _ = self.frames.try_send(QueuedNext { next: Next::End(ending), _room: None });
     }
 
     /// None: the stream has ended.
