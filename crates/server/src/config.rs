@@ -269,9 +269,18 @@ impl NodeConfig {
 
     /// What has to be the same on all nodes.
     pub(crate) fn timing(&self) -> Timing {
-        let number = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
-        Timing { tick_ms: number(self.tick_ms), election_ticks: number(self.election_ticks) }
+        timing(self.tick_ms, self.election_ticks)
     }
+
+    /// That of a configuration that says nothing of it.
+    pub fn usual_timing() -> Timing {
+        timing(defaults::tick_ms(), defaults::election_ticks())
+    }
+}
+
+fn timing(tick_ms: u64, election_ticks: u64) -> Timing {
+    let number = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
+    Timing { tick_ms: number(tick_ms), election_ticks: number(election_ticks) }
 }
 
 mod defaults {

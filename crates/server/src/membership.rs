@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use holdfast_proto::peer_v1::Timing;
 use holdfast_replica::{Configuration, Member, Membership as Replicated, NodeId};
 use tokio::sync::watch;
 
@@ -16,6 +17,8 @@ use crate::config::{Address, NodeConfig};
 pub(crate) struct Membership {
     pub(crate) cluster: String,
     pub(crate) me: NodeId,
+    /// Has to be that of all nodes.
+    pub(crate) timing: Timing,
     /// Where this node is reached by its own file, or only listens.
     listening: Member,
     /// From the configuration, without addresses that nobody can dial.
@@ -56,12 +59,20 @@ impl Membership {
         first.configuration.voters = founders.iter().copied().collect();
         first.members = founders.iter().map(|node| (*node, Member::default())).collect();
         first.highest = founders.iter().copied().max().unwrap_or_default();
-        let cluster = config.cluster.clone();
+        let (cluster, timing) = (config.cluster.clone(), config.timing());
         let current = watch::Sender::new(Arc::default());
         let announces = config.announce_addresses;
         let electorate = watch::Sender::default();
-        let membership =
-            Membership { cluster, me, listening, configured, announces, current, electorate };
+        let membership = Membership {
+            cluster,
+            me,
+            timing,
+            listening,
+            configured,
+            announces,
+            current,
+            electorate,
+        };
         membership.publish(first);
         membership
     }

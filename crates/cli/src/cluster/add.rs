@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use holdfast_client::unary::Unary;
 use holdfast_proto::v1;
-use holdfast_server::Address;
+use holdfast_server::{Address, NodeConfig};
 use serde::Serialize;
 use tokio::time::{Instant, sleep};
 
@@ -118,7 +118,7 @@ pub(super) async fn bring_in(
             replaces: replaces.unwrap_or(0),
         })
         .await?;
-    let config = configuration(&answer.cluster, &new);
+    let config = configuration(&answer, &new);
     let where_it_is = if global.output == Format::Table { "below" } else { "of the output" };
     output::say(&format!(
         "node {} is in the cluster; start it with the configuration {where_it_is}, which goes to its machine:\n  \
@@ -183,7 +183,7 @@ async fn wait_for_role(
     }
 }
 
-fn configuration(cluster: &str, new: &NewNode) -> String {
+fn configuration(answer: &v1::AddNodeResponse, new: &NewNode) -> String {
     let addresses = [&new.peer_address, &new.client_address].into_iter().chain(&new.http_address);
     let insecure = match &new.listen_host {
         Some(host) => !Address::new(&format!("{host}:1")).is_ok_and(|host| host.is_loopback()),
@@ -195,13 +195,26 @@ fn configuration(cluster: &str, new: &NewNode) -> String {
         if insecure { "insecure = true   # there is no authentication yet\n" } else { "" };
     let data_dir = toml_text(&new.data_dir);
     let listen = new.listen_host.as_ref().map(|host| listen_table(host, new)).unwrap_or_default();
+    let timing = timing_lines(answer);
     format!(
         "cluster = \"{cluster}\"\nnode = {id}\ndata_dir = {data_dir}   # empty at its first start\n\
-         join = true\n{insecure}\n{listen}[[nodes]]\nid = {id}\nclient = \"{client}\"\npeer = \"{peer}\"\n{http}",
+         join = true\n{timing}{insecure}\n{listen}[[nodes]]\nid = {id}\nclient = \"{client}\"\npeer = \"{peer}\"\n{http}",
+        cluster = answer.cluster,
         id = new.id,
         client = new.client_address,
         peer = new.peer_address,
     )
+}
+
+/// What is not as usual: nodes whose settings of these differ refuse each other.
+fn timing_lines(answer: &v1::AddNodeResponse) -> String {
+    let usual = NodeConfig::usual_timing();
+    let told = [
+        ("tick_ms", answer.tick_ms, usual.tick_ms),
+        ("election_ticks", answer.election_ticks, usual.election_ticks),
+    ];
+    let unusual = told.into_iter().filter(|(_, value, usual)| *value != 0 && value != usual);
+    unusual.map(|(key, value, _)| format!("{key} = {value}\n")).collect()
 }
 
 /// On the ports by which it is reached.
@@ -220,7 +233,6 @@ fn toml_text(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use holdfast_server::NodeConfig;
 
     use super::*;
 
@@ -244,7 +256,12 @@ mod tests {
                 data_dir: "/srv/it's \"here\"\\".to_owned(),
                 timeout: Duration::ZERO,
             };
-            let config = NodeConfig::from_toml(&configuration("prod", &new)).unwrap();
+            let answer =
+                v1::AddNodeResponse { cluster: "prod".to_owned(), tick_ms: 50, election_ticks: 40 };
+            let text = configuration(&answer, &new);
+            assert!(!text.contains("tick_ms"), "what is usual needs no line: {text}");
+            let config = NodeConfig::from_toml(&text).unwrap();
+            assert_eq!((config.tick_ms, config.election_ticks), (50, 40));
             assert!(config.join && config.node == 4 && config.cluster == "prod");
             assert_eq!(config.insecure, insecure);
             assert_eq!(config.nodes[0].http, http_address);

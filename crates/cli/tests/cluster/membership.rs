@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::support::{Cluster, eventually, hold, holdfast};
+use crate::support::{Cluster, ClusterOptions, eventually, hold, holdfast};
 
 pub(crate) async fn run(endpoints: &str, args: &[&str]) -> Output {
     let mut command = holdfast();
@@ -105,7 +105,8 @@ async fn nodes_are_added_removed_and_told_to_lead() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn files_that_are_brought_up_to_date_later_change_nothing() {
-    let mut cluster = Cluster::start(3).await;
+    let settings = "election_ticks = 15".to_owned();
+    let mut cluster = Cluster::start_with(ClusterOptions { nodes: 3, settings }).await;
     let endpoints = cluster.endpoints();
     bring_in(&mut cluster, &endpoints, 4, &["cluster", "add"]).await;
     let removed = run(&endpoints, &["cluster", "remove", "1"]).await;
@@ -120,7 +121,9 @@ async fn files_that_are_brought_up_to_date_later_change_nothing() {
         .concat();
     for id in [2, 3, 4] {
         let data_dir = cluster.data_dir(id);
-        let head = format!("cluster = \"test\"\nnode = {id}\ndata_dir = {data_dir:?}\n");
+        let head = format!(
+            "cluster = \"test\"\nnode = {id}\ndata_dir = {data_dir:?}\nelection_ticks = 15\n"
+        );
         cluster.configure(id, &(head + &listed));
         cluster.terminate(id).await;
         cluster.launch(id);

@@ -123,12 +123,9 @@ impl Cluster {
         status.await.code()
     }
 
-    /// Writes the node's configuration, with the election timeout of the other nodes.
+    /// Writes the node's configuration.
     pub(crate) fn configure(&self, id: u64, text: &str) {
-        let other = self.nodes.iter().find_map(|node| std::fs::read_to_string(&node.config).ok());
-        let patient = other.is_some_and(|other| other.contains(PATIENT));
-        let timeout = if patient && !text.contains(PATIENT) { PATIENT } else { "" };
-        std::fs::write(&self.node(id).config, format!("{timeout}\n{text}")).unwrap();
+        std::fs::write(&self.node(id).config, text).unwrap();
     }
 
     /// Gives the node other addresses, in its own file alone.

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use holdfast_proto::failure::refused;
+use holdfast_proto::peer_v1::Timing;
 use holdfast_proto::v1::cluster_service_server::ClusterService;
 use holdfast_proto::v1::{
     AddNodeRequest, AddNodeResponse, Failure, PromoteNodeRequest, PromoteNodeResponse, Reason,
@@ -233,7 +234,8 @@ impl Verb for AddNodeRequest {
     }
 
     fn response(rpc: &Rpc) -> AddNodeResponse {
-        AddNodeResponse { cluster: rpc.membership.cluster.clone() }
+        let Timing { tick_ms, election_ticks } = rpc.membership.timing;
+        AddNodeResponse { cluster: rpc.membership.cluster.clone(), tick_ms, election_ticks }
     }
 }
 
