@@ -2,6 +2,7 @@
 
 use clap::{ColorChoice, CommandFactory, Parser, Subcommand};
 
+use crate::cert::CertVerb;
 use crate::cluster::ClusterVerb;
 use crate::fence::FenceVerb;
 use crate::global::Global;
@@ -34,13 +35,14 @@ Examples:
 pub(crate) const VERSION: &str = env!("HOLDFAST_VERSION");
 
 /// Options of all verbs that mean nothing to these: they are taken, and not shown.
-const HIDDEN: [(&str, &[&str]); 8] = [
+const HIDDEN: [(&str, &[&str]); 9] = [
     ("demo", &["endpoints"]),
     ("dev", &["endpoints", "output"]),
     ("server", &["endpoints", "output"]),
     ("lock", &["output"]),
     ("elect", &["output"]),
     ("fence", &["endpoints", "output"]),
+    ("cert", &["endpoints"]),
     ("completions", &["endpoints", "output"]),
     ("man", &["endpoints", "output"]),
 ];
@@ -153,6 +155,16 @@ pub(crate) enum Verb {
     Fence {
         #[command(subcommand)]
         verb: FenceVerb,
+    },
+    /// Makes and shows the certificates of a cluster.
+    #[command(after_help = "Examples:
+  holdfast cert ca --cluster prod
+  holdfast cert node --id 1 --host locks-1.example.com
+  holdfast cert client billing
+  holdfast cert show certs/node-1.pem")]
+    Cert {
+        #[command(subcommand)]
+        verb: CertVerb,
     },
     Completions(completions::CompletionsArgs),
     Man(man::ManArgs),

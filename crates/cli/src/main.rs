@@ -7,6 +7,7 @@ mod acquire;
 mod advise_ttl;
 mod bench;
 mod break_lock;
+mod cert;
 mod check_token;
 mod cli;
 mod cluster;
@@ -111,6 +112,7 @@ fn run(cli: Cli) -> Result<ExitCode, Problem> {
         Verb::Completions(args) => completions::run(&args, cli::shown()),
         Verb::Man(args) => man::run(&args, cli::shown()),
         Verb::Fence { verb } => fence::run(&verb),
+        Verb::Cert { verb } => cert::run(verb, &global),
         Verb::Dev(args) => {
             log::to_stderr("warn");
             on_all_cores(dev::run(args))

@@ -36,6 +36,13 @@ mod queries;
 mod rules;
 mod state;
 
+pub use model::access::change::{AccessChange, Roles, TokenId, TokenRecord};
+pub use model::access::pattern::{Pattern, PatternError};
+pub use model::access::principal::{PRINCIPAL_BYTES_MAX, Principal, PrincipalError};
+pub use model::access::role::{
+    BuiltInRole, ROLE_NAME_BYTES_MAX, RULES_PER_ROLE_MAX, RoleName, RoleNameError, Rule,
+};
+pub use model::access::verb::{Scope, Verb, Verbs};
 pub use model::batch::{Batch, BatchWriter};
 pub use model::codec::DecodeError;
 pub use model::command;
@@ -57,6 +64,10 @@ pub use queries::status::{
 pub use queries::survey::{Part, Rank, Survey, SurveyPart};
 pub use queries::why::{LockWhy, ReservedLock, WaitLink};
 pub use rules::restore::{EndedByNewBeginning, NewBeginning};
+pub use state::access::{
+    Access, AccessRefusal, Grants, Identity, NOTE_BYTES_MAX, PRINCIPALS_MAX, ROLES_MAX,
+    ROLES_PER_PRINCIPAL_MAX, TOKENS_MAX,
+};
 pub use state::budget::SearchCost;
 pub use state::snapshot::Digest;
 pub use state::table::LockTable;

@@ -50,6 +50,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "holdfast-proto",
             "holdfast-server",
             "holdfast-spans",
+            "holdfast-tls",
         ],
     ),
     (
