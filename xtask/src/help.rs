@@ -4,14 +4,15 @@ pub(crate) const USAGE: &str = "\
 Usage: cargo xtask <verb> [options]
 
 Verbs:
+  book                      Build the documentation as a site, into target/book, with mdBook.
   chaos [--minutes M] [--seed S] [--nodes N]
                             Run real nodes and clients under faults and judge what they saw.
   compare [--only w1,w2] [--peers etcd,redis] [--quick]
                             Compare Holdfast with etcd, ZooKeeper and Redis under the same loads, in one
-                            run; docs/performance.md. On Debian, as root, that installs etcd-server,
+                            run; docs/performance/method.md. On Debian, as root, that installs etcd-server,
                             zookeeper and redis-server by apt-get.
-  lint [--advisories]       Check formatting, clippy, documentation, the shape of the workspace
-                            and its third-party dependencies. With --advisories, also check
+  lint [--advisories]       Check formatting, clippy, documentation, Markdown, the shape of the
+                            workspace and its third-party dependencies. With --advisories, also check
                             those against the advisory database, which is fetched over the network.
   screenshots               Take pictures of the dashboard anew, into docs/screenshots. Needs chromium,
                             chromium-driver and some font, such as fonts-dejavu-core.

@@ -9,6 +9,7 @@ use crate::process;
 
 mod core_purity;
 mod dependency_direction;
+mod markdown;
 mod third_party;
 
 pub(crate) struct Options {
@@ -32,10 +33,11 @@ impl Options {
 }
 
 pub(crate) fn run(options: Options) -> Result<(), Failure> {
-    let checks: [(&str, Check); 6] = [
+    let checks: [(&str, Check); 7] = [
         ("formatting", formatting),
         ("the purity of holdfast-core", core_purity::check),
         ("the direction of dependencies", dependency_direction::check),
+        ("Markdown", markdown::check),
         ("clippy", clippy),
         ("documentation", documentation),
         ("third-party dependencies", third_party::check),

@@ -10,6 +10,7 @@ use std::env;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+mod book;
 mod built;
 mod chaos;
 mod compare;
@@ -21,6 +22,7 @@ mod screenshots;
 mod servers;
 mod stories;
 mod test;
+mod tools;
 mod upgrade;
 
 use crate::failure::Failure;
@@ -45,6 +47,7 @@ fn run(arguments: &[OsString]) -> Result<(), Failure> {
         return Ok(());
     };
     match verb.to_str() {
+        Some("book") => book::run(rest),
         Some("chaos") => chaos::run(rest),
         Some("compare") => compare::run(rest),
         Some("stories") => stories::run(rest),

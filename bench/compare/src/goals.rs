@@ -7,7 +7,8 @@ use serde::Serialize;
 
 use crate::measure::Measure;
 use crate::plan::Workload;
-use crate::result::{OURS, Row, aligned, in_short};
+use crate::rows::{OURS, Row};
+use crate::text_table::{aligned, in_short};
 
 const W1_1: &str = "1 client over 1 connection";
 const W1_256: &str = "256 clients over 8 connections";

@@ -2,10 +2,11 @@
 //!
 //! All services run on this machine, on loopback, with their default durability. A task is done by one service after the
 //! other, and then again, so that whatever changes on the machine meanwhile meets all of them. The figures are medians
-//! of the repeats. docs/performance.md tells what the workloads are.
+//! of the repeats. docs/performance/method.md tells what the workloads are.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for people")]
 
+mod figures;
 mod goals;
 mod machine;
 mod measure;
@@ -14,8 +15,11 @@ mod plan;
 mod plot;
 mod programs;
 mod result;
+mod rows;
 mod server;
+mod service;
 mod task;
+mod text_table;
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -25,13 +29,14 @@ use std::time::{Duration, Instant};
 use clap::{Parser, ValueEnum};
 use holdfast_bench::Outcome;
 
+use figures::Figures;
 use machine::Machine;
 use peer::{Peer, PeerName};
 use plan::{Case, Scale, Workload, cases};
 use programs::Programs;
-use result::{Comparison, Turns, rows};
+use result::{Comparison, Turns};
+use rows::rows;
 use server::Place;
-use task::Figures;
 
 /// The load is the same process for all services.
 #[global_allocator]
@@ -117,7 +122,7 @@ async fn run(arguments: &Arguments) -> Outcome {
     let mut peers: Vec<(PeerName, Box<dyn Peer>)> = Vec::new();
     for name in names.iter().filter(|name| cases.iter().any(|case| case.takes_part(**name))) {
         eprintln!("compare: starting {name:?}");
-        peers.push((*name, peer::start(*name, &place, &arguments.programs, scale).await?));
+        peers.push((*name, peer::start(*name, &place, &arguments.programs, scale.held()).await?));
     }
 
     let services = peers.iter().map(|(_, peer)| peer.name()).collect();
@@ -181,7 +186,9 @@ async fn interleaved(
                 .measures
                 .iter()
                 .filter_map(|measure| Some((measure, measure.of(&figures)?)))
-                .map(|(measure, value)| format!("{} {}", result::in_short(value), measure.unit()))
+                .map(|(measure, value)| {
+                    format!("{} {}", text_table::in_short(value), measure.unit())
+                })
                 .collect();
             eprintln!("compare:   {:<20}{}", peer.name(), words.join(", "));
             by_service.entry(peer.name()).or_default().push(figures);

@@ -1,6 +1,6 @@
 //! What is read off the figures of a turn: one row of the table each.
 
-use crate::task::Figures;
+use crate::figures::Figures;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Measure {

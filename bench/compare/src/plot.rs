@@ -4,7 +4,9 @@ pub(crate) mod curve;
 
 use std::fmt::Write;
 
-use crate::result::{Comparison, OURS, Row, in_short};
+use crate::result::Comparison;
+use crate::rows::{OURS, Row};
+use crate::text_table::in_short;
 
 const WIDTH: f64 = 960.0;
 const BAR: f64 = 14.0;

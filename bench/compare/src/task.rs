@@ -1,4 +1,4 @@
-//! What is asked of every service, and the figures that come of it.
+//! What is asked of every service.
 
 mod failover;
 mod loaded;
@@ -10,12 +10,10 @@ mod snapshots;
 use std::time::Duration;
 
 use holdfast_bench::workload::Heartbeats;
-use holdfast_bench::{Cores, Length, Locks, Outcome, Turn, clients_over, close_all, workload};
-use serde::Serialize;
+use holdfast_bench::{Length, Locks, Outcome, Turn, clients_over, close_all, workload};
 
-use crate::peer::Service;
-
-pub(crate) use ramp::Step;
+use crate::figures::Figures;
+use crate::service::Service;
 
 /// A workload, with its numbers.
 #[derive(Debug, Clone)]
@@ -55,19 +53,6 @@ pub(crate) enum Kind {
     },
     /// W9, the second half.
     Snapshots { clients: usize, connections: usize },
-}
-
-/// What one turn has shown.
-#[derive(Debug, Clone, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Figures {
-    Load(Turn),
-    Silence { milliseconds: f64 },
-    Loaded { elections: u64, load: Turn },
-    Memory { bytes_per_lock: f64 },
-    Ramp { steps: Vec<Step> },
-    Sessions { idle: Cores, load: Turn },
-    Snapshots { without: Turn, during: Turn, restarts_seconds: Vec<f64> },
 }
 
 impl Task {

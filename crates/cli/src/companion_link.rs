@@ -42,16 +42,20 @@ pub(crate) fn companion() -> io::Result<Companion> {
 }
 
 /// What the companion has to know about the command.
-pub(crate) struct GroupWatch(Companion);
+pub(crate) struct GroupWatch {
+    companion: Companion,
+    /// Something of the group runs when we end: the companion is to end it.
+    pub(crate) outlives_us: bool,
+}
 
 impl GroupWatch {
     pub(crate) fn new() -> io::Result<GroupWatch> {
-        companion().map(GroupWatch)
+        Ok(GroupWatch { companion: companion()?, outlives_us: false })
     }
 
     /// To be called before the command begins: if we die, the companion kills what it knows of.
     pub(crate) fn begin(&self, group: Pid) {
-        self.0.tell(&Message::Group(group.as_raw()));
+        self.companion.tell(&Message::Group(group.as_raw()));
     }
 
     /// The lease ends after `span`. Unless more is told by then, the group is asked to end `notice` before that, and
@@ -60,27 +64,29 @@ impl GroupWatch {
         let Ok(now) = now() else { return };
         let kill = now.saturating_add(nanos(span));
         let term = kill.saturating_sub(nanos(notice.saturating_sub(HEAD_START.min(notice / 2))));
-        self.0.tell(&Message::EndGroupAt { term, kill });
+        self.companion.tell(&Message::EndGroupAt { term, kill });
     }
 
     /// The group was asked to end. What is left of it after `span` is killed.
     pub(crate) fn is_killed_in(&self, span: Duration) {
         let Ok(now) = now() else { return };
         let kill = now.saturating_add(nanos(span));
-        self.0.tell(&Message::EndGroupAt { term: Message::NEVER, kill });
+        self.companion.tell(&Message::EndGroupAt { term: Message::NEVER, kill });
     }
 
     /// The companion has to look only at whether we live.
     pub(crate) fn has_no_end(&self) {
         let never = Message::NEVER;
-        self.0.tell(&Message::EndGroupAt { term: never, kill: never });
+        self.companion.tell(&Message::EndGroupAt { term: never, kill: never });
     }
 }
 
 impl Drop for GroupWatch {
     fn drop(&mut self) {
-        self.has_no_end();
-        self.0.tell(&Message::NoGroup);
+        if !self.outlives_us {
+            self.has_no_end();
+            self.companion.tell(&Message::NoGroup);
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! `holdfast elect`: stand for election, and run a command while leading.
 
+use std::cell::Cell;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -57,8 +58,8 @@ pub(crate) struct ElectArgs {
 }
 
 pub(crate) async fn run(args: ElectArgs, global: &Global) -> Result<ExitCode, Problem> {
-    let work = async |client: &Client, signals: &mut Signals| {
-        (lead(client, &args, signals, global).await, Parting::Close)
+    let work = async |client: &Client, signals: &mut Signals, parting: &Cell<Parting>| {
+        lead(client, &args, signals, parting, global).await
     };
     let without =
         async |problem: Problem, _: &mut Signals| supervise::not_held(&args.child, problem);
@@ -71,6 +72,7 @@ async fn lead(
     client: &Client,
     args: &ElectArgs,
     signals: &mut Signals,
+    parting: &Cell<Parting>,
     global: &Global,
 ) -> Result<ExitCode, Problem> {
     let calls = one_shot::calls(global)?;
@@ -95,7 +97,14 @@ async fn lead(
     let problem = match elected {
         Ok(leadership) => {
             let why_lost = |reason| format!("no longer leads {}: {}", args.name, why(reason, args));
-            return supervise::run(&args.child, Held::Leader(leadership), signals, why_lost).await;
+            return supervise::run(
+                &args.child,
+                Held::Leader(leadership),
+                signals,
+                parting,
+                why_lost,
+            )
+            .await;
         }
         Err(CampaignError::Unavailable(unavailable)) => {
             cluster::why_unavailable(unavailable, global).await

@@ -110,15 +110,12 @@ pub(crate) async fn run(mut args: LockArgs, global: &Global) -> Result<ExitCode,
     args.child.hold_at_least = args.hold_at_least;
     args.efficiency.check_for(args.terms.tier)?;
     name::check_once_each(&args.all)?;
-    let work = async |client: &Client, signals: &mut Signals| {
-        let was_lost = Cell::new(false);
-        let outcome = hold_and_run(client, &args, signals, global, &was_lost).await;
-        // A lock that was lost is not given back as if the work under it had been finished.
-        let is_delayed = was_lost.get() && args.terms.lock_delay.is_some();
-        (outcome, if is_delayed { Parting::Leave } else { Parting::Close })
+    let work = async |client: &Client, signals: &mut Signals, parting: &Cell<Parting>| {
+        hold_and_run(client, &args, signals, global, parting).await
     };
-    let without =
-        async |problem: Problem, signals: &mut Signals| not_held(problem, &args, signals).await;
+    let without = async |problem: Problem, signals: &mut Signals| {
+        not_held(problem, &args, signals, &Cell::new(Parting::Close)).await
+    };
     let owner = args.owner.of("lock", args.child.note());
     let mut builder = Client::builder().ttl(args.ttl).owner(owner);
     if args.terms.tier == TierArg::Efficiency {
@@ -132,6 +129,7 @@ async fn not_held(
     problem: Problem,
     args: &LockArgs,
     signals: &mut Signals,
+    parting: &Cell<Parting>,
 ) -> Result<ExitCode, Problem> {
     let is_down = problem.code == Code::Unavailable;
     if !is_down || args.terms.tier != TierArg::Efficiency || !args.efficiency.goes_without_cluster()
@@ -141,7 +139,7 @@ async fn not_held(
     output::say(&problem.words);
     let why_lost = |reason: LossReason| reason.to_string();
     let nothing = Held::Nothing(args.names().to_vec());
-    supervise::run(&args.child, nothing, signals, why_lost).await
+    supervise::run(&args.child, nothing, signals, parting, why_lost).await
 }
 
 async fn hold_and_run(
@@ -149,10 +147,10 @@ async fn hold_and_run(
     args: &LockArgs,
     signals: &mut Signals,
     global: &Global,
-    was_lost: &Cell<bool>,
+    parting: &Cell<Parting>,
 ) -> Result<ExitCode, Problem> {
     let mut traced = Traced::begin(&args.words());
-    let ended = wait_and_run(client, args, signals, global, &mut traced, was_lost).await;
+    let ended = wait_and_run(client, args, signals, global, &mut traced, parting).await;
     traced.finish().await;
     ended
 }
@@ -163,7 +161,7 @@ async fn wait_and_run(
     signals: &mut Signals,
     global: &Global,
     traced: &mut Traced,
-    was_lost: &Cell<bool>,
+    parting: &Cell<Parting>,
 ) -> Result<ExitCode, Problem> {
     let calls = one_shot::calls(global)?;
     let story = args.child.story();
@@ -173,7 +171,7 @@ async fn wait_and_run(
         signal = signals.next() => return Ok(signals::exit_code(signal)),
         acquired = acquire(client, args, traced.traceparent()) => acquired,
         problem = leaderless::noticed(Some(args.wait).filter(|_| !args.is_outside()), global) => {
-            return not_held(problem, args, signals).await;
+            return not_held(problem, args, signals, parting).await;
         }
         never = show_wait(args, &calls, &story) => match never {},
     };
@@ -181,10 +179,13 @@ async fn wait_and_run(
     let problem = match acquired {
         Ok(held) => {
             let why_lost = |reason| {
-                was_lost.set(true);
+                // A lock that was lost is not given back as if the work under it had been finished.
+                if args.terms.lock_delay.is_some() {
+                    parting.set(Parting::Leave);
+                }
                 format!("lost the lock {}: {}", args.words(), why(reason, args))
             };
-            return supervise::run(&args.child, held, signals, why_lost).await;
+            return supervise::run(&args.child, held, signals, parting, why_lost).await;
         }
         Err(AcquireError::Unavailable(unavailable)) => {
             cluster::why_unavailable(unavailable, global).await
@@ -195,7 +196,7 @@ async fn wait_and_run(
             obstacle::why_not(error, &calls, args.terms.tier, args.names(), args.wait).await
         }
     };
-    not_held(problem, args, signals).await
+    not_held(problem, args, signals, parting).await
 }
 
 /// Outside of the cluster there is no queue that could be shown.

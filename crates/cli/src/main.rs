@@ -16,9 +16,12 @@ mod companion_link;
 mod completions;
 mod demo;
 mod dev;
+#[cfg(test)]
+mod documentation;
 mod duration;
 mod efficiency;
 mod elect;
+mod end_group;
 mod exec_child;
 mod exit;
 mod fence;
@@ -127,7 +130,7 @@ fn run(cli: Cli) -> Result<ExitCode, Problem> {
         }
         Verb::Demo(args) => on_one_thread(demo::run(args, &global)),
         // Its configuration says what is logged.
-        Verb::Server(args) => beside_the_driver(server::run(args)),
+        Verb::Server(args) => beside_the_shard(server::run(args)),
         Verb::Lock(args) => on_one_thread(lock::run(args, &global)),
         Verb::Elect(args) => on_one_thread(elect::run(args, &global)),
         Verb::Observe(args) => on_one_thread(observe::run(args, &global)),
@@ -164,9 +167,9 @@ fn on_all_cores(verb: impl Future<Output = Outcome>) -> Outcome {
     block_on(Builder::new_multi_thread(), verb)
 }
 
-/// The driver's thread, on which all order depends, and those that speak with clients share the cores. Half of
+/// The shard's thread, on which all order depends, and those that speak with clients share the cores. Half of
 /// them is enough for the clients; with more, threads wake each other for work that one of them could do at once.
-fn beside_the_driver(verb: impl Future<Output = Outcome>) -> Outcome {
+fn beside_the_shard(verb: impl Future<Output = Outcome>) -> Outcome {
     let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
     let mut runtime = Builder::new_multi_thread();
     runtime.worker_threads((cores / 2).max(1));

@@ -21,6 +21,7 @@ use tokio::time::timeout;
 
 use crate::companion::group::Group;
 use crate::companion_link::{GroupWatch, this_program};
+use crate::end_group::{Ended, ProcessGroup};
 use crate::output;
 use crate::voice::Voice;
 
@@ -38,23 +39,6 @@ pub(crate) struct Running {
     is_stopped: bool,
     children_changed: tokio::signal::unix::Signal,
     stderr: Voice,
-}
-
-/// How the command ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ended {
-    Exited(u8),
-    BySignal(u8),
-}
-
-impl Ended {
-    /// As shells report it.
-    pub(crate) fn exit_code(self) -> u8 {
-        match self {
-            Ended::Exited(code) => code,
-            Ended::BySignal(number) => 128u8.saturating_add(number),
-        }
-    }
 }
 
 impl Running {
@@ -98,19 +82,6 @@ impl Running {
         Ok(running)
     }
 
-    /// Safe to drop and call again.
-    pub(crate) async fn ended(&mut self) -> io::Result<Ended> {
-        loop {
-            if self.ended.is_none() {
-                self.ended = self.look()?;
-            }
-            if let Some(ended) = self.ended {
-                return Ok(ended);
-            }
-            self.children_changed.recv().await;
-        }
-    }
-
     /// Stops the whole group. False: it goes on, because it has the terminal, and the shell that would continue
     /// it does not know its group.
     pub(crate) async fn suspend(&mut self) -> bool {
@@ -149,22 +120,13 @@ impl Running {
         self.watch.is_killed_in(span);
     }
 
-    /// Waits until nothing of the group runs. To be called after the command itself has ended.
-    pub(crate) async fn group_is_gone(&self) {
-        let group = Group::new(self.group.as_raw());
-        while !group.is_dead() {
-            // Nobody tells us about the end of processes that are not our children.
-            tokio::time::sleep(GROUP_LOOK_INTERVAL).await;
-        }
+    /// When we have ended, the companion kills the rest of the group, and ends the session after that.
+    pub(crate) fn leave_to_companion(&mut self) {
+        self.watch.outlives_us = true;
     }
 
     pub(crate) fn pid(&self) -> i32 {
         self.group.as_raw()
-    }
-
-    /// To the whole group. It may have ended in the meantime.
-    pub(crate) fn send(&self, signal: Signal) {
-        let _ = killpg(self.group, signal);
     }
 
     fn say(&self, words: &str) {
@@ -213,6 +175,32 @@ impl Running {
         if background_write.thread_block().is_ok() {
             let _ = tcsetpgrp(io::stdin(), getpgrp());
             let _ = background_write.thread_unblock();
+        }
+    }
+}
+
+impl ProcessGroup for Running {
+    fn send(&self, signal: Signal) {
+        let _ = killpg(self.group, signal);
+    }
+
+    async fn ended(&mut self) -> io::Result<Ended> {
+        loop {
+            if self.ended.is_none() {
+                self.ended = self.look()?;
+            }
+            if let Some(ended) = self.ended {
+                return Ok(ended);
+            }
+            self.children_changed.recv().await;
+        }
+    }
+
+    async fn is_gone(&self) {
+        let group = Group::new(self.group.as_raw());
+        while !group.is_dead() {
+            // The kernel does not notify us about the end of processes that are not our children.
+            tokio::time::sleep(GROUP_LOOK_INTERVAL).await;
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Runs a command for as long as something is held, and not longer: what `lock` and `elect` have in common.
 
+use std::cell::Cell;
 use std::ffi::OsString;
 use std::io;
 use std::process::ExitCode;
@@ -14,11 +15,12 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use crate::cluster;
 use crate::companion_link;
 use crate::duration;
+use crate::end_group::{self, Ended, GroupEnd, ProcessGroup, ask_to_end};
 use crate::exit::{Code, Problem};
 use crate::global::Global;
 use crate::held::Held;
 use crate::output;
-use crate::running::{Ended, Running};
+use crate::running::Running;
 use crate::signals::{self, Signals};
 use crate::status_fd::{self, StatusFd, Story};
 use crate::suspension::Suspensions;
@@ -83,6 +85,8 @@ pub(crate) enum Parting {
     Close,
     /// What it holds ends as if we had been killed, by the companion: not by a release, so lock delays apply.
     Leave,
+    /// Something of the command still runs. The companion ends the session after it has seen that dead.
+    ToCompanion,
 }
 
 /// Connects as `builder` says, and does the work; or, if that cannot be, what is to be done `without` a session.
@@ -93,7 +97,7 @@ pub(crate) async fn with_session(
     builder: ClientBuilder,
     wait: Option<Duration>,
     global: &Global,
-    work: impl AsyncFnOnce(&Client, &mut Signals) -> (Result<ExitCode, Problem>, Parting),
+    work: impl AsyncFnOnce(&Client, &mut Signals, &Cell<Parting>) -> Result<ExitCode, Problem>,
     without: impl AsyncFnOnce(Problem, &mut Signals) -> Result<ExitCode, Problem>,
 ) -> Result<ExitCode, Problem> {
     let mut signals = Signals::listen()?;
@@ -109,8 +113,9 @@ pub(crate) async fn with_session(
         Ok(client) => client,
         Err(problem) => return without(problem, &mut signals).await,
     };
-    let (outcome, parting) = work(&client, &mut signals).await;
-    match parting {
+    let parting = Cell::new(Parting::Close);
+    let outcome = work(&client, &mut signals, &parting).await;
+    match parting.get() {
         // Whatever is left of the session goes now. If that is not answered, the companion goes on trying.
         Parting::Close => drop(timeout(CLOSE_PATIENCE, client.close()).await),
         // To drop it would close the session. The companion leaves it alone as well: its holds end by themselves.
@@ -118,6 +123,7 @@ pub(crate) async fn with_session(
             companion.tell(&Message::NoSession);
             std::mem::forget(client);
         }
+        Parting::ToCompanion => std::mem::forget(client),
     }
     outcome
 }
@@ -134,11 +140,13 @@ pub(crate) fn not_held(args: &CommandArgs, problem: Problem) -> Result<ExitCode,
     Ok(args.conflict_exit_code.map_or_else(|| Code::Busy.into(), ExitCode::from))
 }
 
-/// Runs the command under what is held, and releases that at the end. `why_lost` tells a loss in words.
+/// Runs the command under what is held, and releases that when nothing of it runs any more. `why_lost` tells a loss in
+/// words.
 pub(crate) async fn run(
     args: &CommandArgs,
     held: Held,
     signals: &mut Signals,
+    parting: &Cell<Parting>,
     why_lost: impl Fn(LossReason) -> String,
 ) -> Result<ExitCode, Problem> {
     let granted_at = Instant::now();
@@ -166,12 +174,18 @@ pub(crate) async fn run(
         words
     };
     let outcome =
-        watch_over(&mut running, &held, signals, &mut suspensions, args.grace, tell_loss).await;
+        watch_over(&mut running, &held, signals, &mut suspensions, args.grace, tell_loss, say)
+            .await;
+    if let Ok(Outcome::Lost { rest: GroupEnd::StillRunning, .. }) = &outcome {
+        // The cluster may still keep the lock for us. The end of our session must not free it.
+        running.leave_to_companion();
+        parting.set(Parting::ToCompanion);
+    }
     // It gives the terminal back, before anything is said.
     drop(running);
     let exit_code = match outcome.map_err(cannot_start)? {
         Outcome::Ended(exit_code) => exit_code,
-        Outcome::Lost(words) => {
+        Outcome::Lost { words, .. } => {
             story.lost(&words);
             story.ended(Code::LockLost as u8);
             // What is left goes with the session, and perhaps there is nobody to hear it. A release would say that the
@@ -219,8 +233,12 @@ async fn hold_on(held: &Held, until: Instant, signals: &mut Signals) -> Option<L
 }
 
 enum Outcome {
+    /// The command ended while the lock was held. If a signal ended it, its whole group is gone.
     Ended(u8),
-    Lost(String),
+    Lost {
+        words: String,
+        rest: GroupEnd,
+    },
 }
 
 async fn watch_over(
@@ -230,6 +248,7 @@ async fn watch_over(
     suspensions: &mut Suspensions,
     grace: Duration,
     tell_loss: impl Fn(LossReason) -> String,
+    say: impl Fn(&str),
 ) -> io::Result<Outcome> {
     // Nothing of the command may run when the lease is over: the next holder may start then.
     let notice = grace.min(held.valid_for() / NOTICE_SHARE);
@@ -246,26 +265,28 @@ async fn watch_over(
                 if is_by_time(reason) {
                     running.send(Signal::SIGKILL);
                     let words = tell_loss(reason);
-                    running.ended().await?;
-                    return Ok(Outcome::Lost(words));
+                    return Ok(Outcome::Lost { words, rest: end_group::kill(running).await? });
                 }
                 running.must_end_within(grace.saturating_add(KILL_PATIENCE));
                 ask_to_end(running);
                 let words = tell_loss(reason);
-                end_within(grace, running).await?;
-                return Ok(Outcome::Lost(words));
+                let rest = end_group::end_within(grace, running).await?;
+                return Ok(Outcome::Lost { words, rest });
             }
             () = runs_out(held, notice) => {
                 running.must_end_within(held.valid_for());
                 ask_to_end(running);
                 let words = tell_loss(held.ends_by());
-                end_while_held(grace, running, held).await?;
-                return Ok(Outcome::Lost(words));
+                let lost = held.lost();
+                let (rest, _) = end_group::end_while_held(grace, running, lost, say).await?;
+                return Ok(Outcome::Lost { words, rest });
             }
             ended = running.ended() => {
                 let ended = ended?;
-                end_rest(ended, grace, running, held).await?;
-                return Ok(Outcome::Ended(ended.exit_code()));
+                return Ok(match end_rest(ended, grace, running, held, say).await? {
+                    (_, None) => Outcome::Ended(ended.exit_code()),
+                    (rest, Some(reason)) => Outcome::Lost { words: tell_loss(reason), rest },
+                });
             }
             signal = signals.next() => running.send(signal),
             () = suspensions.asked() => if running.suspend().await {
@@ -307,59 +328,26 @@ fn is_by_time(reason: LossReason) -> bool {
 
 /// A command that a signal ended had no time to end the processes that it started. They end before the lock is free:
 /// at once after SIGKILL, else within the grace. Processes that a command leaves when it exits are left alone.
+///
+/// Tells as well why the lock was lost meanwhile, if it was.
 async fn end_rest(
     ended: Ended,
     grace: Duration,
     running: &mut Running,
     held: &Held,
-) -> io::Result<()> {
-    let Ended::BySignal(number) = ended else { return Ok(()) };
+    say: impl Fn(&str),
+) -> io::Result<(GroupEnd, Option<LossReason>)> {
+    let Ended::BySignal(number) = ended else { return Ok((GroupEnd::Gone, None)) };
     running.must_end_within(held.valid_for());
     if i32::from(number) == Signal::SIGKILL as i32 {
         running.send(Signal::SIGKILL);
     } else {
         ask_to_end(running);
     }
-    end_while_held(grace, running, held).await
-}
-
-fn ask_to_end(running: &Running) {
-    running.send(Signal::SIGTERM);
-    // One that was stopped could not even see the signal.
-    running.send(Signal::SIGCONT);
-}
-
-/// All of the group has the grace to end; what is left of it then is killed.
-async fn end_within(grace: Duration, running: &mut Running) -> io::Result<()> {
-    let ended = timeout(grace, all_ended(running)).await;
-    finish(ended.ok(), running).await
-}
-
-/// As [`end_within`], but what is left when the lease is over is killed then. The lease may be renewed meanwhile; that
-/// gives the group the rest of the grace.
-async fn end_while_held(grace: Duration, running: &mut Running, held: &Held) -> io::Result<()> {
-    let grace_is_over = sleep(grace);
-    let ended = tokio::select! {
-        biased;
-        ended = all_ended(running) => Some(ended),
-        _ = held.lost() => None,
-        () = grace_is_over => None,
-    };
-    finish(ended, running).await
-}
-
-async fn all_ended(running: &mut Running) -> io::Result<()> {
-    running.ended().await?;
-    running.group_is_gone().await;
-    Ok(())
-}
-
-async fn finish(ended: Option<io::Result<()>>, running: &mut Running) -> io::Result<()> {
-    if let Some(ended) = ended {
-        return ended;
+    if held.is_nothing() {
+        return Ok((end_group::end_within(grace, running).await?, None));
     }
-    running.send(Signal::SIGKILL);
-    running.ended().await.map(drop)
+    end_group::end_while_held(grace, running, held.lost(), say).await
 }
 
 fn cannot_start(error: io::Error) -> Problem {

@@ -198,6 +198,15 @@ impl Rejection {
         }
     }
 
+    /// An answer that this client does not understand.
+    pub(crate) fn unknown(message: String) -> Rejection {
+        Rejection { reason: Reason::Unspecified, message, may_have_happened: true }
+    }
+
+    pub(crate) fn unknown_outcome() -> Rejection {
+        Rejection::unknown("an outcome that this version does not know".to_owned())
+    }
+
     /// The limits that refused the request can have room again later, and a freeze ends; a wrong request
     /// stays wrong.
     pub fn is_retryable(&self) -> bool {

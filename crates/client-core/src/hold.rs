@@ -194,6 +194,11 @@ impl Hold {
         self.held_as().token
     }
 
+    /// The request by which the cluster knows the hold.
+    pub fn acquire_id(&self) -> u64 {
+        self.key.acquire
+    }
+
     pub fn mode(&self) -> Mode {
         self.held_as().mode
     }

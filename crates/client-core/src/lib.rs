@@ -5,7 +5,7 @@
 //! - [`hold`]: what the session and a guard both know about a lock that is held.
 //! - [`lease`]: how long a client may trust its locks.
 //! - [`endpoints`], [`circuit`], [`backoff`], [`connect_errors`]: which node to try, whether, when, and what came of it.
-//! - [`error`], [`tier`]: words that all of them use.
+//! - [`error`], [`tier`], [`wire_time`]: words that all of them use.
 //!
 //! The library on tokio drives it with real sockets and clocks, the simulation with its own.
 
@@ -22,3 +22,4 @@ pub mod loss;
 pub mod planted;
 pub mod session;
 pub mod tier;
+pub mod wire_time;

@@ -9,7 +9,7 @@ use holdfast_proto::Guarantee;
 use holdfast_proto::v1::Owner;
 
 use crate::acquire_call::CurrentSpan;
-use crate::client::Client;
+use crate::client::{Client, host_name};
 use crate::companion::Companion;
 use crate::efficiency::{self, Efficiency, Route, WhenDown};
 use crate::error::ConnectError;
@@ -19,6 +19,27 @@ const DEFAULT_TTL: Duration = Duration::from_secs(30);
 /// With a shorter one no heartbeat would be answered in time. It is also the shortest TTL that the cluster takes.
 const LINGER_MIN: Duration = Duration::from_millis(100);
 const DEFAULT_REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+
+impl Client {
+    /// Opens a session with the default settings. `endpoints` are one or more `host:port`, separated
+    /// by commas; the other nodes of the cluster are learned from them.
+    pub async fn connect(endpoints: &str) -> Result<Client, ConnectError> {
+        Client::builder().connect(endpoints).await
+    }
+
+    pub fn builder() -> ClientBuilder {
+        ClientBuilder::new(default_owner())
+    }
+}
+
+/// This process, as people will see it in listings.
+fn default_owner() -> Owner {
+    let application = std::env::current_exe()
+        .ok()
+        .and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()))
+        .unwrap_or_default();
+    Owner { application, host: host_name(), pid: std::process::id(), note: String::new() }
+}
 
 /// The settings of a client; see [`Client::builder`].
 #[derive(Debug, Clone)]

@@ -2,19 +2,18 @@
 
 use std::sync::Arc;
 
-use holdfast_proto::v1::{Owner, StatusResponse};
+use holdfast_proto::v1::StatusResponse;
 
 use crate::acquire_call::CurrentSpan;
-use crate::builder::ClientBuilder;
 use crate::circuit::Circuit;
 use crate::efficiency::{EfficiencyStatus, Route};
 use crate::election::Election;
-use crate::error::{CloseError, ConnectError};
+use crate::error::CloseError;
 use crate::lock::LockRequest;
 use crate::lock_all::{LockAllRequest, Member};
-use crate::look;
 use crate::metrics::ClientMetrics;
 use crate::session::Handle;
+use crate::status;
 use crate::unary::{CallError, TokenState, Watch};
 
 /// One session with the cluster. Clones share it; it is closed when the last clone and the last
@@ -27,16 +26,6 @@ pub struct Client {
 }
 
 impl Client {
-    /// Opens a session with the default settings. `endpoints` are one or more `host:port`, separated
-    /// by commas; the other nodes of the cluster are learned from them.
-    pub async fn connect(endpoints: &str) -> Result<Client, ConnectError> {
-        Client::builder().connect(endpoints).await
-    }
-
-    pub fn builder() -> ClientBuilder {
-        ClientBuilder::new(default_owner())
-    }
-
     pub(crate) fn new(
         handle: Handle,
         route: Arc<Route>,
@@ -75,7 +64,7 @@ impl Client {
     /// Who holds a lock and who waits for it, in both tiers, as of a moment after the call: how many, and the first ten of
     /// each. [`Unary::status`](crate::unary::Unary::status) tells of more.
     pub async fn status(&self, name: &str) -> Result<StatusResponse, CallError> {
-        look::status(&self.handle, name).await
+        status::status(&self.handle, name).await
     }
 
     /// Whether a lock is still held under a token in full form, as [`Guard::fence`](crate::Guard::fence) gives
@@ -123,16 +112,7 @@ impl Client {
     }
 }
 
-/// This process, as people will see it in listings.
-fn default_owner() -> Owner {
-    let application = std::env::current_exe()
-        .ok()
-        .and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()))
-        .unwrap_or_default();
-    Owner { application, host: host_name(), pid: std::process::id(), note: String::new() }
-}
-
-/// This machine's name for [`Owner::host`]; empty if the system does not tell it.
+/// This machine's name for [`Owner::host`](crate::Owner::host); empty if the system does not tell it.
 pub fn host_name() -> String {
     std::fs::read_to_string("/proc/sys/kernel/hostname")
         .map(|name| name.trim().to_owned())

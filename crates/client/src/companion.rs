@@ -19,32 +19,34 @@
 //! - the companion sees the end of this process, and not that of processes which this one started. A program whose
 //!   children work under its locks must see to it that they end with it, as `holdfast lock` does, or go without a
 //!   companion;
-//! - if the companion is killed as well, or the machine is gone, or the cluster cannot be reached, the locks end with
-//!   the TTL, as without a companion.
+//! - if the companion is killed at the same moment, or the machine is gone, or the cluster cannot be reached, the locks
+//!   end with the TTL, as without a companion. A companion that was killed before is replaced with the next message.
 //!
 //! The companion is `holdfast companion`. It reads [`Message`]s from its stdin, one a line, and keeps the last of each
 //! kind. At the end of its stdin it acts on what it has: it kills the process group, waits until all of it is dead, and
 //! only then ends the session. The session's id is a secret: it travels through the pipe, and never as an argument or
 //! in the environment.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{self, PipeWriter, Write};
 use std::mem::ManuallyDrop;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::str::FromStr;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use holdfast_client_core::wire_time::whole_ms;
 use holdfast_proto::SessionId;
-
-use crate::session::whole_ms;
 
 /// A line of this length, or of less, is written to a pipe as a whole or not at all.
 pub const LINE_BYTES_MAX: usize = 4096;
+
+/// A companion that ends at once is not started again and again.
+const START_PAUSE: Duration = Duration::from_secs(1);
 
 /// Room for addresses in a line. Nodes beyond are left out.
 const ENDPOINTS_BYTES_MAX: usize = LINE_BYTES_MAX - 128;
@@ -58,12 +60,17 @@ pub struct Companion(Arc<Process>);
 
 #[derive(Debug)]
 struct Process {
-    /// `None` once it is being dropped.
+    program: PathBuf,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// `None` once it is being dropped, or if it could not be started again.
     running: Option<(Child, PipeWriter)>,
-    /// The TTL of the session that the companion knows of; zero if there is none.
-    session_ttl_ms: AtomicU64,
-    /// What was told last about the session: the same is not told twice.
-    last_session: Mutex<String>,
+    started: Instant,
+    /// What was told last of each kind, for a companion that takes the place of this one.
+    told: BTreeMap<u8, Message>,
 }
 
 /// One line of what a companion is told.
@@ -103,50 +110,79 @@ impl Companion {
     /// Starts `PROGRAM companion`, where `program` is the path of the binary `holdfast`. It has its own process group,
     /// no terminal, and neither the working directory nor open files of this program.
     pub fn start(program: impl AsRef<Path>) -> io::Result<Companion> {
-        let (its_stdin, pipe) = io::pipe()?;
-        // A companion that stands still must not hold this program up.
-        rustix::io::ioctl_fionbio(&pipe, true)?;
-        let process = Command::new(program.as_ref())
-            .arg0("holdfast")
-            .arg("companion")
-            .stdin(its_stdin)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .process_group(0)
-            .spawn()?;
-        Ok(Companion(Arc::new(Process {
-            running: Some((process, pipe)),
-            session_ttl_ms: AtomicU64::new(0),
-            last_session: Mutex::default(),
-        })))
+        let program = program.as_ref().to_owned();
+        let running = Some(spawn(&program)?);
+        let state = State { running, started: Instant::now(), told: BTreeMap::new() };
+        Ok(Companion(Arc::new(Process { program, state: Mutex::new(state) })))
     }
 
-    /// A companion that is gone, or takes no more, is not told.
+    /// A companion that takes no more is not told. One that is dead is replaced, and the new one is told everything.
     pub fn tell(&self, message: &Message) {
-        let line = format!("{message}\n");
-        match message {
-            Message::Session(session) => {
-                let mut last = self.0.last_session.lock().unwrap_or_else(|lock| lock.into_inner());
-                if *last == line {
-                    return;
-                }
-                last.clone_from(&line);
-                self.0.session_ttl_ms.store(whole_ms(session.ttl), Ordering::Relaxed);
-            }
-            Message::NoSession => self.0.session_ttl_ms.store(0, Ordering::Relaxed),
-            _ => {}
+        let mut state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = state.told.insert(message.kind(), message.clone());
+        // A session is told again and again.
+        if matches!(message, Message::Session(_)) && before.as_ref() == Some(message) {
+            return;
         }
-        if let Some((_, pipe)) = &self.0.running {
-            let mut pipe = pipe;
-            let _ = pipe.write(line.as_bytes());
+        let written = state.write(message);
+        if written.is_err_and(|error| error.kind() == io::ErrorKind::BrokenPipe) {
+            state.start_again(&self.0.program);
+        }
+    }
+}
+
+fn spawn(program: &Path) -> io::Result<(Child, PipeWriter)> {
+    let (its_stdin, pipe) = io::pipe()?;
+    // A companion that stands still must not hold this program up.
+    rustix::io::ioctl_fionbio(&pipe, true)?;
+    let process = Command::new(program)
+        .arg0("holdfast")
+        .arg("companion")
+        .stdin(its_stdin)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .process_group(0)
+        .spawn()?;
+    Ok((process, pipe))
+}
+
+impl State {
+    fn write(&self, message: &Message) -> io::Result<()> {
+        let Some((_, pipe)) = &self.running else { return Err(io::ErrorKind::BrokenPipe.into()) };
+        let mut pipe = pipe;
+        pipe.write(format!("{message}\n").as_bytes()).map(drop)
+    }
+
+    fn start_again(&mut self, program: &Path) {
+        if self.started.elapsed() < START_PAUSE {
+            return;
+        }
+        if let Some((mut dead, _)) = self.running.take() {
+            let _ = dead.try_wait();
+        }
+        self.started = Instant::now();
+        match spawn(program) {
+            Ok(running) => self.running = Some(running),
+            Err(error) => tracing::warn!("cannot start another companion: {error}"),
+        }
+        for message in self.told.values() {
+            let _ = self.write(message);
+        }
+    }
+
+    fn session_ttl(&self) -> Duration {
+        match self.told.get(&Message::NoSession.kind()) {
+            Some(Message::Session(session)) => session.ttl,
+            _ => Duration::ZERO,
         }
     }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
-        let Some((mut process, pipe)) = self.running.take() else { return };
-        let session_ttl = Duration::from_millis(*self.session_ttl_ms.get_mut());
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let Some((mut process, pipe)) = state.running.take() else { return };
+        let session_ttl = state.session_ttl();
         // Without a thread it stays open until this program ends.
         let pipe = ManuallyDrop::new(pipe);
         let reap = move || {
@@ -164,6 +200,16 @@ impl Drop for Process {
 impl Message {
     /// A time that never comes.
     pub const NEVER: u64 = u64::MAX;
+
+    /// A message replaces what was told before of the same kind. The order is that in which a new companion is told.
+    fn kind(&self) -> u8 {
+        match self {
+            Message::Session(_) | Message::NoSession => 0,
+            Message::LockDelay => 1,
+            Message::Group(_) | Message::NoGroup => 2,
+            Message::EndGroupAt { .. } => 3,
+        }
+    }
 }
 
 impl fmt::Display for Message {
@@ -254,6 +300,38 @@ mod tests {
         {
             assert_eq!(line.parse::<Message>(), Err(ParseMessageError), "{line}");
         }
+    }
+
+    /// The companion here is a script that notes what it is told.
+    #[test]
+    fn a_companion_that_was_killed_is_replaced_and_the_new_one_is_told_everything() {
+        use std::os::unix::fs::PermissionsExt;
+
+        let folder = tempfile::tempdir().unwrap();
+        let (program, notes) = (folder.path().join("holdfast"), folder.path().join("notes"));
+        std::fs::write(&program, format!("#!/bin/sh\nexec cat >> {}\n", notes.display())).unwrap();
+        std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
+        let companion = Companion::start(&program).unwrap();
+        let session = session(vec!["a:1".to_owned()]);
+        companion.tell(&session);
+        companion.tell(&Message::Group(4711));
+        {
+            let mut state = companion.0.state.lock().unwrap();
+            let (process, _) = state.running.as_mut().unwrap();
+            process.kill().unwrap();
+            process.wait().unwrap();
+            state.started -= START_PAUSE;
+        }
+        std::fs::write(&notes, "").unwrap();
+        let end = Message::EndGroupAt { term: 5, kill: 6 };
+        companion.tell(&end);
+        let expected = format!("{session}\n{}\n{end}\n", Message::Group(4711));
+        let give_up = Instant::now() + Duration::from_secs(60);
+        while std::fs::read_to_string(&notes).unwrap() != expected {
+            assert!(Instant::now() < give_up, "{:?}", std::fs::read_to_string(&notes));
+            thread::yield_now();
+        }
+        companion.tell(&Message::NoSession);
     }
 
     #[test]

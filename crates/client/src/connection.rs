@@ -40,3 +40,12 @@ pub(crate) fn is_refusal(error: &(dyn std::error::Error + 'static)) -> bool {
         .filter_map(|error| error.downcast_ref::<std::io::Error>())
         .any(|error| error.kind() == std::io::ErrorKind::ConnectionRefused)
 }
+
+/// The innermost cause: the outer ones only say "transport error".
+pub(crate) fn innermost_cause(error: &dyn std::error::Error) -> String {
+    let mut innermost = error;
+    while let Some(source) = innermost.source() {
+        innermost = source;
+    }
+    innermost.to_string()
+}

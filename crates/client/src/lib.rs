@@ -102,9 +102,9 @@ mod lease_watch;
 mod limits;
 mod lock;
 mod lock_all;
-mod look;
 mod metrics;
 mod session;
+mod status;
 mod terms;
 pub mod unary;
 

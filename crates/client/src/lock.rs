@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use holdfast_client_core::session::Request;
 use holdfast_client_core::tier::Tier;
+use holdfast_client_core::wire_time::whole_ms;
 use holdfast_proto::v1::{AcquireRequest, Mode};
 #[cfg(feature = "redis")]
 use holdfast_redis_locks as redis_locks;
@@ -20,7 +21,7 @@ use crate::error::NotInThisTier;
 use crate::guard::Guard;
 #[cfg(feature = "redis")]
 use crate::limits::check_whole_name;
-use crate::session::{Handle, OnQueued, whole_ms};
+use crate::session::{Handle, OnQueued};
 #[cfg(feature = "redis")]
 use crate::terms::Policy;
 use crate::terms::{Terms, setters_of_terms};

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use holdfast_client_core::session::Request;
 use holdfast_client_core::tier::Tier;
+use holdfast_client_core::wire_time::whole_ms;
 use holdfast_proto::v1;
 use holdfast_proto::v1::{AcquireAllRequest, Mode};
 
@@ -12,7 +13,7 @@ use crate::acquire_call::{CurrentSpan, acquire};
 use crate::efficiency::Route;
 use crate::error::AcquireError;
 use crate::guard_all::GuardAll;
-use crate::session::{Handle, OnQueued, whole_ms};
+use crate::session::{Handle, OnQueued};
 use crate::terms::{Terms, setters_of_terms};
 
 /// One of the locks, and how it is to be held. A bare name is exclusive.

@@ -24,6 +24,7 @@ use holdfast_client_core::endpoints::InvalidEndpoints;
 use holdfast_client_core::error::{Cycle, Rejection, Since, Unavailable};
 use holdfast_client_core::hold::ReleaseOutcome;
 use holdfast_client_core::tier::Tier;
+use holdfast_client_core::wire_time::whole_ms;
 use holdfast_proto::v1;
 use holdfast_proto::v1::acquire_response::Outcome;
 use holdfast_proto::v1::lock_service_client::LockServiceClient;
@@ -36,7 +37,6 @@ use tonic::{Response, Status};
 use crate::connection::{self, is_refusal};
 use crate::jitter_seed;
 use crate::known_nodes::KnownNodes;
-use crate::session::{whole_ms, words_of};
 
 pub use history::Past;
 pub use intervene::Why;
@@ -465,7 +465,7 @@ async fn attempt<T, F: Asked<T>>(
 ) -> Result<T, (Contact, Failure)> {
     let node = connection::open(address).await.map_err(|error| {
         let contact = if is_refusal(&error) { Contact::Refused } else { Contact::NotMade };
-        (contact, unreachable(&words_of(&error), false))
+        (contact, unreachable(&connection::innermost_cause(&error), false))
     })?;
     match timeout(patience, ask(node)).await {
         Ok(Ok(answer)) => Ok(answer.into_inner()),

@@ -14,7 +14,7 @@ use world::{World, name};
 
 const HELD: u64 = 500_000;
 const SESSIONS: u64 = 500;
-/// As the driver asks for them.
+/// As the shard asks for them.
 const SLICE_ENTRIES: usize = 1_000;
 const ROUNDS: usize = 3;
 

@@ -188,7 +188,50 @@ fn promotions_that_are_deferred_go_on_in_the_order_in_which_they_came() {
         world.release(ATTACKER, again);
     }
     assert!(world.is_granted(VICTIM, both) && world.is_granted(VICTIM, reader));
-    assert!(world.table.deferred_promotions() <= 2, "no lock is in line more than twice");
+    assert!(world.table.deferred_promotions() <= 2, "no lock is in line twice");
+}
+
+/// A walk that takes several entries does not keep a short one waiting that long.
+#[test]
+fn a_long_walk_lets_the_promotions_behind_it_go_on_after_each_entry() {
+    let (mut world, a) = World::readers_of_two(RulesVersion::NEWEST, 6 * LOOKED_AT_PER_ENTRY);
+    let reader = world.wait(VICTIM, "a", Mode::Shared);
+    let z = world.take(OTHER, "z", Mode::Exclusive);
+    let both = world.wait_for_all(VICTIM, ["y", "z"]);
+    world.index += 1;
+    world.release(ATTACKER, a);
+    world.release(OTHER, z);
+    assert!(!world.is_granted(VICTIM, both), "the first walk has used up this entry");
+    world.tick();
+    world.tick();
+    assert!(world.is_granted(VICTIM, both));
+    assert!(!world.is_granted(VICTIM, reader), "the long walk is still under way");
+    let ticks = world.ticks_until_nothing_is_deferred();
+    assert!(world.is_granted(VICTIM, reader) && ticks <= 6, "{ticks}");
+}
+
+/// Each round leaves as many names as it has waits. None of them is held or awaited afterwards.
+#[test]
+fn no_more_promotions_are_deferred_than_there_are_locks() {
+    let (mut world, a) = World::readers_of_two(RulesVersion::NEWEST, 2 * LOOKED_AT_PER_ENTRY);
+    world.index += 1;
+    world.release(ATTACKER, a);
+    for round in 0..5 {
+        let names: Vec<String> = (0..10).map(|name| format!("{round}/{name}")).collect();
+        let held: Vec<HoldRef> =
+            names.iter().map(|name| world.take(OTHER, name, Mode::Exclusive)).collect();
+        let waits: Vec<RequestId> =
+            names.iter().map(|name| world.wait_for_all(VICTIM, [name, "b"])).collect();
+        for hold in held {
+            world.release(OTHER, hold);
+        }
+        for target in waits {
+            let call = world.call(VICTIM);
+            world.apply(Command::Cancel { call, target });
+        }
+        let (deferred, locks) = (world.table.deferred_promotions(), world.table.lock_count());
+        assert!(deferred <= locks, "{deferred} promotions for {locks} locks");
+    }
 }
 
 #[test]
@@ -298,6 +341,24 @@ fn an_actor_that_dies_or_wounds_looks_at_a_bounded_number_of_holders() {
     assert!(after.steps - before.steps <= STEPS as u64, "{after:?}");
     assert!(after.skipped - before.skipped >= 3, "{after:?}");
     assert_eq!(world.table.status("hot", 1).holder_count, 2 * STEPS, "none was wounded in part");
+}
+
+#[test]
+fn a_reader_that_dies_skips_no_search_beside_readers_that_it_need_not_look_at() {
+    let mut world = World::new(RulesVersion::NEWEST);
+    world.take(OTHER, "read", Mode::Shared);
+    world.wait(OTHER, "read", Mode::Exclusive);
+    for _ in 0..2 * STEPS {
+        world.take(ATTACKER, "hot", Mode::Shared);
+    }
+    let since = Some(LogicalTime::ZERO);
+    let dies = || Terms { since, ..waiting(Policy::WaitDie) };
+    // It uses up the steps of this entry.
+    world.acquire_with(ATTACKER, "hot", Mode::Exclusive, dies());
+    let before = world.table.search_cost().skipped;
+    assert!(before > 0);
+    world.acquire_with(VICTIM, "read", Mode::Shared, dies());
+    assert_eq!(world.table.search_cost().skipped, before, "readers share");
 }
 
 /// Where there are many holds of one lock, each is found by its token, and by its actor.

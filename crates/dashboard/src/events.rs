@@ -16,7 +16,7 @@ use tokio_stream::StreamExt;
 
 use crate::asked::Asked;
 use crate::failed::Failed;
-use crate::look::kinds;
+use crate::page_data::kinds;
 use crate::source::Source;
 use crate::stream::{CutOff, Outlet};
 use crate::{Dashboard, shape, stream};

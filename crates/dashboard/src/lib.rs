@@ -23,9 +23,9 @@ mod graph;
 mod guard;
 mod hosts;
 mod live;
-mod look;
 mod own_view;
 mod owners;
+mod page_data;
 mod samples;
 mod shape;
 mod source;
@@ -99,13 +99,13 @@ pub fn dashboard<S: Source>(
     let routes = Router::new()
         .route("/api/live", get(live::serve))
         .route("/api/events", get(events::serve))
-        .route("/api/recent", get(look::recent))
+        .route("/api/recent", get(page_data::recent))
         .route("/api/own", get(own_view::serve))
-        .route("/api/locks", get(look::locks))
-        .route("/api/lock", get(look::lock))
-        .route("/api/sessions", get(look::sessions))
-        .route("/api/freezes", get(look::freezes))
-        .route("/api/elections", get(look::elections))
+        .route("/api/locks", get(page_data::locks))
+        .route("/api/lock", get(page_data::lock))
+        .route("/api/sessions", get(page_data::sessions))
+        .route("/api/freezes", get(page_data::freezes))
+        .route("/api/elections", get(page_data::elections))
         .route("/api/graph", get(graph::serve))
         .route("/api/owners", get(owners::serve))
         .route("/api/actions/{action}", post(act::serve))

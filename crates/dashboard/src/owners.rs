@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use crate::asked::Asked;
 use crate::failed::Failed;
-use crate::look::{SESSIONS_AT_A_TIME, SESSIONS_MAX};
+use crate::page_data::{SESSIONS_AT_A_TIME, SESSIONS_MAX};
 use crate::source::Source;
 use crate::{Dashboard, shape};
 

@@ -99,7 +99,8 @@ struct TurnState {
     phase: Phase,
     /// What each group wants to have durable.
     turns: Vec<(GroupId, Turn)>,
-    write_began: Duration,
+    /// When the host was first told to write it.
+    write_began: Option<Duration>,
     /// Messages of this step, one batch per peer.
     outgoing: BTreeMap<NodeId, Vec<(GroupId, Vec<u8>)>>,
     /// What has happened since events were last published.
@@ -214,14 +215,17 @@ impl<H: Host> Engine<H> {
                     self.acknowledge();
                 }
                 self.out.deliver_lists();
-                self.turn.write_began = now;
+                self.turn.write_began = None;
                 let is_empty = self.turn.turns.is_empty();
                 self.turn.phase = if is_empty { Phase::Acknowledge } else { Phase::Write };
             }
             Phase::Write if self.halt.is_some() && self.stop_by.is_some() => {
                 return Ok(Step::Stop(Ending::Told));
             }
-            Phase::Write => return Ok(Step::Write),
+            Phase::Write => {
+                self.turn.write_began.get_or_insert(now);
+                return Ok(Step::Write);
+            }
             // Peers hear at once that what they wait for is durable.
             Phase::Acknowledge => {
                 self.acknowledge();

@@ -25,6 +25,8 @@ pub enum Bug {
     LeaseTooLong,
     /// A session that is resumed is not told what it lost.
     ResumeLosesLoss,
+    /// A leader carries out a call twice, be it forwarded or not.
+    CallCarriedOutTwice,
 }
 
 const NONE: u8 = u8::MAX;

@@ -102,7 +102,7 @@ impl Pieces {
     }
 
     /// How long the next one says that it is, if its beginning has come.
-    pub fn announced(&self) -> Option<usize> {
+    fn announced(&self) -> Option<usize> {
         self.read.first_chunk::<LENGTH_BYTES>().map(|length| u32::from_le_bytes(*length) as usize)
     }
 

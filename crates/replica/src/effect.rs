@@ -1,4 +1,4 @@
-//! What a replica wants done: data, carried out by the driver.
+//! What a replica wants done: data, carried out by the shard.
 
 use holdfast_core::{Event, LogIndex, LogicalTime, Outcome};
 
@@ -6,7 +6,7 @@ use crate::id::{ClusterId, NodeId};
 use crate::log_store::{HardState, LogEntry, SnapshotFile};
 use crate::membership::{ChangeRefusal, Membership};
 
-/// The driver's name for a call or a read, given back with its answer.
+/// The shard's name for a call or a read, given back with its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);
 

@@ -6,6 +6,11 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupId(pub u32);
 
+impl GroupId {
+    /// The only one there is yet.
+    pub const FIRST: GroupId = GroupId(1);
+}
+
 /// A member of the cluster. Zero is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub u64);

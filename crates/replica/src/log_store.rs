@@ -1,5 +1,5 @@
 //! The log as consensus reads it: the entries since the last compaction, in memory. What is on disk
-//! is a copy of this, made by the driver.
+//! is a copy of this, made by the shard.
 
 use std::collections::VecDeque;
 

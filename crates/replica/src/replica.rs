@@ -58,7 +58,7 @@ pub struct Replica {
     alone_since: Option<Duration>,
     pending: Pending,
     reads: Reads,
-    /// What was last said to the driver.
+    /// What was last said to the shard.
     leadership: Leadership,
     /// Who leads, or did last.
     office: Option<Office>,

@@ -72,7 +72,7 @@ fn nobody_waits_for_company_that_does_not_come() {
     let acquire = cluster.call(leader, acquire);
     cluster.step();
     let within = cluster.replica(leader).next_turn_within().unwrap();
-    assert!(within <= Duration::from_millis(1), "the driver knows: {within:?}");
+    assert!(within <= Duration::from_millis(1), "the shard knows: {within:?}");
     cluster.step();
     assert_eq!(last_index(&cluster, leader), before + 1);
     assert!(matches!(cluster.run_until_ended(acquire), Ended::Answer(_, Outcome::Queued { .. })));

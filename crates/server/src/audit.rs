@@ -28,10 +28,10 @@ pub(crate) use self::file::AuditFile;
 pub use self::file::AuditFileError;
 pub(crate) use self::lines::Lines;
 pub use self::utc::utc;
-use crate::driver::{DriverHandle, unix_ms};
 use crate::events::{EventRing, Pace, Position, Recorded};
 use crate::membership::Electorate;
 use crate::metrics::Metrics;
+use crate::shard::{ShardHandle, unix_ms};
 use crate::stopping::Stopping;
 
 /// Taken from the ring in one go.
@@ -57,7 +57,7 @@ pub(crate) struct AuditSettings {
 #[derive(Debug)]
 pub(crate) struct Audit {
     events: Arc<EventRing>,
-    driver: DriverHandle,
+    shard: ShardHandle,
     electorate: watch::Receiver<Electorate>,
     /// What was found in the file goes up to here. The log that is applied again brings back who voted before.
     found_through: Option<u64>,
@@ -77,7 +77,7 @@ impl Audit {
     pub(crate) fn open(
         settings: &AuditSettings,
         events: Arc<EventRing>,
-        driver: DriverHandle,
+        shard: ShardHandle,
         mut electorate: watch::Receiver<Electorate>,
         metrics: Arc<Metrics>,
     ) -> Result<Audit, AuditFileError> {
@@ -86,7 +86,7 @@ impl Audit {
         electorate.mark_changed();
         Ok(Audit {
             events,
-            driver,
+            shard,
             electorate,
             found_through: position.map(|position: Position| position.index),
             metrics,
@@ -101,7 +101,7 @@ impl Audit {
     /// Writes until the node stops, and then what is left. To be called once the ring has its beginning.
     pub(crate) async fn keep_writing(mut self, stopping: Stopping) {
         let mut news = self.events.news();
-        let mut leadership = self.driver.watch_leadership();
+        let mut leadership = self.shard.watch_leadership();
         leadership.mark_changed();
         let mut pace = Pace::new(LOOK_EVERY);
         loop {

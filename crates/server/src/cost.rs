@@ -1,6 +1,6 @@
 //! What those who look at events cost, one by one: `examples/cost_of_observing.rs` measures it.
 //!
-//! Every function takes turns of events, as the driver records them, through one of them.
+//! Every function takes turns of events, as the shard records them, through one of them.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use prost::Message;
 
 use crate::audit::{AuditFile, AuditSettings, Lines};
 use crate::events::{EventRing, Position};
-use crate::rpc::Teller;
+use crate::rpc::encode_events;
 
 const SESSIONS: u64 = 8;
 const NAMES: u64 = 256;
@@ -32,7 +32,6 @@ pub struct Observed {
     file: AuditFile,
     position: Position,
     next_index: u64,
-    teller: Teller,
     frame: Vec<u8>,
 }
 
@@ -62,7 +61,6 @@ impl Observed {
             file,
             position: Position::end_of(0),
             next_index: 2,
-            teller: Teller::default(),
             frame: Vec::new(),
         };
         observed.format();
@@ -123,7 +121,7 @@ impl Observed {
         while let Ok(events) = self.ring.after(self.position, 500) {
             let Some(last) = events.last() else { break };
             self.position = last.position;
-            let events = self.teller.tell(events.iter());
+            let events = encode_events(events.iter());
             self.frame.clear();
             let _ = WatchFrame { events, ..Default::default() }.encode(&mut self.frame);
             bytes += self.frame.len();

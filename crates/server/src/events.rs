@@ -1,6 +1,6 @@
 //! What happened lately, kept on every replica.
 //!
-//! The driver records the events of a turn in one step, as one batch that all readers share; they follow at their
+//! The shard records the events of a turn in one step, as one batch that all readers share; they follow at their
 //! own pace (`pace.rs`) and never hold it up. The ring is bounded by number and by bytes: whoever falls behind its
 //! end is told so. Positions are the same on every replica (entry of the log, number within it), so a reader goes
 //! on at another node.
@@ -13,16 +13,22 @@
 //! Caveat: a batch goes as a whole, so up to [`BATCH_EVENTS_MAX`] events that are forgotten still take memory.
 
 mod pace;
+mod session_texts;
 mod stretch;
+mod view;
 
 pub(crate) use self::pace::Pace;
+pub(crate) use self::session_texts::SessionTexts;
 pub(crate) use self::stretch::{Kept, Seen, Stretch};
+pub(crate) use self::view::{EventView, SessionView, kind, message};
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use holdfast_core::command::Owner;
 use holdfast_core::{Event, LogIndex, LogicalTime, PublicSessionId, Publication};
+use holdfast_proto::v1::EventPosition;
+use holdfast_replica::GroupId;
 use tokio::sync::watch;
 
 const BYTES_MAX: usize = 64 << 20;
@@ -40,6 +46,12 @@ const LOOKS_MAX: usize = 1_024;
 pub(crate) struct Position {
     pub(crate) index: u64,
     pub(crate) number: u32,
+}
+
+impl From<Position> for EventPosition {
+    fn from(Position { index, number }: Position) -> EventPosition {
+        EventPosition { group: GroupId::FIRST.0, index, number }
+    }
 }
 
 #[derive(Debug)]

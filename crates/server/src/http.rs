@@ -1,7 +1,7 @@
 //! The HTTP port, for probes, scrapers and people: `/healthz`, `/readyz`, `/metrics`, and the dashboard.
 //!
 //! It is apart from the client port, so that it can be open to a monitoring network alone, and it never
-//! holds up the driver: what it shows is published elsewhere already. Limits: connections, headers, bodies,
+//! holds up the shard: what it shows is published elsewhere already. Limits: connections, headers, bodies,
 //! the time that a request's head may take, and the time that one of the node's own answers may take. An
 //! answer of the dashboard may last, as a stream of events does, until the node stops. Who speaks
 //! gRPC here has taken it for the client port, and is told where that is.
@@ -23,10 +23,10 @@ use tokio::sync::watch;
 pub(crate) use self::lost_clients::words_for_clients;
 pub(crate) use self::serve::serve;
 use crate::connections::Connections;
-use crate::driver::DriverHandle;
 use crate::metrics::Metrics;
 use crate::pulse::Pulse;
 use crate::readiness::Readiness;
+use crate::shard::ShardHandle;
 
 const BODY_BYTES_MAX: usize = 64 * 1024;
 
@@ -34,7 +34,7 @@ const BODY_BYTES_MAX: usize = 64 * 1024;
 #[derive(Clone, Debug)]
 pub(crate) struct Shown {
     pub(crate) node: NodeId,
-    pub(crate) driver: DriverHandle,
+    pub(crate) shard: ShardHandle,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) started_unix_ms: u64,
     pub(crate) pulse: Arc<Pulse>,

@@ -27,9 +27,9 @@ use tokio::time::sleep;
 use self::elections::Elections;
 use crate::audit::Lines;
 use crate::config::KafkaConfig;
-use crate::driver::DriverHandle;
 use crate::events::{EventRing, Position};
 use crate::metrics::Metrics;
+use crate::shard::ShardHandle;
 use crate::stopping::Stopping;
 
 /// One who does not publish looks at the ring so often, to know who sessions belong to.
@@ -42,7 +42,7 @@ pub(crate) struct Publisher {
     /// By which brokers know this cluster.
     client_id: String,
     events: Arc<EventRing>,
-    driver: DriverHandle,
+    shard: ShardHandle,
     metrics: Arc<Metrics>,
     lines: Lines,
     elections: Elections,
@@ -55,7 +55,7 @@ impl Publisher {
         settings: KafkaConfig,
         cluster: &str,
         events: Arc<EventRing>,
-        driver: DriverHandle,
+        shard: ShardHandle,
         metrics: Arc<Metrics>,
     ) -> Publisher {
         let lines = Lines::new(&events);
@@ -63,7 +63,7 @@ impl Publisher {
             settings,
             client_id: format!("holdfast-{cluster}"),
             events,
-            driver,
+            shard,
             metrics,
             lines,
             elections: Elections::default(),
@@ -73,7 +73,7 @@ impl Publisher {
 
     /// Publishes whenever this node leads, until it stops.
     pub(crate) async fn keep_publishing(mut self, stopping: Stopping) {
-        let mut leadership = self.driver.watch_leadership();
+        let mut leadership = self.shard.watch_leadership();
         let mut news = self.events.news();
         news.mark_changed();
         loop {

@@ -4,7 +4,7 @@
 //! The path of one acquire, down once and up once:
 //!
 //! 1. `rpc`: decode, validate, authorise; a node that does not lead forwards one hop.
-//! 2. `driver`: one loop that owns the replicas, the log and the reply channels. Everything reaches it
+//! 2. `shard`: one loop that owns the replicas, the log and the reply channels. Everything reaches it
 //!    through one bounded inbox.
 //! 3. `peers`: consensus messages between nodes.
 //! 4. back in `rpc`: the outcome becomes the answer.
@@ -16,22 +16,21 @@
 //! whether the node can serve, and [`Node`] starts and stops it all. `offline` works on the files of a node
 //! that does not run.
 
-mod alone;
 mod audit;
 mod boot_clock;
 mod config;
 mod connections;
 #[doc(hidden)]
 pub mod cost;
-mod driver;
 mod durable_file;
 mod events;
-mod founders;
 mod hold_times;
 mod http;
 mod identity;
+mod initial_members;
 mod kafka;
 mod known_peers;
+mod leaderless_warning;
 mod membership;
 mod memory_tier;
 mod metrics;
@@ -41,6 +40,7 @@ mod peers;
 mod pulse;
 mod readiness;
 mod rpc;
+mod shard;
 mod stopping;
 #[cfg(test)]
 mod testing;
@@ -53,13 +53,13 @@ pub use config::{
     KafkaConfig, ListenConfig, LogFormat, MemberConfig, NodeConfig, TracingConfig,
 };
 pub use connections::TooFewDescriptors;
-pub use driver::{DriverError, StopReason};
 pub use durable_file::FileError;
-pub use founders::FoundersError;
 pub use identity::IdentityError;
+pub use initial_members::InitialMembersError;
 pub use known_peers::KnownPeersError;
 pub use node::{Liveness, Node, StartError};
 pub use offline::{
     BackupWriter, FreezeLine, Inspection, LockLine, MemberLine, NewCluster, NewClusterOptions,
     OfflineError, Recovered, Restored, Survivor, restore,
 };
+pub use shard::{ShardError, StopReason};

@@ -1,6 +1,6 @@
 //! The nodes of the cluster and where they are reached, as this node knows them.
 //!
-//! The truth is in the log: the driver publishes here what its replica says. Where the log does not say an
+//! The truth is in the log: the shard publishes here what its replica says. Where the log does not say an
 //! address yet (a cluster that has just begun, or data of an older version), the configuration does.
 
 use std::collections::BTreeMap;

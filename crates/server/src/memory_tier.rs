@@ -9,12 +9,12 @@
 //! - nothing is granted unless a quorum confirmed, no longer ago than a certain span, that this node leads; and
 //!   nothing before a term is that old. Whoever is elected is so after the last confirmation of a leader before, since
 //!   some node took part in both. So two leaders never grant at the same time, however soon one follows the other;
-//! - a session is admitted by the driver, after a linearizable look at the replicated table, and leaves when
-//!   the driver sees it end there. Both happen on the driver's thread, so no session is kept by mistake.
+//! - a session is admitted by the shard, after a linearizable look at the replicated table, and leaves when
+//!   the shard sees it end there. Both happen on the shard's thread, so no session is kept by mistake.
 //!
-//! Requests do not pass through the driver: they are carried out by whoever brings them, under a lock that is
+//! Requests do not pass through the shard: they are carried out by whoever brings them, under a lock that is
 //! held for as long as one frame's operations take. Only the first request of a session in a term, and one
-//! that finds the node unsure, ask the driver for a read.
+//! that finds the node unsure, ask the shard for a read.
 
 mod term_table;
 #[cfg(test)]
@@ -31,20 +31,20 @@ use holdfast_core::{
 };
 use holdfast_engine::BootTime;
 use holdfast_service::Admitted;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::Notify;
 use tokio::time::sleep;
 
 use self::term_table::TermTable;
 use crate::boot_clock;
-use crate::driver::{Answer, Delivery, Outbox, ReplyTo, StreamKey, Unavailable, put_all};
 use crate::metrics::Operations;
+use crate::shard::{Answer, Delivery, ReplyTo, StreamKey, TaskOutbox, Unavailable, put_all};
 
 /// How long to wait before another look at what is due, if this node is not sure that it leads.
 const UNSURE_PAUSE: Duration = Duration::from_millis(20);
 const IDLE_PAUSE: Duration = Duration::from_secs(60);
 
 /// Who is told what happens in this tier.
-type Streams = holdfast_engine::Streams<Box<dyn Outbox>>;
+type Streams = holdfast_engine::Streams<TaskOutbox>;
 
 /// What this node keeps in memory while it leads. Shared by the shard and all tasks that serve clients.
 #[derive(Debug)]
@@ -52,7 +52,7 @@ pub(crate) struct MemoryTier {
     /// The beginning of the tier's own time.
     started: BootTime,
     state: Mutex<State>,
-    /// Sessions that use it: as long as there are any, the driver keeps asking the quorum.
+    /// Sessions that use it: as long as there are any, the shard keeps asking the quorum.
     sessions: AtomicUsize,
     /// Something is due earlier than was last believed.
     earlier: Notify,
@@ -84,7 +84,7 @@ impl MemoryTier {
         }
     }
 
-    // ---- for the driver ----
+    // ---- for the shard ----
 
     /// This node leads from now on, with nothing held, and grants from `opens` on.
     pub(crate) fn begin_term(&self, term: u64, opens: BootTime) {
@@ -132,6 +132,7 @@ impl MemoryTier {
         let now = self.now();
         let mut state = self.state();
         let State { streams, table: Some(table), .. } = &mut *state else { return };
+        table.begin_entry();
         table.end_session(now, session, streams);
         self.sessions.store(table.session_count(), Ordering::Relaxed);
     }
@@ -143,8 +144,8 @@ impl MemoryTier {
     // ---- for those who serve clients ----
 
     /// What happens in this tier to the stream's session is told there.
-    pub(crate) fn open_stream(&self, stream: StreamKey, outbox: mpsc::Sender<Vec<Delivery>>) {
-        self.state().streams.open(stream, Box::new(outbox));
+    pub(crate) fn open_stream(&self, stream: StreamKey, outbox: TaskOutbox) {
+        self.state().streams.open(stream, outbox);
     }
 
     pub(crate) fn close_stream(&self, stream: StreamKey) {
@@ -164,6 +165,7 @@ impl MemoryTier {
         if !table.serves(now, session) {
             return Err(operations);
         }
+        table.begin_entry();
         for (command, reply) in operations {
             table.carry_out(now, command.into_inner(), reply, streams);
         }
@@ -177,6 +179,7 @@ impl MemoryTier {
         let now = self.now();
         let mut state = self.state();
         let State { streams, table: Some(table), .. } = &mut *state else { return };
+        table.begin_entry();
         table.abandon(now, session, request, streams);
         put_all(streams);
         self.look_in_time(&mut state);

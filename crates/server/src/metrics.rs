@@ -1,8 +1,8 @@
 //! What a node counts and measures, for `/metrics`.
 //!
-//! Nothing here costs the driver more than a few plain stores: no lock, no allocation, no clock of its own
-//! per operation. Everything that the driver counts has it as the only writer. Names, units and words are in
-//! `page.rs`, and docs/metrics.md lists them.
+//! Nothing here costs the shard more than a few plain stores: no lock, no allocation, no clock of its own
+//! per operation. Everything that the shard counts has it as the only writer. Names, units and words are in
+//! `page.rs`, and docs/reference/metrics.md lists them.
 
 mod distribution;
 mod number;
@@ -91,11 +91,10 @@ pub(crate) struct Metrics {
     pub(crate) longest_queue: Level,
     pub(crate) sessions: Level,
     pub(crate) session_streams: Level,
+    pub(crate) framed_connections: Level,
     pub(crate) watch_streams: Level,
     /// Watches whose readers did not keep up. It only rises, but many may count at once.
     pub(crate) watches_left_behind: Level,
-    /// Bytes of events that watches have not read.
-    pub(crate) watch_bytes: Level,
 
     pub(crate) batch: Distribution,
     pub(crate) proposals: Tally,
@@ -212,9 +211,9 @@ impl Metrics {
             longest_queue: Level::default(),
             sessions: Level::default(),
             session_streams: Level::default(),
+            framed_connections: Level::default(),
             watch_streams: Level::default(),
             watches_left_behind: Level::default(),
-            watch_bytes: Level::default(),
             batch: Distribution::of_counts(SIZE_BOUNDS),
             proposals: Tally::default(),
             entries_written: Tally::default(),

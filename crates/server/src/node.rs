@@ -14,17 +14,16 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tonic::transport::server::TcpIncoming;
 
-use crate::alone;
 use crate::audit::{Audit, AuditFileError, AuditSettings};
 use crate::config::{Address, ConfigError, NodeConfig, TracingConfig};
 use crate::connections::{Connections, Descriptors, PortLimits, TooFewDescriptors};
-use crate::driver::{self, Channels, DriverError, DriverHandle, Input, StopReason};
 use crate::events::EventRing;
-use crate::founders::{self, FoundersError};
 use crate::http;
 use crate::identity::{Identity, IdentityError};
+use crate::initial_members::{self, InitialMembersError};
 use crate::kafka::Publisher;
 use crate::known_peers::{KnownPeers, KnownPeersError};
+use crate::leaderless_warning;
 use crate::membership::Membership;
 use crate::memory_tier::{self, MemoryTier};
 use crate::metrics::Metrics;
@@ -32,10 +31,11 @@ use crate::peers::{Handshake, PeerLinks, PeerPort};
 use crate::pulse::Pulse;
 use crate::readiness::{self, Readiness};
 use crate::rpc::{self, DashboardSource, Forwarded, Rpc};
+use crate::shard::{self, Channels, Input, ShardError, ShardHandle, StopReason};
 use crate::stopping::StopSwitch;
 use crate::traces::Traces;
 
-/// Longer than the driver takes to hand leadership over.
+/// Longer than the shard takes to hand leadership over.
 const DRIVER_STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long connections have to end once their streams have.
@@ -50,13 +50,13 @@ pub struct Node {
     pulse: Arc<Pulse>,
     client_address: SocketAddr,
     http_address: Option<SocketAddr>,
-    driver: DriverHandle,
+    shard: ShardHandle,
     /// Taken when it has been heard.
-    driver_end: Option<oneshot::Receiver<StopReason>>,
+    shard_end: Option<oneshot::Receiver<StopReason>>,
     ready: watch::Receiver<Readiness>,
     /// Thrown first: the node tells that it does not serve any more.
     leaving: StopSwitch,
-    /// Thrown when the driver has ended: streams and servers end.
+    /// Thrown when the shard has ended: streams and servers end.
     stop: StopSwitch,
     tasks: JoinSet<()>,
     servers: JoinSet<()>,
@@ -86,7 +86,7 @@ pub enum StartError {
     #[error(transparent)]
     KnownPeers(#[from] KnownPeersError),
     #[error(transparent)]
-    Founders(#[from] FoundersError),
+    Founders(#[from] InitialMembersError),
     #[error(
         "the {port} address {address} is in use; another node or program runs there: stop it, or \
          choose another address in the configuration"
@@ -104,7 +104,7 @@ pub enum StartError {
     #[error(transparent)]
     Spans(#[from] ExportError),
     #[error(transparent)]
-    Driver(#[from] DriverError),
+    Shard(#[from] ShardError),
     #[error("the start was broken off: {0}")]
     BrokenOff(#[from] tokio::task::JoinError),
 }
@@ -137,12 +137,12 @@ impl Node {
         let identity =
             Identity::load_or_create(&config.data_dir, &config.cluster, config.node_id())?;
         let known_peers = KnownPeers::load(&config.data_dir)?;
-        let founders = founders::load_or_create(&config)?;
+        let founders = initial_members::load_or_create(&config)?;
         let membership = Arc::new(Membership::of(&config, &founders));
 
-        let (inbox_sender, inbox) = driver::inbox().map_err(DriverError::Inbox)?;
+        let (inbox_sender, inbox) = shard::inbox().map_err(ShardError::Inbox)?;
         let leadership = watch::Sender::new(Leadership::default());
-        let driver = DriverHandle::new(inbox_sender.clone(), leadership.subscribe());
+        let shard = ShardHandle::new(inbox_sender.clone(), leadership.subscribe());
         let data_dir = identity.data_dir.into();
         let known = Arc::clone(&membership);
         let handshake = Handshake::new(identity, known, known_peers, config.timing());
@@ -153,8 +153,7 @@ impl Node {
         let on_http = Connections::new(PortLimits::of_http(), descriptors);
         tasks.spawn(Arc::clone(&clients).keep_closing_idle());
         tasks.spawn(Arc::clone(&on_http).keep_closing_idle());
-        let watch_bytes_max = config.connections.watch_bytes_max;
-        let links = PeerLinks::start(&handshake, &driver, &mut tasks);
+        let links = PeerLinks::start(&handshake, &shard, &mut tasks);
 
         let events = Arc::new(EventRing::new(config.events_kept));
         let metrics = Arc::new(Metrics::new());
@@ -168,7 +167,7 @@ impl Node {
             }
             None => None,
         };
-        let (node, started_unix_ms) = (config.node_id(), driver::unix_ms());
+        let (node, started_unix_ms) = (config.node_id(), shard::unix_ms());
         let audit = match &config.audit {
             Some(audit) => {
                 let settings = AuditSettings {
@@ -178,15 +177,15 @@ impl Node {
                 };
                 let (events, metrics) = (Arc::clone(&events), Arc::clone(&metrics));
                 let electorate = membership.watch_electorate();
-                Some(Audit::open(&settings, events, driver.clone(), electorate, metrics)?)
+                Some(Audit::open(&settings, events, shard.clone(), electorate, metrics)?)
             }
             None => None,
         };
         let publisher = config.kafka.clone().map(|kafka| {
             let (events, metrics) = (Arc::clone(&events), Arc::clone(&metrics));
-            Publisher::new(kafka, &config.cluster, events, driver.clone(), metrics)
+            Publisher::new(kafka, &config.cluster, events, shard.clone(), metrics)
         });
-        let driver_end = {
+        let shard_end = {
             let membership = Arc::clone(&membership);
             let events = Arc::clone(&events);
             let pulse = Arc::clone(&pulse);
@@ -208,16 +207,20 @@ impl Node {
             };
             let links = links.clone();
             // Reads the whole log.
-            tokio::task::spawn_blocking(move || driver::start(&config, channels, links)).await??
+            tokio::task::spawn_blocking(move || shard::start(&config, channels, links)).await??
         };
 
         let (leaving, stop) = (StopSwitch::new(), StopSwitch::new());
         let (reporter, health) = tonic_health::server::health_reporter();
         let ready = watch::Sender::new(Readiness::NoLeader);
         let ready_watch = ready.subscribe();
-        tasks.spawn(alone::keep_telling(ready.subscribe(), Arc::clone(&membership), links.clone()));
+        tasks.spawn(leaderless_warning::keep_telling(
+            ready.subscribe(),
+            Arc::clone(&membership),
+            links.clone(),
+        ));
         tasks.spawn(readiness::keep_telling(
-            driver.clone(),
+            shard.clone(),
             links.clone(),
             Arc::clone(&pulse),
             Arc::clone(&metrics),
@@ -235,10 +238,10 @@ impl Node {
         }
         let lost_on_http = http::words_for_clients(&membership);
         let rpc = {
-            let (driver, metrics) = (driver.clone(), Arc::clone(&metrics));
+            let (shard, metrics) = (shard.clone(), Arc::clone(&metrics));
             Rpc::new(
                 service.clone(),
-                driver,
+                shard,
                 membership,
                 links.clone(),
                 events,
@@ -247,9 +250,8 @@ impl Node {
                 stop.watch(),
             )
             .with_traces(traces.clone())
-            .with_watch_bytes_max(watch_bytes_max)
         };
-        let peer_port = PeerPort::new(handshake, driver.clone(), links, stop.watch());
+        let peer_port = PeerPort::new(handshake, shard.clone(), links, stop.watch());
         let incoming = keep_alive(TcpIncoming::from(peer_listener).with_nodelay(Some(true)));
         let forwarded = Forwarded::service(rpc.clone(), peer_port.tickets());
         servers.spawn(async move {
@@ -268,10 +270,10 @@ impl Node {
 
         if let Some(listener) = http_listener {
             let readiness = ready_watch.clone();
-            let driver = driver.clone();
+            let shard = shard.clone();
             let shown = http::Shown {
                 node,
-                driver,
+                shard,
                 metrics,
                 started_unix_ms,
                 pulse: Arc::clone(&pulse),
@@ -286,14 +288,14 @@ impl Node {
         }
 
         tracing::info!(%client_address, http_address = http_address.map(tracing::field::display), "node started");
-        let driver_end = Some(driver_end);
+        let shard_end = Some(shard_end);
         let ready = ready_watch;
         Ok(Node {
             pulse,
             client_address,
             http_address,
-            driver,
-            driver_end,
+            shard,
+            shard_end,
             ready,
             leaving,
             stop,
@@ -325,10 +327,10 @@ impl Node {
 
     /// Returns when the node has ended of its own accord, which is always a failure.
     pub async fn stopped(&mut self) -> StopReason {
-        match &mut self.driver_end {
+        match &mut self.shard_end {
             Some(end) => {
                 let reason = end.await.unwrap_or(StopReason::Panicked);
-                self.driver_end = None;
+                self.shard_end = None;
                 reason
             }
             None => StopReason::Told,
@@ -339,7 +341,7 @@ impl Node {
     /// milliseconds if they are up.
     pub async fn shutdown(mut self) {
         self.leaving.throw();
-        self.stop_driver().await;
+        self.stop_shard().await;
         self.stop.throw();
         let closed = timeout(SERVERS_STOP_TIMEOUT, async {
             while self.servers.join_next().await.is_some() {}
@@ -355,25 +357,25 @@ impl Node {
         self.tasks.shutdown().await;
     }
 
-    async fn stop_driver(&mut self) {
+    async fn stop_shard(&mut self) {
         const PAUSE: Duration = Duration::from_millis(5);
         let stopped = timeout(DRIVER_STOP_TIMEOUT, async {
-            while self.driver.send(Input::Shutdown).is_err() && !self.driver.is_gone() {
+            while self.shard.send(Input::Shutdown).is_err() && !self.shard.is_gone() {
                 sleep(PAUSE).await;
             }
             self.stopped().await
         });
         match stopped.await {
-            Ok(reason) => tracing::info!(%reason, "the driver stopped"),
-            Err(_) => tracing::warn!("the driver did not stop in time"),
+            Ok(reason) => tracing::info!(%reason, "the shard stopped"),
+            Err(_) => tracing::warn!("the shard did not stop in time"),
         }
     }
 }
 
 impl Drop for Node {
     fn drop(&mut self) {
-        // After a shutdown the driver is gone and hears nothing.
-        let _ = self.driver.send(Input::Shutdown);
+        // After a shutdown the shard is gone and hears nothing.
+        let _ = self.shard.send(Input::Shutdown);
         self.stop.throw();
     }
 }

@@ -7,7 +7,7 @@
 //! operator says. This is the one place where a wall clock decides anything, and it does so once, on one node.
 
 mod backup_file;
-mod furnish;
+mod init_data_dir;
 mod inspect;
 mod recover;
 mod restore;
@@ -29,11 +29,11 @@ pub use recover::{Recovered, Survivor};
 pub use restore::{Restored, restore};
 
 use crate::config::NodeConfig;
-use crate::driver::unix_ms;
 use crate::durable_file::FileError;
-use crate::founders::FoundersError;
 use crate::identity::{Identity, IdentityError};
+use crate::initial_members::InitialMembersError;
 use crate::membership::Membership;
+use crate::shard::unix_ms;
 
 /// What an operator may say about a new beginning.
 #[derive(Clone, Copy, Debug, Default)]
@@ -94,7 +94,7 @@ pub enum OfflineError {
     #[error(transparent)]
     Identity(#[from] IdentityError),
     #[error(transparent)]
-    Founders(#[from] FoundersError),
+    Founders(#[from] InitialMembersError),
     #[error(transparent)]
     Directory(#[from] DirectoryError),
     #[error("the log cannot be opened: {0}")]

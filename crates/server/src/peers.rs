@@ -8,7 +8,7 @@
 //! Connections follow the membership: a node that is added is dialled, one that is removed is told so and
 //! dropped. A node that dials us and is not known yet is dialled back at the address that it gives.
 //!
-//! Nothing here waits for a peer on the driver's behalf: what cannot be sent is dropped, the driver
+//! Nothing here waits for a peer on the shard's behalf: what cannot be sent is dropped, the shard
 //! is told that the peer is unreachable, and consensus sends again.
 
 mod accept;
@@ -48,16 +48,42 @@ const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 /// How long either side waits for the other's part of the handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// What a connection between nodes has on its way in one direction.
+///
+/// Many clients share a connection. Each may leave its streams unread. So all streams of a connection together never fill
+/// the connection's window, and a stream that is read always goes on.
+#[derive(Clone, Copy, Debug)]
+struct Windows {
+    stream_bytes: u32,
+    connection_bytes: u32,
+}
+
+impl Windows {
+    /// The most that HTTP/2 allows.
+    const BYTES_MAX: u32 = (1 << 31) - 1;
+
+    const fn of_stream(stream_bytes: u32) -> Windows {
+        assert!(stream_bytes <= Windows::BYTES_MAX / (STREAMS_PER_CONNECTION_MAX + 1));
+        // One more than there are streams: something is left when each of them is full.
+        Windows { stream_bytes, connection_bytes: stream_bytes * (STREAMS_PER_CONNECTION_MAX + 1) }
+    }
+}
+
+/// From the node that dials to the other: snapshots, and what clients send.
+const UPWARDS: Windows = Windows::of_stream(512 * 1024);
+
+/// To the node that dials: what clients are answered.
+const DOWNWARDS: Windows = Windows::of_stream(256 * 1024);
+
 /// A connection on which a dead peer is noticed within about two seconds.
 pub(crate) fn endpoint(address: &Address) -> Result<Endpoint, Error> {
     const KEEP_ALIVE: Duration = Duration::from_secs(1);
-    const WINDOW_BYTES: u32 = 16 * 1024 * 1024;
     Ok(Endpoint::from_shared(format!("http://{address}"))?
         .connect_timeout(CONNECT_TIMEOUT)
         .tcp_nodelay(true)
         .http2_keep_alive_interval(KEEP_ALIVE)
         .keep_alive_timeout(KEEP_ALIVE)
         .keep_alive_while_idle(true)
-        .initial_connection_window_size(WINDOW_BYTES)
-        .initial_stream_window_size(WINDOW_BYTES))
+        .initial_connection_window_size(DOWNWARDS.connection_bytes)
+        .initial_stream_window_size(DOWNWARDS.stream_bytes))
 }

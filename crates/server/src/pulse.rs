@@ -1,4 +1,4 @@
-//! Whether the driver's loop turns. It does once a second or more often, whatever the cluster is like; only a disk that does
+//! Whether the shard's loop turns. It does once a second or more often, whatever the cluster is like; only a disk that does
 //! not answer, or a bug, stops it.
 
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -15,10 +15,10 @@ use tokio::time::{Instant, sleep_until};
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
-use crate::driver::DriverHandle;
 use crate::metrics::Metrics;
 use crate::peers::PeerLinks;
 use crate::pulse::Pulse;
+use crate::shard::ShardHandle;
 use crate::stopping::Stopping;
 
 /// How soon a connection that came up is noticed, and how soon one that broke, or a loop that stands still; a change of leader
@@ -105,7 +105,7 @@ impl fmt::Display for Readiness {
 
 /// Keeps telling until the node stops.
 pub(crate) async fn keep_telling(
-    driver: DriverHandle,
+    shard: ShardHandle,
     links: PeerLinks,
     pulse: Arc<Pulse>,
     metrics: Arc<Metrics>,
@@ -113,7 +113,7 @@ pub(crate) async fn keep_telling(
     ready: watch::Sender<Readiness>,
     stopping: Stopping,
 ) {
-    let mut leadership = driver.watch_leadership();
+    let mut leadership = shard.watch_leadership();
     tell(&reporter, false).await;
     let mut last_leader = None;
     loop {

@@ -1,15 +1,15 @@
-//! The client port: from a request to a command in the driver's queue, and from its outcome to a
+//! The client port: from a request to a command in the shard's queue, and from its outcome to a
 //! response.
 //!
 //! ```text
-//! begin -> decode -> admit -> route -+-> the door: the driver's inbox, or the efficiency tier ... encode
+//! begin -> decode -> admit -> route -+-> the door: the shard's inbox, or the efficiency tier ... encode
 //!                                    +-> one hop to the leader, on the peer port
 //! ```
 //!
 //! - The service (`holdfast-service`) decides: whether there is room, who may do what, and where it is done.
 //! - Calls (`unary`, one file per verb), the session stream (`stream`) and pages (`dashboard`) share all of this.
 //! - A request that is wrong in itself does not pass: decoding answers it.
-//! - Every call ends: each has a deadline of its own, whatever the driver does.
+//! - Every call ends: each has a deadline of its own, whatever the shard does.
 //! - A node that does not lead forwards one hop (`forward`, and at the other end `forwarded`). A forwarded action that
 //!   arrives at a node that does not lead goes no further.
 
@@ -29,19 +29,19 @@ mod grpc;
 mod hang_up;
 mod keep_alive_many;
 mod leader_search;
-mod look;
+mod list_search;
 mod members;
 mod operator;
 mod proclaim;
+mod protocol_detection;
+mod reads;
 mod release;
 mod renew;
 mod response;
 mod route;
 mod serve;
 mod sessions;
-mod sorting;
 mod stream;
-mod survey;
 mod transfer;
 mod typed_status;
 mod unary;
@@ -70,20 +70,19 @@ use self::forward::Forwarding;
 use self::leader_search::LeaderSearch;
 use self::members::Members;
 use self::stream::Outgoing;
-use crate::config::ConnectionsConfig;
-use crate::driver::DriverHandle;
 use crate::events::EventRing;
 use crate::membership::Membership;
 use crate::memory_tier::MemoryTier;
 use crate::metrics::Metrics;
 use crate::peers::PeerLinks;
+use crate::shard::ShardHandle;
 use crate::stopping::Stopping;
 use crate::traces::Traces;
 
 pub(crate) use self::dashboard::DashboardSource;
 pub(crate) use self::forwarded::Forwarded;
 pub(crate) use self::serve::serve;
-pub(crate) use self::watch::{SessionTexts, Teller, Told, ToldSession, told};
+pub(crate) use self::watch::encode_events;
 
 /// The client API. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -100,19 +99,17 @@ pub(crate) struct Rpc {
     /// For whoever makes a backup: each costs memory as large as the state.
     backups: Arc<Semaphore>,
     histories: Arc<Semaphore>,
-    /// For sessions that the driver hears itself.
-    ears: Arc<Semaphore>,
-    rankings: survey::Rankings,
+    rankings: list_search::Rankings,
     /// None: nobody wants spans.
     traces: Option<Arc<Traces>>,
-    watch_budget: Arc<watch::WatchBudget>,
+    watch_openings: Arc<watch::Openings>,
 }
 
 impl Rpc {
     #[allow(clippy::too_many_arguments, reason = "a node has as many parts")]
     pub(crate) fn new(
         service: Service,
-        driver: DriverHandle,
+        shard: ShardHandle,
         membership: Arc<Membership>,
         links: PeerLinks,
         events: Arc<EventRing>,
@@ -122,14 +119,12 @@ impl Rpc {
     ) -> Rpc {
         let door = {
             let membership = Arc::clone(&membership);
-            Door::new(service, driver, memory, membership, stopping.clone())
+            Door::new(service, shard, memory, membership, stopping.clone())
         };
         let forwarding = Arc::new(Forwarding::new(Arc::clone(&membership), links.clone()));
         let members = Arc::new(Members::new(Arc::clone(&membership)));
         let (backups, histories) = (Arc::new(Semaphore::new(1)), Arc::new(Semaphore::new(1)));
-        let rankings = survey::Rankings::default();
-        let watch_bytes_max = ConnectionsConfig::default().watch_bytes_max;
-        let watch_budget = Arc::new(watch::WatchBudget::new(watch_bytes_max, Arc::clone(&metrics)));
+        let rankings = list_search::Rankings::default();
         Rpc {
             door,
             membership,
@@ -141,19 +136,11 @@ impl Rpc {
             metrics,
             stopping,
             histories,
-            ears: Arc::new(Semaphore::new(stream::lent_max())),
             backups,
             rankings,
             traces: None,
-            watch_budget,
+            watch_openings: Arc::default(),
         }
-    }
-
-    /// What watches may have unread, together.
-    pub(crate) fn with_watch_bytes_max(mut self, bytes_max: u64) -> Rpc {
-        let metrics = Arc::clone(&self.metrics);
-        self.watch_budget = Arc::new(watch::WatchBudget::new(bytes_max, metrics));
-        self
     }
 
     /// Records what becomes of acquires whose clients want it.
@@ -262,29 +249,29 @@ impl LockService for Rpc {
         &self,
         request: Request<StatusRequest>,
     ) -> Result<Response<StatusResponse>, Status> {
-        grpc::call(request, |caller, request| look::serve(self, caller, request)).await
+        grpc::call(request, |caller, request| reads::serve(self, caller, request)).await
     }
 
     async fn why(&self, request: Request<WhyRequest>) -> Result<Response<WhyResponse>, Status> {
-        grpc::call(request, |caller, request| look::serve(self, caller, request)).await
+        grpc::call(request, |caller, request| reads::serve(self, caller, request)).await
     }
 
     async fn check_token(
         &self,
         request: Request<CheckTokenRequest>,
     ) -> Result<Response<CheckTokenResponse>, Status> {
-        grpc::call(request, |caller, request| look::serve(self, caller, request)).await
+        grpc::call(request, |caller, request| reads::serve(self, caller, request)).await
     }
 
     async fn list(&self, request: Request<ListRequest>) -> Result<Response<ListResponse>, Status> {
-        grpc::call(request, |caller, request| survey::serve(self, caller, request)).await
+        grpc::call(request, |caller, request| list_search::serve(self, caller, request)).await
     }
 
     async fn list_sessions(
         &self,
         request: Request<ListSessionsRequest>,
     ) -> Result<Response<ListSessionsResponse>, Status> {
-        grpc::call(request, |caller, request| look::serve(self, caller, request)).await
+        grpc::call(request, |caller, request| reads::serve(self, caller, request)).await
     }
 
     async fn cluster_status(

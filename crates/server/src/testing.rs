@@ -4,13 +4,13 @@ use holdfast_replica::Leadership;
 use holdfast_service::{Admitted, Caller, Method, Service};
 use tokio::sync::watch;
 
-use crate::driver::{self, DriverHandle, Inbox};
+use crate::shard::{self, Inbox, ShardHandle};
 
-/// The node's end of an inbox, and the ends that a driver would hold.
-pub(crate) fn inbox() -> (DriverHandle, Inbox, watch::Sender<Leadership>) {
-    let (sender, inputs) = driver::inbox().unwrap();
+/// The node's end of an inbox, and the ends that a shard would hold.
+pub(crate) fn inbox() -> (ShardHandle, Inbox, watch::Sender<Leadership>) {
+    let (sender, inputs) = shard::inbox().unwrap();
     let leadership = watch::Sender::new(Leadership::default());
-    (DriverHandle::new(sender, leadership.subscribe()), inputs, leadership)
+    (ShardHandle::new(sender, leadership.subscribe()), inputs, leadership)
 }
 
 /// As a node does it of its own accord.

@@ -7,8 +7,8 @@ mod support;
 use std::time::Duration;
 
 use holdfast_proto::v1::{
-    ClusterStatusRequest, KeepAliveManyRequest, ResumeSessionRequest, StatusRequest,
-    acquire_response, answer, notice, operation,
+    CloseSessionRequest, ClusterStatusRequest, KeepAliveManyRequest, ResumeSessionRequest,
+    StatusRequest, acquire_response, answer, notice, operation,
 };
 use holdfast_server::Node;
 use support::{Client, Cluster, OnStream, PATIENCE, acquire, eventually, open};
@@ -224,6 +224,40 @@ async fn a_node_that_was_away_for_long_is_sent_a_snapshot() {
         digests.iter().all(|digest| *digest == digests[0]).then_some(())
     })
     .await;
+}
+
+/// Reads wait for the quorum's word, and may be answered after the `Close` of their frame.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_asked_in_the_frame_of_a_close_is_answered_before_the_stream_ends() {
+    const STATUSES: u64 = 60;
+    let cluster = Cluster::start(3).await;
+    for node in [cluster.leader(0).await, cluster.a_follower().await] {
+        let mut client = cluster.client(node).await;
+        for _ in 0..30 {
+            let mut stream = OnStream::open(&mut client, 200).await;
+            let status = |id| StatusRequest { name: "wallet".into(), request_id: id };
+            let mut operations: Vec<_> =
+                (2..STATUSES + 2).map(|id| operation::Kind::Status(status(id))).collect();
+            // One that is refused.
+            operations.push(operation::Kind::Status(StatusRequest {
+                name: String::new(),
+                request_id: STATUSES + 2,
+            }));
+            operations.push(operation::Kind::Close(CloseSessionRequest {
+                request_id: STATUSES + 3,
+                ..Default::default()
+            }));
+            stream.send(operations).await;
+            let mut answered: Vec<u64> = Vec::new();
+            while answered.len() as u64 != STATUSES + 2 {
+                let frame = stream.next().await.unwrap();
+                answered.extend(frame.answers.iter().map(|answer| answer.request_id));
+            }
+            answered.sort_unstable();
+            assert!(answered.into_iter().eq(2..STATUSES + 4));
+            assert_eq!(stream.end().await.code(), Code::Ok);
+        }
+    }
 }
 
 /// The state of every node, in its own words.

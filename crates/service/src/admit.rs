@@ -10,7 +10,7 @@ use crate::limits::{ConcurrencyLimits, Permit};
 use crate::method::{Limit, Method, Verb};
 
 /// An action that its caller may do. Only [`Service::admit`] makes one.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Admitted<T>(T);
 
 impl<T> Admitted<T> {
@@ -26,11 +26,6 @@ impl<T> Admitted<T> {
     /// The same action in another shape.
     pub fn map<U>(self, shape: impl FnOnce(T) -> U) -> Admitted<U> {
         Admitted(shape(self.0))
-    }
-
-    /// A part of the same action.
-    pub fn part<P>(&self, part: P) -> Admitted<P> {
-        Admitted(part)
     }
 }
 

@@ -24,6 +24,6 @@ mod route;
 
 pub use admit::{Admitted, Observer, Service};
 pub use caller::{Caller, NotACaller, Principal, Protocol, identity_header};
-pub use limits::{ConcurrencyLimits, Permit};
+pub use limits::{ConcurrencyLimits, Permit, RELAYED_MAX};
 pub use method::{Front, Kind, Limit, Method, Place, Row, Verb};
 pub use route::{Leader, Route, route};

@@ -14,7 +14,7 @@ const SESSION_STREAMS_MAX: usize = 200_000;
 const CALLS_MAX: usize = 100_000;
 const WATCHES_MAX: usize = 100_000;
 /// Streams that last and that a node relays to the leader.
-const RELAYED_MAX: usize = 24_576;
+pub const RELAYED_MAX: usize = 24_576;
 
 /// Cheap to clone.
 #[derive(Clone, Debug)]

@@ -1,7 +1,7 @@
 //! Files that nobody needs any more, for whoever has time to remove them.
 //!
 //! To remove a large file and to sync the directory takes as long as everything else that the disk has to do at
-//! that moment. A driver does not wait for it: see [`Wal::leave_removal`](crate::Wal::leave_removal).
+//! that moment. A shard does not wait for it: see [`Wal::leave_removal`](crate::Wal::leave_removal).
 
 use crate::disk::Disk;
 use crate::error::WriteError;

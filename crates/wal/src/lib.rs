@@ -1,6 +1,6 @@
-//! One append-only log for all raft groups of a driver, and their snapshot files.
+//! One append-only log for all raft groups of a shard, and their snapshot files.
 //!
-//! A driver serves many groups in one loop. Each turn of the loop it buffers what every group must not
+//! A shard serves many groups in one loop. Each turn of the loop it buffers what every group must not
 //! forget, then commits: one write, one sync, however many groups took part. The log knows nothing of
 //! raft but the shape of what raft stores: entries with an index and a term, and a hard state.
 //!

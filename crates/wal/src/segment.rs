@@ -1,7 +1,7 @@
 //! Segments: files of a fixed size that are zeroed and synced before the first turn goes in, so that a
 //! turn changes no metadata and its sync is cheap.
 //!
-//! Zeroing takes a while. A driver that does not want to wait for it inside [`commit`] watches
+//! Zeroing takes a while. A shard that does not want to wait for it inside [`commit`] watches
 //! [`spare_wanted`], runs a [`SegmentPreparer`] on another thread and hands the [`Spare`] over.
 //!
 //! [`commit`]: crate::Wal::commit

@@ -39,7 +39,7 @@ pub struct Stats {
     pub bytes: u64,
 }
 
-/// One append-only log for all groups of a driver.
+/// One append-only log for all groups of a shard.
 ///
 /// A turn is any number of [`append`](Wal::append), [`set_hard_state`](Wal::set_hard_state),
 /// [`snapshot_written`](Wal::snapshot_written) and [`install_snapshot`](Wal::install_snapshot), then

@@ -30,12 +30,9 @@ impl Coverage {
     }
 
     /// A leader has just put these into its log.
-    pub(crate) fn proposed(&mut self, entry: &[u8], active: &[ActiveFault]) {
-        if entry.is_empty() {
-            return;
-        }
-        for command in Batch::decode(entry).map(|batch| batch.commands).unwrap_or_default() {
-            self.in_flight(CommandKind::of(&command), active);
+    pub(crate) fn proposed(&mut self, batch: &Batch, active: &[ActiveFault]) {
+        for command in &batch.commands {
+            self.in_flight(CommandKind::of(command), active);
         }
     }
 

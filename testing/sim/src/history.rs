@@ -28,6 +28,8 @@ pub struct History {
     /// When a leader wrote a command of the session into its log, be it lost or not. Empty if that was not
     /// recorded.
     pub heard: BTreeMap<SessionId, Vec<RealTime>>,
+    /// When the nodes last went over to the newest rules; none if they never did.
+    pub rules_adopted: Option<LogicalTime>,
     pub end: RealTime,
     /// Set if it is that of a cluster that was restored from a backup.
     pub beginning: Option<Beginning>,
@@ -46,8 +48,15 @@ pub struct Resume {
     pub session: SessionId,
     /// The logical time of the answer.
     pub at: LogicalTime,
-    /// What the client believes to hold from then on: by which acquire, and the token.
-    pub holds: Vec<(RequestId, FenceToken)>,
+    pub holds: Vec<Believed>,
+}
+
+/// What a client believes to hold.
+#[derive(Clone, Copy, Debug)]
+pub struct Believed {
+    pub acquire: RequestId,
+    pub token: FenceToken,
+    pub is_shared: bool,
 }
 
 /// When a cluster was restored, and for how long it grants nothing from then on.

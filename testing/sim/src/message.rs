@@ -35,6 +35,23 @@ pub(crate) enum Message {
     },
 }
 
+impl Message {
+    /// The network may deliver it twice. An intervention has no number by which the nodes would know it again.
+    pub(crate) fn may_come_twice(&self) -> bool {
+        !matches!(self, Message::Request(request) if matches!(request.body, Body::Command(Command::Intervene(_))))
+    }
+
+    /// It goes over a stream, perhaps by a node that passes it on.
+    pub(crate) fn is_on_stream(&self) -> bool {
+        match self {
+            Message::Request(request) => request.reply_to.stream.is_some(),
+            Message::Answer(answer) => answer.reply_to.stream.is_some(),
+            Message::Notice { .. } => true,
+            Message::Consensus { .. } => false,
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     pub(crate) reply_to: ReplyTo,
@@ -100,13 +117,16 @@ pub(crate) enum Refusal {
 pub(crate) enum Notice {
     HoldEnded { name: LockName, acquire: RequestId },
     SessionEnded,
+    LeaderMoved { leader: Option<NodeId> },
 }
 
-/// A stream of a client that broke.
+/// A stream of a client that broke, or that the client left.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct BrokenStream {
+pub(crate) struct EndedStream {
     pub(crate) session: SessionId,
     pub(crate) stream: StreamId,
+    /// It did not say that its session goes on.
+    pub(crate) is_client_gone: bool,
 }
 
 /// The secret id behind a public one. In the simulation it is no secret: reads tell public ids, and

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::time::Duration;
 
-use holdfast_core::{Event, Limits, LogIndex, LogicalTime, SessionId, Span};
+use holdfast_core::{Batch, Event, Limits, LogIndex, LogicalTime, SessionId, Span};
 use holdfast_engine::{BootTime, Effect, Engine, EngineConfig};
 use holdfast_replica::{
     DirectoryId, Leadership, Member, Membership, MembershipChange, NodeId, Outgoing, Replica,
@@ -27,7 +27,7 @@ use self::log::Log;
 use self::tier::Tier;
 use crate::clock::LocalClock;
 use crate::history::RealTime;
-use crate::message::{Answer, BrokenStream, ChangeAnswer, Notice, Request};
+use crate::message::{Answer, ChangeAnswer, EndedStream, Notice, Request};
 use crate::rng::Rng;
 
 /// What all nodes of a run share.
@@ -143,7 +143,7 @@ pub(crate) enum Incoming {
     Request(Box<Request>),
     /// The background work on a snapshot gets its turn.
     SnapshotDue(SnapshotFile),
-    StreamBroke(BrokenStream),
+    StreamEnded(EndedStream),
     /// To this voter, or to the best one.
     TransferLeadership(Option<NodeId>),
     /// What an operator asks, and under which number.
@@ -191,8 +191,8 @@ pub(crate) enum Output {
     Committed {
         term: u64,
     },
-    /// The leader proposed this entry.
-    Proposed(bytes::Bytes),
+    /// The leader proposed this.
+    Proposed(Box<Batch>),
     Leadership(Leadership),
     /// Who the members are, with what is applied here.
     Members {

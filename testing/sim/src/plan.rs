@@ -62,7 +62,7 @@ impl Plan {
                 duplication_permille: rng.below(20),
                 straggler_us: rng.between(1_000, 20_000_000),
             },
-            pace_us: 2_100_000,
+            pace_us: 3_000_000,
             fault_pace_us: rng.between(10_000_000, 40_000_000),
             fault_length_us: rng.between(5_000_000, 30_000_000),
             falls_silent: false,

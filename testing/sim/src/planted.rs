@@ -69,17 +69,19 @@ impl Drop for Activated {
     }
 }
 
-const fn mutant(name: &'static str, place: &'static str, bug: Planted) -> Mutant {
-    Mutant { name, place, faults: &FaultKind::ALL, bug }
-}
-
-const fn rare(
-    name: &'static str,
-    place: &'static str,
-    bug: Planted,
-    faults: &'static [FaultKind],
-) -> Mutant {
-    Mutant { name, place, faults, bug }
+/// One line per bug: its name, its place, which it is, and what goes wrong in the runs that are to find it.
+macro_rules! mutants {
+    (@faults) => { &FaultKind::ALL };
+    (@faults $faults:ident) => { $faults };
+    ($($name:literal in $place:literal: $kind:ident($home:ident::$bug:ident) $(under $faults:ident)?;)*) => {
+        /// Every bug that is planted.
+        pub const ALL: &[Mutant] = &[$(Mutant {
+            name: $name,
+            place: $place,
+            faults: mutants!(@faults $($faults)?),
+            bug: Planted::$kind($home::Bug::$bug),
+        }),*];
+    };
 }
 
 const RESTORES: &[FaultKind] = &[FaultKind::Restore, FaultKind::Crash, FaultKind::PausedClient];
@@ -109,403 +111,134 @@ const SILENCE_AND_LOST_LEADERS: &[FaultKind] = &[
     FaultKind::SaidToBeGone,
 ];
 
-/// Every bug that is planted.
-pub const ALL: &[Mutant] = &[
-    mutant(
-        "grant-to-ended-session",
-        "core/state/session.rs",
-        Planted::Core(core::Bug::GrantToEndedSession),
-    ),
-    mutant(
-        "ended-session-keeps-holds",
-        "core/state/session.rs",
-        Planted::Core(core::Bug::EndedSessionKeepsHolds),
-    ),
-    mutant("renew-of-lost-hold", "core/rules/renew.rs", Planted::Core(core::Bug::RenewOfLostHold)),
-    mutant("renew-past-max-hold", "core/state/hold.rs", Planted::Core(core::Bug::RenewPastMaxHold)),
-    mutant(
-        "cancel-leaves-waiter",
-        "core/rules/cancel.rs",
-        Planted::Core(core::Bug::CancelLeavesWaiter),
-    ),
-    mutant(
-        "early-cancel-forgotten",
-        "core/rules/cancel.rs",
-        Planted::Core(core::Bug::EarlyCancelForgotten),
-    ),
-    mutant(
-        "cancel-of-hold-says-done",
-        "core/rules/cancel.rs",
-        Planted::Core(core::Bug::CancelOfHoldSaysDone),
-    ),
-    mutant(
-        "own-hold-satisfies-acquire",
-        "core/rules/acquire.rs",
-        Planted::Core(core::Bug::OwnHoldSatisfiesAcquire),
-    ),
-    mutant("acquire-not-once", "core/rules/dedup.rs", Planted::Core(core::Bug::AcquireNotOnce)),
-    mutant("refusal-not-once", "core/rules/dedup.rs", Planted::Core(core::Bug::RefusalNotOnce)),
-    mutant(
-        "release-ignores-token",
-        "core/rules/release.rs",
-        Planted::Core(core::Bug::ReleaseIgnoresToken),
-    ),
-    mutant(
-        "release-ignores-session",
-        "core/rules/release.rs",
-        Planted::Core(core::Bug::ReleaseIgnoresSession),
-    ),
-    mutant(
-        "passed-over-waiter-stalls",
-        "core/rules/promotion.rs",
-        Planted::Core(core::Bug::PassedOverWaiterStalls),
-    ),
-    mutant("promotes-two", "core/rules/promotion.rs", Planted::Core(core::Bug::PromotesTwo)),
-    mutant("last-in-first-out", "core/state/queue.rs", Planted::Core(core::Bug::LastInFirstOut)),
-    mutant("wait-without-end", "core/rules/acquire.rs", Planted::Core(core::Bug::WaitWithoutEnd)),
-    mutant("wait-ends-early", "core/rules/acquire.rs", Planted::Core(core::Bug::WaitEndsEarly)),
-    mutant("touch-not-indexed", "core/state/table.rs", Planted::Core(core::Bug::TouchNotIndexed)),
-    mutant(
-        "hold-deadline-left-behind",
-        "core/state/table.rs",
-        Planted::Core(core::Bug::HoldDeadlineLeftBehind),
-    ),
-    mutant("term-restarts-ttl", "core/rules/tick.rs", Planted::Core(core::Bug::TermRestartsTtl)),
+const LOST_STREAMS: &[FaultKind] =
+    &[FaultKind::ClientsCutOff, FaultKind::Loss, FaultKind::LeaderTransfer];
+
+const LATE_ANSWERS: &[FaultKind] = &[FaultKind::Duplication, FaultKind::Loss];
+
+const TRANSFERS_AND_DEATHS: &[FaultKind] = &[FaultKind::LeaderTransfer, FaultKind::DeadClient];
+
+const UNAWARE_LEADERS: &[FaultKind] =
+    &[FaultKind::SplitClients, FaultKind::PausedNode, FaultKind::OneWay];
+
+const FALSE_ALARMS: &[FaultKind] = &[FaultKind::SaidToBeGone];
+
+const CRASHES_IN_WRITES: &[FaultKind] =
+    &[FaultKind::PowerCut, FaultKind::TornWrite, FaultKind::CrashLoop, FaultKind::SlowDisk];
+
+const CRASHING_VOTERS: &[FaultKind] =
+    &[FaultKind::CrashLoop, FaultKind::PowerCut, FaultKind::Delay];
+
+mutants! {
+    "grant-to-ended-session" in "core/state/session.rs": Core(core::GrantToEndedSession);
+    "ended-session-keeps-holds" in "core/state/session.rs": Core(core::EndedSessionKeepsHolds);
+    "renew-of-lost-hold" in "core/rules/renew.rs": Core(core::RenewOfLostHold);
+    "renew-past-max-hold" in "core/state/hold.rs": Core(core::RenewPastMaxHold);
+    "cancel-leaves-waiter" in "core/rules/cancel.rs": Core(core::CancelLeavesWaiter);
+    "early-cancel-forgotten" in "core/rules/cancel.rs": Core(core::EarlyCancelForgotten);
+    "cancel-of-hold-says-done" in "core/rules/cancel.rs": Core(core::CancelOfHoldSaysDone);
+    "own-hold-satisfies-acquire" in "core/rules/acquire.rs": Core(core::OwnHoldSatisfiesAcquire);
+    "acquire-not-once" in "core/rules/dedup.rs": Core(core::AcquireNotOnce);
+    "refusal-not-once" in "core/rules/dedup.rs": Core(core::RefusalNotOnce);
+    "release-ignores-token" in "core/rules/release.rs": Core(core::ReleaseIgnoresToken);
+    "release-ignores-session" in "core/rules/release.rs": Core(core::ReleaseIgnoresSession);
+    "passed-over-waiter-stalls" in "core/rules/promotion.rs": Core(core::PassedOverWaiterStalls);
+    "promotes-two" in "core/rules/promotion.rs": Core(core::PromotesTwo);
+    "last-in-first-out" in "core/state/queue.rs": Core(core::LastInFirstOut);
+    "wait-without-end" in "core/rules/acquire.rs": Core(core::WaitWithoutEnd);
+    "wait-ends-early" in "core/rules/acquire.rs": Core(core::WaitEndsEarly);
+    "touch-not-indexed" in "core/state/table.rs": Core(core::TouchNotIndexed);
+    "hold-deadline-left-behind" in "core/state/table.rs": Core(core::HoldDeadlineLeftBehind);
+    "term-restarts-ttl" in "core/rules/tick.rs": Core(core::TermRestartsTtl);
     // Three leaders in a row within the grace of a session that has fallen silent.
-    rare(
-        "grace-without-bound",
-        "core/rules/tick.rs",
-        Planted::Core(core::Bug::GraceWithoutBound),
-        &[FaultKind::LeaderTransfer, FaultKind::DeadClient],
-    ),
-    mutant("free-name-kept", "core/state/table.rs", Planted::Core(core::Bug::FreeNameKept)),
-    mutant(
-        "tokens-not-in-snapshot",
-        "core/state/snapshot.rs",
-        Planted::Core(core::Bug::TokensNotInSnapshot),
-    ),
-    mutant(
-        "answers-not-in-snapshot",
-        "core/state/snapshot.rs",
-        Planted::Core(core::Bug::AnswersNotInSnapshot),
-    ),
-    mutant(
-        "waiters-not-in-snapshot",
-        "core/state/snapshot.rs",
-        Planted::Core(core::Bug::WaitersNotInSnapshot),
-    ),
-    mutant(
-        "deadlines-not-rebuilt",
-        "core/state/snapshot.rs",
-        Planted::Core(core::Bug::DeadlinesNotRebuilt),
-    ),
-    mutant(
-        "shared-beside-exclusive",
-        "core/rules/admission.rs",
-        Planted::Core(core::Bug::SharedBesideExclusive),
-    ),
-    mutant(
-        "reader-overtakes-writer",
-        "core/rules/admission.rs",
-        Planted::Core(core::Bug::ReaderOvertakesWriter),
-    ),
-    mutant(
-        "permits-off-by-one",
-        "core/rules/admission.rs",
-        Planted::Core(core::Bug::PermitsOffByOne),
-    ),
-    mutant(
-        "acquire-all-in-part",
-        "core/rules/acquire.rs",
-        Planted::Core(core::Bug::AcquireAllInPart),
-    ),
-    mutant(
-        "upgrade-keeps-token",
-        "core/rules/promotion.rs",
-        Planted::Core(core::Bug::UpgradeKeepsToken),
-    ),
-    mutant("two-upgraders", "core/rules/convert.rs", Planted::Core(core::Bug::TwoUpgraders)),
-    mutant(
-        "transfer-keeps-token",
-        "core/rules/transfer.rs",
-        Planted::Core(core::Bug::TransferKeepsToken),
-    ),
-    mutant(
-        "freeze-lets-promotion-pass",
-        "core/rules/promotion.rs",
-        Planted::Core(core::Bug::FreezeLetsPromotionPass),
-    ),
-    mutant(
-        "lock-delay-forgotten-on-expiry",
-        "core/rules/teardown.rs",
-        Planted::Core(core::Bug::LockDelayForgottenOnExpiry),
-    ),
-    mutant(
-        "wounded-keeps-hold",
-        "core/rules/acquire.rs",
-        Planted::Core(core::Bug::WoundedKeepsHold),
-    ),
-    mutant("younger-waits", "core/rules/acquire.rs", Planted::Core(core::Bug::YoungerWaits)),
-    mutant(
-        "cycle-through-queue-missed",
-        "core/rules/deadlock.rs",
-        Planted::Core(core::Bug::CycleThroughQueueMissed),
-    ),
-    mutant(
-        "acquire-all-leaves-a-place",
-        "core/state/table.rs",
-        Planted::Core(core::Bug::AcquireAllLeavesAPlace),
-    ),
-    mutant(
-        "upgrade-loses-deadline",
-        "core/state/table.rs",
-        Planted::Core(core::Bug::UpgradeLosesDeadline),
-    ),
-    mutant(
-        "reentry-not-counted",
-        "core/rules/release.rs",
-        Planted::Core(core::Bug::ReentryNotCounted),
-    ),
-    mutant(
-        "break-ignores-token",
-        "core/rules/break_holds.rs",
-        Planted::Core(core::Bug::BreakIgnoresToken),
-    ),
-    mutant(
-        "permits-not-in-snapshot",
-        "core/state/snapshot.rs",
-        Planted::Core(core::Bug::PermitsNotInSnapshot),
-    ),
-    mutant(
-        "freezes-not-in-snapshot",
-        "core/state/snapshot.rs",
-        Planted::Core(core::Bug::FreezesNotInSnapshot),
-    ),
-    mutant(
-        "delays-not-in-snapshot",
-        "core/state/snapshot.rs",
-        Planted::Core(core::Bug::DelaysNotInSnapshot),
-    ),
-    mutant(
-        "walk-misses-change",
-        "core/state/snapshot_map.rs",
-        Planted::Core(core::Bug::WalkMissesChange),
-    ),
-    mutant(
-        "time-restarts-at-zero",
-        "replica/replica/office.rs",
-        Planted::Replica(replica::Bug::TimeRestartsAtZero),
-    ),
-    mutant(
-        "time-from-own-clock",
-        "replica/replica/office.rs",
-        Planted::Replica(replica::Bug::TimeFromOwnClock),
-    ),
+    "grace-without-bound" in "core/rules/tick.rs": Core(core::GraceWithoutBound) under TRANSFERS_AND_DEATHS;
+    "free-name-kept" in "core/state/table.rs": Core(core::FreeNameKept);
+    "tokens-not-in-snapshot" in "core/state/snapshot.rs": Core(core::TokensNotInSnapshot);
+    "answers-not-in-snapshot" in "core/state/snapshot.rs": Core(core::AnswersNotInSnapshot);
+    "waiters-not-in-snapshot" in "core/state/snapshot.rs": Core(core::WaitersNotInSnapshot);
+    "deadlines-not-rebuilt" in "core/state/snapshot.rs": Core(core::DeadlinesNotRebuilt);
+    "shared-beside-exclusive" in "core/rules/admission.rs": Core(core::SharedBesideExclusive);
+    "reader-overtakes-writer" in "core/rules/admission.rs": Core(core::ReaderOvertakesWriter);
+    "permits-off-by-one" in "core/rules/admission.rs": Core(core::PermitsOffByOne);
+    "acquire-all-in-part" in "core/rules/acquire.rs": Core(core::AcquireAllInPart);
+    "upgrade-keeps-token" in "core/rules/promotion.rs": Core(core::UpgradeKeepsToken);
+    "two-upgraders" in "core/rules/convert.rs": Core(core::TwoUpgraders);
+    "transfer-keeps-token" in "core/rules/transfer.rs": Core(core::TransferKeepsToken);
+    "freeze-lets-promotion-pass" in "core/rules/promotion.rs": Core(core::FreezeLetsPromotionPass);
+    "lock-delay-forgotten-on-expiry" in "core/rules/teardown.rs": Core(core::LockDelayForgottenOnExpiry);
+    "wounded-keeps-hold" in "core/rules/acquire.rs": Core(core::WoundedKeepsHold);
+    "younger-waits" in "core/rules/acquire.rs": Core(core::YoungerWaits);
+    "cycle-through-queue-missed" in "core/rules/deadlock.rs": Core(core::CycleThroughQueueMissed);
+    "acquire-all-leaves-a-place" in "core/state/table.rs": Core(core::AcquireAllLeavesAPlace);
+    "upgrade-loses-deadline" in "core/state/table.rs": Core(core::UpgradeLosesDeadline);
+    "reentry-not-counted" in "core/rules/release.rs": Core(core::ReentryNotCounted);
+    "break-ignores-token" in "core/rules/break_holds.rs": Core(core::BreakIgnoresToken);
+    "permits-not-in-snapshot" in "core/state/snapshot.rs": Core(core::PermitsNotInSnapshot);
+    "freezes-not-in-snapshot" in "core/state/snapshot.rs": Core(core::FreezesNotInSnapshot);
+    "delays-not-in-snapshot" in "core/state/snapshot.rs": Core(core::DelaysNotInSnapshot);
+    "walk-misses-change" in "core/state/snapshot_map.rs": Core(core::WalkMissesChange);
+    "time-restarts-at-zero" in "replica/replica/office.rs": Replica(replica::TimeRestartsAtZero);
+    "time-from-own-clock" in "replica/replica/office.rs": Replica(replica::TimeFromOwnClock);
     // A leader is lost after nobody has written anything for a while.
-    rare(
-        "forgets-heard-time",
-        "replica/heard_time.rs",
-        Planted::Replica(replica::Bug::ForgetsHeardTime),
-        SILENCE_AND_LOST_LEADERS,
-    ),
-    mutant(
-        "stall-counts-in-full",
-        "replica/clock.rs",
-        Planted::Replica(replica::Bug::StallCountsInFull),
-    ),
-    mutant(
-        "expiry-outside-the-log",
-        "replica/replica/proposals.rs",
-        Planted::Replica(replica::Bug::ExpiryOutsideTheLog),
-    ),
-    mutant(
-        "answer-before-commit",
-        "replica/replica/proposals.rs",
-        Planted::Replica(replica::Bug::AnswerBeforeCommit),
-    ),
-    mutant(
-        "heartbeat-before-commit",
-        "replica/replica/proposals.rs",
-        Planted::Replica(replica::Bug::HeartbeatBeforeCommit),
-    ),
+    "forgets-heard-time" in "replica/heard_time.rs": Replica(replica::ForgetsHeardTime) under SILENCE_AND_LOST_LEADERS;
+    "stall-counts-in-full" in "replica/clock.rs": Replica(replica::StallCountsInFull);
+    "expiry-outside-the-log" in "replica/replica/proposals.rs": Replica(replica::ExpiryOutsideTheLog);
+    "answer-before-commit" in "replica/replica/proposals.rs": Replica(replica::AnswerBeforeCommit);
+    "heartbeat-before-commit" in "replica/replica/proposals.rs": Replica(replica::HeartbeatBeforeCommit);
     // A client that reads at a leader which does not know yet that there is another.
-    rare(
-        "read-without-quorum",
-        "replica/replica.rs",
-        Planted::Replica(replica::Bug::ReadWithoutQuorum),
-        &[FaultKind::SplitClients, FaultKind::PausedNode, FaultKind::OneWay],
-    ),
+    "read-without-quorum" in "replica/replica.rs": Replica(replica::ReadWithoutQuorum) under UNAWARE_LEADERS;
     // A leader that lives, is believed to be gone, and is cut off from all but its clients.
-    rare(
-        "read-by-lease",
-        "replica/consensus.rs",
-        Planted::Replica(replica::Bug::ReadByLease),
-        &[FaultKind::SaidToBeGone],
-    ),
-    mutant(
-        "sent-before-durable",
-        "replica/consensus.rs",
-        Planted::Replica(replica::Bug::SentBeforeDurable),
-    ),
-    mutant(
-        "installed-snapshot-ignored",
-        "replica/replica.rs",
-        Planted::Replica(replica::Bug::InstalledSnapshotIgnored),
-    ),
-    mutant(
-        "answers-of-another-term",
-        "replica/pending.rs",
-        Planted::Replica(replica::Bug::AnswersOfAnotherTerm),
-    ),
+    "read-by-lease" in "replica/consensus.rs": Replica(replica::ReadByLease) under FALSE_ALARMS;
+    "sent-before-durable" in "replica/consensus.rs": Replica(replica::SentBeforeDurable);
+    "installed-snapshot-ignored" in "replica/replica.rs": Replica(replica::InstalledSnapshotIgnored);
+    "answers-of-another-term" in "replica/pending.rs": Replica(replica::AnswersOfAnotherTerm);
     // One side goes by the voters of before and the other by those of after, and neither by both.
-    rare(
-        "joint-state-skipped",
-        "replica/consensus/members.rs",
-        Planted::Replica(replica::Bug::JointStateSkipped),
-        CHANGES_AND_SPLITS,
-    ),
-    mutant(
-        "members-of-the-file",
-        "replica/replica.rs",
-        Planted::Replica(replica::Bug::MembersOfTheFile),
-    ),
-    mutant(
-        "beginning-is-served",
-        "replica/consensus/members.rs",
-        Planted::Replica(replica::Bug::BeginningIsServed),
-    ),
-    mutant(
-        "restore-keeps-tokens",
-        "replica/anew/numbers.rs",
-        Planted::Replica(replica::Bug::RestoreKeepsTokens),
-    ),
+    "joint-state-skipped" in "replica/consensus/members.rs": Replica(replica::JointStateSkipped) under CHANGES_AND_SPLITS;
+    "members-of-the-file" in "replica/replica.rs": Replica(replica::MembersOfTheFile);
+    "beginning-is-served" in "replica/consensus/members.rs": Replica(replica::BeginningIsServed);
+    "restore-keeps-tokens" in "replica/anew/numbers.rs": Replica(replica::RestoreKeepsTokens);
     // A first restore by a clock that is ahead or behind, and a second one.
-    rare(
-        "restore-trusts-the-clock",
-        "replica/anew/numbers.rs",
-        Planted::Replica(replica::Bug::RestoreTrustsTheClock),
-        RESTORES,
-    ),
-    mutant(
-        "restore-leaps-no-term",
-        "replica/anew/numbers.rs",
-        Planted::Replica(replica::Bug::RestoreLeapsNoTerm),
-    ),
-    mutant(
-        "restore-opens-at-once",
-        "replica/anew.rs",
-        Planted::Replica(replica::Bug::RestoreOpensAtOnce),
-    ),
-    mutant(
-        "restore-keeps-sessions",
-        "core/rules/restore.rs",
-        Planted::Core(core::Bug::NewBeginningKeepsSessions),
-    ),
-    mutant(
-        "deferred-promotion-lost",
-        "core/rules/promotion.rs",
-        Planted::Core(core::Bug::DeferredPromotionLost),
-    ),
-    mutant(
-        "expiry-keeps-bytes",
-        "core/rules/teardown.rs",
-        Planted::Core(core::Bug::ExpiryKeepsBytes),
-    ),
-    mutant(
-        "rules-before-all-read-them",
-        "replica/replica/rules.rs",
-        Planted::Replica(replica::Bug::RulesBeforeAllReadThem),
-    ),
-    mutant(
-        "rules-of-the-build",
-        "replica/replica/rules.rs",
-        Planted::Replica(replica::Bug::RulesOfTheBuild),
-    ),
+    "restore-trusts-the-clock" in "replica/anew/numbers.rs": Replica(replica::RestoreTrustsTheClock) under RESTORES;
+    "restore-leaps-no-term" in "replica/anew/numbers.rs": Replica(replica::RestoreLeapsNoTerm);
+    "restore-opens-at-once" in "replica/anew.rs": Replica(replica::RestoreOpensAtOnce);
+    "restore-keeps-sessions" in "core/rules/restore.rs": Core(core::NewBeginningKeepsSessions);
+    "deferred-promotion-lost" in "core/rules/promotion.rs": Core(core::DeferredPromotionLost);
+    "expiry-keeps-bytes" in "core/rules/teardown.rs": Core(core::ExpiryKeepsBytes);
+    "rules-before-all-read-them" in "replica/replica/rules.rs": Replica(replica::RulesBeforeAllReadThem);
+    "rules-of-the-build" in "replica/replica/rules.rs": Replica(replica::RulesOfTheBuild);
     // The power fails after the answer and before the sync.
-    rare(
-        "answer-before-sync",
-        "engine/engine.rs",
-        Planted::Engine(engine::Bug::AnswerBeforeSync),
-        &[FaultKind::PowerCut, FaultKind::TornWrite, FaultKind::CrashLoop, FaultKind::SlowDisk],
-    ),
-    mutant(
-        "parked-caller-forgotten",
-        "engine/callers.rs",
-        Planted::Engine(engine::Bug::ParkedCallerForgotten),
-    ),
-    mutant(
-        "notice-to-older-stream",
-        "engine/streams.rs",
-        Planted::Engine(engine::Bug::NoticeToOlderStream),
-    ),
-    mutant(
-        "touch-answered-before-commit",
-        "engine/engine/inputs.rs",
-        Planted::Engine(engine::Bug::HeartbeatBeforeCommit),
-    ),
-    mutant(
-        "deferred-heartbeat-dropped",
-        "engine/engine/inputs.rs",
-        Planted::Engine(engine::Bug::DeferredHeartbeatDropped),
-    ),
-    mutant(
-        "refused-but-executed",
-        "engine/engine/inputs.rs",
-        Planted::Engine(engine::Bug::RefusedButExecuted),
-    ),
+    "answer-before-sync" in "engine/engine.rs": Engine(engine::AnswerBeforeSync) under CRASHES_IN_WRITES;
+    "parked-caller-forgotten" in "engine/callers.rs": Engine(engine::ParkedCallerForgotten);
+    "notice-to-older-stream" in "engine/streams.rs": Engine(engine::NoticeToOlderStream);
+    "touch-answered-before-commit" in "engine/engine/inputs.rs": Engine(engine::HeartbeatBeforeCommit);
+    "deferred-heartbeat-dropped" in "engine/engine/inputs.rs": Engine(engine::DeferredHeartbeatDropped);
+    "refused-but-executed" in "engine/engine/inputs.rs": Engine(engine::RefusedButExecuted);
     // A client that reads at a leader which does not know yet that there is another.
-    rare(
-        "read-before-read-index",
-        "engine/engine/inputs.rs",
-        Planted::Engine(engine::Bug::ReadBeforeReadIndex),
-        &[FaultKind::SplitClients, FaultKind::PausedNode, FaultKind::OneWay],
-    ),
-    mutant("lease-too-long", "engine/leader_lease.rs", Planted::Engine(engine::Bug::LeaseTooLong)),
+    "read-before-read-index" in "engine/engine/inputs.rs": Engine(engine::ReadBeforeReadIndex) under UNAWARE_LEADERS;
+    "lease-too-long" in "engine/leader_lease.rs": Engine(engine::LeaseTooLong);
     // A hold ends while the stream is broken, and the session comes back.
-    rare(
-        "resume-loses-loss",
-        "engine/engine/effects.rs",
-        Planted::Engine(engine::Bug::ResumeLosesLoss),
-        &[FaultKind::ClientsCutOff, FaultKind::Loss, FaultKind::LeaderTransfer],
-    ),
-    mutant("no-sync", "wal/wal.rs", Planted::Wal(wal::Bug::NoSync)),
-    mutant("hard-state-not-written", "wal/wal.rs", Planted::Wal(wal::Bug::HardStateNotWritten)),
+    "resume-loses-loss" in "engine/engine/effects.rs": Engine(engine::ResumeLosesLoss) under LOST_STREAMS;
+    "call-carried-out-twice" in "engine/engine/inputs.rs": Engine(engine::CallCarriedOutTwice);
+    "no-sync" in "wal/wal.rs": Wal(wal::NoSync);
+    "hard-state-not-written" in "wal/wal.rs": Wal(wal::HardStateNotWritten);
     // Two candidates of one term, and a voter that restarts while the request of the second is under way.
-    rare(
-        "vote-not-written",
-        "wal/wal.rs",
-        Planted::Wal(wal::Bug::VoteNotWritten),
-        &[FaultKind::CrashLoop, FaultKind::PowerCut, FaultKind::Delay],
-    ),
-    mutant(
-        "snapshot-checksum-ignored",
-        "wal/snapshot.rs",
-        Planted::Wal(wal::Bug::SnapshotChecksumIgnored),
-    ),
-    mutant(
-        "truncation-not-replayed",
-        "wal/replay.rs",
-        Planted::Wal(wal::Bug::TruncationNotReplayed),
-    ),
-    mutant("segment-deleted-too-soon", "wal/wal.rs", Planted::Wal(wal::Bug::SegmentDeletedTooSoon)),
-    mutant("checksum-ignored", "wal/block.rs", Planted::Wal(wal::Bug::ChecksumIgnored)),
-    mutant("no-margin", "client-core/lease.rs", Planted::Client(client::Bug::NoMargin)),
-    mutant(
-        "hold-deadline-ignored",
-        "client-core/lease.rs",
-        Planted::Client(client::Bug::HoldDeadlineIgnored),
-    ),
-    mutant(
-        "best-effort-kept-without-leader",
-        "client-core/lease.rs",
-        Planted::Client(client::Bug::BestEffortKeptWithoutLeader),
-    ),
-    mutant("linger-ignored", "client-core/lease.rs", Planted::Client(client::Bug::LingerIgnored)),
-    mutant("lease-from-receipt", "sim/client/session.rs", Planted::Here(Bug::LeaseFromReceipt)),
-    mutant("wiped-node-comes-back", "sim/fault/strike.rs", Planted::Here(Bug::WipedNodeComesBack)),
-    mutant(
-        "lease-from-last-sending",
-        "sim/client/session.rs",
-        Planted::Here(Bug::LeaseFromLastSending),
-    ),
-];
+    "vote-not-written" in "wal/wal.rs": Wal(wal::VoteNotWritten) under CRASHING_VOTERS;
+    "snapshot-checksum-ignored" in "wal/snapshot.rs": Wal(wal::SnapshotChecksumIgnored);
+    "truncation-not-replayed" in "wal/replay.rs": Wal(wal::TruncationNotReplayed);
+    "segment-deleted-too-soon" in "wal/wal.rs": Wal(wal::SegmentDeletedTooSoon);
+    "checksum-ignored" in "wal/block.rs": Wal(wal::ChecksumIgnored);
+    "no-margin" in "client-core/lease.rs": Client(client::NoMargin);
+    "hold-deadline-ignored" in "client-core/lease.rs": Client(client::HoldDeadlineIgnored);
+    "best-effort-kept-without-leader" in "client-core/lease.rs": Client(client::BestEffortKeptWithoutLeader);
+    "linger-ignored" in "client-core/lease.rs": Client(client::LingerIgnored);
+    "lease-from-answer" in "client-core/session/answers.rs": Client(client::LeaseFromAnswer);
+    // The answer to a call comes after it was sent again.
+    "lease-from-last-sending" in "client-core/in_flight.rs": Client(client::LeaseFromLastSending) under LATE_ANSWERS;
+    "token-past-lease" in "client-core/hold.rs": Client(client::TokenPastLease);
+    "resend-under-new-id" in "client-core/session/state.rs": Client(client::ResendUnderNewId);
+    // A hold ends while the stream is broken, and the session comes back.
+    "told-loss-ignored" in "client-core/session/answers.rs": Client(client::ResumeLosesLoss) under LOST_STREAMS;
+    "abandoned-grant-kept" in "client-core/session/state.rs": Client(client::AbandonedGrantKept);
+    "notice-ends-newer-hold" in "client-core/session/answers.rs": Client(client::NoticeEndsNewerHold);
+    "wiped-node-comes-back" in "sim/fault/strike.rs": Here(here::WipedNodeComesBack);
+}

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use holdfast_core::{Batch, Command, FenceToken, LogIndex, LogicalTime, RequestId, SessionId};
+use holdfast_core::{Batch, Command, LogIndex, LogicalTime, RequestId, SessionId};
 use holdfast_replica::NodeId;
 
 use crate::history::{
-    Beginning, ClientOperation, Happening, History, Input, LeaderSpan, Output, RealTime,
+    Beginning, Believed, ClientOperation, Happening, History, Input, LeaderSpan, Output, RealTime,
     Replicated, Resume, StoreWrite, Violation,
 };
 
@@ -70,12 +70,7 @@ impl Recorder {
     }
 
     /// A client has resumed its session at this logical time, and believes in these holds.
-    pub(crate) fn resumed(
-        &mut self,
-        session: SessionId,
-        at: LogicalTime,
-        holds: Vec<(RequestId, FenceToken)>,
-    ) {
+    pub(crate) fn resumed(&mut self, session: SessionId, at: LogicalTime, holds: Vec<Believed>) {
         self.history.resumes.push(Resume { session, at, holds });
     }
 
@@ -148,8 +143,11 @@ impl Recorder {
     }
 
     /// A leader has written an entry into its log.
-    pub(crate) fn proposed(&mut self, at: RealTime, entry: &[u8]) {
-        let commands = Batch::decode(entry).map(|batch| batch.commands).unwrap_or_default();
+    pub(crate) fn proposed(&mut self, at: RealTime, batch: &Batch) {
+        let Batch { at: logical, commands } = batch;
+        if commands.iter().any(|command| matches!(command, Command::AdoptRules { .. })) {
+            self.history.rules_adopted = Some(*logical);
+        }
         for session in commands.iter().filter_map(Command::session) {
             self.history.heard.entry(session).or_default().push(at);
         }

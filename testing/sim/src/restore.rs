@@ -231,8 +231,8 @@ impl World {
         let (now, id, at) = (self.now, self.nodes[node].id, backup.at);
         let before = LogIndex(index.0 - 1);
         self.recorder.replicated(now, id, before, at, Happening::Restored);
-        for action in kept {
-            let (by, reason) = ("operator".into(), "it was so before".into());
+        for (number, action) in kept.into_iter().enumerate() {
+            let (by, reason) = ("operator".into(), format!("as before, {number}").into());
             let event = Event::Intervened(Intervention { by, reason, action });
             self.recorder.replicated(now, id, index, at, Happening::Event(event));
         }

@@ -78,12 +78,27 @@ impl World {
                 self.recorder.violation("liveness", what);
             }
         }
+        self.check_that_nothing_is_left_behind();
         let waiters = |node: &Node| node.replica().map_or(0, |at| at.table().waiter_count());
         let waiters: Vec<_> = self.members().map(|node| (node.id, waiters(node))).collect();
         for (node, waiters) in waiters.into_iter().filter(|(_, waiters)| *waiters > 0) {
             let what = format!("node {node} still has {waiters} waiters in its table");
             self.recorder.violation("liveness", what);
         }
+    }
+
+    /// What a client has given back, or never got, must not be held in its name: its heartbeats would keep it for ever.
+    fn check_that_nothing_is_left_behind(&mut self) {
+        let leader = self.leader().and_then(|leader| self.nodes[leader].replica());
+        let Some(table) = leader.map(|replica| replica.table()) else { return };
+        let mut left = Vec::new();
+        for (index, client) in self.clients.iter().enumerate().filter(|(_, it)| it.is_at_rest()) {
+            let summary = client.session().and_then(|session| table.session(session));
+            if let Some(summary) = summary.filter(|summary| summary.hold_count > 0) {
+                left.push(format!("client {index} holds nothing, and its session {summary:?}"));
+            }
+        }
+        left.into_iter().for_each(|what| self.recorder.violation("leftover", what));
     }
 
     /// Every member can be asked what it reads.

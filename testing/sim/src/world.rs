@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use holdfast_replica::NodeId;
 
 use crate::agenda::Agenda;
-use crate::client::{self, Client, Timer, Write};
+use crate::client::{self, Client, Write};
 use crate::clock::LocalClock;
 use crate::coverage::Coverage;
 use crate::fault::{ActiveFault, FaultKind, Undo};
@@ -64,6 +64,8 @@ pub(crate) struct World {
     turned: Vec<RealTime>,
     /// What happened to a client while it was paused.
     backlogs: Vec<Vec<Due>>,
+    /// When the last message of the streams between two arrives, by the direction.
+    stream_arrivals: BTreeMap<(Place, Place), RealTime>,
     node_outputs: Vec<node::Output>,
     client_outputs: Vec<client::Output>,
 }
@@ -83,7 +85,14 @@ pub(crate) enum Due {
         incoming: Incoming,
     },
     Think(usize),
-    Timer(usize, Timer),
+    /// The client's session wants to be woken.
+    Wake(usize),
+    /// It is known whether there is a connection.
+    Connected {
+        client: usize,
+        attempt: u64,
+        is_connected: bool,
+    },
     Write(usize, Write),
     Restart(usize),
     Fault,
@@ -130,6 +139,7 @@ impl World {
             wakes: vec![None; nodes.len()],
             turned: vec![RealTime(0); nodes.len()],
             backlogs: clients.iter().map(|_| Vec::new()).collect(),
+            stream_arrivals: BTreeMap::new(),
             nodes,
             clients,
             network,
@@ -239,11 +249,16 @@ impl World {
                     self.think(client);
                 }
             }
-            Due::Timer(client, timer) => {
-                if self.may_act(client, Due::Timer(client, timer)) {
-                    let mut outputs = std::mem::take(&mut self.client_outputs);
-                    self.clients[client].timer(self.now, timer, &mut outputs);
-                    self.carry_out_for_client(client, outputs);
+            Due::Wake(client) => {
+                if self.may_act(client, Due::Wake(client)) {
+                    self.drive(client, |client, outside| client.wake(outside));
+                }
+            }
+            Due::Connected { client, attempt, is_connected } => {
+                if self.may_act(client, Due::Connected { client, attempt, is_connected }) {
+                    self.drive(client, |client, outside| {
+                        client.connected(outside, attempt, is_connected);
+                    });
                 }
             }
             Due::Write(client, write) => {

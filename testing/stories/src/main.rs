@@ -13,6 +13,7 @@ mod stage;
 mod stories;
 mod story;
 mod tale;
+mod trouble;
 mod worker;
 
 use std::path::{Path, PathBuf};
@@ -27,8 +28,9 @@ use tokio::task::{JoinSet, LocalSet};
 
 use crate::stage::Stage;
 use crate::stories::ALL;
-use crate::story::{Story, Trouble};
+use crate::story::Story;
 use crate::tale::{Tale, span};
+use crate::trouble::Trouble;
 
 /// No story takes as long.
 const STORY_PATIENCE: Duration = Duration::from_secs(60);
@@ -125,7 +127,7 @@ async fn play_all(arguments: &Arguments) -> Result<Vec<Played>, String> {
 
 async fn play(story: &'static Story, holdfast: &Path) -> Played {
     let started = Instant::now();
-    let mut tale = Tale::begin(story);
+    let mut tale = Tale::begin(story.full_title());
     let ending = async {
         let mut stage = Stage::set(holdfast, story.nodes).await?;
         tale.curtain();

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::story::Trouble;
+use crate::trouble::Trouble;
 
 /// Longer than anything takes that is waited for.
 const PATIENCE: Duration = Duration::from_secs(20);

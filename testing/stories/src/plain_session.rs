@@ -7,7 +7,7 @@ use holdfast_client::unary::{Acquired, CallId, Unary};
 use holdfast_client::{Owner, ReleaseOutcome, SessionId};
 use holdfast_proto::v1::AcquireRequest;
 
-use crate::story::Trouble;
+use crate::trouble::Trouble;
 
 #[derive(Debug)]
 pub(crate) struct PlainSession {

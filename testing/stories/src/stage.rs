@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 
 use crate::patience::until;
 use crate::plain_session::PlainSession;
-use crate::story::Trouble;
+use crate::trouble::Trouble;
 
 /// Longer than any wait in a story.
 const WAIT: Duration = Duration::from_secs(40);

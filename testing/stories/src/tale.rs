@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use crate::story::{Story, Trouble};
+use crate::trouble::Trouble;
 
 #[derive(Debug)]
 pub(crate) struct Tale {
@@ -14,8 +14,7 @@ pub(crate) struct Tale {
 }
 
 impl Tale {
-    pub(crate) fn begin(story: &Story) -> Tale {
-        let title = format!("{} ({} nodes): {}", story.name, story.nodes, story.title);
+    pub(crate) fn begin(title: String) -> Tale {
         Tale { title, began: Instant::now(), lines: Vec::new() }
     }
 

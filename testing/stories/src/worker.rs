@@ -13,7 +13,7 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
 use crate::stage::Stage;
-use crate::story::Trouble;
+use crate::trouble::Trouble;
 
 const WAIT: Duration = Duration::from_secs(40);
 

@@ -10,6 +10,8 @@ use crate::process;
 
 /// Each crate that may depend on others of the workspace, and on which. `ARCHITECTURE.md` tells why.
 const ALLOWED: &[(&str, &[&str])] = &[
+    // For its tests.
+    ("holdfast-core", &["holdfast-golden"]),
     ("holdfast-replica", &["holdfast-core"]),
     ("holdfast-engine", &["holdfast-core", "holdfast-replica", "holdfast-wal"]),
     ("holdfast-proto", &["holdfast-core", "holdfast-fence"]),
@@ -29,7 +31,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     ("holdfast-browser", &["holdfast-client"]),
-    ("holdfast-client-core", &["holdfast-proto"]),
+    ("holdfast-client-core", &["holdfast-golden", "holdfast-proto"]),
     ("holdfast-lease-clock", &["holdfast-client-core"]),
     ("holdfast-redis-locks", &["holdfast-client-core", "holdfast-fence", "holdfast-lease-clock"]),
     (
@@ -61,6 +63,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "holdfast-engine",
             "holdfast-proto",
             "holdfast-replica",
+            "holdfast-service",
             "holdfast-wal",
         ],
     ),

@@ -10,8 +10,8 @@ use holdfast_bench::{Connections, Locks, Outcome, Servers};
 use holdfast_cluster_kit::Addresses;
 use tonic::transport::{Channel, Endpoint};
 
-use super::Service;
 use crate::server::{Place, Server, until_ready};
+use crate::service::Service;
 
 mod v3lockpb {
     #![allow(unreachable_pub, missing_debug_implementations, clippy::all, reason = "generated")]

@@ -8,9 +8,9 @@ use holdfast_bench::{Cluster, Connections, Outcome, Servers};
 use holdfast_client::Tier;
 use tonic::transport::Endpoint;
 
-use super::Service;
 use super::observers::Observers;
 use crate::server::Place;
+use crate::service::Service;
 
 const PAUSE: Duration = Duration::from_millis(50);
 /// Locks of one session.

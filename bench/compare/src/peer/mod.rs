@@ -10,42 +10,13 @@ mod zookeeper;
 use std::pin::Pin;
 
 use clap::ValueEnum;
-use holdfast_bench::{Cluster, Connections, Locks, Outcome, Servers, resident_bytes};
+use holdfast_bench::{Locks, Outcome};
 
-use crate::plan::Scale;
+use crate::figures::Figures;
 use crate::programs::Programs;
 use crate::server::Place;
-use crate::task::{Figures, Task, perform};
-
-/// A service that runs on this machine.
-pub(crate) trait Service: Connections {
-    fn name(&self) -> &'static str;
-
-    fn servers(&self) -> Servers;
-
-    /// What each server has in memory, in bytes.
-    fn memory(&self) -> Outcome<Vec<u64>> {
-        self.servers().0.into_iter().map(resident_bytes).collect()
-    }
-
-    /// `kill -9` of the server that leads. False: it has none, or no other could take over.
-    async fn kill_leader(&mut self) -> Outcome<bool> {
-        Ok(false)
-    }
-
-    /// Starts the one that was killed again, and returns when all is as before.
-    async fn bring_back(&mut self) -> Outcome {
-        Ok(())
-    }
-
-    /// From here on connections are made to all nodes, or only to the one that leads.
-    fn connect_to_all(&mut self, _all: bool) {}
-
-    /// If it is one of Holdfast: with it one can do more than with those of others.
-    fn own_cluster(&mut self) -> Option<&mut Cluster> {
-        None
-    }
-}
+use crate::service::Service;
+use crate::task::{Task, perform};
 
 /// A service whose clients nobody needs to know.
 pub(crate) trait Peer {
@@ -108,11 +79,12 @@ impl PeerName {
     ];
 }
 
+/// `locks_held`: how many locks are held in [`PeerName::HoldfastFull`].
 pub(crate) async fn start(
     name: PeerName,
     place: &Place,
     programs: &Programs,
-    scale: Scale,
+    locks_held: usize,
 ) -> Outcome<Box<dyn Peer>> {
     use holdfast::{Kind, OwnCluster};
     use redis::{Durability, Redis};
@@ -120,7 +92,7 @@ pub(crate) async fn start(
         PeerName::Holdfast => Box::new(OwnCluster::start(place, Kind::ThreeNodes).await?),
         PeerName::Holdfast5 => Box::new(OwnCluster::start(place, Kind::FiveNodes).await?),
         PeerName::HoldfastEfficiency => Box::new(OwnCluster::start(place, Kind::Efficiency).await?),
-        PeerName::HoldfastFull => Box::new(OwnCluster::start_full(place, scale.held()).await?),
+        PeerName::HoldfastFull => Box::new(OwnCluster::start_full(place, locks_held).await?),
         PeerName::HoldfastObserved => Box::new(OwnCluster::start(place, Kind::Observed).await?),
         PeerName::Etcd => Box::new(etcd::Etcd::start(place, &programs.etcd()?).await?),
         PeerName::Zookeeper => {

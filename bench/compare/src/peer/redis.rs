@@ -11,8 +11,8 @@ use holdfast_cluster_kit::Addresses;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, Script, Value};
 
-use super::Service;
 use crate::server::{Place, Server, until_ready};
+use crate::service::Service;
 
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 const TTL_MS: u64 = 60_000;

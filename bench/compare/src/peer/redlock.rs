@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use holdfast_bench::{Connections, Locks, Outcome, Servers};
 
-use super::Service;
 use super::redis::{Durability, Redis, RedisClient};
 use crate::server::Place;
+use crate::service::Service;
 
 const SERVERS: usize = 5;
 const MAJORITY: usize = SERVERS / 2 + 1;

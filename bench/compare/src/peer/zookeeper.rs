@@ -15,8 +15,8 @@ use holdfast_bench::{Connections, Locks, Outcome, PREFIX, Servers};
 use holdfast_cluster_kit::Addresses;
 use zookeeper_client::{Acls, Client, CreateMode, CreateOptions, Error};
 
-use super::Service;
 use crate::server::{Place, Server, until_ready};
+use crate::service::Service;
 
 const NODES: u64 = 3;
 const SESSION_TIMEOUT: Duration = Duration::from_secs(30);

@@ -2,8 +2,9 @@
 
 use std::fmt::Write;
 
-use crate::result::{Comparison, OURS};
-use crate::task::{Figures, Step};
+use crate::figures::{Figures, Step};
+use crate::result::Comparison;
+use crate::rows::OURS;
 
 const WIDTH: f64 = 960.0;
 const HEIGHT: f64 = 480.0;

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use holdfast_bench::{Outcome, clients_over, close_all, workload::Steady};
 
-use super::Figures;
-use crate::peer::Service;
+use crate::figures::Figures;
+use crate::service::Service;
 
 /// Successes before the kill, and after the silence: it is over when there are many again.
 const STEADY: u64 = 500;

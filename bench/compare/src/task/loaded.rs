@@ -2,8 +2,8 @@
 
 use holdfast_bench::{Length, Outcome, clients_over, close_all, workload};
 
-use super::Figures;
-use crate::peer::Service;
+use crate::figures::Figures;
+use crate::service::Service;
 
 pub(super) async fn elections<S: Service>(
     service: &mut S,

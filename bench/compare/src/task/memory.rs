@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use holdfast_bench::{Length, Locks, Outcome, clients_over, close_all, workload};
 
-use super::Figures;
-use crate::peer::Service;
+use crate::figures::Figures;
+use crate::service::Service;
 
 const CLIENTS: usize = 256;
 const CONNECTIONS: usize = 8;

@@ -5,8 +5,8 @@ use std::time::Duration;
 use holdfast_bench::workload::{self, Heartbeats, Sessions};
 use holdfast_bench::{Cluster, Length, Locks, Outcome, Turn, clients_over, close_all};
 
-use super::Figures;
-use crate::peer::Service;
+use crate::figures::Figures;
+use crate::service::Service;
 
 /// Longer than the time between heartbeats, so that every session has its share.
 const IDLE: Duration = Duration::from_secs(20);

@@ -3,37 +3,15 @@
 use std::time::Duration;
 
 use holdfast_bench::{Length, Outcome, clients_over, close_all, workload};
-use serde::Serialize;
 
-use super::Figures;
-use crate::peer::Service;
+use crate::figures::{Figures, Step};
+use crate::service::Service;
 
 const CLIENTS: usize = 256;
 /// Operations a second.
 const RATES: [f64; 12] = [1e3, 2e3, 4e3, 8e3, 16e3, 32e3, 64e3, 100e3, 150e3, 200e3, 300e3, 400e3];
 /// A service that takes longer than this has passed its knee.
 const P99_BEYOND: Duration = Duration::from_millis(100);
-
-/// One rate, and how it was borne.
-#[derive(Debug, Clone, Serialize)]
-pub(crate) struct Step {
-    pub(crate) offered_per_second: f64,
-    pub(crate) done_per_second: f64,
-    pub(crate) p50_us: f64,
-    pub(crate) p99_us: f64,
-    /// Operations failed.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) failure: Option<String>,
-}
-
-impl Step {
-    /// All that was asked for was done, soon.
-    pub(crate) fn is_borne(&self) -> bool {
-        self.failure.is_none()
-            && self.done_per_second > 0.95 * self.offered_per_second
-            && self.p99_us < 10_000.0
-    }
-}
 
 pub(super) async fn to_the_knee<S: Service>(
     service: &mut S,

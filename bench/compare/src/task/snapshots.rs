@@ -10,8 +10,8 @@ use holdfast_bench::{
     Cluster, Length, Outcome, Turn, clients_over, close_all, workload::uncontended,
 };
 
-use super::Figures;
-use crate::peer::Service;
+use crate::figures::Figures;
+use crate::service::Service;
 
 const NONE: &str = "snapshot_every_entries = 100000000\nsnapshot_every_bytes = 1099511627776";
 const ONE_AFTER_THE_OTHER: &str = "snapshot_every_entries = 100";

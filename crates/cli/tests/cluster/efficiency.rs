@@ -12,12 +12,12 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tonic::{Code, Status};
 
-use crate::support::{Cluster, PlainSession, data, eventually, run, text, words};
+use crate::support::{Cluster, ClusterOptions, PlainSession, data, eventually, run, text, words};
 
 const LONG: Duration = Duration::from_secs(30);
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Twenty ticks of 50 ms, for nodes that tests start side by side.
-const ELECTION_TIMEOUT: Duration = Duration::from_secs(1);
+/// Ten ticks of 50 ms, as the configuration has it by default.
+const ELECTION_TIMEOUT: Duration = Duration::from_millis(500);
 
 fn fast(client: &Client, name: &str) -> LockRequest {
     client.lock(name).tier(Tier::Efficiency)
@@ -154,7 +154,8 @@ async fn ask_once(cluster: &Cluster, node: u64, session: &PlainSession) -> Resul
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_that_has_lost_its_quorum_stops_granting_within_the_election_timeout() {
-    let cluster = Cluster::start(3).await;
+    let settings = "election_ticks = 10".to_owned();
+    let cluster = Cluster::start_with(ClusterOptions { nodes: 3, settings }).await;
     let leader = cluster.leader().await;
     let session = cluster.client().open(LONG).await;
     let before = ask_once(&cluster, leader, &session).await;

@@ -10,7 +10,8 @@ async fn every_example_of_the_library_runs_and_says_what_it_should() {
     let directory = build_examples();
     let cluster = Cluster::start(3).await;
     for (name, expected) in [
-        ("critical_section", &["8 deposits of 100: the balance is 800", "is older than"][..]),
+        ("quick_start", &["send this fencing token with each write: hf1.L."][..]),
+        ("critical_section", &["8 deposits of 100: the balance is 800", "is older than"]),
         ("cron_leader", &["9 runs, one leader after the other: true"]),
         ("semaphore", &["12 jobs, at most 3 at a time"]),
         ("bank_transfer", &["60 transfers, and there are still 400 in the bank"]),
@@ -64,7 +65,16 @@ fn no_example_is_left_out() {
             "database_migration",
             "election",
             "inventory",
+            "quick_start",
             "semaphore"
         ]
     );
+}
+
+#[test]
+fn the_program_in_the_readme_is_an_example_that_runs() {
+    let readme = include_str!("../../../../README.md");
+    let shown = readme.split("```rust\n").nth(1).unwrap().split("```").next().unwrap();
+    let example = include_str!("../../../client/examples/quick_start.rs");
+    assert!(example.ends_with(shown), "{shown}");
 }

@@ -30,6 +30,7 @@ mod elect_command;
 mod election;
 mod expiry;
 mod fairness;
+mod guide_commands;
 mod help_examples;
 mod interventions;
 mod json_shapes;

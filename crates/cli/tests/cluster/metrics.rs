@@ -135,13 +135,13 @@ async fn a_node_tells_what_happened_in_a_form_that_tools_and_documents_agree_wit
     assert_eq!(text.matches("holdfast_peer_lag_entries{peer=").count(), 2, "{text}");
     assert!(!text.contains("m/"), "a lock's name is in the metrics");
 
-    let documented = read("docs/metrics.md");
+    let documented = read("docs/reference/metrics.md");
     let rows: Vec<&str> = documented.lines().filter(|line| line.starts_with("| `")).collect();
     let expected: Vec<String> = described(&text)
         .into_iter()
         .map(|(name, kind, help)| format!("| `{name}` | {kind} | {help} |"))
         .collect();
-    assert_eq!(rows, expected, "docs/metrics.md");
+    assert_eq!(rows, expected, "docs/reference/metrics.md");
 
     let mut known: BTreeSet<String> = BTreeSet::new();
     for (name, kind, _) in described(&text) {

@@ -78,7 +78,7 @@ impl<C> State<C> {
             }
             None => {
                 let words = "an answer that this version does not know".to_owned();
-                self.settle(id, Err(RequestError::Rejected(unknown_answer(words))));
+                self.settle(id, Err(RequestError::Rejected(Rejection::unknown(words))));
                 Verdict::GoOn
             }
         };
@@ -258,7 +258,7 @@ impl<C> State<C> {
                 AnswerResult::Release(response),
             ) => match ReleaseOutcome::from_wire(response.outcome()) {
                 Some(outcome) => Ok(Success::Released(outcome)),
-                None => Err(RequestError::Rejected(unknown_outcome())),
+                None => Err(RequestError::Rejected(Rejection::unknown_outcome())),
             },
             (What::Asked(Request::Renew { hold, .. }), AnswerResult::Renew(response)) => {
                 if let Some(mut leases) = self.leases() {
@@ -284,7 +284,7 @@ impl<C> State<C> {
             (What::KeepAlive, AnswerResult::KeepAlive(_)) => return Verdict::GoOn,
             _ => {
                 let words = "an answer that does not fit its request".to_owned();
-                Err(RequestError::Rejected(unknown_answer(words)))
+                Err(RequestError::Rejected(Rejection::unknown(words)))
             }
         };
         self.note_settled(&entry.what);
@@ -314,7 +314,7 @@ impl<C> State<C> {
             }
             // Only this client cancels, and only when the caller is gone.
             Some(AcquireOutcome::Cancelled(_)) => return Err(RequestError::Closed),
-            None => return Err(RequestError::Rejected(unknown_outcome())),
+            None => return Err(RequestError::Rejected(Rejection::unknown_outcome())),
         };
         if !is_wanted {
             self.give_back(id, grants);
@@ -407,8 +407,10 @@ impl<C> State<C> {
     }
 
     pub(super) fn note_settled(&mut self, what: &What) {
-        if let What::Asked(Request::Convert { hold, .. }) = what {
-            self.stop_converting(hold);
+        match what {
+            What::Asked(Request::Convert { hold, .. }) => self.stop_converting(hold),
+            What::Asked(Request::Release { hold }) => self.end_release(hold),
+            _ => {}
         }
     }
 
@@ -448,14 +450,6 @@ fn logical_time_of(result: &AnswerResult) -> Option<LogicalTime> {
         AnswerResult::Status(_) | AnswerResult::Close(_) | AnswerResult::Failure(_) => return None,
     };
     Some(LogicalTime(ms))
-}
-
-pub(super) fn unknown_outcome() -> Rejection {
-    unknown_answer("an outcome that this version does not know".to_owned())
-}
-
-fn unknown_answer(words: String) -> Rejection {
-    Rejection { reason: Reason::Unspecified, message: words, may_have_happened: true }
 }
 
 #[cfg(test)]

@@ -9,10 +9,9 @@ use std::sync::Arc;
 use holdfast_proto::v1;
 use holdfast_proto::v1::acquire_response::Outcome as Answered;
 
-use super::answers::unknown_outcome;
 use super::request::{Outcome, Request, Success};
 use super::state::State;
-use crate::error::{Cycle, RequestError};
+use crate::error::{Cycle, Rejection, RequestError};
 use crate::hold::Hold;
 
 impl<C> State<C> {
@@ -32,7 +31,7 @@ impl<C> State<C> {
             return self.settle(id, outcome);
         }
         match request {
-            Request::Release { .. } => self.forget_hold(&hold),
+            Request::Release { .. } => self.begin_release(&hold),
             Request::Transfer { .. } => hold.set_leaving(true),
             Request::Convert { .. } => {
                 self.converting.insert(hold.lease, Vec::new());
@@ -60,7 +59,7 @@ pub(super) fn converted(hold: &Hold, response: v1::AcquireResponse) -> Outcome {
         Some(Answered::TimedOut(_) | Answered::Cancelled(_)) => Err(RequestError::TimedOut),
         Some(Answered::Deadlock(deadlock)) => Err(RequestError::Deadlock(Cycle::of(deadlock))),
         Some(Answered::Died(_) | Answered::AllGranted(_)) | None => {
-            Err(RequestError::Rejected(unknown_outcome()))
+            Err(RequestError::Rejected(Rejection::unknown_outcome()))
         }
     }
 }

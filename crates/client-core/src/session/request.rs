@@ -11,6 +11,7 @@ use crate::error::{LossReason, Lost, RequestError};
 use crate::hold::{Hold, ReleaseOutcome};
 use crate::lease::LocalTime;
 use crate::tier::Tier;
+use crate::wire_time::whole_ms;
 
 /// What a program asks of its session. Request ids are left at zero.
 #[derive(Debug)]
@@ -285,8 +286,4 @@ impl<C> Entry<C> {
             _ => true,
         }
     }
-}
-
-pub(crate) fn whole_ms(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

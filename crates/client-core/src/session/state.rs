@@ -11,7 +11,7 @@ use holdfast_proto::{Guarantee, SessionId};
 
 use super::config::Settings;
 use super::output::Output;
-use super::request::{Caller, Entry, Outcome, Request, Success, What, whole_ms};
+use super::request::{Caller, Entry, Outcome, Request, Success, What};
 use crate::backoff::Backoff;
 use crate::connect_errors::ConnectErrors;
 use crate::error::{LossReason, RequestError};
@@ -19,6 +19,7 @@ use crate::hold::{Hold, HoldKey};
 use crate::in_flight::InFlight;
 use crate::lease::{HoldId, Leases, LocalTime, LogicalTime, RenewalId};
 use crate::tier::Tier;
+use crate::wire_time::whole_ms;
 
 /// How long an answer may take, beyond the request's own wait, before another node is asked.
 const ANSWER_PATIENCE_MIN: Duration = Duration::from_millis(500);
@@ -36,6 +37,9 @@ pub(crate) struct State<C> {
     /// Ids go on over the sessions of a client, so that a hold of a lost session is never taken for one of the next.
     pub(crate) requests: InFlight<Entry<C>>,
     pub(crate) holds: BTreeMap<HoldKey, Arc<Hold>>,
+    /// Holds without a guard whose release has no answer yet. They keep their leases: an acquire that went out before
+    /// the release may have entered the hold again, under what renewals have left of it.
+    releasing: BTreeMap<HoldKey, Arc<Hold>>,
     /// Holds whose conversion has no answer yet, and the requests that wait for it: until then it is not known
     /// under which token they are held.
     pub(crate) converting: BTreeMap<HoldId, Vec<u64>>,
@@ -73,6 +77,7 @@ impl<C> State<C> {
             id,
             requests: InFlight::new(),
             holds: BTreeMap::new(),
+            releasing: BTreeMap::new(),
             converting: BTreeMap::new(),
             leases: None,
             open_sent_at: None,
@@ -277,6 +282,7 @@ impl<C> State<C> {
         for hold in std::mem::take(&mut self.holds).into_values() {
             hold.end(reason);
         }
+        self.releasing.clear();
         self.converting.clear();
         for entry in self.requests.drain(|entry| keeps_unsent && entry.what.is_acquire()) {
             let outcome = match &entry.what {
@@ -297,16 +303,42 @@ impl<C> State<C> {
         }
     }
 
-    /// The hold is no longer this client's, or will not be in a moment.
+    /// The hold is no longer this client's.
     pub(crate) fn forget_hold(&mut self, hold: &Hold) {
-        if self.holds.remove(&hold.key).is_none() {
-            return;
+        if self.holds.remove(&hold.key).is_some() {
+            self.forget_lease(hold);
         }
-        // Guards that entered it again still need the lease.
-        let is_entered = self.holds_of(hold.key.acquire).any(|other| other.lease == hold.lease);
-        if !is_entered && let Some(mut leases) = self.leases() {
+    }
+
+    /// No guard has it any more, and its release is about to go out.
+    pub(crate) fn begin_release(&mut self, hold: &Hold) {
+        if let Some((key, hold)) = self.holds.remove_entry(&hold.key) {
+            self.releasing.insert(key, hold);
+        }
+    }
+
+    pub(crate) fn end_release(&mut self, hold: &Hold) {
+        if self.releasing.remove(&hold.key).is_some() {
+            self.forget_lease(hold);
+        }
+    }
+
+    /// Guards that entered the hold again still need its lease.
+    fn forget_lease(&self, hold: &Hold) {
+        let range = || HoldKey::range_of(hold.key.acquire);
+        let mut others = self.holds.range(range()).chain(self.releasing.range(range()));
+        let is_needed = others.any(|(_, other)| other.lease == hold.lease);
+        if !is_needed && let Some(mut leases) = self.leases() {
             leases.ended(hold.lease);
         }
+    }
+
+    /// The hold of this name that an acquire has entered again, if its lease is known.
+    pub(crate) fn entered_by(&self, acquire: u64, name: &str) -> Option<Arc<Hold>> {
+        let range = HoldKey::range_of(acquire);
+        let releasing = self.releasing.range(range).map(|(_, hold)| hold);
+        let mut holds = self.holds_of(acquire).chain(releasing);
+        holds.find(|hold| hold.name == name && hold.valid_until().is_some()).cloned()
     }
 
     /// The holds that the cluster knows by this acquire.

@@ -27,25 +27,10 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(crate) fn replay(script: &str) -> String {
     let mut world = World::default();
-    let mut told = String::new();
-    let mut is_answer = false;
-    for line in script.lines() {
-        match line {
-            "----" => {
-                is_answer = true;
-                let _ = writeln!(told, "----\n{}", std::mem::take(&mut world.told).trim_end());
-                continue;
-            }
-            "" => is_answer = false,
-            line if !is_answer && !line.starts_with('#') => world.run(line),
-            _ => {}
-        }
-        if !is_answer {
-            told.push_str(line);
-            told.push('\n');
-        }
-    }
-    told
+    holdfast_golden::replay(script, |line, output| {
+        world.run(line);
+        output.push_str(&std::mem::take(&mut world.told));
+    })
 }
 
 #[derive(Default)]

@@ -10,8 +10,6 @@ use tonic::transport::Channel;
 use super::plain;
 use crate::connection::{self, CONNECT_TIMEOUT};
 
-pub(super) const NO_CONNECTION: &str = "no connection within a second";
-
 #[derive(Debug)]
 pub(super) enum Connection {
     /// The stream has it for itself, without HTTP/2.
@@ -28,7 +26,7 @@ pub(super) async fn dial(address: String) -> Dialled {
         Some(socket) => Ok(Connection::Plain(socket)),
         None => match timeout(CONNECT_TIMEOUT, connection::connect(&address)).await {
             Ok(connected) => Ok(Connection::Grpc(connected?)),
-            Err(_) => Err(NO_CONNECTION.into()),
+            Err(_) => Err(plain::NO_CONNECTION.into()),
         },
     }
 }

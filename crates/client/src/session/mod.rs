@@ -326,16 +326,3 @@ impl Drop for AbandonOnDrop<'_> {
         }
     }
 }
-
-/// The innermost cause: the outer ones only say "transport error".
-pub(crate) fn words_of(error: &dyn std::error::Error) -> String {
-    let mut innermost = error;
-    while let Some(source) = innermost.source() {
-        innermost = source;
-    }
-    innermost.to_string()
-}
-
-pub(crate) fn whole_ms(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}

@@ -15,10 +15,11 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
 
-use super::dial::NO_CONNECTION;
 use crate::connection::CONNECT_TIMEOUT;
 pub(super) use inbound::PlainInbound;
 pub(super) use outbound::PlainOutbound;
+
+pub(super) const NO_CONNECTION: &str = "no connection within a second";
 
 /// A node greets at once. A peer that takes longer may be waiting for HTTP.
 const GREETING_TIMEOUT: Duration = Duration::from_millis(400);

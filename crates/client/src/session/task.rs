@@ -15,9 +15,9 @@ use tracing::Instrument;
 use super::alarm::Alarm;
 use super::dial::{Dialled, dial};
 use super::stream::{Inbound, Outbound, Stream};
-use super::{Caller, Command, View, words_of};
+use super::{Caller, Command, View};
 use crate::companion::{self, Companion, Message};
-use crate::connection::is_refusal;
+use crate::connection::{innermost_cause, is_refusal};
 use holdfast_lease_clock as clock;
 
 /// Timers stand still while the machine sleeps. What came due then is seen this long after waking up at the latest.
@@ -160,7 +160,7 @@ impl Task {
                 }
             }
             Err(error) => {
-                let (words, is_refused) = (words_of(&*error), is_refusal(&*error));
+                let (words, is_refused) = (innermost_cause(&*error), is_refusal(&*error));
                 tracing::debug!("no connection: {words}");
                 self.session.handle_connect_failed(clock::now(), &words, is_refused);
             }

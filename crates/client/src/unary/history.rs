@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use holdfast_client_core::wire_time::whole_ms;
 use holdfast_proto::v1;
 use holdfast_proto::v1::watch_service_client::WatchServiceClient;
 
 use super::{CallError, Unary};
-use crate::session::whole_ms;
 
 /// What of the past is wanted; `Default` is the latest hundred events.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

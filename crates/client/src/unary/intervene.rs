@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
+use holdfast_client_core::wire_time::whole_ms;
 use holdfast_proto::v1;
 use holdfast_proto::v1::operator_service_client::OperatorServiceClient;
 use tonic::transport::Channel;
 
 use super::{Asked, CallError, Unary};
-use crate::session::whole_ms;
 
 /// Who steps in, and why; it is recorded. The reason must not be empty.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -4,6 +4,7 @@
 //! encoding. The [`Reader`] trusts nothing: a length or a count is compared with the bytes that are
 //! left before anything is allocated for it.
 
+use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
@@ -268,6 +269,16 @@ impl<'a> Reader<'a> {
     }
 }
 
+/// Canonical bytes list everything in order, once.
+pub(crate) fn in_order<T: Ord>(last: Option<T>, next: T, what: &str) -> Result<(), DecodeError> {
+    match last {
+        Some(last) if last >= next => {
+            Err(DecodeError::Inconsistent(format!("{what} are not in order")))
+        }
+        _ => Ok(()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -324,5 +335,14 @@ mod tests {
     fn the_digest_is_fnv_1a() {
         assert_eq!(Fnv1a::of(b""), 0xcbf2_9ce4_8422_2325);
         assert_eq!(Fnv1a::of(b"foobar"), 0x8594_4171_f739_67e8);
+    }
+
+    #[test]
+    fn what_is_out_of_order_or_told_twice_is_refused() {
+        assert_eq!(in_order(None, 1, "locks"), Ok(()));
+        assert_eq!(in_order(Some(1), 2, "locks"), Ok(()));
+        let refused = Err(DecodeError::Inconsistent(String::from("locks are not in order")));
+        assert_eq!(in_order(Some(2), 2, "locks"), refused);
+        assert_eq!(in_order(Some(3), 2, "locks"), refused);
     }
 }

@@ -51,17 +51,15 @@ impl LockTable {
         let steps = self.steps_for_holders();
         let Some(resource) = self.lock_map().get(name) else { return false };
         let mut looked_at = 0;
-        let mut is_older = false;
-        if !share(resource.mode(), mode) {
-            is_older = resource.holds().take(steps).any(|hold| {
-                looked_at += 1;
-                self.age_of_hold(hold) < age
-            });
-        }
-        let is_cut = !is_older && looked_at == steps && looked_at < resource.holder_count();
+        let conflicting = if share(resource.mode(), mode) { 0 } else { resource.holder_count() };
+        let is_older = resource.holds().take(steps.min(conflicting)).any(|hold| {
+            looked_at += 1;
+            self.age_of_hold(hold) < age
+        });
         let last = resource.queue().last_wait_die();
         let is_older = is_older || last.is_some_and(|last| self.age_of_waiter(last) < age);
-        self.holders_looked_at(looked_at, is_cut);
+        // Where an older one was seen, no more had to be looked at.
+        self.holders_looked_at(looked_at, !is_older && looked_at < conflicting);
         is_older
     }
 

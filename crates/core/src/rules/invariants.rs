@@ -73,6 +73,9 @@ impl LockTable {
             holders += resource.holder_count();
             converted += resource.holds().filter(|hold| hold.converted_by().is_some()).count();
         }
+        for name in self.deferred().names() {
+            ensure!(self.lock_map().contains_key(name), "{name} is to be promoted and unknown");
+        }
         tokens.sort_unstable();
         if let Some(twice) = tokens.windows(2).find(|pair| pair[0] == pair[1]) {
             return Err(format!("token {} was granted twice", twice[0]));

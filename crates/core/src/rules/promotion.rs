@@ -102,7 +102,7 @@ impl LockTable {
         }
         if !is_finished {
             passed = last.cloned().or(passed);
-            self.put_back_deferred(Promotion::Prefix { prefix, passed });
+            self.defer(Promotion::Prefix { prefix, passed });
         }
         self.spend_promotion_steps(self.promotion_steps() - steps);
         awaited.into_iter().for_each(|name| self.note_freed(name));
@@ -129,11 +129,7 @@ impl LockTable {
         if crate::planted::Bug::DeferredPromotionLost.is_active() {
             return false;
         }
-        let rest = Promotion::Queue { name: name.clone(), passed };
-        match line {
-            Line::Deferred => self.put_back_deferred(rest),
-            Line::Fresh => self.defer(rest),
-        }
+        self.defer(Promotion::Queue { name: name.clone(), passed });
         false
     }
 

@@ -3,22 +3,24 @@
 //!
 //! A waiter of an acquire-all that could be granted here and not elsewhere is passed by, and the walk goes on behind
 //! it. One client can put a hundred thousand of them into a queue, and each release would look at all of them. So the
-//! walk has a budget. What is left waits in line, first come, first served: each promotion that comes meanwhile goes
-//! behind it, so that no client can push another one's aside. Waiters of one lock alone cost no steps, because each of
-//! them leaves its queue when it is looked at. What waits here is part of the state.
+//! walk has a budget. What is left waits in line. Each entry takes the first of the line, and puts what it cannot finish
+//! at the end, so that no walk keeps others waiting until it has ended. Waiters of one lock alone cost no steps, because
+//! each of them leaves its queue when it is looked at. What waits here is part of the state.
+//!
+//! Invariants: a lock or a prefix is in line once, so the line is no longer than the table has locks, and prefixes that
+//! are being thawed. A walk that has begun goes on where it stopped, however often its lock becomes free meanwhile.
 
 use alloc::boxed::Box;
-use alloc::collections::{BTreeSet, VecDeque};
+use alloc::collections::BTreeMap;
 
 use crate::model::name::LockName;
 use crate::state::queue::Ticket;
 
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Deferred {
-    order: VecDeque<Promotion>,
-    /// Those of them that have not begun: the same promotion need not be in line twice.
-    whole: BTreeSet<Promotion>,
-    prefix_count: usize,
+    walks: BTreeMap<Target, Walk>,
+    /// The line: the targets by the numbers of their places.
+    line: BTreeMap<u64, Target>,
 }
 
 /// Where to go on.
@@ -30,68 +32,183 @@ pub(crate) enum Promotion {
     Prefix { prefix: Box<str>, passed: Option<LockName> },
 }
 
+/// What is walked through.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Target {
+    Queue(LockName),
+    Prefix(Box<str>),
+}
+
+#[derive(Clone, Debug)]
+struct Walk {
+    place: u64,
+    rest: Promotion,
+    /// It has begun, and has to be made once more from the beginning: something has become free behind it.
+    is_to_repeat: bool,
+}
+
 impl Promotion {
+    fn target(&self) -> Target {
+        match self {
+            Promotion::Queue { name, .. } => Target::Queue(name.clone()),
+            Promotion::Prefix { prefix, .. } => Target::Prefix(prefix.clone()),
+        }
+    }
+
     fn has_begun(&self) -> bool {
         match self {
             Promotion::Queue { passed, .. } => passed.is_some(),
             Promotion::Prefix { passed, .. } => passed.is_some(),
         }
     }
+}
 
-    fn is_prefix(&self) -> bool {
-        matches!(self, Promotion::Prefix { .. })
+impl Target {
+    fn whole(&self) -> Promotion {
+        match self {
+            Target::Queue(name) => Promotion::Queue { name: name.clone(), passed: None },
+            Target::Prefix(prefix) => Promotion::Prefix { prefix: prefix.clone(), passed: None },
+        }
     }
 }
 
 impl Deferred {
-    /// Behind all others. Returns whether it is new: one that has not begun is in line once.
+    /// Behind all others, unless its target is in line already. Returns whether that changes anything.
     pub(crate) fn push(&mut self, promotion: Promotion) -> bool {
-        if !promotion.has_begun() && !self.whole.insert(promotion.clone()) {
-            return false;
+        let target = promotion.target();
+        let Some(walk) = self.walks.get_mut(&target) else {
+            let place = self.line.last_key_value().map_or(0, |(last, _)| last + 1);
+            self.line.insert(place, target.clone());
+            self.walks.insert(target, Walk { place, rest: promotion, is_to_repeat: false });
+            return true;
+        };
+        match (walk.rest.has_begun(), promotion.has_begun()) {
+            (false, false) => false,
+            (true, false) => !core::mem::replace(&mut walk.is_to_repeat, true),
+            (has_begun, true) => {
+                let rest = core::mem::replace(&mut walk.rest, promotion);
+                if has_begun {
+                    // The longer way goes through both.
+                    walk.rest = rest.min(walk.rest.clone());
+                } else {
+                    walk.is_to_repeat = true;
+                }
+                true
+            }
         }
-        self.prefix_count += usize::from(promotion.is_prefix());
-        self.order.push_back(promotion);
-        true
     }
 
-    /// One that was taken out and is not finished.
-    pub(crate) fn put_back(&mut self, promotion: Promotion) {
-        if !promotion.has_begun() && !self.whole.insert(promotion.clone()) {
-            return;
-        }
-        self.prefix_count += usize::from(promotion.is_prefix());
-        self.order.push_front(promotion);
+    /// One of a snapshot, which lists them as [`iter`](Deferred::iter) does. False: it does not.
+    pub(crate) fn restore(&mut self, promotion: Promotion) -> bool {
+        let target = promotion.target();
+        let is_last = self.line.last_key_value().is_some_and(|(_, last)| *last == target);
+        let is_new = !self.walks.contains_key(&target);
+        (is_new || (is_last && !promotion.has_begun())) && self.push(promotion)
     }
 
     pub(crate) fn pop(&mut self) -> Option<Promotion> {
-        let first = self.order.pop_front()?;
-        self.whole.remove(&first);
-        self.prefix_count -= usize::from(first.is_prefix());
-        Some(first)
+        let (_, target) = self.line.pop_first()?;
+        let walk = self.walks.remove(&target)?;
+        if walk.is_to_repeat {
+            self.push(target.whole());
+        }
+        Some(walk.rest)
+    }
+
+    /// The lock is no more, so no waiter is left in its queue.
+    pub(crate) fn forget(&mut self, name: &LockName) {
+        if !self.walks.is_empty()
+            && let Some(walk) = self.walks.remove(&Target::Queue(name.clone()))
+        {
+            self.line.remove(&walk.place);
+        }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.order.is_empty()
+        self.line.is_empty()
     }
 
+    /// How many targets are in line.
     pub(crate) fn len(&self) -> usize {
-        self.order.len()
+        self.line.len()
     }
 
     /// How many of them are thawed prefixes.
     pub(crate) fn prefix_count(&self) -> usize {
-        self.prefix_count
+        self.prefixes().count()
     }
 
     /// Is there something of this lock that may have to be granted yet?
     pub(crate) fn covers(&self, name: &LockName) -> bool {
-        self.order.iter().any(|promotion| match promotion {
-            Promotion::Queue { name: deferred, .. } => deferred == name,
-            Promotion::Prefix { prefix, .. } => name.starts_with(&**prefix),
+        self.walks.contains_key(&Target::Queue(name.clone()))
+            || self.prefixes().any(|prefix| name.starts_with(prefix))
+    }
+
+    /// The locks in line.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &LockName> {
+        self.walks.keys().filter_map(|target| match target {
+            Target::Queue(name) => Some(name),
+            Target::Prefix(_) => None,
         })
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Promotion> {
-        self.order.iter()
+    /// In the order of the line. One that has to be made once more is followed by that.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Promotion> {
+        let walks = self.line.values().filter_map(|target| Some((target, self.walks.get(target)?)));
+        walks.flat_map(|(target, walk)| {
+            [Some(walk.rest.clone()), walk.is_to_repeat.then(|| target.whole())]
+                .into_iter()
+                .flatten()
+        })
+    }
+
+    fn prefixes(&self) -> impl Iterator<Item = &str> {
+        let first = Target::Prefix(Box::default());
+        self.walks.range(first..).filter_map(|(target, _)| match target {
+            Target::Prefix(prefix) => Some(&**prefix),
+            Target::Queue(_) => None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use super::*;
+
+    fn queue(name: &str, passed: Option<u64>) -> Promotion {
+        let name = LockName::new(name).unwrap();
+        Promotion::Queue { name, passed: passed.map(Ticket) }
+    }
+
+    #[test]
+    fn a_walk_whose_lock_becomes_free_again_goes_on_and_is_made_once_more() {
+        let mut deferred = Deferred::default();
+        for promotion in [queue("a", Some(7)), queue("b", None), queue("a", None)] {
+            assert!(deferred.push(promotion));
+        }
+        assert!(!deferred.push(queue("a", None)) && !deferred.push(queue("b", None)));
+        let listed: Vec<Promotion> = deferred.iter().collect();
+        assert_eq!(listed, [queue("a", Some(7)), queue("a", None), queue("b", None)]);
+        let mut restored = Deferred::default();
+        assert!(listed.iter().all(|promotion| restored.restore(promotion.clone())));
+        assert!(!restored.restore(queue("a", None)), "each has one form only");
+        assert_eq!(deferred.pop(), Some(queue("a", Some(7))));
+        // It could not be finished. That does not make the line longer, nor does it lose the walk that is owed.
+        assert!(deferred.push(queue("a", Some(9))));
+        assert_eq!(deferred.len(), 2);
+        let rest: Vec<Promotion> = core::iter::from_fn(|| deferred.pop()).collect();
+        assert_eq!(rest, [queue("b", None), queue("a", Some(9)), queue("a", None)]);
+    }
+
+    #[test]
+    fn a_lock_that_is_forgotten_leaves_the_line() {
+        let mut deferred = Deferred::default();
+        deferred.push(queue("a", Some(7)));
+        deferred.push(queue("b", None));
+        deferred.forget(&LockName::new("a").unwrap());
+        assert!(!deferred.covers(&LockName::new("a").unwrap()));
+        assert_eq!((deferred.pop(), deferred.pop()), (Some(queue("b", None)), None));
     }
 }

@@ -20,22 +20,7 @@ use tell::{ends, event_text, mode_text, outcome_text, time};
 /// Runs a script and returns it with the answers of this run.
 pub(crate) fn replay(script: &str) -> String {
     let mut world = World::new(Limits::default());
-    let mut replayed = String::new();
-    for block in script.trim_end().split("\n\n") {
-        let commands = block.split("\n----").next().unwrap().trim_start_matches('\n');
-        let mut output = String::new();
-        let mut has_command = false;
-        for line in commands.lines().filter(|line| !line.starts_with('#')) {
-            has_command = true;
-            run(&mut world, line, &mut output);
-        }
-        if has_command {
-            write!(replayed, "{commands}\n----\n{output}\n").unwrap();
-        } else {
-            write!(replayed, "{commands}\n\n").unwrap();
-        }
-    }
-    replayed.trim_end().to_owned() + "\n"
+    holdfast_golden::replay(script, |line, output| run(&mut world, line, output))
 }
 
 fn run(world: &mut World, line: &str, output: &mut String) {

@@ -35,7 +35,7 @@ impl<H: Host> Engine<H> {
     /// All of [`Engine::turns`] is durable. The entries of these groups keep old parts of the log on disk.
     pub fn disk_done(&mut self, now: Duration, groups_in_the_way: &[GroupId]) {
         self.now.monotonic = now;
-        let took = now.saturating_sub(self.turn.write_began);
+        let took = self.write_time(now);
         for (id, turn) in self.turn.turns.iter().filter(|(_, turn)| turn.needs_disk()) {
             if let Some(Group { replica, .. }) = self.groups.get_mut(id) {
                 replica.handle_write_time(took);
@@ -58,6 +58,11 @@ impl<H: Host> Engine<H> {
             }
         }
         self.turn.phase = Phase::Acknowledge;
+    }
+
+    /// For how long the disk has had the turn.
+    pub(super) fn write_time(&self, now: Duration) -> Duration {
+        now.saturating_sub(self.turn.write_began.unwrap_or(now))
     }
 
     /// The disk does not take the turn now. Try it again after a tick; until then inputs are refused.

@@ -118,6 +118,9 @@ impl<H: Host> Engine<H> {
                 let touched = holdfast_core::Outcome::Touched { ttl };
                 drop(callers.answer(ticket, replica.now(), touched, out));
             }
+            if Bug::CallCarriedOutTwice.is_active() {
+                replica.handle_call(None, command.clone());
+            }
             replica.handle_call(Some(ticket), command);
         }
     }

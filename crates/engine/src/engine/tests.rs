@@ -376,3 +376,40 @@ fn the_heartbeats_of_many_sessions_are_one_entry_and_one_answer() {
     assert_eq!(bench.touched[0].ttls, [ttl, None, ttl]);
     assert_eq!(bench.applied_index(), applied + 1);
 }
+
+#[test]
+fn what_the_host_does_before_it_writes_is_no_time_of_the_disk() {
+    const JUMP: Duration = Duration::from_millis(300);
+    let mut bench = Bench::new();
+    let mut jumped_before_write = 0;
+    for request in 0..20 {
+        bench.engine.call(GROUP, touch(), request, None);
+        // So there is something to deliver before the write.
+        bench.engine.addresses_changed();
+        let (monotonic, boot) = (bench.now, BootTime(bench.now));
+        bench.engine.handle_time(Now { monotonic, boot, is_tier_in_use: false });
+        bench.carry_out();
+        let mut has_jumped = false;
+        loop {
+            match bench.engine.advance(bench.now).unwrap() {
+                Step::GoOn => {
+                    bench.carry_out();
+                    bench.now += JUMP;
+                    has_jumped = true;
+                }
+                Step::Write => {
+                    jumped_before_write += u32::from(has_jumped);
+                    assert_eq!(bench.engine.write_time(bench.now), Duration::ZERO);
+                    let tried_again = bench.now + JUMP;
+                    assert_eq!(bench.engine.advance(tried_again).unwrap(), Step::Write);
+                    assert_eq!(bench.engine.write_time(tried_again), JUMP);
+                    bench.now = tried_again;
+                    bench.engine.disk_done(bench.now, &[]);
+                }
+                Step::Rest => break,
+                Step::Stop(ending) => panic!("it stops: {ending:?}"),
+            }
+        }
+    }
+    assert!(jumped_before_write > 0, "it was never tried");
+}

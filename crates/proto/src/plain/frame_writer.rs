@@ -131,11 +131,6 @@ impl FrameWriter {
         self.count == 0
     }
 
-    /// How long it is by now.
-    pub fn bytes(&self) -> usize {
-        self.piece.len() + self.notices.len()
-    }
-
     /// The whole piece. None if its message is larger than one may be.
     pub fn finish(&mut self, bytes_max: usize) -> Option<&[u8]> {
         self.piece.append(&mut self.notices);

@@ -8,7 +8,6 @@ use raft::eraftpb::{
     ConfState, Entry, EntryType, HardState as RaftHardState, Message, MessageType, Snapshot,
 };
 
-use super::refuse::NUMBER_MAX;
 use crate::effect::Outgoing;
 use crate::heard_time::HeardTime;
 use crate::id::NodeId;
@@ -17,6 +16,9 @@ use crate::membership::Configuration;
 
 /// The library's context of an entry that is a note about members, and no batch of commands.
 pub(super) const NOTE_MARK: &[u8] = b"members";
+
+/// No term, index or commit gets here in the life of a cluster; and one can be added to it.
+pub(super) const NUMBER_MAX: u64 = 1 << 62;
 
 /// How entries are told apart on disk.
 mod kind {

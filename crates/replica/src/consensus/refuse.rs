@@ -6,12 +6,9 @@ use raft::eraftpb::{
     MessageType,
 };
 
-use super::convert::{NOTE_MARK, from_conf_state, to_conf_state};
+use super::convert::{NOTE_MARK, NUMBER_MAX, from_conf_state, to_conf_state};
 use super::{Consensus, MessageError};
 use crate::membership::{Note, decode_addition};
-
-/// No term, index or commit gets here in the life of a cluster; and one can be added to it.
-pub(super) const NUMBER_MAX: u64 = 1 << 62;
 
 impl Consensus {
     /// What an honest member of this group never sends, and what the library would panic on, or follow to

@@ -10,7 +10,7 @@ use holdfast_core::Command;
 
 use super::Replica;
 
-/// Nothing to who has to wait for a holder, and those before it. A driver sleeps for whole milliseconds.
+/// Nothing to who has to wait for a holder, and those before it. A shard sleeps for whole milliseconds.
 const COMPANY_WITHIN: Duration = Duration::from_millis(1);
 /// So many share their sync already. And whether each would have to wait takes looking it up.
 const ALONE_MAX: usize = 16;

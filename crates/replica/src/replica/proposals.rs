@@ -94,11 +94,13 @@ impl Replica {
     /// Answers with what the table would say now.
     #[cfg(feature = "planted")]
     fn answer_too_early(&mut self, at: LogicalTime, mut calls: Vec<Call>) -> Vec<Call> {
+        let is_all_early = crate::planted::Bug::AnswerBeforeCommit.is_active();
+        if !is_all_early && !crate::planted::Bug::HeartbeatBeforeCommit.is_active() {
+            return calls;
+        }
         let mut table = self.table.clone();
         for (ticket, command) in &mut calls {
-            let is_early = crate::planted::Bug::AnswerBeforeCommit.is_active()
-                || (crate::planted::Bug::HeartbeatBeforeCommit.is_active()
-                    && matches!(command, Command::Touch { .. }));
+            let is_early = is_all_early || matches!(command, Command::Touch { .. });
             let outcome = table.apply(LogIndex(0), at, command.clone(), &mut Vec::new());
             if let Some(ticket) = ticket.take_if(|_| is_early) {
                 self.effects.push(Effect::Answer { ticket, at, outcome });

@@ -10,14 +10,12 @@ use std::collections::BTreeSet;
 
 use holdfast_core::command::Owner;
 use holdfast_core::{LogicalTime, PublicSessionId};
-use holdfast_replica::{Configuration, Leadership, NodeId};
+use holdfast_replica::{Configuration, GroupId, Leadership, NodeId};
 
 use super::pen::Pen;
 use super::utc::utc;
 use super::words;
-use crate::driver::FIRST_GROUP;
-use crate::events::{Position, Recorded};
-use crate::rpc::Told;
+use crate::events::{EventView, Position, Recorded};
 
 /// The parts of a line that tell when and where, around the number in the entry.
 #[derive(Debug, Default)]
@@ -37,7 +35,7 @@ impl Stamp {
         let mut before = Pen::on(&mut self.before);
         before.text(b",\"time\":", &utc(unix_ms));
         before.number(b",\"unix_ms\":", unix_ms);
-        before.number(b",\"group\":", FIRST_GROUP.0.into());
+        before.number(b",\"group\":", GroupId::FIRST.0.into());
         before.number(b",\"index\":", index);
         before.put(b",\"number\":");
         before.lift();
@@ -53,7 +51,7 @@ pub(crate) fn event(
     lines: &mut Vec<u8>,
     stamp: &mut Stamp,
     recorded: &Recorded,
-    told: &Told<'_>,
+    told: &EventView<'_>,
     session: &[u8],
 ) {
     stamp.renew(recorded.unix_ms, recorded.position.index, recorded.at);

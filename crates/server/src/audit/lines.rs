@@ -9,8 +9,7 @@ use holdfast_core::command::Owner;
 use holdfast_core::{Event, PublicSessionId, SessionId};
 
 use super::line::{self, Stamp};
-use crate::events::{EventRing, OwnerReader, Recorded};
-use crate::rpc::{SessionTexts, Told, ToldSession};
+use crate::events::{EventRing, EventView, OwnerReader, Recorded, SessionTexts, SessionView};
 
 /// As many as there can be sessions. Only one who missed events knows of more, and then forgets them all.
 const OWNERS_MAX: usize = 2_000_000;
@@ -48,7 +47,7 @@ impl Lines {
         let is_news = recorded.event.is_news();
         if is_news {
             let mut stamp = std::mem::take(&mut self.stamp);
-            let told = Told::of(recorded);
+            let told = EventView::of(recorded);
             let session = self.session_text(told.session);
             line::event(lines, &mut stamp, recorded, &told, session.as_bytes());
             self.stamp = stamp;
@@ -100,10 +99,10 @@ impl Lines {
         }
     }
 
-    fn session_text(&mut self, session: ToldSession) -> Cow<'_, str> {
+    fn session_text(&mut self, session: SessionView) -> Cow<'_, str> {
         let known = match session {
-            ToldSession::Secret(secret) => Some(secret),
-            ToldSession::None | ToldSession::Public(_) => None,
+            SessionView::Secret(secret) => Some(secret),
+            SessionView::None | SessionView::Public(_) => None,
         };
         if let Some(secret) = known
             && self.sessions.get(secret).is_some()

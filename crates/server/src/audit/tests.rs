@@ -3,7 +3,7 @@ use holdfast_replica::{Configuration, Leadership, NodeId};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::driver::inbox;
+use crate::shard::inbox;
 use crate::stopping::StopSwitch;
 
 const KEPT: u64 = 100;
@@ -45,9 +45,9 @@ fn of_electorate(
     settings: &AuditSettings,
     events: &Arc<EventRing>,
 ) -> Audit {
-    let driver = DriverHandle::new(inbox().unwrap().0, leadership.subscribe());
+    let shard = ShardHandle::new(inbox().unwrap().0, leadership.subscribe());
     let (events, metrics) = (Arc::clone(events), Arc::new(Metrics::new()));
-    Audit::open(settings, events, driver, electorate.subscribe(), metrics).unwrap()
+    Audit::open(settings, events, shard, electorate.subscribe(), metrics).unwrap()
 }
 
 fn catch_up(audit: &mut Audit) {

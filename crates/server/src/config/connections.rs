@@ -37,8 +37,6 @@ pub struct ConnectionsConfig {
     /// Bytes of answers that clients have not read.
     pub unwritten_bytes_max: u64,
     pub unwritten_bytes_per_connection_max: u64,
-    /// Bytes of events that watches have not read.
-    pub watch_bytes_max: u64,
 }
 
 impl Default for ConnectionsConfig {
@@ -58,7 +56,6 @@ impl Default for ConnectionsConfig {
             bytes_per_connection_max: 16 * MIB,
             unwritten_bytes_max: 256 * MIB,
             unwritten_bytes_per_connection_max: 4 * MIB,
-            watch_bytes_max: 64 * MIB,
         }
     }
 }
@@ -90,7 +87,6 @@ impl ConnectionsConfig {
                 "connections.unwritten_bytes_per_connection_max",
                 self.unwritten_bytes_per_connection_max,
             ),
-            ("connections.watch_bytes_max", self.watch_bytes_max),
         ] {
             in_range(key, value, 65_536..=BYTES_MAX)?;
         }

@@ -52,7 +52,7 @@ impl Descriptors {
             tracing::warn!(
                 limit,
                 for_clients,
-                "this process may have few open files, and a session takes two; raise the hard limit: \
+                "this process may have few open files, and a connection takes one; raise the hard limit: \
                  `ulimit -n`, or LimitNOFILE of the systemd unit"
             );
         }

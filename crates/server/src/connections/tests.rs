@@ -7,6 +7,7 @@ use hyper::body::Frame;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
+use super::counts::GRACE;
 use super::*;
 
 const REQUEST_TIMEOUT: Duration = Duration::from_millis(200);

@@ -1,6 +1,6 @@
 //! How often a reader of the ring wakes.
 //!
-//! The driver records some thousand times a second. To wake for each time would cost more than to read: so the
+//! The shard records some thousand times a second. To wake for each time would cost more than to read: so the
 //! first event is read at once, and while more happen a reader looks only every so often, and then takes all.
 
 use std::time::Duration;

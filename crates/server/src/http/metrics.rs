@@ -19,7 +19,7 @@ pub(super) fn routes(shown: Shown) -> Router {
 async fn metrics(State(shown): State<Shown>, headers: HeaderMap) -> Response {
     let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
     let open_metrics = accept.is_some_and(|accept| accept.contains("application/openmetrics-text"));
-    let (inbox_operations, inbox_refusals) = shown.driver.backlog();
+    let (inbox_operations, inbox_refusals) = shown.shard.backlog();
     let extra = Extra {
         node: shown.node.0,
         ready: shown.readiness.borrow().is_serving(),

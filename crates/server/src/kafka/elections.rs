@@ -8,8 +8,8 @@ use std::collections::VecDeque;
 use holdfast_replica::Leadership;
 
 use crate::audit::line;
-use crate::driver::unix_ms;
 use crate::events::Position;
+use crate::shard::unix_ms;
 
 /// More than there are in an outage of any length that is still of interest.
 const KEPT_MAX: usize = 64;

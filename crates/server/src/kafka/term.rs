@@ -12,10 +12,9 @@ use super::Publisher;
 use super::broker::{Broker, Delivered, Failure};
 use super::outbox::Outbox;
 use crate::audit::line;
-use crate::driver::{FIRST_GROUP, Input, unix_ms};
-use crate::events::EventRing;
+use crate::events::{EventRing, message};
 use crate::metrics::KafkaMetrics;
-use crate::rpc::told;
+use crate::shard::{FIRST_GROUP, Input, unix_ms};
 
 /// How often the log is told how far publishing has come, if it has.
 const MARK_INTERVAL: Duration = Duration::from_secs(1);
@@ -191,7 +190,7 @@ impl Publisher {
             reached.index = recorded.position.index;
             line.clear();
             if self.lines.write(&mut line, recorded) {
-                outbox.put_event(&told(recorded), &line, reached.through);
+                outbox.put_event(&message(recorded), &line, reached.through);
             }
         }
         (!outbox.is_empty()).then_some(Batch { outbox, reached, lost })
@@ -246,7 +245,7 @@ impl Publisher {
         let Reached { through, index, term } = reached;
         let command = Command::EventsPublished { through, index: LogIndex(index), term };
         let (reply, answer) = oneshot::channel();
-        self.driver.send(Input::EventsPublished { group: FIRST_GROUP, command, reply }).ok()?;
+        self.shard.send(Input::EventsPublished { group: FIRST_GROUP, command, reply }).ok()?;
         let answer = timeout(MARK_PATIENCE, answer).await.ok()?.ok()?;
         match answer.result {
             Ok(Outcome::Published(publication)) => Some(publication),
@@ -258,7 +257,7 @@ impl Publisher {
 async fn until_left(leadership: &mut watch::Receiver<Leadership>, term: u64) {
     let left = leadership.wait_for(|now| !now.is_here || now.term != term).await.is_ok();
     if !left {
-        // The driver has ended, and the node is about to.
+        // The shard has ended, and the node is about to.
         std::future::pending::<()>().await;
     }
 }

@@ -13,8 +13,8 @@ use holdfast_core::{
 use holdfast_replica::TOKENS_PER_TERM_BITS;
 
 use super::{Streams, answer};
-use crate::driver::{Answer, Delivery, ReplyTo, Unavailable, put_all};
 use crate::metrics::{Kind, Operations, Settled};
+use crate::shard::{Answer, Delivery, ReplyTo, Unavailable, put_all};
 
 /// No request takes more tokens than this.
 const TOKENS_PER_REQUEST_MAX: u64 = 1 << 16;
@@ -26,6 +26,8 @@ const FOREVER: Span = Span::from_secs(1_000 * 365 * 24 * 60 * 60);
 pub(super) struct TermTable {
     term: u64,
     table: LockTable,
+    /// Of what is done in one go. What that may cost is bounded, as with an entry of a log.
+    entry: LogIndex,
     /// Nothing is granted before: until then a leader of before may believe that it still leads.
     opens: LogicalTime,
     /// Until then no leader of after grants anything.
@@ -65,6 +67,7 @@ impl TermTable {
         Some(TermTable {
             term,
             table,
+            entry: LogIndex(0),
             opens,
             sure_until: LogicalTime::ZERO,
             parked: HashMap::new(),
@@ -79,6 +82,11 @@ impl TermTable {
 
     pub(super) fn opens(&self) -> LogicalTime {
         self.opens
+    }
+
+    /// What follows has a new bound of what it may cost.
+    pub(super) fn begin_entry(&mut self) {
+        self.entry.0 += 1;
     }
 
     pub(super) fn confirm(&mut self, until: LogicalTime) {
@@ -116,7 +124,7 @@ impl TermTable {
         let (ttl, linger, stream) = (FOREVER, FOREVER, None);
         let open = OpenSession { session, public, stream, ttl, linger, owner };
         // If there are too many, it is not known here, and whoever asks is told so.
-        let _ = self.table.apply(LogIndex(0), now, Command::OpenSession(open), &mut self.events);
+        let _ = self.table.apply(self.entry, now, Command::OpenSession(open), &mut self.events);
         self.events.clear();
     }
 
@@ -127,7 +135,7 @@ impl TermTable {
         streams: &mut Streams,
     ) {
         let close = Command::CloseSession { session };
-        let _ = self.table.apply(LogIndex(0), now, close, &mut self.events);
+        let _ = self.table.apply(self.entry, now, close, &mut self.events);
         self.tell_those_concerned(now, streams);
         put_all(streams);
     }
@@ -139,7 +147,7 @@ impl TermTable {
         reply: ReplyTo,
         streams: &mut Streams,
     ) {
-        self.run_due(now, streams);
+        self.end_due(now, streams);
         if matches!(reply, ReplyTo::Call(_)) {
             self.table.acknowledge_for_silent_caller(&mut command);
         }
@@ -150,7 +158,7 @@ impl TermTable {
         }
         let kind = Kind::of(&command);
         let wait = command.wait().map(|call| (call.session, call.request));
-        let outcome = self.table.apply(LogIndex(0), now, command, &mut self.events);
+        let outcome = self.table.apply(self.entry, now, command, &mut self.events);
         self.settled(kind, &outcome);
         match (outcome, wait) {
             (Outcome::Queued { position }, Some(wait)) => {
@@ -177,15 +185,20 @@ impl TermTable {
         let parked = self.parked.get(&(session, request)).map(|parked| &parked.reply);
         if matches!(parked, Some(ReplyTo::Call(caller)) if caller.is_closed()) {
             let abandon = Command::Abandon { session, request };
-            let _ = self.table.apply(LogIndex(0), now, abandon, &mut self.events);
+            let _ = self.table.apply(self.entry, now, abandon, &mut self.events);
             self.tell_those_concerned(now, streams);
         }
     }
 
-    /// Ends what is due.
+    /// Ends what is due, as much as may be done in one go. More is due if that is not all.
     pub(super) fn run_due(&mut self, now: LogicalTime, streams: &mut Streams) {
+        self.begin_entry();
+        self.end_due(now, streams);
+    }
+
+    fn end_due(&mut self, now: LogicalTime, streams: &mut Streams) {
         if self.next_deadline().is_some_and(|next| next <= now) {
-            let _ = self.table.apply(LogIndex(0), now, Command::Tick, &mut self.events);
+            let _ = self.table.apply(self.entry, now, Command::Tick, &mut self.events);
             self.tell_those_concerned(now, streams);
         }
     }

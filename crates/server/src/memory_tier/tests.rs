@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_core::command::{Acquire, Call, HoldRef, Mode, Owner, Policy, Terms};
+use holdfast_core::command::{
+    Acquire, AcquireAll, Call, HoldRef, Member, Mode, Owner, Policy, Terms,
+};
 use holdfast_core::{
     ActorId, Command, EndReason, FenceToken, Grant, LockName, LogicalTime, Outcome,
     PublicSessionId, Rejection, ReleaseAnswer, RequestId, SessionId, Span, StreamId,
@@ -13,7 +15,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::term_table::TermTable;
 use super::{MemoryTier, Streams};
 use crate::boot_clock;
-use crate::driver::{Answer, Delivery, ReplyTo, StreamKey, Unavailable, put_all};
+use crate::shard::{Answer, Delivery, ReplyTo, StreamKey, Unavailable, put_all};
 
 const ALICE: SessionId = SessionId(0xa11ce);
 const BOB: SessionId = SessionId(0xb0b);
@@ -185,7 +187,7 @@ fn a_retry_has_the_effect_of_one_request() {
 fn a_hold_ends_after_its_ttl_its_holder_is_told_and_the_next_is_served() {
     let mut scene = Scene::new(1);
     let (outbox, mut told) = mpsc::channel(4);
-    scene.streams.open(StreamKey { session: ALICE, stream: StreamId(1) }, Box::new(outbox));
+    scene.streams.open(StreamKey { session: ALICE, stream: StreamId(1) }, outbox);
     let held = scene.granted(ALICE, Some(500));
     assert_eq!(held.deadline, Some(at(500)));
     let wait = scene.acquire(BOB, 60_000, None);
@@ -203,6 +205,31 @@ fn a_hold_ends_after_its_ttl_its_holder_is_told_and_the_next_is_served() {
     };
     assert_eq!((*token, *reason), (held.token, EndReason::Ttl));
     assert_eq!(scene.release(ALICE, held.token), ReleaseAnswer::Expired);
+}
+
+/// Or else the task that looks after it would look again and again, and do nothing, until the time has moved.
+#[test]
+fn promotions_that_are_left_for_later_go_on_though_no_time_passes() {
+    let mut scene = Scene::new(1);
+    let held = ["report", "other"].map(|name| {
+        let (call, terms) = (scene.call(ALICE), Terms::default());
+        let (actor, mode, name) = (ActorId(0), Mode::Exclusive, LockName::new(name).unwrap());
+        grant_in(scene.outcome(Command::Acquire(Acquire { call, actor, name, mode, terms })))
+    });
+    // More than one walk may look at.
+    for _ in 0..6_000 {
+        let members = ["report", "other"]
+            .map(|name| Member { name: LockName::new(name).unwrap(), mode: Mode::Shared });
+        let terms = Terms { wait: Span::from_secs(60), policy: Policy::Wait, ..Terms::default() };
+        let (call, actor, members) = (scene.call(BOB), ActorId(0), Box::new(members));
+        drop(scene.send(Command::AcquireAll(AcquireAll { call, actor, members, terms })));
+    }
+    assert_eq!(scene.release(ALICE, held[0].token), ReleaseAnswer::Released);
+    let now = at(scene.now_ms);
+    let is_due = |scene: &Scene| scene.table.next_deadline().is_some_and(|next| next <= now);
+    assert!(is_due(&scene), "some of it is left for later");
+    scene.run_due();
+    assert!(!is_due(&scene));
 }
 
 #[test]
@@ -261,7 +288,7 @@ fn a_stream_that_does_not_read_is_cut_off_and_the_others_are_served() {
     let mut scene = Scene::new(1);
     let (outbox, mut never_read) = mpsc::channel(1);
     let key = StreamKey { session: ALICE, stream: StreamId(1) };
-    scene.streams.open(key, Box::new(outbox));
+    scene.streams.open(key, outbox);
     for request in 1..=3 {
         scene.streams.tell(key, Delivery::Queued { request: RequestId(request), position: 1 });
         put_all(&mut scene.streams);

@@ -441,6 +441,11 @@ impl Shown {
             metrics.session_streams.get(),
         )?;
         page.gauge(
+            "holdfast_framed_connections",
+            "Framed connections of clients that the loop owns",
+            metrics.framed_connections.get(),
+        )?;
+        page.gauge(
             "holdfast_watch_streams",
             "Watches that this node serves as the leader",
             metrics.watch_streams.get(),
@@ -501,11 +506,6 @@ impl Shown {
             "holdfast_requests_refused_by_limits",
             "Requests that were refused or broken off because of a limit on requests, bytes or time",
             ports(|port| port.refused_requests),
-        )?;
-        page.gauge(
-            "holdfast_watch_buffer_bytes",
-            "Bytes of events that watches have not read",
-            self.metrics.watch_bytes.get(),
         )
     }
 

@@ -11,8 +11,8 @@ use holdfast_replica::{
 };
 
 use super::OfflineError;
-use crate::driver::{FIRST_GROUP, unix_ms};
 use crate::durable_file::{FileError, sync_dir};
+use crate::shard::{FIRST_GROUP, unix_ms};
 
 /// What a backup of this state begins with.
 pub(crate) fn header_of(

@@ -20,15 +20,15 @@ use holdfast_replica::{
 use holdfast_wal::{FileDisk, Options, Wal};
 
 use super::backup_file::{BackupWriter, header_of};
-use super::furnish::furnish;
+use super::init_data_dir::init_data_dir;
 use super::{NewCluster, NewClusterOptions, OfflineError, terms};
 use crate::config::NodeConfig;
-use crate::driver::{FIRST_GROUP, replica_config, to_durable, unix_ms};
 use crate::durable_file::{self, FileError, sync_dir};
-use crate::founders;
 use crate::identity::{self, Identity, LOG_DIR, RECOVERING_DIR};
+use crate::initial_members;
 use crate::known_peers;
 use crate::membership::Membership as Published;
+use crate::shard::{FIRST_GROUP, replica_config, to_durable, unix_ms};
 
 const OLD_DIR: &str = "old";
 const NEW_DIR: &str = "new";
@@ -92,7 +92,7 @@ impl Survivor {
         let options = Options { segment_bytes: config.segment_bytes };
         let (_, logs) = Wal::open(disk.clone(), options)?;
         let log = logs.into_iter().find(|log| log.group == FIRST_GROUP.0).ok_or_else(no_data)?;
-        let founders = founders::load_or_create(config)?;
+        let founders = initial_members::load_or_create(config)?;
         let state = salvage(replica_config(config, FIRST_GROUP, founders), to_durable(log))?;
         let (membership, table) = read_snapshot(&state.data)
             .map_err(|source| OfflineError::Content { path: directory.join(LOG_DIR), source })?;
@@ -166,7 +166,7 @@ fn prepare(
                   have noticed";
     let terms = terms(config, &identity, None, options, reason.to_owned());
     let (state, account) = begin_anew(&found.state, terms)?;
-    furnish(&recovering.join(NEW_DIR), config, &identity, FIRST_GROUP, &state)?;
+    init_data_dir(&recovering.join(NEW_DIR), config, &identity, FIRST_GROUP, &state)?;
     durable_file::create_dir(&recovering.join(OLD_DIR))?;
     Ok(NewCluster::of(&identity, &account))
 }
@@ -174,7 +174,7 @@ fn prepare(
 /// Whatever of it was done before is not done again.
 fn change_places(directory: &Path, recovering: &Path) -> Result<(), OfflineError> {
     let (new, old) = (recovering.join(NEW_DIR), recovering.join(OLD_DIR));
-    for name in [identity::FILE, LOG_DIR, founders::FILE, known_peers::FILE] {
+    for name in [identity::FILE, LOG_DIR, initial_members::FILE, known_peers::FILE] {
         let is_old = new.join(name).exists() || name == known_peers::FILE;
         if is_old && directory.join(name).exists() {
             rename(&directory.join(name), &old.join(name))?;
@@ -182,7 +182,7 @@ fn change_places(directory: &Path, recovering: &Path) -> Result<(), OfflineError
     }
     sync_dir(&old)?;
     sync_dir(directory)?;
-    for name in [LOG_DIR, founders::FILE, identity::FILE] {
+    for name in [LOG_DIR, initial_members::FILE, identity::FILE] {
         if new.join(name).exists() {
             rename(&new.join(name), &directory.join(name))?;
         }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use holdfast_replica::begin_anew;
 
-use super::furnish::furnish;
+use super::init_data_dir::init_data_dir;
 use super::{NewCluster, NewClusterOptions, OfflineError, backup_file, terms};
 use crate::config::NodeConfig;
 use crate::durable_file::FileError;
@@ -38,7 +38,7 @@ pub fn restore(
     let written = Some(backup.header.created_unix_ms);
     let terms = terms(config, &identity, written, options, reason.to_owned());
     let (state, account) = begin_anew(&backup.state, terms)?;
-    furnish(&config.data_dir, config, &identity, backup.header.group, &state)?;
+    init_data_dir(&config.data_dir, config, &identity, backup.header.group, &state)?;
     Ok(Restored {
         new: NewCluster::of(&identity, &account),
         old_cluster: backup.header.cluster,

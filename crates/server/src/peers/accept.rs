@@ -30,8 +30,8 @@ use super::handshake::{Handshake, Peer};
 use super::links::{self, PeerLinks};
 use super::snapshot_in::{Assembly, AssemblyError};
 use super::wire::{ConnectionTicket, ConnectionTickets, Kind, kind_of};
-use super::{FRAME_BYTES_MAX, HANDSHAKE_TIMEOUT, STREAMS_PER_CONNECTION_MAX};
-use crate::driver::{DriverHandle, Input};
+use super::{FRAME_BYTES_MAX, HANDSHAKE_TIMEOUT, STREAMS_PER_CONNECTION_MAX, UPWARDS};
+use crate::shard::{Input, ShardHandle};
 use crate::stopping::Stopping;
 use crate::wrong_port::WrongPort;
 
@@ -48,7 +48,7 @@ const REFUSALS_MAX: usize = 64;
 #[derive(Clone, Debug)]
 pub(crate) struct PeerPort {
     handshake: Arc<Handshake>,
-    driver: DriverHandle,
+    shard: ShardHandle,
     links: PeerLinks,
     stopping: Stopping,
     snapshot_slots: Arc<Semaphore>,
@@ -82,13 +82,13 @@ impl Refusals {
 impl PeerPort {
     pub(crate) fn new(
         handshake: Arc<Handshake>,
-        driver: DriverHandle,
+        shard: ShardHandle,
         links: PeerLinks,
         stopping: Stopping,
     ) -> PeerPort {
         PeerPort {
             handshake,
-            driver,
+            shard,
             links,
             stopping,
             snapshot_slots: Arc::new(Semaphore::new(SNAPSHOTS_AT_ONCE_MAX)),
@@ -128,7 +128,7 @@ impl PeerPort {
         }
     }
 
-    /// Wires go to the driver, and all others to the service.
+    /// Wires go to the shard, and all others to the service.
     async fn sort(self, mut incoming: TcpIncoming, others: mpsc::Sender<io::Result<TcpStream>>) {
         let places = Arc::new(Semaphore::new(NEW_CONNECTIONS_MAX));
         loop {
@@ -177,8 +177,8 @@ impl PeerPort {
         self.refusals.forget(from);
         tracing::info!(%from, "a peer connected");
         let mut input = Input::PeerWire { from, number, socket: WireSocket::from_std(socket) };
-        while let Err(returned) = self.driver.offer(input) {
-            if self.driver.is_gone() {
+        while let Err(returned) = self.shard.offer(input) {
+            if self.shard.is_gone() {
                 return;
             }
             input = *returned;
@@ -187,15 +187,13 @@ impl PeerPort {
     }
 
     fn router<F: ForwardService>(self, forwarded: ForwardServiceServer<F>) -> Router {
-        const WINDOW_BYTES: u32 = 16 * 1024 * 1024;
-
         let words = self.words_for_clients();
         let lost_clients = WrongPort::<LockServiceServer<()>>::new(&words);
         let lost_operators = WrongPort::<ClusterServiceServer<()>>::new(&words);
         let service = PeerServiceServer::new(self).max_decoding_message_size(FRAME_BYTES_MAX);
         Server::builder()
-            .initial_connection_window_size(WINDOW_BYTES)
-            .initial_stream_window_size(WINDOW_BYTES)
+            .initial_connection_window_size(UPWARDS.connection_bytes)
+            .initial_stream_window_size(UPWARDS.stream_bytes)
             .max_concurrent_streams(STREAMS_PER_CONNECTION_MAX)
             .add_service(service)
             .add_service(forwarded)
@@ -290,11 +288,11 @@ impl PeerPort {
         };
         let mut input = Input::PeerSnapshot { from, group, message };
         for _ in 0..ATTEMPTS {
-            match self.driver.offer(input) {
+            match self.shard.offer(input) {
                 Ok(()) => return Ok(()),
                 Err(returned) => input = *returned,
             }
-            if self.driver.is_gone() {
+            if self.shard.is_gone() {
                 return Err(Status::unavailable("this node is stopping"));
             }
             sleep(PAUSE).await;
@@ -325,7 +323,7 @@ impl PeerService for PeerPort {
                 return;
             }
             port.links.meet(from, &peer.member.peer_address);
-            links::introduce(&port.driver, peer).await;
+            links::introduce(&port.shard, peer).await;
             let last_word = tokio::select! {
                 last_word = port.listen(from, &mut frames) => last_word,
                 () = replies.closed() => None,

@@ -1,4 +1,4 @@
-//! One task per peer: connect, say hello, check who answers, give the driver a wire until it or the connection
+//! One task per peer: connect, say hello, check who answers, give the shard a wire until it or the connection
 //! breaks; and again.
 
 use std::io;

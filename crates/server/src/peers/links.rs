@@ -1,4 +1,4 @@
-//! The driver's side of the peers: hand over and forget.
+//! The shard's side of the peers: hand over and forget.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,13 +17,13 @@ use super::snapshot_out::SnapshotSender;
 use super::wire::{ConnectionTicket, Messages, NotSent, WireOut};
 use super::{Handshake, dial};
 use crate::config::Address;
-use crate::driver::{DriverHandle, Input, ROOM};
+use crate::shard::{Input, ROOM, ShardHandle};
 
 /// More than there are members at any time, with room for some who are yet to be known.
 const LINKS_MAX: usize = 32;
 const MEETINGS_MAX: usize = 32;
 
-/// Every other node, as the driver sends to it. Cheap to clone; no method waits, and each may be
+/// Every other node, as the shard sends to it. Cheap to clone; no method waits, and each may be
 /// called from any thread.
 #[derive(Clone, Debug)]
 pub(crate) struct PeerLinks {
@@ -38,14 +38,14 @@ pub(crate) struct PeerLinks {
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) node: NodeId,
-    driver: DriverHandle,
+    shard: ShardHandle,
     /// Of the connection that is up, if one is.
     wire: Mutex<Option<WireOut>>,
     /// Of the exchange that is open, if one is.
     ticket: Mutex<Option<ConnectionTicket>>,
-    /// The driver found that the wire broke.
+    /// The shard found that the wire broke.
     broken: Notify,
-    /// The driver knows that messages get lost; said again only after some went through.
+    /// The shard knows that messages get lost; said again only after some went through.
     told_unreachable: AtomicBool,
 }
 
@@ -54,17 +54,17 @@ impl PeerLinks {
     /// on. Call it within the runtime.
     pub(crate) fn start(
         handshake: &Arc<Handshake>,
-        driver: &DriverHandle,
+        shard: &ShardHandle,
         tasks: &mut JoinSet<()>,
     ) -> PeerLinks {
-        let snapshots = SnapshotSender::new(Arc::clone(handshake), driver.clone());
+        let snapshots = SnapshotSender::new(Arc::clone(handshake), shard.clone());
         let (met, meetings) = mpsc::channel(MEETINGS_MAX);
         let me = handshake.membership.me;
         let links = PeerLinks { me, links: Arc::default(), met, snapshots };
         let keeper = LinkKeeper {
             links: links.clone(),
             handshake: Arc::clone(handshake),
-            driver: driver.clone(),
+            shard: shard.clone(),
             dialling: BTreeMap::new(),
             tasks: JoinSet::new(),
         };
@@ -73,7 +73,7 @@ impl PeerLinks {
     }
 
     /// Sends the messages, at once if the socket has room. If they do not fit, or there is no connection,
-    /// they are dropped and the driver hears [`Input::PeerUnreachable`].
+    /// they are dropped and the shard hears [`Input::PeerUnreachable`].
     pub(crate) fn send(&self, to: NodeId, messages: Vec<(GroupId, Vec<u8>)>) {
         let link = self.lock().get(&to).cloned();
         match link {
@@ -125,7 +125,7 @@ impl PeerLinks {
 struct LinkKeeper {
     links: PeerLinks,
     handshake: Arc<Handshake>,
-    driver: DriverHandle,
+    shard: ShardHandle,
     /// At which address, and the task that does it.
     dialling: BTreeMap<NodeId, (String, AbortHandle)>,
     tasks: JoinSet<()>,
@@ -169,7 +169,7 @@ impl LinkKeeper {
             tracing::error!(%node, address, "the membership has an address that is none");
             return;
         };
-        let link = Arc::new(Link::new(node, self.driver.clone()));
+        let link = Arc::new(Link::new(node, self.shard.clone()));
         let dialling = dial::keep_dialled(Arc::clone(&link), checked, Arc::clone(&self.handshake));
         let task = self.tasks.spawn(dialling);
         self.links.lock().insert(node, link);
@@ -186,10 +186,10 @@ impl LinkKeeper {
 }
 
 impl Link {
-    pub(super) fn new(node: NodeId, driver: DriverHandle) -> Link {
+    pub(super) fn new(node: NodeId, shard: ShardHandle) -> Link {
         Link {
             node,
-            driver,
+            shard,
             wire: Mutex::new(None),
             ticket: Mutex::new(None),
             broken: Notify::new(),
@@ -232,9 +232,9 @@ impl Link {
         self.lock().is_some()
     }
 
-    /// The driver hears of it when the socket has room, or has ended.
+    /// The shard hears of it when the socket has room, or has ended.
     pub(super) fn up(&self, mut socket: WireSocket) -> std::io::Result<()> {
-        let registry = self.driver.waker().registry();
+        let registry = self.shard.waker().registry();
         registry.register(&mut socket, ROOM, Interest::WRITABLE | Interest::READABLE)?;
         *self.lock() = Some(WireOut::new(socket));
         Ok(())
@@ -253,7 +253,7 @@ impl Link {
         }
     }
 
-    /// Returns when the driver finds that the wire broke.
+    /// Returns when the shard finds that the wire broke.
     pub(super) async fn broken(&self) {
         // What was said of the wire before does not count.
         while self.is_up() {
@@ -263,25 +263,25 @@ impl Link {
 
     /// Nothing listens at the node's port. The next attempt says it again.
     pub(super) fn tell_refused(&self) {
-        let _ = self.driver.send(Input::PeerRefuses(self.node));
+        let _ = self.shard.send(Input::PeerRefuses(self.node));
     }
 
     /// What the node says of itself, for the membership.
     pub(super) async fn introduce(&self, peer: Peer) {
-        introduce(&self.driver, peer).await;
+        introduce(&self.shard, peer).await;
     }
 
     /// The node says that this one was removed from the cluster.
     pub(super) async fn tell_removed(&self) {
-        say(&self.driver, || Input::RemovedBy(self.node)).await;
+        say(&self.shard, || Input::RemovedBy(self.node)).await;
     }
 
-    /// If the driver's inbox is full the next loss tells it.
+    /// If the shard's inbox is full the next loss tells it.
     fn tell_unreachable(&self) {
         if self.told_unreachable.load(Ordering::Relaxed) {
             return;
         }
-        let told = self.driver.send(Input::PeerUnreachable(self.node)).is_ok();
+        let told = self.shard.send(Input::PeerUnreachable(self.node)).is_ok();
         self.told_unreachable.store(told, Ordering::Relaxed);
     }
 
@@ -290,15 +290,15 @@ impl Link {
     }
 }
 
-/// Tells the driver who a peer is. It is said once per connection, so it waits for room.
-pub(super) async fn introduce(driver: &DriverHandle, peer: Peer) {
+/// Tells the shard who a peer is. It is said once per connection, so it waits for room.
+pub(super) async fn introduce(shard: &ShardHandle, peer: Peer) {
     let Peer { node, member, log_version } = peer;
-    say(driver, || Input::PeerIntroduced { node, member: member.clone(), log_version }).await;
+    say(shard, || Input::PeerIntroduced { node, member: member.clone(), log_version }).await;
 }
 
-async fn say(driver: &DriverHandle, input: impl Fn() -> Input) {
+async fn say(shard: &ShardHandle, input: impl Fn() -> Input) {
     const PAUSE: Duration = Duration::from_millis(5);
-    while driver.send(input()).is_err() && !driver.is_gone() {
+    while shard.send(input()).is_err() && !shard.is_gone() {
         sleep(PAUSE).await;
     }
 }
@@ -314,8 +314,8 @@ mod tests {
 
     #[test]
     fn a_loss_is_told_once_until_messages_go_through_again() {
-        let (driver, mut inputs, _leadership) = inbox();
-        let link = Link::new(NodeId(2), driver);
+        let (shard, mut inputs, _leadership) = inbox();
+        let link = Link::new(NodeId(2), shard);
         let mut told =
             || inputs.waiting().filter(|i| matches!(i, Input::PeerUnreachable(_))).count();
 

@@ -15,7 +15,7 @@ use tokio_stream::Stream;
 use super::endpoint;
 use super::handshake::Handshake;
 use crate::config::Address;
-use crate::driver::{DriverHandle, Input};
+use crate::shard::{Input, ShardHandle};
 
 const PIECE_BYTES: usize = 256 * 1024;
 
@@ -26,14 +26,14 @@ const SENDING_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 #[derive(Clone, Debug)]
 pub(super) struct SnapshotSender {
     handshake: Arc<Handshake>,
-    driver: DriverHandle,
-    /// The driver calls from a thread outside the runtime.
+    shard: ShardHandle,
+    /// The shard calls from a thread outside the runtime.
     runtime: Handle,
 }
 
 impl SnapshotSender {
-    pub(super) fn new(handshake: Arc<Handshake>, driver: DriverHandle) -> SnapshotSender {
-        SnapshotSender { handshake, driver, runtime: Handle::current() }
+    pub(super) fn new(handshake: Arc<Handshake>, shard: ShardHandle) -> SnapshotSender {
+        SnapshotSender { handshake, shard, runtime: Handle::current() }
     }
 
     pub(super) fn send(&self, to: NodeId, group: GroupId, message: Vec<u8>) {
@@ -73,12 +73,12 @@ impl SnapshotSender {
         Ok(())
     }
 
-    /// The driver pauses messages to the peer until it hears this, so it must not be lost to a full
+    /// The shard pauses messages to the peer until it hears this, so it must not be lost to a full
     /// inbox.
     async fn report(&self, to: NodeId, group: GroupId, delivered: bool) {
         const PAUSE: Duration = Duration::from_millis(5);
-        while self.driver.send(Input::SnapshotSent { group, to, delivered }).is_err() {
-            if self.driver.is_gone() {
+        while self.shard.send(Input::SnapshotSent { group, to, delivered }).is_err() {
+            if self.shard.is_gone() {
                 return;
             }
             sleep(PAUSE).await;

@@ -1,6 +1,6 @@
 //! A wire: a plain connection that carries consensus messages one way, from the dialler to the dialled.
 //!
-//! The driver itself reads and writes it, on its own thread: between the one who proposes and the one who writes
+//! The shard itself reads and writes it, on its own thread: between the one who proposes and the one who writes
 //! to disk there is no task that must first be woken, and no message is copied into a frame of another protocol.
 //! Everything that is rare (who may speak, refusals, snapshots, noticing a dead peer) stays with the gRPC service:
 //! its welcome contains a ticket, a number that opens one wire, and the wire ends when its exchange does.
@@ -12,7 +12,7 @@
 mod connection_tickets;
 mod incoming;
 mod outgoing;
-mod sorting;
+mod wire_detection;
 
 use std::io;
 
@@ -23,7 +23,7 @@ use tokio::net::TcpStream;
 pub(crate) use connection_tickets::{ConnectionTicket, ConnectionTickets};
 pub(crate) use incoming::WiresIn;
 pub(super) use outgoing::{Messages, NotSent, WireOut};
-pub(super) use sorting::{Kind, kind_of};
+pub(super) use wire_detection::{Kind, kind_of};
 
 use crate::config::Address;
 

@@ -10,9 +10,9 @@ use holdfast_service::Method;
 
 use super::Rpc;
 use super::failure::unsure;
-use super::look::Look;
+use super::reads::ReadRequest;
 use crate::boot_clock;
-use crate::driver::{Query, ReadAnswer, ReadData};
+use crate::shard::{Query, ReadAnswer, ReadData};
 use holdfast_proto::encode::on_wire;
 
 /// The token in question.
@@ -64,7 +64,7 @@ fn state(token: FenceToken, standing: TokenStanding) -> TokenState {
     }
 }
 
-impl Look for CheckTokenRequest {
+impl ReadRequest for CheckTokenRequest {
     const METHOD: Method = Method::CheckToken;
     type Response = CheckTokenResponse;
 

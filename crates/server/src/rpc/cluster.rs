@@ -24,12 +24,12 @@ use tokio::time::timeout;
 
 use super::Rpc;
 use super::failure::{disks_full, took_too_long};
-use super::look::changes_nothing;
+use super::reads::changes_nothing;
 use super::route::Place;
 use super::unary::CALL_TIMEOUT;
-use crate::driver::GroupView;
 use crate::identity::DataDirId;
 use crate::metrics::{Metrics, RELEASED, Tally};
+use crate::shard::GroupView;
 
 const LEADER_PATIENCE: Duration = Duration::from_secs(1);
 

@@ -19,7 +19,7 @@ use tokio::time::timeout;
 use tokio_stream::StreamExt;
 
 use super::failure::took_too_long;
-use super::{Rpc, cluster, look, operator, survey, watch};
+use super::{Rpc, cluster, list_search, operator, reads, watch};
 
 /// A node that takes longer to say how it is does not answer.
 const VIEW_PATIENCE: Duration = Duration::from_millis(700);
@@ -91,26 +91,26 @@ impl Source for DashboardSource {
     }
 
     async fn list(&self, request: ListRequest) -> Result<ListResponse, Failure> {
-        survey::serve(&self.rpc, self.caller(), request).await
+        list_search::serve(&self.rpc, self.caller(), request).await
     }
 
     async fn status(&self, name: String) -> Result<StatusResponse, Failure> {
-        look::serve(&self.rpc, self.caller(), StatusRequest { name, request_id: 0 }).await
+        reads::serve(&self.rpc, self.caller(), StatusRequest { name, request_id: 0 }).await
     }
 
     async fn why(&self, name: String) -> Result<WhyResponse, Failure> {
-        look::serve(&self.rpc, self.caller(), WhyRequest { name }).await
+        reads::serve(&self.rpc, self.caller(), WhyRequest { name }).await
     }
 
     async fn sessions(
         &self,
         request: ListSessionsRequest,
     ) -> Result<ListSessionsResponse, Failure> {
-        look::serve(&self.rpc, self.caller(), request).await
+        reads::serve(&self.rpc, self.caller(), request).await
     }
 
     async fn freezes(&self) -> Result<ListFreezesResponse, Failure> {
-        look::serve(&self.rpc, self.caller(), ListFreezesRequest {}).await
+        reads::serve(&self.rpc, self.caller(), ListFreezesRequest {}).await
     }
 
     fn recent(&self, wanted: RecentEvents) -> Vec<WatchEvent> {

@@ -1,7 +1,7 @@
 //! The one way from the front ends to the shard, and to the efficiency tier. It takes [`Admitted`] actions only, so a
 //! request that did not pass the service cannot be carried out.
 //!
-//! No front end holds a handle of the driver. Here is also the only place that knows which group an action is for.
+//! No front end holds a handle of the shard. Here is also the only place that knows which group an action is for.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,31 +11,30 @@ use holdfast_proto::failure::rejected;
 use holdfast_proto::v1::Failure;
 use holdfast_replica::{HandOverRefusal, Leadership, MembershipChange, NodeId};
 use holdfast_service::{Admitted, Caller, Method, Permit, Service};
-use mio::net::TcpStream as WatchedSocket;
 use tokio::runtime::Handle;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{oneshot, watch};
 use tokio::time::{sleep, timeout};
 
-use super::failure::{bug, dropped_by_driver, overloaded, stopping, unavailable, unsure};
+use super::failure::{bug, dropped_by_shard, overloaded, stopping, unavailable, unsure};
 use crate::boot_clock;
-use crate::driver::{
-    Answer, CallRef, ChangeAnswer, Deferrable, Delivery, DriverHandle, Ear, FIRST_GROUP, GroupView,
-    Input, LiveCall, Outbox, OwnTable, Query, ReadAnswer, ReadData, ReplyTo, StreamKey, Touched,
-};
 use crate::membership::Membership;
 use crate::memory_tier::MemoryTier;
+use crate::shard::{
+    Answer, CallRef, ChangeAnswer, Connection, Deferrable, FIRST_GROUP, GroupView, Input, LiveCall,
+    OwnTable, Query, ReadAnswer, ReadData, ReplyTo, ShardHandle, StreamKey, TaskOutbox, Touched,
+};
 use crate::stopping::Stopping;
 
 /// A leader that its quorum does not confirm within this time has none.
-const ADMISSION_TIMEOUT: Duration = Duration::from_secs(1);
-/// Before the driver is told once more, if its inbox is full.
+pub(super) const ADMISSION_TIMEOUT: Duration = Duration::from_secs(1);
+/// Before the shard is told once more, if its inbox is full.
 const INBOX_FULL_PAUSE: Duration = Duration::from_millis(10);
 
 /// Cheap to clone.
 #[derive(Clone, Debug)]
 pub(super) struct Door {
     service: Service,
-    driver: DriverHandle,
+    shard: ShardHandle,
     memory: Arc<MemoryTier>,
     membership: Arc<Membership>,
     stopping: Stopping,
@@ -44,15 +43,25 @@ pub(super) struct Door {
 /// An operation for the efficiency tier, and where its answer goes.
 pub(super) type InMemory = (Admitted<Command>, ReplyTo);
 
+/// What came of operations for the efficiency tier.
+#[derive(Debug)]
+pub(super) enum MemoryStep {
+    Done,
+    /// None of them was carried out.
+    Refused(Vec<InMemory>, Failure),
+    /// First the quorum has to be asked.
+    Admit(Vec<InMemory>, Query),
+}
+
 impl Door {
     pub(super) fn new(
         service: Service,
-        driver: DriverHandle,
+        shard: ShardHandle,
         memory: Arc<MemoryTier>,
         membership: Arc<Membership>,
         stopping: Stopping,
     ) -> Door {
-        Door { service, driver, memory, membership, stopping }
+        Door { service, shard, memory, membership, stopping }
     }
 
     /// Room for one more request, for as long as the permit is held.
@@ -83,19 +92,19 @@ impl Door {
     // ---- who leads ----
 
     pub(super) fn leadership(&self) -> Leadership {
-        self.driver.leadership()
+        self.shard.leadership()
     }
 
     pub(super) fn watch_leadership(&self) -> watch::Receiver<Leadership> {
-        self.driver.watch_leadership()
+        self.shard.watch_leadership()
     }
 
     pub(super) fn is_stopping(&self) -> bool {
-        self.stopping.has_begun() || self.driver.is_gone()
+        self.stopping.has_begun() || self.shard.is_gone()
     }
 
-    pub(super) fn is_driver_gone(&self) -> bool {
-        self.driver.is_gone()
+    pub(super) fn is_shard_gone(&self) -> bool {
+        self.shard.is_gone()
     }
 
     // ---- calls: each is answered once ----
@@ -113,14 +122,14 @@ impl Door {
     /// The caller hung up before it had its answer.
     pub(super) fn abandon(&self, session: SessionId, request: RequestId, call: LiveCall) {
         let abandoned = Input::Abandoned { group: FIRST_GROUP, session, request, call };
-        if let Err(mut abandoned) = self.driver.offer(abandoned)
+        if let Err(mut abandoned) = self.shard.offer(abandoned)
             && let Ok(runtime) = Handle::try_current()
         {
-            let driver = self.driver.clone();
+            let shard = self.shard.clone();
             runtime.spawn(async move {
-                while !driver.is_gone() {
+                while !shard.is_gone() {
                     sleep(INBOX_FULL_PAUSE).await;
-                    match driver.offer(*abandoned) {
+                    match shard.offer(*abandoned) {
                         Ok(()) => return,
                         Err(full) => abandoned = full,
                     }
@@ -141,6 +150,19 @@ impl Door {
     /// A linearizable read. This node should lead.
     pub(super) async fn read(&self, query: Admitted<Query>) -> Result<ReadAnswer, Failure> {
         let query = query.into_inner();
+        self.read_at_shard(query).await
+    }
+
+    /// A linearizable read that an action needs. It changes nothing.
+    pub(super) async fn read_for<T>(
+        &self,
+        _: &Admitted<T>,
+        query: Query,
+    ) -> Result<ReadAnswer, Failure> {
+        self.read_at_shard(query).await
+    }
+
+    async fn read_at_shard(&self, query: Query) -> Result<ReadAnswer, Failure> {
         let answer = self.ask(|reply| Input::Read { group: FIRST_GROUP, query, reply }).await?;
         answer.map_err(|reason| unavailable(reason, &self.membership))
     }
@@ -178,12 +200,12 @@ impl Door {
 
     async fn ask<A>(&self, input: impl FnOnce(oneshot::Sender<A>) -> Input) -> Result<A, Failure> {
         let (reply, answer) = oneshot::channel();
-        self.driver.send(input(reply)).map_err(|_| self.no_room())?;
-        answer.await.map_err(|_| dropped_by_driver())
+        self.shard.send(input(reply)).map_err(|_| self.no_room())?;
+        answer.await.map_err(|_| dropped_by_shard())
     }
 
     fn no_room(&self) -> Failure {
-        if self.driver.is_gone() { stopping() } else { overloaded() }
+        if self.shard.is_gone() { stopping() } else { overloaded() }
     }
 
     // ---- streams ----
@@ -192,22 +214,22 @@ impl Door {
     pub(super) fn open_stream(
         &self,
         stream: StreamKey,
-        outbox: Box<dyn Outbox>,
+        outbox: TaskOutbox,
         deferrable: Deferrable,
-        memory_outbox: mpsc::Sender<Vec<Delivery>>,
+        memory_outbox: TaskOutbox,
     ) -> Result<(), Failure> {
         let opened = Input::StreamOpened { stream, outbox, deferrable };
-        self.driver.send(opened).map_err(|_| self.no_room())?;
+        self.shard.send(opened).map_err(|_| self.no_room())?;
         self.memory.open_stream(stream, memory_outbox);
         Ok(())
     }
 
-    /// Must not be lost to a full inbox: a session whose stream the driver believes to be open would outlive its client
+    /// Must not be lost to a full inbox: a session whose stream the shard believes to be open would outlive its client
     /// by its TTL.
     pub(super) async fn close_stream(&self, stream: StreamKey, client_gone: bool) {
         self.memory.close_stream(stream);
-        while self.driver.send(Input::StreamClosed { stream, client_gone }).is_err() {
-            if self.driver.is_gone() {
+        while self.shard.send(Input::StreamClosed { stream, client_gone }).is_err() {
+            if self.shard.is_gone() {
                 return;
             }
             sleep(INBOX_FULL_PAUSE).await;
@@ -219,15 +241,13 @@ impl Door {
         &self,
         stream: StreamKey,
         operations: Vec<(RequestId, Admitted<Command>)>,
-        deferrable: bool,
+        is_deferrable: bool,
     ) -> Result<(), (Vec<RequestId>, Failure)> {
         let operations = operations.into_iter().map(|(id, command)| (id, command.into_inner()));
         // In place: an admitted command is a command.
         let operations = operations.collect();
-        let frame = Input::Frame { stream, group: FIRST_GROUP, operations };
-        let offered =
-            if deferrable { self.driver.offer_deferred(frame) } else { self.driver.offer(frame) };
-        offered.map_err(|frame| {
+        let frame = Input::Frame { stream, group: FIRST_GROUP, operations, is_deferrable };
+        self.shard.offer(frame).map_err(|frame| {
             let requests = match *frame {
                 Input::Frame { operations, .. } => {
                     operations.into_iter().map(|(id, _)| id).collect()
@@ -246,7 +266,7 @@ impl Door {
     ) -> Result<(), (Vec<RequestId>, Failure)> {
         let looks = reads.into_iter().map(|(id, name)| (id, name.into_inner())).collect();
         let looks = Input::Looks { stream, group: FIRST_GROUP, looks };
-        self.driver.offer(looks).map_err(|looks| {
+        self.shard.offer(looks).map_err(|looks| {
             let requests = match *looks {
                 Input::Looks { looks, .. } => looks.into_iter().map(|(id, _)| id).collect(),
                 _ => Vec::new(),
@@ -255,17 +275,19 @@ impl Door {
         })
     }
 
-    /// From now on the driver reads the stream's connection itself.
-    pub(super) fn listen(&self, stream: StreamKey, ear: Box<dyn Ear>, socket: WatchedSocket) {
-        let listen = Input::Listen { stream, ear, socket };
-        if let Err(input) = self.driver.offer(listen)
-            && let Input::Listen { ear, socket, .. } = *input
-        {
-            ear.give_back(socket);
+    /// The shard owns the connection from now on. A shard that is gone drops it.
+    pub(super) async fn hand_over_connection(&self, connection: Box<dyn Connection>) {
+        let mut input = Input::Connection(connection);
+        while let Err(full) = self.shard.offer(input) {
+            if self.shard.is_gone() {
+                return;
+            }
+            sleep(INBOX_FULL_PAUSE).await;
+            input = *full;
         }
     }
 
-    // ---- the efficiency tier. The driver is asked only by a session that is new there, or when this node is not sure
+    // ---- the efficiency tier. The shard is asked only by a session that is new there, or when this node is not sure
     // that it still leads ----
 
     pub(super) fn memory(&self) -> &Arc<MemoryTier> {
@@ -279,16 +301,52 @@ impl Door {
         session: SessionId,
         operations: Vec<InMemory>,
     ) -> Result<(), (Vec<InMemory>, Failure)> {
-        let Err(operations) = self.memory.carry_out(session, operations) else { return Ok(()) };
+        match self.begin_in_memory(session, operations) {
+            MemoryStep::Done => Ok(()),
+            MemoryStep::Refused(operations, failure) => Err((operations, failure)),
+            MemoryStep::Admit(operations, query) => {
+                let answer = timeout(ADMISSION_TIMEOUT, self.read_at_shard(query)).await;
+                let answer = answer.unwrap_or_else(|_| Err(unsure()));
+                self.finish_in_memory(session, operations, answer)
+            }
+        }
+    }
+
+    /// The same for a caller that cannot wait.
+    pub(super) fn begin_in_memory(
+        &self,
+        session: SessionId,
+        operations: Vec<InMemory>,
+    ) -> MemoryStep {
+        let Err(operations) = self.memory.carry_out(session, operations) else {
+            return MemoryStep::Done;
+        };
         if !self.memory.opens_in().is_zero() {
-            return Err((operations, unsure()));
+            return MemoryStep::Refused(operations, unsure());
         }
-        let Some((first, _)) = operations.first() else { return Ok(()) };
-        let admit = first.part(Query::Admit { session, asked: boot_clock::now() });
-        if let Err(failure) = self.admit_to_memory(admit).await {
-            return Err((operations, failure));
+        if operations.is_empty() {
+            return MemoryStep::Done;
         }
-        self.memory.carry_out(session, operations).map_err(|operations| (operations, unsure()))
+        MemoryStep::Admit(operations, Query::Admit { session, asked: boot_clock::now() })
+    }
+
+    /// With the answer to the query of [`MemoryStep::Admit`].
+    pub(super) fn finish_in_memory(
+        &self,
+        session: SessionId,
+        operations: Vec<InMemory>,
+        answer: Result<ReadAnswer, Failure>,
+    ) -> Result<(), (Vec<InMemory>, Failure)> {
+        let failure = match answer.map(|answer| answer.data) {
+            Ok(ReadData::Admitted(true)) => {
+                let carried_out = self.memory.carry_out(session, operations);
+                return carried_out.map_err(|operations| (operations, unsure()));
+            }
+            Ok(ReadData::Admitted(false)) => rejected(Rejection::UnknownSession),
+            Ok(_) => bug("the shard read something else"),
+            Err(failure) => Failure { may_have_happened: false, ..failure },
+        };
+        Err((operations, failure))
     }
 
     /// As [`Door::call`].
@@ -305,16 +363,6 @@ impl Door {
         let (reply, answer) = oneshot::channel();
         let operations = vec![(command, ReplyTo::Call(reply))];
         self.carry_out_in_memory(session, operations).await.map_err(|(_, failure)| failure)?;
-        answer.await.map_err(|_| dropped_by_driver())
-    }
-
-    async fn admit_to_memory(&self, query: Admitted<Query>) -> Result<(), Failure> {
-        let read = timeout(ADMISSION_TIMEOUT, self.read(query)).await;
-        match read.unwrap_or_else(|_| Err(unsure())).map(|answer| answer.data) {
-            Ok(ReadData::Admitted(true)) => Ok(()),
-            Ok(ReadData::Admitted(false)) => Err(rejected(Rejection::UnknownSession)),
-            Ok(_) => Err(bug("the driver read something else")),
-            Err(failure) => Err(Failure { may_have_happened: false, ..failure }),
-        }
+        answer.await.map_err(|_| dropped_by_shard())
     }
 }

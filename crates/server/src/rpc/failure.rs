@@ -8,8 +8,8 @@ use holdfast_proto::failure::{not_now, refused, unknown};
 use holdfast_proto::v1::{Failure, Reason};
 use holdfast_replica::NodeId;
 
-use crate::driver::Unavailable;
 use crate::membership::Membership;
+use crate::shard::Unavailable;
 
 pub(super) fn unavailable(reason: Unavailable, membership: &Membership) -> Failure {
     match reason {
@@ -81,7 +81,7 @@ pub(super) fn unsure() -> Failure {
 }
 
 /// The answer did not come, and never will.
-pub(super) fn dropped_by_driver() -> Failure {
+pub(super) fn dropped_by_shard() -> Failure {
     unknown(Reason::ShuttingDown, "this node stopped while the request was under way")
 }
 

@@ -3,6 +3,7 @@
 //! * An action is sent once. If its answer does not come, its caller is told that it may have happened, and repeats it
 //!   under the same request id, which the lock table recognises.
 //! * A leader that does not know this service is an older one. Then the caller is told where the leader is.
+//! * A connection has no more calls than the leader serves on it at a time. So none waits for another's end.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -14,22 +15,24 @@ use holdfast_proto::peer_v1::forward_service_client::ForwardServiceClient;
 use holdfast_proto::peer_v1::{ForwardedAction, ForwardedAnswer, ForwardedFrame};
 use holdfast_proto::v1::Failure;
 use holdfast_replica::NodeId;
-use holdfast_service::{Caller, Method};
+use holdfast_service::{Caller, Method, RELAYED_MAX};
 use prost::Message;
 use tokio_stream::{Stream, StreamExt};
 use tonic::metadata::MetadataValue;
 use tonic::transport::Channel;
 use tonic::{Code, ConnectError, Request, Status, Streaming};
 
-use super::failure::{bug, leader_did_not_answer, no_leader, unavailable};
+use super::failure::{bug, leader_did_not_answer, no_leader, overloaded, unavailable};
 use super::serve::{REQUEST_BYTES_MAX, RESPONSE_BYTES_MAX};
 use crate::config::Address;
-use crate::driver::Unavailable;
 use crate::membership::Membership;
-use crate::peers::{PeerLinks, TICKET_KEY, endpoint};
+use crate::peers::{PeerLinks, STREAMS_PER_CONNECTION_MAX, TICKET_KEY, endpoint};
+use crate::shard::Unavailable;
 
-/// They are used in turn.
 const CONNECTIONS_PER_NODE: usize = 32;
+const CALLS_PER_CONNECTION_MAX: usize = STREAMS_PER_CONNECTION_MAX as usize;
+/// Streams that last leave a quarter of the room to calls that do not.
+const _: () = assert!(RELAYED_MAX == CONNECTIONS_PER_NODE * CALLS_PER_CONNECTION_MAX / 4 * 3);
 /// What is around a message.
 const ENVELOPE_BYTES_MAX: usize = 64 * 1024;
 pub(super) const FORWARDED_BYTES_MAX: usize = REQUEST_BYTES_MAX + ENVELOPE_BYTES_MAX;
@@ -47,8 +50,30 @@ pub(super) type Answers<R> = Pin<Box<dyn Stream<Item = Result<R, Status>> + Send
 #[derive(Debug)]
 struct Connections {
     address: String,
-    channels: Vec<Channel>,
-    next: usize,
+    channels: Vec<(Channel, Place)>,
+}
+
+/// Of a call on its connection, which has as many calls as there are clones of it, not counting its own.
+#[derive(Clone, Debug, Default)]
+struct Place(Arc<()>);
+
+impl Place {
+    fn taken(&self) -> usize {
+        Arc::strong_count(&self.0) - 1
+    }
+}
+
+/// The leader's frames for the stream of a session.
+#[derive(Debug)]
+pub(super) struct SessionAnswers {
+    answers: Streaming<ForwardedAnswer>,
+    _place: Place,
+}
+
+impl SessionAnswers {
+    pub(super) async fn message(&mut self) -> Result<Option<ForwardedAnswer>, Status> {
+        self.answers.message().await
+    }
 }
 
 impl Forwarding {
@@ -64,10 +89,25 @@ impl Forwarding {
         method: Method,
         request: &impl Message,
     ) -> Result<R, Failure> {
-        let mut leader = self.client(to)?;
+        let called = self.call_known(to, caller, method, request).await?;
+        called.ok_or_else(|| self.older_leader(to))
+    }
+
+    /// As [`Forwarding::call`]. None if the leader is of a version that takes no forwarded actions.
+    pub(super) async fn call_known<R: Message + Default>(
+        &self,
+        to: NodeId,
+        caller: &Caller,
+        method: Method,
+        request: &impl Message,
+    ) -> Result<Option<R>, Failure> {
+        let (mut leader, _place) = self.client(to)?;
         let action = self.request(to, action(caller, method, request)?)?;
-        let answer = leader.forward(action).await.map_err(|status| self.failure(to, &status))?;
-        decoded(&answer.into_inner())
+        match leader.forward(action).await {
+            Ok(answer) => decoded(&answer.into_inner()).map(Some),
+            Err(status) if is_of_older_leader(&status) => Ok(None),
+            Err(status) => Err(self.failure(to, &status)),
+        }
     }
 
     /// An action with many answers.
@@ -78,11 +118,14 @@ impl Forwarding {
         method: Method,
         request: &impl Message,
     ) -> Result<Answers<R>, Failure> {
-        let mut leader = self.client(to)?;
+        let (mut leader, place) = self.client(to)?;
         let action = self.request(to, action(caller, method, request)?)?;
         let answers = leader.forward_stream(action).await;
         let answers = answers.map_err(|status| self.failure(to, &status))?.into_inner();
-        Ok(Box::pin(answers.map(|answer| Ok(decoded(&answer?)?))))
+        Ok(Box::pin(answers.map(move |answer| {
+            let _place = &place;
+            Ok(decoded(&answer?)?)
+        })))
     }
 
     /// The stream of a session.
@@ -90,23 +133,29 @@ impl Forwarding {
         &self,
         to: NodeId,
         frames: impl Stream<Item = ForwardedFrame> + Send + 'static,
-    ) -> Result<Streaming<ForwardedAnswer>, Failure> {
-        let mut leader = self.client(to)?;
+    ) -> Result<SessionAnswers, Failure> {
+        let (mut leader, place) = self.client(to)?;
         let frames = self.request(to, frames)?;
         let answers = leader.forward_session(frames).await;
-        Ok(answers.map_err(|status| self.failure(to, &status))?.into_inner())
+        let answers = answers.map_err(|status| self.failure(to, &status))?.into_inner();
+        Ok(SessionAnswers { answers, _place: place })
     }
 
     /// The leader's own words if it refused, and else that it could not be asked.
     pub(super) fn failure(&self, to: NodeId, status: &Status) -> Failure {
+        if is_of_older_leader(status) {
+            return self.older_leader(to);
+        }
         if status.metadata().contains_key(REASON_KEY) {
             return Failure::from_status(status);
         }
-        if status.code() == Code::Unimplemented {
-            return unavailable(Unavailable::NotLeader { leader: Some(to) }, &self.membership);
-        }
         let never_sent = was_never_sent(status);
         leader_did_not_answer(self.address(to), never_sent, status.message())
+    }
+
+    /// Its client can ask the leader itself.
+    pub(super) fn older_leader(&self, leader: NodeId) -> Failure {
+        unavailable(Unavailable::NotLeader { leader: Some(leader) }, &self.membership)
     }
 
     /// Of the node's client port.
@@ -124,36 +173,53 @@ impl Forwarding {
         Ok(request)
     }
 
-    fn client(&self, node: NodeId) -> Result<ForwardServiceClient<Channel>, Failure> {
+    fn client(&self, node: NodeId) -> Result<(ForwardServiceClient<Channel>, Place), Failure> {
         // A node that has just come knows who leads before it knows where.
         let address = self.membership.peer_address(node).ok_or_else(no_leader)?;
         let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
         if connections.get(&node).is_none_or(|known| known.address != address) {
             let now = self.membership.now();
             connections.retain(|node, _| now.is_member(*node));
-            connections.insert(node, Connections { address, channels: Vec::new(), next: 0 });
+            connections.insert(node, Connections { address, channels: Vec::new() });
         }
         let connections =
             connections.get_mut(&node).ok_or_else(|| bug("a connection was not kept"))?;
-        Ok(ForwardServiceClient::new(connections.next()?)
+        let (channel, place) = connections.least_used()?;
+        let client = ForwardServiceClient::new(channel)
             .max_encoding_message_size(FORWARDED_BYTES_MAX)
-            .max_decoding_message_size(RESPONSE_BYTES_MAX + ENVELOPE_BYTES_MAX))
+            .max_decoding_message_size(RESPONSE_BYTES_MAX + ENVELOPE_BYTES_MAX);
+        Ok((client, place))
     }
 }
 
 impl Connections {
-    fn next(&mut self) -> Result<Channel, Failure> {
-        let at = self.next % CONNECTIONS_PER_NODE;
-        self.next = at + 1;
-        if at == self.channels.len() {
-            let wrong = |why: &dyn std::fmt::Display| {
-                bug(&format!("the leader's address '{}': {why}", self.address))
-            };
-            let address = Address::new(&self.address).map_err(|error| wrong(&error))?;
-            let endpoint = endpoint(&address).map_err(|error| wrong(&error))?;
-            self.channels.push(endpoint.connect_lazy());
+    /// A new one as long as there may be more and none is without a call.
+    fn least_used(&mut self) -> Result<(Channel, Place), Failure> {
+        let least = self.channels.iter().min_by_key(|(_, place)| place.taken());
+        match least {
+            Some((channel, place))
+                if place.taken() == 0 || self.channels.len() == CONNECTIONS_PER_NODE =>
+            {
+                if place.taken() >= CALLS_PER_CONNECTION_MAX {
+                    return Err(overloaded());
+                }
+                Ok((channel.clone(), place.clone()))
+            }
+            _ => {
+                let channel = self.connect()?;
+                let place = Place::default();
+                self.channels.push((channel.clone(), place.clone()));
+                Ok((channel, place))
+            }
         }
-        self.channels.get(at).cloned().ok_or_else(|| bug("a connection was not kept"))
+    }
+
+    fn connect(&self) -> Result<Channel, Failure> {
+        let wrong = |why: &dyn std::fmt::Display| {
+            bug(&format!("the leader's address '{}': {why}", self.address))
+        };
+        let address = Address::new(&self.address).map_err(|error| wrong(&error))?;
+        Ok(endpoint(&address).map_err(|error| wrong(&error))?.connect_lazy())
     }
 }
 
@@ -171,6 +237,11 @@ fn decoded<R: Message + Default>(answer: &ForwardedAnswer) -> Result<R, Failure>
     R::decode(&answer.response[..]).map_err(|error| bug(&format!("the leader's answer: {error}")))
 }
 
+/// It does not know the service.
+fn is_of_older_leader(status: &Status) -> bool {
+    status.code() == Code::Unimplemented && !status.metadata().contains_key(REASON_KEY)
+}
+
 /// There was no connection on which it could have been sent.
 fn was_never_sent(status: &Status) -> bool {
     let mut cause = status.source();
@@ -185,7 +256,33 @@ fn was_never_sent(status: &Status) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use holdfast_proto::failure::not_now;
+    use holdfast_proto::v1::Reason;
+    use holdfast_proto::v1::lock_service_server::LockServiceServer;
+    use tonic::transport::Server;
+    use tonic::transport::server::TcpIncoming;
+
     use super::*;
+    use crate::wrong_port::WrongPort;
+
+    #[tokio::test]
+    async fn a_connection_takes_no_more_calls_than_the_leader_serves_on_it() {
+        let address = "127.0.0.1:1".to_owned();
+        let mut connections = Connections { address, channels: Vec::new() };
+        drop(connections.least_used().unwrap());
+        let first = connections.least_used().unwrap();
+        assert_eq!(connections.channels.len(), 1, "one without a call is used again");
+        let mut places = vec![first.1];
+        while let Ok((_, place)) = connections.least_used() {
+            places.push(place);
+        }
+        assert_eq!(places.len(), CONNECTIONS_PER_NODE * CALLS_PER_CONNECTION_MAX);
+        for (_, place) in &connections.channels {
+            assert_eq!(place.taken(), CALLS_PER_CONNECTION_MAX);
+        }
+        places.pop();
+        assert!(connections.least_used().is_ok(), "there is room again");
+    }
 
     async fn status_of(address: String) -> Status {
         let endpoint = endpoint(&Address::new(&address).unwrap()).unwrap();
@@ -200,6 +297,18 @@ mod tests {
         drop(listener);
         let status = status_of(address).await;
         assert!(was_never_sent(&status), "{status:?}");
+    }
+
+    #[tokio::test]
+    async fn a_peer_port_without_this_service_is_that_of_an_older_leader() {
+        let incoming = TcpIncoming::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = incoming.local_addr().unwrap().to_string();
+        let lost_clients = WrongPort::<LockServiceServer<()>>::new("ask elsewhere");
+        tokio::spawn(Server::builder().add_service(lost_clients).serve_with_incoming(incoming));
+        let status = status_of(address).await;
+        assert!(is_of_older_leader(&status), "{status:?}");
+        let refusal = not_now(Reason::NotLeader, "it says so").to_status();
+        assert!(!is_of_older_leader(&refusal), "{refusal:?}");
     }
 
     #[tokio::test]

@@ -28,7 +28,7 @@ use super::failure::took_too_long;
 use super::forward::FORWARDED_BYTES_MAX;
 use super::serve::RESPONSE_BYTES_MAX;
 use super::{
-    Rpc, cluster, election, keep_alive_many, look, operator, stream, survey, unary, watch,
+    Rpc, cluster, election, keep_alive_many, list_search, operator, reads, stream, unary, watch,
 };
 use crate::peers::{ConnectionTickets, TICKET_KEY};
 
@@ -53,7 +53,10 @@ impl Forwarded {
     /// The node that calls.
     fn node(&self, metadata: &MetadataMap) -> Result<u64, Failure> {
         let ticket = metadata.get_bin(TICKET_KEY).and_then(|ticket| ticket.to_bytes().ok());
+        // A node that is no member, or not yet, may be connected all the same.
+        let members = self.rpc.membership.now();
         let holder = ticket.and_then(|ticket| self.tickets.holder(&ticket));
+        let holder = holder.filter(|node| members.is_member(*node));
         // Nodes that have just lost their connection come with an old ticket.
         let words =
             "this node does not know which node forwards this; the nodes connect again in a moment";
@@ -116,12 +119,12 @@ async fn carry_out(
         Method::Transfer => served!(unary::serve, TransferRequest),
         Method::Campaign => served!(unary::serve, CampaignRequest),
         Method::Resign => served!(unary::serve, ResignRequest),
-        Method::Status => served!(look::serve, StatusRequest),
-        Method::List => served!(survey::serve, ListRequest),
-        Method::ListSessions => served!(look::serve, ListSessionsRequest),
-        Method::ListFreezes => served!(look::serve, ListFreezesRequest),
-        Method::Why => served!(look::serve, WhyRequest),
-        Method::CheckToken => served!(look::serve, CheckTokenRequest),
+        Method::Status => served!(reads::serve, StatusRequest),
+        Method::List => served!(list_search::serve, ListRequest),
+        Method::ListSessions => served!(reads::serve, ListSessionsRequest),
+        Method::ListFreezes => served!(reads::serve, ListFreezesRequest),
+        Method::Why => served!(reads::serve, WhyRequest),
+        Method::CheckToken => served!(reads::serve, CheckTokenRequest),
         Method::ClusterStatus => served!(cluster::serve, ClusterStatusRequest),
         Method::History => served!(watch::history, HistoryRequest),
         Method::Break => served!(operator::serve, BreakRequest),

@@ -6,7 +6,7 @@ use holdfast_proto::v1;
 
 use super::Rpc;
 use super::door::Door;
-use crate::driver::{CallRef, LiveCall};
+use crate::shard::{CallRef, LiveCall};
 
 /// Undoes a call when it is dropped, from when it is carried out here until it is answered.
 #[derive(Debug)]

@@ -13,7 +13,7 @@ use super::Rpc;
 use super::failure::took_too_long;
 use super::route::Place;
 use super::unary::CALL_TIMEOUT;
-use crate::driver::Touched;
+use crate::shard::Touched;
 
 const SESSIONS_PER_CALL_MAX: usize = 4_096;
 

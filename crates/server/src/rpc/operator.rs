@@ -18,7 +18,7 @@ use tonic::{Request, Response, Status};
 use super::failure::{bug, took_too_long, unavailable};
 use super::route::Place;
 use super::unary::CALL_TIMEOUT;
-use super::{Rpc, grpc, look};
+use super::{Rpc, grpc, reads};
 
 /// A request of an operator.
 pub(super) trait Step: Message + Clone + 'static {
@@ -253,6 +253,6 @@ impl OperatorService for Rpc {
         &self,
         request: Request<ListFreezesRequest>,
     ) -> Result<Response<ListFreezesResponse>, Status> {
-        grpc::call(request, |caller, request| look::serve(self, caller, request)).await
+        grpc::call(request, |caller, request| reads::serve(self, caller, request)).await
     }
 }

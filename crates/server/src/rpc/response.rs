@@ -6,8 +6,8 @@ use holdfast_proto::encode::{self, OpenContext};
 use holdfast_proto::v1::answer;
 
 use super::failure::{bug, unavailable};
-use crate::driver::Answer;
 use crate::membership::Membership;
+use crate::shard::Answer;
 
 /// What an answer tells beyond the outcome itself.
 #[derive(Clone, Copy, Debug)]

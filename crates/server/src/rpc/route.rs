@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 use super::Rpc;
 use super::failure::{no_leader, stopping, unavailable};
-use crate::driver::Unavailable;
+use crate::shard::Unavailable;
 
 /// An election is over well within this time if a majority is up.
 const LEADER_WAIT: Duration = Duration::from_secs(1);
@@ -50,6 +50,17 @@ impl Rpc {
             Route::Wait if caller.forwarded_by.is_some() => Err(no_leader()),
             Route::Wait => Err(self.why_no_leader().await),
         }
+    }
+
+    /// None: there is no leader that could be known without waiting.
+    pub(super) fn place_now(&self, caller: &Caller, method: Method) -> Option<Place> {
+        let place = match route(caller, method, self.leader(&self.door.leadership())) {
+            Route::Here => Place::Here,
+            Route::Forward(leader) => Place::At(NodeId(leader)),
+            Route::NotLeader { .. } | Route::Wait => return None,
+        };
+        self.leader_search.leaderless_for(true);
+        Some(place)
     }
 
     fn leader(&self, now: &Leadership) -> Leader {

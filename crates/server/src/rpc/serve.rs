@@ -20,7 +20,7 @@ use tonic_health::pb::health_server::{Health, HealthServer};
 
 use super::Rpc;
 use super::grpc::CallerLayer;
-use super::sorting::sort;
+use super::protocol_detection::accept_connections;
 use super::stream::WatchBody;
 use super::typed_status::TypedStatusLayer;
 use crate::connections::{Connections, GrpcGateLayer, Shape};
@@ -88,12 +88,12 @@ pub(crate) async fn serve(
     let election_service = ElectionServiceServer::new(rpc.clone())
         .max_decoding_message_size(REQUEST_BYTES_MAX)
         .max_encoding_message_size(RESPONSE_BYTES_MAX);
-    let (plain_sessions, callers) = (rpc.clone(), CallerLayer::new(rpc.clone()));
+    let (framed_sessions, callers) = (rpc.clone(), CallerLayer::new(rpc.clone()));
     let lock_service = LockServiceServer::new(rpc)
         .max_decoding_message_size(REQUEST_BYTES_MAX)
         .max_encoding_message_size(RESPONSE_BYTES_MAX);
     let (others, other_connections) = mpsc::channel(NEW_CONNECTIONS_MAX);
-    let sorting = sort(plain_sessions, clients, incoming, others);
+    let accepting = accept_connections(framed_sessions, clients, incoming, others);
     let serving = Server::builder()
         .layer(GrpcGateLayer::new(shape_of))
         .max_concurrent_streams(STREAMS_PER_CONNECTION_MAX)
@@ -112,10 +112,10 @@ pub(crate) async fn serve(
         .serve_with_incoming_shutdown(ReceiverStream::new(other_connections), async move {
             stopping.begun().await;
         });
-    let sorting = async {
-        sorting.await;
+    let accepting = async {
+        accepting.await;
         Ok(())
     };
-    tokio::try_join!(serving, sorting)?;
+    tokio::try_join!(serving, accepting)?;
     Ok(())
 }

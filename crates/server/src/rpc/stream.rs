@@ -1,34 +1,33 @@
 //! The session stream: many operations and answers on one connection, all of one session.
 //!
-//! The stream has two halves that know little of each other. Incoming frames are read by a task of
-//! the stream (`serving` at the leader, `relay` elsewhere), which is also where its end is noticed. A plain connection that is
-//! busy is lent to the driver, which reads what is common by itself (`ear`).
-//! Outgoing frames ([`Outgoing`]) are pulled by the transport straight from the driver's deliveries; on a plain
-//! connection the driver writes most of them by itself (`speaker`).
+//! There are two front ends. They share how frames are decoded and admitted (`admit`) and how answers are encoded
+//! (`answers`, `frame`).
+//!
+//! - A framed connection belongs to the shard, from its greeting to its close (`framed`).
+//! - The call `Session` of gRPC has a task, which reads incoming frames (`serving`); the transport pulls outgoing ones
+//!   ([`Outgoing`]).
+//!
+//! At a node that does not lead, a task passes the frames of either on to the leader (`relay`).
 //!
 //! How a stream ends decides how long its session lives: see `body_end`.
 
 mod admit;
+mod answers;
 mod body_end;
-mod ear;
 mod frame;
+mod framed;
 mod incoming;
-mod looks;
 mod outgoing;
-mod pen;
-mod plain;
-mod reading;
+mod read_quota;
 mod relay;
 mod serving;
-mod speaker;
-mod unread;
-mod view;
-mod watched;
 
 use std::sync::Arc;
 
+use holdfast_proto::decode::operation::Opening;
 use holdfast_proto::peer_v1::ForwardedFrame;
 use holdfast_proto::v1::{ClientFrame, Failure};
+use holdfast_replica::NodeId;
 use holdfast_service::{Caller, Method};
 use tonic::{Request, Response, Status, Streaming};
 
@@ -39,12 +38,10 @@ use super::Rpc;
 use super::grpc;
 use super::route::Place;
 use crate::connections::Call;
-use holdfast_proto::decode::operation::Opening;
 
 pub(super) use self::body_end::WatchBody;
-pub(super) use self::ear::lent_max;
+pub(super) use self::framed::{FramedConnection, FramedFrontEnd};
 pub(super) use self::outgoing::Outgoing;
-pub(super) use self::plain::serve as serve_plain;
 
 /// Answers at once, before the first frame has come: a client may wait for the response's headers
 /// before it sends anything.
@@ -75,7 +72,7 @@ fn begin(
     mut incoming: Incoming,
 ) -> Result<Outgoing, Failure> {
     let permit = rpc.door.begin(Method::Session)?;
-    let (words, outgoing) = outgoing::pair(rpc.clone(), None);
+    let (words, outgoing) = outgoing::pair(rpc);
     let rpc = rpc.clone();
     tokio::spawn(async move {
         let _permit = permit;
@@ -98,19 +95,33 @@ async fn run(
     // Until here its connection counted as idle.
     call.into_iter().for_each(Call::is_whole);
     let opening = Opening::decode(&first)?;
-    let method = if opening.resumed { Method::ResumeSession } else { Method::OpenSession };
     match rpc.place(caller, Method::Session).await? {
         Place::Here => {
-            let opening = rpc.door.admit(caller, method, opening)?;
+            let opening = rpc.door.admit(caller, method_of(&opening), opening)?;
             serving::serve(rpc, caller, opening, first, incoming, words).await
         }
-        Place::At(leader) => {
-            let there = || rpc.forwarding.address(leader);
-            let _permit =
-                rpc.door.begin_relay().map_err(|failure| Failure { leader: there(), ..failure })?;
-            rpc.door.admit(caller, method, ())?;
-            let relay = Relay { rpc, caller, leader, session: opening.session };
-            relay.serve(first, incoming, words).await
-        }
+        Place::At(leader) => relay(rpc, caller, leader, &opening, first, incoming, words).await,
     }
+}
+
+/// The leader serves the session, and this node passes on what both sides say.
+async fn relay(
+    rpc: &Rpc,
+    caller: &Caller,
+    leader: NodeId,
+    opening: &Opening,
+    first: ClientFrame,
+    incoming: &mut Incoming,
+    words: &Words,
+) -> Result<(), Failure> {
+    let there = || rpc.forwarding.address(leader);
+    let _permit =
+        rpc.door.begin_relay().map_err(|failure| Failure { leader: there(), ..failure })?;
+    rpc.door.admit(caller, method_of(opening), ())?;
+    let relay = Relay { rpc, caller, leader, session: opening.session };
+    relay.serve(first, incoming, words).await
+}
+
+fn method_of(opening: &Opening) -> Method {
+    if opening.resumed { Method::ResumeSession } else { Method::OpenSession }
 }

@@ -3,21 +3,21 @@
 //! A watch never skips: it ends with words when it cannot go on, because the leader moved (resume at the
 //! next one), the events were not read fast enough, or they are no longer kept.
 
+mod concerns;
+mod event_encoder;
 mod follow;
 mod history;
+mod news;
+mod openings;
 mod queue;
 mod recent;
-mod session_texts;
 mod snapshot;
-mod tell;
-mod teller;
 
+pub(crate) use event_encoder::encode_events;
 pub(super) use history::{opened_lately, serve as history};
-pub(super) use queue::{Frames, WatchBudget};
+pub(super) use openings::Openings;
+pub(super) use queue::Frames;
 pub(super) use recent::recent;
-pub(crate) use session_texts::SessionTexts;
-pub(crate) use tell::{Told, ToldSession, event as told};
-pub(crate) use teller::Teller;
 
 use std::pin::Pin;
 
@@ -34,12 +34,12 @@ use tonic::{Request, Response, Status};
 use super::Rpc;
 use super::grpc;
 use super::route::Place;
-use crate::driver::FIRST_GROUP;
 use crate::events::Position;
+use crate::shard::FIRST_GROUP;
 
 /// What is asked for.
 #[derive(Clone, Debug)]
-struct Ask {
+pub(super) struct Ask {
     names: Scope,
     start: Start,
 }
@@ -99,6 +99,12 @@ impl Start {
 }
 
 impl Ask {
+    /// What happens to one lock.
+    pub(super) fn of_one(name: &LockName, after: Option<&EventPosition>) -> Result<Ask, Failure> {
+        let names = Scope::Only(name.as_str().to_owned());
+        Ok(Ask { names, start: Start::decode(after, Start::Snapshot)? })
+    }
+
     fn decode(request: &WatchRequest) -> Result<Ask, Failure> {
         const PREFIX_BYTES_MAX: usize = holdfast_core::NAME_BYTES_MAX;
         let prefix = request.prefix.clone();
@@ -112,16 +118,9 @@ impl Ask {
     }
 }
 
-/// What happens to one lock, told by this node, which should lead.
-pub(super) fn follow_one(
-    rpc: &Rpc,
-    name: &Admitted<LockName>,
-    after: Option<&EventPosition>,
-    permit: Permit,
-) -> Result<Frames, Failure> {
-    let names = Scope::Only(name.get().as_str().to_owned());
-    let start = Start::decode(after, Start::Snapshot)?;
-    Ok(follow::start(rpc.clone(), name.part(Ask { names, start }), permit))
+/// What happens, told by this node, which should lead.
+pub(super) fn follow(rpc: &Rpc, ask: Admitted<Ask>, permit: Permit) -> Frames {
+    follow::start(rpc.clone(), ask, permit)
 }
 
 type WatchFrames = Pin<Box<dyn Stream<Item = Result<WatchFrame, Status>> + Send>>;
@@ -132,9 +131,10 @@ pub(super) async fn serve(
     request: WatchRequest,
 ) -> Result<WatchFrames, Failure> {
     let permit = rpc.door.begin(Method::Watch)?;
+    rpc.watch_openings.begin(&caller)?;
     let ask = rpc.door.admit(&caller, Method::Watch, Ask::decode(&request)?)?;
     match rpc.place(&caller, Method::Watch).await? {
-        Place::Here => Ok(Box::pin(follow::start(rpc.clone(), ask, permit))),
+        Place::Here => Ok(Box::pin(follow(rpc, ask, permit))),
         Place::At(leader) => {
             let permits = [permit, rpc.door.begin_relay()?];
             let frames = rpc.forwarding.stream(leader, &caller, Method::Watch, &request).await?;

@@ -7,11 +7,11 @@ use holdfast_proto::v1::{self, Failure, WhyRequest, WhyResponse};
 use holdfast_service::Method;
 
 use super::Rpc;
-use super::look::{self, Look, SHOWN_MAX};
-use crate::driver::{Query, ReadAnswer, ReadData};
+use super::reads::{self, ReadRequest, SHOWN_MAX};
 use crate::hold_times::{self, HoldTimes};
+use crate::shard::{Query, ReadAnswer, ReadData};
 
-impl Look for WhyRequest {
+impl ReadRequest for WhyRequest {
     const METHOD: Method = Method::Why;
     type Response = WhyResponse;
 
@@ -23,7 +23,7 @@ impl Look for WhyRequest {
         let ReadData::Why(why) = answer.data else { return None };
         let now = answer.at;
         Some(WhyResponse {
-            status: Some(look::lock_status(&self.name, why.status, now, answer.applied_index)),
+            status: Some(reads::lock_status(&self.name, why.status, now, answer.applied_index)),
             chain: why.chain.into_iter().map(|link| read::wait_link(link, now)).collect(),
             chain_is_cut: why.chain_is_cut,
             reserved: why.reserved.into_iter().map(read::reserved).collect(),

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+pub(crate) mod framed;
+
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Interventions do what they say, and to whom they say: only what was meant is broken, killed or handed over, and
-//! nothing is without somebody having asked for it.
+//! Interventions do what they say, and to whom they say: only what was meant is broken, killed or handed over, nothing
+//! is without somebody having asked for it, and each is carried out once. (Each has a reason of its own.)
 
 use std::collections::BTreeSet;
 
@@ -20,12 +20,19 @@ pub fn check(history: &Evidence<'_>) -> Vec<Violation> {
             _ => None,
         })
         .collect();
+    let mut reasons = BTreeSet::new();
     for entry in history.log() {
         let index = entry.index.0;
         let mut last: Option<&Action> = None;
         for event in &entry.events {
             match event {
-                Event::Intervened(intervention) => last = Some(&intervention.action),
+                Event::Intervened(intervention) => {
+                    last = Some(&intervention.action);
+                    if !reasons.insert(&intervention.reason) {
+                        let again = format!("at index {index} it is done again: {intervention:?}");
+                        findings.add(again);
+                    }
+                }
                 Event::HoldEnded { name, session, token, reason, .. } => {
                     let meant = match (reason, last) {
                         (EndReason::Broken, Some(Action::Break { name: meant, token: under })) => {
@@ -82,6 +89,16 @@ mod tests {
             story.log(2, [intervened(broken), hold_ended_by("a", 1, 1, 1, EndReason::Broken)]);
             assert_eq!(check(&story.evidence()).len(), violations, "{token:?}");
         }
+    }
+
+    #[test]
+    fn an_intervention_that_is_done_twice_is_found() {
+        let mut story = Story::default();
+        let freeze = || intervened(Action::Thaw { prefix: "a".into() });
+        story.log(1, [freeze()]);
+        assert_eq!(check(&story.evidence()), []);
+        story.log(2, [freeze()]);
+        assert_eq!(check(&story.evidence()).len(), 1);
     }
 
     #[test]

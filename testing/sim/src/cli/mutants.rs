@@ -73,10 +73,14 @@ impl Mutants {
         }
         let found = chosen.len() - escaped;
         writeln!(out, "\n{found} of {} bugs found; by {caught_by:?}", chosen.len())?;
-        let special = chosen.iter().map(|mutant| mutant.faults);
-        let special = special.filter(|faults| faults.len() < FaultKind::ALL.len());
+        let mut tried = vec![&FaultKind::ALL[..]];
+        for mutant in &chosen {
+            if !tried.contains(&mutant.faults) {
+                tried.push(mutant.faults);
+            }
+        }
         let mut clean = true;
-        for faults in std::iter::once(&FaultKind::ALL[..]).chain(special) {
+        for faults in tried {
             let found = (1..=last_seed).find_map(|seed| self.violation(seed, faults));
             if let Some(Finding { seed, what, .. }) = &found {
                 writeln!(io::stderr(), "seed {seed} under {faults:?}: {what}")?;

@@ -1,27 +1,32 @@
 //! What changes other people's holds: a holder hands its lock on, an operator steps in. Both act on what they
 //! have seen, which may be long past.
 
-use holdfast_core::command::{Action, Mode};
+use holdfast_core::command::Action;
 use holdfast_core::{FenceToken, LockName, PublicSessionId, SessionId, Span};
 
-use super::ask::Ask;
-use super::choose::Choice;
-use super::session::{Held, Session};
-use super::{Client, Seen};
+use holdfast_client_core::session::Request;
+use holdfast_proto::v1;
+
+use super::choose::{Choice, about, look};
+use super::{Client, Guard, Program, Seen};
 use crate::names::Names;
 
 impl Client {
-    /// To one whom it saw waiting; or to somebody whom it saw elsewhere, who may not want it; or else it looks.
-    pub(super) fn transfer(&mut self, session: &Session) -> Choice {
+    /// To a session that it saw waiting; or to one that it saw elsewhere, which may not want it; or else it looks.
+    pub(super) fn transfer(&mut self, program: &Program) -> Choice {
         let names = self.names.clone();
-        let fits = |held: &Held| held.mode == Mode::Exclusive && names.is_mixed(&held.name);
-        let Some((key, held)) = self.any_hold(session, fits) else { return Choice::Nothing };
-        let waits = self.seen.get(&held.name).and_then(|seen| seen.waiter);
+        let fits =
+            |guard: &Guard| guard.hold.mode() == v1::Mode::Exclusive && names.is_mixed(&guard.name);
+        let Some((number, guard)) = self.any_guard(program, fits) else { return Choice::Nothing };
+        let waits = self.seen.get(&guard.name).and_then(|seen| seen.waiter);
         let elsewhere = self.held_by_somebody();
         let elsewhere = elsewhere.map(|(_, (session, _), _)| PublicSessionId(session.0 as u64));
         match waits.or(elsewhere) {
-            Some(to) => Choice::Ask(Ask::Transfer { hold: held.meant(key), to }),
-            None => Choice::Ask(Ask::Status { name: held.name.clone() }),
+            Some(to) => {
+                let to = holdfast_proto::PublicSessionId::from_number(to.0).to_string();
+                about(number, guard, None, |hold| Request::Transfer { hold, to })
+            }
+            None => look(guard.name.clone()),
         }
     }
 
@@ -67,11 +72,11 @@ impl Client {
                 Action::KillSession { session: PublicSessionId(session.0 as u64) }
             }
         };
-        Choice::Ask(Ask::Intervene(action))
+        Choice::Intervene(action)
     }
 
     fn look(&mut self) -> Choice {
-        Choice::Ask(Ask::Status { name: self.names.any_mixed(&mut self.rng) })
+        look(self.names.any_mixed(&mut self.rng))
     }
 
     fn held_by_somebody(

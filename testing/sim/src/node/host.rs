@@ -1,8 +1,9 @@
 //! How the simulation names the callers and streams of an engine, and how it tells clients what the engine says.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
-use holdfast_core::{Batch, Command, Outcome, Rejection, RequestId, SessionId, StreamId};
+use holdfast_core::{Command, Outcome, Rejection, RequestId, SessionId, StreamId};
 use holdfast_engine::{Answer as EngineAnswer, Delivery, Host, ReadAnswer, ReadData, StreamKey};
 use holdfast_engine::{TouchesAnswer, Unavailable, Wait};
 
@@ -58,9 +59,15 @@ pub(super) struct Desk {
     streams: BTreeMap<SessionId, BTreeSet<StreamId>>,
     /// Whose heartbeats may wait.
     pub(super) deferrable: BTreeSet<StreamKey>,
+    /// Since when heartbeats of these sessions wait to be carried out.
+    pub(super) deferred: BTreeMap<SessionId, Duration>,
+    pub(super) turn_began: Duration,
     /// Requests that were refused because the disk is full, and have not come again.
     refused: BTreeSet<Wait>,
 }
+
+/// A heartbeat waits for a tick.
+const DEFERRED_FOR_MAX: Duration = Duration::from_secs(5);
 
 impl Desk {
     /// A request comes on a stream. Gives the number under which it is answered.
@@ -98,6 +105,9 @@ impl Desk {
     }
 
     fn answer(&mut self, reply_to: ReplyTo, answer: EngineAnswer) -> Output {
+        if answer.result.is_err() {
+            self.deferred.remove(&reply_to.session);
+        }
         if answer.result == Err(Unavailable::OutOfSpace) {
             self.refused.insert((reply_to.session, reply_to.request));
         }
@@ -150,7 +160,10 @@ impl Desk {
                     outputs.extend(self.complaint_about_notice(key));
                     outputs.push(notice(Notice::SessionEnded));
                 }
-                Delivery::LeaderMoved { .. } => self.closed(key),
+                Delivery::LeaderMoved { leader } => {
+                    self.closed(key);
+                    outputs.push(notice(Notice::LeaderMoved { leader }));
+                }
                 Delivery::MembersChanged => {}
             }
         }
@@ -168,6 +181,7 @@ impl Desk {
     /// A node that does not lead has no parked callers: it has told them all.
     pub(super) fn complaint_about_forgotten(&mut self) -> Option<Output> {
         self.sendings.clear();
+        self.deferred.clear();
         let forgotten = std::mem::take(&mut self.calls);
         (!forgotten.is_empty()).then(|| {
             let what = format!("it leads no more, and has not told the callers of {forgotten:?}");
@@ -175,12 +189,26 @@ impl Desk {
         })
     }
 
-    /// A leader proposes this entry. What it said it had not done must not be in it.
-    pub(super) fn complaint_about_entry(&self, entry: &[u8]) -> Option<Output> {
+    /// A leader that has nothing left to do has carried out the heartbeats that waited.
+    pub(super) fn complaint_about_deferred(&mut self) -> Option<Output> {
+        let is_old = |at: &Duration| self.turn_began.saturating_sub(*at) > DEFERRED_FOR_MAX;
+        let (session, at) = self.deferred.iter().find(|(_, at)| is_old(at))?;
+        let what =
+            format!("a heartbeat of {session:?} was deferred at {at:?} and is not in the log");
+        self.deferred.clear();
+        Some(Output::Broken { checker: "callers", what })
+    }
+
+    /// A leader proposes these. What it said it had not done must not be among them.
+    pub(super) fn complaint_about_entry(&mut self, commands: &[Command]) -> Option<Output> {
+        for command in commands {
+            if let Command::Touch { session, .. } = command {
+                self.deferred.remove(session);
+            }
+        }
         if self.refused.is_empty() {
             return None;
         }
-        let commands = Batch::decode(entry).map(|batch| batch.commands).unwrap_or_default();
         let waits = commands.iter().filter_map(Command::wait);
         let mut waits = waits.map(|call| (call.session, call.request));
         let wait = waits.find(|wait| self.refused.contains(wait))?;

@@ -5,15 +5,16 @@
 
 use std::time::Duration;
 
-use holdfast_core::{Command, LogIndex, RulesVersion};
+use holdfast_core::{Batch, Command, LogIndex, RulesVersion};
 use holdfast_engine::{BootTime, Effect, Ending, LogError, Now, Query, ReadData, Step, StreamKey};
 use holdfast_replica::{NodeId, Outgoing, SnapshotFile};
+use holdfast_service::{self as service, Leader, Method, Protocol, Route};
 
 use super::host::{self, Caller, ClientStream, Reader, SimHost};
 use super::log::GROUP;
 use super::{Build, CrashPoint, Incoming, Node, Output, Running, member, publish};
 use crate::history::RealTime;
-use crate::message::{Body, BrokenStream, Request};
+use crate::message::{Answer, Body, EndedStream, Refusal, Request, Told};
 
 /// The digest of the table is taken where the index is a multiple of this.
 const DIGEST_EVERY: u64 = 32;
@@ -43,9 +44,10 @@ impl Node {
     ) -> Result<(), Gone> {
         let monotonic = self.clock.at(now);
         if !running.engine.is_in_turn() || running.engine.is_halted() {
-            self.take_input(running, outputs)?;
+            self.take_input(running, monotonic, outputs)?;
         }
         if !running.engine.is_in_turn() {
+            running.desk.turn_began = monotonic;
             running.tell_what_is_published(monotonic);
             let (boot, is_tier_in_use) = (BootTime(monotonic), running.uses_tier);
             running.engine.handle_time(Now { monotonic, boot, is_tier_in_use });
@@ -125,7 +127,12 @@ impl Node {
         Gone
     }
 
-    fn take_input(&mut self, running: &mut Running, outputs: &mut Vec<Output>) -> Result<(), Gone> {
+    fn take_input(
+        &mut self,
+        running: &mut Running,
+        now: Duration,
+        outputs: &mut Vec<Output>,
+    ) -> Result<(), Gone> {
         while let Some(incoming) = self.inbox.pop_front() {
             let engine = &mut running.engine;
             match incoming {
@@ -137,12 +144,12 @@ impl Node {
                 Incoming::SnapshotSent { to, delivered } => {
                     engine.snapshot_sent(GROUP, to, delivered);
                 }
-                Incoming::Request(request) => self.request(running, request, outputs),
+                Incoming::Request(request) => self.request(running, request, now, outputs),
                 Incoming::SnapshotDue(file) => self.save_snapshot(running, &file, outputs)?,
-                Incoming::StreamBroke(BrokenStream { session, stream }) => {
+                Incoming::StreamEnded(EndedStream { session, stream, is_client_gone }) => {
                     let key = StreamKey { session, stream };
                     running.desk.closed(key);
-                    engine.stream_closed(key, true);
+                    engine.stream_closed(key, is_client_gone);
                 }
                 // It says why not, and the operator asks again.
                 Incoming::TransferLeadership(to) => engine.hand_over(GROUP, to, ()),
@@ -177,26 +184,32 @@ impl Node {
         Ok(())
     }
 
-    /// The leader takes it in; another node passes it on, one hop, or says who leads.
+    /// The node does with it what the service says. A leader of an older build takes nothing from another node, so half of
+    /// what could be passed on is refused.
     fn request(
         &mut self,
         running: &mut Running,
         mut request: Box<Request>,
+        now: Duration,
         outputs: &mut Vec<Output>,
     ) {
-        let leader = running.leadership.leader.filter(|leader| *leader != self.id);
-        if let (false, Some(to), None) = (running.leadership.is_here, leader, request.reply_to.via)
-            && self.rng.percent(50)
-        {
-            request.reply_to.via = Some(self.id.0 as usize - 1);
-            outputs.push(Output::Forward { to, request });
-            return;
+        let here = self.id.0 as usize - 1;
+        match self.route(running, &request) {
+            Route::Here => {}
+            Route::Forward(to) if self.rng.percent(50) => {
+                request.reply_to.via = Some(here);
+                return outputs.push(Output::Forward { to: NodeId(to), request });
+            }
+            Route::Forward(_) | Route::Wait | Route::NotLeader { .. } => {
+                let leader = running.leadership.leader.filter(|leader| *leader != self.id);
+                let what = Told::Refused(Refusal::Elsewhere { leader });
+                let answer = Answer { reply_to: request.reply_to, what };
+                return outputs.push(Output::Answer(Box::new(answer)));
+            }
         }
         let Request { reply_to, body } = *request;
         let (engine, desk) = (&mut running.engine, &mut running.desk);
-        let stream = reply_to.stream.filter(|_| running.leadership.is_here);
-        let Some(stream) = stream.map(|stream| StreamKey { session: reply_to.session, stream })
-        else {
+        let Some(stream) = reply_to.stream else {
             return match body {
                 Body::Command(Command::Touch { session, .. }) if self.rng.percent(50) => {
                     engine.touches(GROUP, vec![session], reply_to);
@@ -211,17 +224,38 @@ impl Node {
                 }
             };
         };
+        let stream = StreamKey { session: reply_to.session, stream };
         if desk.opens(stream) {
             engine.stream_opened(stream, ClientStream { key: stream, client: reply_to.client });
         }
         let number = desk.sent(reply_to);
         match body {
             Body::Command(touch @ Command::Touch { .. }) if desk.deferrable.contains(&stream) => {
+                desk.deferred.entry(stream.session).or_insert(now);
                 engine.defer(stream, GROUP, vec![(number, touch)]);
             }
             Body::Command(command) => engine.frame(stream, GROUP, vec![(number, command)]),
             Body::Status(name) => engine.read_statuses(stream, GROUP, vec![(number, name)]),
         }
+    }
+
+    fn route(&self, running: &Running, request: &Request) -> Route {
+        let forwarded_by = request.reply_to.via.map(|via| via as u64 + 1);
+        let caller =
+            service::Caller { forwarded_by, ..service::Caller::client(Protocol::Framed, None) };
+        let method = match (&request.body, request.reply_to.stream) {
+            (_, Some(_)) => Method::Session,
+            (Body::Status(_), None) => Method::Status,
+            (Body::Command(_), None) => Method::Acquire,
+        };
+        let leader = match running.leadership {
+            leadership if leadership.is_here => Leader::ThisNode,
+            leadership => match leadership.leader.filter(|leader| *leader != self.id) {
+                Some(leader) => Leader::Node(leader.0),
+                None => Leader::Unknown,
+            },
+        };
+        service::route(&caller, method, leader)
     }
 }
 
@@ -233,8 +267,14 @@ impl Running {
             self.engine.peer_introduced(from, member(from), known);
         }
         let Err(error) = self.engine.peer_message(from, GROUP, bytes) else { return };
-        let members = self.engine.replica(GROUP).map(|replica| replica.membership());
-        outputs.push(if members.is_some_and(|members| members.was_removed(from)) {
+        let Some(replica) = self.engine.replica(GROUP) else { return };
+        let (members, last_index) = (replica.membership(), replica.progress().last_index);
+        let is_unknown = !members.is_member(from) && !members.was_removed(from);
+        if is_unknown && replica.applied_index() < last_index {
+            // It has started again, and what it has yet to apply may add the sender.
+            return;
+        }
+        outputs.push(if members.was_removed(from) {
             Output::FromRemoved(from)
         } else {
             // Honest members send nothing that a replica has to refuse, however late it comes.
@@ -248,8 +288,9 @@ impl Running {
             return;
         }
         for entry in self.engine.turns().iter().flat_map(|(_, turn)| &turn.entries) {
-            outputs.extend(self.desk.complaint_about_entry(&entry.data));
-            outputs.push(Output::Proposed(entry.data.clone()));
+            let Ok(batch) = Batch::decode(&entry.data) else { continue };
+            outputs.extend(self.desk.complaint_about_entry(&batch.commands));
+            outputs.push(Output::Proposed(Box::new(batch)));
         }
     }
 
@@ -277,8 +318,16 @@ impl Running {
         } else {
             self.carry_out_effects(outputs);
         }
-        if step == Step::Rest && !self.leadership.is_here {
-            outputs.extend(self.desk.complaint_about_forgotten());
+        if step == Step::Rest {
+            let replica = self.engine.replica(GROUP);
+            if replica.is_some_and(|replica| replica.is_handing_over()) {
+                // Until that is over it proposes nothing.
+                self.desk.deferred.clear();
+            }
+            outputs.extend(match self.leadership.is_here {
+                true => self.desk.complaint_about_deferred(),
+                false => self.desk.complaint_about_forgotten(),
+            });
         }
         Ok(step)
     }

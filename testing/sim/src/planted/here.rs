@@ -1,16 +1,11 @@
-//! Bugs of what the simulation has a twin of: how the client's session feeds its leases, and that nobody talks to
-//! a node that lost its disk.
+//! Bugs of what the simulation has a twin of: that no peer talks to a node that lost its disk.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// A mistake that a client's session or a node's peers could make.
+/// A mistake that a node's peers could make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Bug {
-    /// A lease counts from when its answer came.
-    LeaseFromReceipt,
-    /// A lease counts from the last sending of a request, and the answer may be to the first.
-    LeaseFromLastSending,
     /// A node whose disk was wiped comes back under its old id.
     WipedNodeComesBack,
 }

@@ -1,11 +1,14 @@
 //! What clients do: they think, send, and write to what the locks protect.
 
 use super::{Due, World};
-use crate::client::{self, Write};
+use crate::client::{self, Client, Outside, Write};
 use crate::history::{RealTime, StoreWrite};
 use crate::message::{Body, Message, Place, Request};
 use crate::node::Incoming;
 use crate::workload::CommandKind;
+
+/// After which a client gives up connecting.
+const CONNECT_TIMEOUT_US: u64 = 1_000_000;
 
 impl World {
     /// A paused client acts when it goes on; a dead one never.
@@ -29,18 +32,21 @@ impl World {
     }
 
     pub(super) fn think(&mut self, client: usize) {
-        let mut outputs = std::mem::take(&mut self.client_outputs);
-        let pause = self.clients[client].think(
-            self.now,
-            self.plan.pace_us,
-            &mut self.recorder,
-            &mut outputs,
-        );
-        self.carry_out_for_client(client, outputs);
+        let pace_us = self.plan.pace_us;
+        let pause = self.drive(client, |client, outside| client.think(outside, pace_us));
         self.agenda.plan(RealTime(self.now.0 + pause), Due::Think(client));
     }
 
-    pub(super) fn carry_out_for_client(&mut self, client: usize, mut outputs: Vec<client::Output>) {
+    /// Gives a client some input, and does what it wants.
+    pub(super) fn drive<R>(
+        &mut self,
+        client: usize,
+        input: impl FnOnce(&mut Client, &mut Outside<'_>) -> R,
+    ) -> R {
+        let mut outputs = std::mem::take(&mut self.client_outputs);
+        let (now, recorder) = (self.now, &mut self.recorder);
+        let mut outside = Outside { now, recorder, outputs: &mut outputs };
+        let result = input(&mut self.clients[client], &mut outside);
         for output in outputs.drain(..) {
             match output {
                 client::Output::Send { to, request } => {
@@ -49,19 +55,33 @@ impl World {
                         .line(self.now, || format!("client {client} -> node {to}: {request:?}"));
                     self.send(Place::Client(client), Place::Node(to), Message::Request(request));
                 }
-                client::Output::Timer { after_us, timer } => {
-                    self.agenda.plan(RealTime(self.now.0 + after_us), Due::Timer(client, timer));
+                client::Output::Wake { after_us } => {
+                    self.agenda.plan(RealTime(self.now.0 + after_us), Due::Wake(client));
                 }
+                client::Output::Connect { to, attempt } => self.connect(client, to, attempt),
                 client::Output::Write { after_us, write } => {
                     self.agenda.plan(RealTime(self.now.0 + after_us), Due::Write(client, write));
                 }
-                client::Output::StreamBroke { node, broken } => {
+                client::Output::StreamEnded { node, ended } => {
                     let after_us = self.rng.between(1_000, 2_000_000);
-                    self.tell(node, Incoming::StreamBroke(broken), after_us);
+                    self.tell(node, Incoming::StreamEnded(ended), after_us);
                 }
             }
         }
         self.client_outputs = outputs;
+        result
+    }
+
+    /// There is a connection if a message comes through there and back, and the node takes it.
+    fn connect(&mut self, client: usize, node: usize, attempt: u64) {
+        let (here, there) = (Place::Client(client), Place::Node(node));
+        let [forth, _] = self.network.arrivals_us(here, there);
+        let [back, _] = self.network.arrivals_us(there, here);
+        let listens = self.nodes.get(node).is_some_and(|node| node.listens(self.now));
+        let round_trip = forth.zip(back).map(|(forth, back)| forth + back).filter(|_| listens);
+        let due = RealTime(self.now.0 + round_trip.unwrap_or(CONNECT_TIMEOUT_US));
+        let is_connected = round_trip.is_some();
+        self.agenda.plan(due, Due::Connected { client, attempt, is_connected });
     }
 
     pub(super) fn write(&mut self, client: usize, write: Write) {

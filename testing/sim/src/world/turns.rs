@@ -148,10 +148,10 @@ impl World {
                 self.recorder.replicated(now, id, index, at, Happening::Digest(digest));
             }
             node::Output::Committed { term } => self.recorder.committed(now, id, term),
-            node::Output::Proposed(entry) => {
-                self.recorder.proposed(now, &entry);
+            node::Output::Proposed(batch) => {
+                self.recorder.proposed(now, &batch);
                 if let Some(coverage) = &mut self.coverage {
-                    coverage.proposed(&entry, &self.active);
+                    coverage.proposed(&batch, &self.active);
                 }
             }
             node::Output::Leadership(leadership) => {

@@ -7,8 +7,9 @@ use holdfast_fence::in_process::{CheckError, HighWaterMarks};
 use holdfast_fence::{Accepts, admit};
 
 use crate::stage::Stage;
-use crate::story::{Story, Trouble, must};
+use crate::story::Story;
 use crate::tale::{Tale, span};
+use crate::trouble::{Trouble, must};
 use crate::worker::Worker;
 
 pub(crate) const STORY: Story = Story {

@@ -6,8 +6,9 @@ use holdfast_client::Client;
 use holdfast_cluster_kit::Wire;
 
 use crate::stage::Stage;
-use crate::story::{Story, Trouble, must};
+use crate::story::Story;
 use crate::tale::{Tale, span};
+use crate::trouble::{Trouble, must};
 
 pub(crate) const STORY: Story = Story {
     name: "cut-off",

@@ -7,8 +7,9 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 
 use crate::patience::until;
 use crate::stage::Stage;
-use crate::story::{Story, Trouble, must};
+use crate::story::Story;
 use crate::tale::{Tale, span};
+use crate::trouble::{Trouble, must};
 
 pub(crate) const STORY: Story = Story {
     name: "holder-dies",

@@ -3,8 +3,9 @@
 use std::time::{Duration, Instant};
 
 use crate::stage::Stage;
-use crate::story::{Story, Trouble, must};
+use crate::story::Story;
 use crate::tale::{Tale, span};
+use crate::trouble::{Trouble, must};
 
 pub(crate) const STORY: Story = Story {
     name: "leader-failover",

@@ -4,8 +4,9 @@ use std::time::{Duration, Instant};
 
 use crate::account::{Account, as_stale};
 use crate::stage::Stage;
-use crate::story::{Story, Trouble, must};
+use crate::story::Story;
 use crate::tale::{Tale, span};
+use crate::trouble::{Trouble, must};
 use crate::worker::Worker;
 
 pub(crate) const STORY: Story = Story {

@@ -6,8 +6,9 @@ use holdfast_client::{Client, Guard};
 
 use crate::account::{Account, as_stale};
 use crate::stage::Stage;
-use crate::story::{Story, Trouble, must};
+use crate::story::Story;
 use crate::tale::{Tale, span};
+use crate::trouble::{Trouble, must};
 
 pub(crate) const STORY: Story = Story {
     name: "short-ttl",

@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 use crate::patience::until;
 use crate::plain_session::PlainSession;
 use crate::stage::Stage;
-use crate::story::{Story, Trouble, must};
+use crate::story::Story;
 use crate::tale::{Tale, span};
+use crate::trouble::{Trouble, must};
 
 pub(crate) const STORY: Story = Story {
     name: "split",

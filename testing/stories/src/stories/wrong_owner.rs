@@ -6,12 +6,13 @@ use holdfast_client::ReleaseOutcome;
 
 use crate::plain_session::PlainSession;
 use crate::stage::Stage;
-use crate::story::{Story, Trouble, must};
+use crate::story::Story;
 use crate::tale::Tale;
+use crate::trouble::{Trouble, must};
 
 pub(crate) const STORY: Story = Story {
     name: "wrong-owner",
-    title: "somebody unlocks what is not theirs",
+    title: "a client releases another client's lock",
     nodes: 3,
     play: |stage, tale| Box::pin(play(stage, tale)),
 };

@@ -55,7 +55,7 @@ impl<C> State<C> {
         let entry = if is_first { id } else { self.requests.reserve_id() };
         let acquire = acquire_of(id, &grant);
         // A hold that is entered again keeps its lease, with the renewals that are under way.
-        let entered = self.holds_of(acquire).find(|hold| hold.name == grant.name).cloned();
+        let entered = self.entered_by(acquire, &grant.name);
         let lease = entered.as_ref().map_or(HoldId(entry), |hold| hold.lease);
         if entered.is_none()
             && let Some(mut leases) = self.leases()

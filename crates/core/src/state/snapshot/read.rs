@@ -5,7 +5,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::{DEFERRED_PREFIX, DEFERRED_QUEUE, hold, session, wait};
-use crate::model::codec::{DecodeError, Reader};
+use crate::model::codec::{DecodeError, Reader, in_order};
 use crate::model::id::{LogIndex, RequestId, SessionId};
 use crate::model::name::LockName;
 use crate::model::publication::Publication;
@@ -105,7 +105,7 @@ impl LockTable {
                 }
                 tag => return Err(DecodeError::UnknownTag { what: "deferred promotion", tag }),
             };
-            if !self.deferred.push(promotion) {
+            if !self.deferred.restore(promotion) {
                 let what = String::from("a promotion is left for later twice");
                 return Err(DecodeError::Inconsistent(what));
             }
@@ -225,29 +225,5 @@ impl LockTable {
         }
         self.add_wait(session, request, wait);
         Ok(())
-    }
-}
-
-/// Canonical bytes list everything in order, once.
-pub(super) fn in_order<T: Ord>(last: Option<T>, next: T, what: &str) -> Result<(), DecodeError> {
-    match last {
-        Some(last) if last >= next => {
-            Err(DecodeError::Inconsistent(format!("{what} are not in order")))
-        }
-        _ => Ok(()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_out_of_order_or_told_twice_is_refused() {
-        assert_eq!(in_order(None, 1, "locks"), Ok(()));
-        assert_eq!(in_order(Some(1), 2, "locks"), Ok(()));
-        let refused = Err(DecodeError::Inconsistent(String::from("locks are not in order")));
-        assert_eq!(in_order(Some(2), 2, "locks"), refused);
-        assert_eq!(in_order(Some(3), 2, "locks"), refused);
     }
 }

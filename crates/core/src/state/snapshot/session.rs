@@ -3,8 +3,7 @@
 use alloc::string::String;
 
 use super::answer;
-use super::read::in_order;
-use crate::model::codec::{DecodeError, Reader, Sink};
+use crate::model::codec::{DecodeError, Reader, Sink, in_order};
 use crate::model::command::{OpenSession, Owner};
 use crate::model::id::{FenceToken, PublicSessionId, RequestId, SessionId, StreamId};
 use crate::model::time::{LogicalTime, Span};

@@ -3,8 +3,7 @@
 use alloc::boxed::Box;
 
 use super::hold;
-use super::read::in_order;
-use crate::model::codec::{DecodeError, Reader};
+use crate::model::codec::{DecodeError, Reader, in_order};
 use crate::model::command::{Mode, Policy, Terms};
 use crate::model::id::{ActorId, RequestId, SessionId};
 use crate::model::name::LockName;

@@ -87,7 +87,7 @@ impl LockTable {
     }
 
     fn write_deferred(&self, sink: &mut impl Sink) {
-        sink.count(self.deferred.len());
+        sink.count(self.deferred.iter().count());
         for promotion in self.deferred.iter() {
             match promotion {
                 Promotion::Queue { name, passed } => {

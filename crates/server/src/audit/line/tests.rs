@@ -90,13 +90,13 @@ fn every_event_becomes_the_line_that_a_general_writer_makes() {
     for (number, happened) in (0..).zip(events()) {
         let recorded = record(number, happened);
         for known in [None, Some(&owner)] {
-            let told = Told::of(&recorded);
+            let told = EventView::of(&recorded);
             let mut line = b"before".to_vec();
             let session = told.session.public().map(|public| session(public, known));
             let session = session.unwrap_or_default();
             event(&mut line, &mut stamp, &recorded, &told, session.as_bytes());
             let known = known.filter(|_| told.session.public().is_some());
-            let expected = of(&recorded, &crate::rpc::told(&recorded), known);
+            let expected = of(&recorded, &crate::events::message(&recorded), known);
             let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
             assert_eq!(text(&line), format!("before{}", text(&expected)));
             assert!(!text(&line).contains("a secret"), "{}", text(&line));
@@ -230,7 +230,7 @@ fn at<'a>(position: Position, unix_ms: u64) -> Fields<'a> {
     Fields {
         time: utc(unix_ms),
         unix_ms,
-        group: FIRST_GROUP.0.into(),
+        group: GroupId::FIRST.0.into(),
         index,
         number,
         ..Default::default()

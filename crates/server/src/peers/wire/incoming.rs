@@ -1,4 +1,4 @@
-//! What the peers say to the driver.
+//! What the peers say to the shard.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
@@ -9,7 +9,7 @@ use mio::net::TcpStream as WireSocket;
 use mio::{Interest, Registry, Token};
 
 use super::{HEADER_BYTES, MESSAGE_BYTES_MAX};
-use crate::driver::SocketNews;
+use crate::shard::SocketNews;
 
 /// So that one peer with much to say does not keep the others, and the clients, waiting.
 const READS_PER_TURN_MAX: usize = 16;
@@ -243,7 +243,7 @@ mod tests {
     }
 
     fn news(token: usize) -> SocketNews {
-        SocketNews { token: Token(token), has_ended: false }
+        SocketNews { token: Token(token), is_readable: true, has_ended: false }
     }
 
     #[test]
@@ -266,7 +266,7 @@ mod tests {
                 assert!(!events.is_empty(), "its end was not noticed");
                 for event in &events {
                     let (token, has_ended) = (event.token(), event.is_read_closed());
-                    wires.touch(SocketNews { token, has_ended });
+                    wires.touch(SocketNews { token, is_readable: true, has_ended });
                 }
             }
         }

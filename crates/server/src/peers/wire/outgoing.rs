@@ -1,4 +1,4 @@
-//! The driver's messages to one peer.
+//! The shard's messages to one peer.
 
 use std::io::{self, Read, Write};
 

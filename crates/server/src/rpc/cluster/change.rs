@@ -21,11 +21,11 @@ use tonic::{Request, Response, Status};
 
 use super::save;
 use crate::config::Address;
-use crate::driver::Unavailable;
 use crate::rpc::Rpc;
-use crate::rpc::failure::{dropped_by_driver, took_too_long, unavailable};
+use crate::rpc::failure::{dropped_by_shard, took_too_long, unavailable};
 use crate::rpc::grpc;
 use crate::rpc::route::Place;
+use crate::shard::Unavailable;
 
 /// A change of voters takes three rounds, and perhaps a change of leader before.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -103,17 +103,16 @@ async fn carry_out<V: Verb>(
 ) -> Result<V::Response, Failure> {
     loop {
         let failure = match rpc.place(caller, V::METHOD).await? {
-            Place::Here => {
-                let change = change.part(change.get().clone());
-                match rpc.door.change_membership(change).await? {
-                    Ok(Ok(())) => return Ok(V::response(rpc)),
-                    Ok(Err(refusal)) => return Err(of_refusal(&refusal)),
-                    Err(reason) => unavailable(reason, &rpc.membership),
-                }
-            }
+            Place::Here => match rpc.door.change_membership(change.clone()).await? {
+                Ok(Ok(())) => return Ok(V::response(rpc)),
+                Ok(Err(refusal)) => return Err(of_refusal(&refusal)),
+                Err(reason) => unavailable(reason, &rpc.membership),
+            },
             Place::At(leader) => {
-                match rpc.forwarding.call(leader, caller, V::METHOD, &request).await {
-                    Ok(response) => return Ok(response),
+                match rpc.forwarding.call_known(leader, caller, V::METHOD, &request).await {
+                    Ok(Some(response)) => return Ok(response),
+                    // It stays the leader and does not learn: its client has to ask it.
+                    Ok(None) => return Err(rpc.forwarding.older_leader(leader)),
                     Err(failure) => failure,
                 }
             }
@@ -161,7 +160,7 @@ async fn hand_over(
     );
     match handed_over.await {
         Ok(Ok(_)) => Ok(TransferLeadershipResponse { leader: successor.0 }),
-        Ok(Err(_)) => Err(dropped_by_driver()),
+        Ok(Err(_)) => Err(dropped_by_shard()),
         Err(_) => Err(took_too_long()),
     }
 }

@@ -16,11 +16,11 @@ use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 
-use crate::driver::{FIRST_GROUP, Query, ReadData, WholeState};
 use crate::offline::header_of;
 use crate::rpc::Rpc;
 use crate::rpc::failure::{bug, overloaded, took_too_long};
 use crate::rpc::route::Place;
+use crate::shard::{FIRST_GROUP, Query, ReadData, WholeState};
 
 const PIECE_BYTES: usize = 256 * 1024;
 /// From the call to the first chunk: a large table takes a while to write down.
@@ -60,7 +60,7 @@ pub(in crate::rpc) async fn serve(
 
 async fn make(rpc: &Rpc, query: Admitted<Query>) -> Result<(Vec<u8>, Bytes), Failure> {
     let ReadData::Snapshot(state) = rpc.door.read(query).await?.data else {
-        return Err(bug("the driver read something else"));
+        return Err(bug("the shard read something else"));
     };
     let WholeState { cluster, logical_time, file } = state;
     let header = header_of(&rpc.membership.cluster, cluster, FIRST_GROUP, logical_time, &file);

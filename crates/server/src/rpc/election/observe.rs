@@ -29,10 +29,12 @@ pub(in crate::rpc) async fn serve(
     request: ObserveRequest,
 ) -> Result<Observed, Failure> {
     let permit = rpc.door.begin(Method::Observe)?;
-    let name = rpc.door.admit(&caller, Method::Observe, lock_name(&request.name)?)?;
+    rpc.watch_openings.begin(&caller)?;
+    let ask = watch::Ask::of_one(&lock_name(&request.name)?, request.after.as_ref())?;
+    let ask = rpc.door.admit(&caller, Method::Observe, ask)?;
     match rpc.place(&caller, Method::Observe).await? {
         Place::Here => {
-            let frames = watch::follow_one(rpc, &name, request.after.as_ref(), permit)?;
+            let frames = watch::follow(rpc, ask, permit);
             let observation = Observation::after(request.after_epoch);
             Ok(Box::pin(Told { frames, observation, ready: VecDeque::new() }))
         }

@@ -1,13 +1,18 @@
 //! The operations of a stream pass the service one by one: what is wrong with one does not touch the others of its frame.
 
-use holdfast_core::{Command, LockName, RequestId};
+use holdfast_core::{Command, LockName, RequestId, SessionId};
 use holdfast_proto::decode::Scope;
 use holdfast_proto::decode::operation::{self, StreamOperation};
 use holdfast_proto::plain::BorrowedOperation;
 use holdfast_proto::v1::{Failure, Tier};
 use holdfast_service::{Admitted, Caller, Method, Service};
 
-use super::super::failure::bug;
+use super::super::Rpc;
+use super::super::door::InMemory;
+use super::super::failure::{bug, overloaded};
+use super::read_quota::ReadQuota;
+use crate::shard::{ReplyTo, StreamKey};
+use crate::traces::parent_of;
 
 /// A [`StreamOperation`] that its caller may do.
 #[derive(Debug)]
@@ -37,4 +42,66 @@ pub(super) fn admit(
         })
     });
     (request, admitted)
+}
+
+/// Who sends the frames of a stream that this node serves, and on behalf of which session.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sender<'a> {
+    pub(super) caller: &'a Caller,
+    pub(super) stream: StreamKey,
+    pub(super) reads: &'a ReadQuota,
+}
+
+/// The operations of a frame, by where they are carried out.
+#[derive(Debug, Default)]
+pub(super) struct AdmittedFrame {
+    pub(super) commands: Vec<(RequestId, Admitted<Command>)>,
+    pub(super) reads: Vec<(RequestId, Admitted<LockName>)>,
+    pub(super) in_memory: Vec<InMemory>,
+    /// Those that are wrong, or too many.
+    pub(super) failures: Vec<(RequestId, Failure)>,
+}
+
+impl AdmittedFrame {
+    /// Adds the operations of a frame.
+    pub(super) fn add(
+        &mut self,
+        rpc: &Rpc,
+        sender: Sender<'_>,
+        operations: Vec<BorrowedOperation<'_>>,
+        acked_through: RequestId,
+    ) {
+        let Sender { caller, stream, reads } = sender;
+        let session: SessionId = stream.session;
+        let scope = Scope::Stream { session, acked_through };
+        self.commands.reserve(operations.len());
+        for operation in operations {
+            let traces = rpc.traces.as_deref();
+            let traced = traces.and_then(|traces| Some((traces, parent_of(&operation)?)));
+            match admit(rpc.door.service(), caller, operation, scope) {
+                (request, Ok(AdmittedOperation::Status(_))) if !reads.begin() => {
+                    self.failures.push((request, overloaded()));
+                }
+                (request, Ok(AdmittedOperation::Status(name))) => self.reads.push((request, name)),
+                (request, Ok(AdmittedOperation::Change(Tier::Efficiency, command))) => {
+                    self.in_memory.push((command, ReplyTo::Stream { stream, request }));
+                }
+                (request, Ok(AdmittedOperation::Change(_, command))) => {
+                    if let Some((traces, parent)) = traced {
+                        traces.received((session, request), command.get(), &parent);
+                    }
+                    self.commands.push((request, command));
+                }
+                (request, Err(failure)) => self.failures.push((request, failure)),
+            }
+        }
+    }
+
+    /// None of these was carried out.
+    pub(super) fn refuse_in_memory(&mut self, operations: Vec<InMemory>, failure: &Failure) {
+        self.failures.extend(operations.into_iter().filter_map(|(_, reply)| match reply {
+            ReplyTo::Stream { request, .. } => Some((request, failure.clone())),
+            ReplyTo::Call(_) => None,
+        }));
+    }
 }

@@ -1,4 +1,4 @@
-//! A frame that is being made: a message for the call `Session`, bytes for a plain connection.
+//! A frame that is being made: a message for the call `Session`, bytes for a framed connection.
 
 use holdfast_core::{Outcome, RequestId};
 use holdfast_proto::Guarantee;
@@ -7,7 +7,7 @@ use holdfast_proto::plain::FrameWriter;
 use holdfast_proto::v1::{Answer, Notice, Queued, ServerFrame, notice};
 
 use super::super::response::{self, ResponseContext};
-use crate::driver::{self, Delivery};
+use crate::shard;
 
 pub(super) trait Frame {
     fn answer(&mut self, answer: Answer);
@@ -28,17 +28,11 @@ pub(super) trait Frame {
     fn answer_of_tier(
         &mut self,
         request: RequestId,
-        answer: &driver::Answer,
+        answer: &shard::Answer,
         around: ResponseContext<'_>,
     ) {
         let result = Some(response::result(answer, around));
         self.answer(Answer { request_id: request.0, result });
-    }
-
-    /// All of one that was made elsewhere.
-    fn take(&mut self, frame: ServerFrame) {
-        frame.answers.into_iter().for_each(|answer| self.answer(answer));
-        frame.notices.into_iter().for_each(|notice| self.notice(notice));
     }
 }
 
@@ -58,10 +52,6 @@ impl Frame for ServerFrame {
     fn reserve(&mut self, answers: usize) {
         self.answers.reserve(answers);
     }
-
-    fn take(&mut self, frame: ServerFrame) {
-        *self = frame;
-    }
 }
 
 impl Frame for FrameWriter {
@@ -80,7 +70,7 @@ impl Frame for FrameWriter {
     fn answer_of_tier(
         &mut self,
         request: RequestId,
-        answer: &driver::Answer,
+        answer: &shard::Answer,
         around: ResponseContext<'_>,
     ) {
         if !answer_if_common(self, request, answer, around.guarantee) {
@@ -90,28 +80,11 @@ impl Frame for FrameWriter {
     }
 }
 
-/// What comes by the thousand, and changes nothing about the stream. False for anything else.
-pub(super) fn write_if_common(
-    frame: &mut FrameWriter,
-    delivery: &Delivery,
-    guarantee: Guarantee,
-) -> bool {
-    match delivery {
-        Delivery::Answer { request, answer } => {
-            answer_if_common(frame, *request, answer, guarantee)
-        }
-        Delivery::Queued { request, position } => {
-            frame.tell(queued(*request, *position));
-            true
-        }
-        _ => false,
-    }
-}
-
+/// Grants, releases and heartbeats are written without a message in between. False for anything else.
 fn answer_if_common(
     frame: &mut FrameWriter,
     request: RequestId,
-    answer: &driver::Answer,
+    answer: &shard::Answer,
     guarantee: Guarantee,
 ) -> bool {
     match &answer.result {

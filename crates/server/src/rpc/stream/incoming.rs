@@ -1,5 +1,8 @@
 //! The client's frames, and how they ended.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::task::Waker;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,20 +12,17 @@ use holdfast_proto::peer_v1::{ForwardedFrame, StreamEnd};
 use holdfast_proto::plain::BorrowedFrame;
 use holdfast_proto::v1::{ClientFrame, Failure, Reason};
 use prost::{DecodeError, Message};
-use tokio::sync::oneshot;
+use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tonic::{Code, Request, Status, Streaming};
 
 use super::super::serve::REQUEST_BYTES_MAX;
 use super::body_end::{BodyEnd, Ending};
-use super::ear::Lent;
-use super::plain::PlainFrames;
-use super::reading::Reading;
 
 const OPERATIONS_PER_FRAME_MAX: usize = 4_096;
 /// Of an operation with nothing in it.
 const OPERATION_BYTES_MIN: usize = 2;
-const FIRST_FRAME_TIMEOUT: Duration = Duration::from_secs(5);
+pub(super) const FIRST_FRAME_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Once the answers have nowhere to go, the end of the frames follows at once.
 pub(super) const FATE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -33,17 +33,35 @@ pub(super) enum Incoming {
         frames: Streaming<ClientFrame>,
         body_end: BodyEnd,
     },
-    Plain(PlainFrames<Reading>),
     /// Another node relays it.
     Forwarded {
         /// It has been read, because it names the caller.
         first: Option<ForwardedFrame>,
         frames: Streaming<ForwardedFrame>,
     },
-    /// The driver reads it, until there is something for the stream's task.
-    Lent(oneshot::Receiver<Lent>),
-    /// It will not come back: the driver that had it is gone, or the system has no room to watch it.
-    Lost,
+    /// Of a framed connection, which the shard reads.
+    Framed(FramedFrames),
+}
+
+/// The frames of a framed connection whose session another node serves.
+#[derive(Debug)]
+pub(super) struct FramedFrames {
+    pub(super) frames: mpsc::Receiver<Next>,
+    /// The shard waits until one is taken.
+    pub(super) is_full: Arc<AtomicBool>,
+    pub(super) shard: Waker,
+}
+
+impl FramedFrames {
+    async fn next(&mut self) -> Next {
+        let next = self.frames.recv().await;
+        fence(Ordering::SeqCst);
+        if self.is_full.swap(false, Ordering::SeqCst) {
+            self.shard.wake_by_ref();
+        }
+        // If the shard ended the connection without a word, the client lives.
+        next.unwrap_or(Next::End(Ending::CutOff))
+    }
 }
 
 /// What came next.
@@ -100,20 +118,14 @@ impl Incoming {
             Ok(Ok(Next::Frame(frame))) => frame.into_message().map(Some),
             Ok(Ok(Next::End(_))) => Ok(None),
             Ok(Err(failure)) => Err(failure),
-            Err(_) => {
-                let words = "no frame came within 5 s; send one that opens or resumes a session";
-                // A client that stood still meanwhile may try again.
-                Err(Failure { retryable: true, ..refused(Reason::InvalidFrame, words) })
-            }
+            Err(_) => Err(no_first_frame()),
         }
     }
 
     /// Fails if the client sent what no client should.
     pub(super) async fn next(&mut self) -> Result<Next, Failure> {
-        self.come_back().await;
         match self {
-            Incoming::Lent(_) | Incoming::Lost => Ok(Next::End(Ending::CutOff)),
-            Incoming::Plain(frames) => frames.next().await,
+            Incoming::Framed(frames) => Ok(frames.next().await),
             Incoming::Forwarded { first, frames } => {
                 let next = match first.take() {
                     Some(first) => Some(first),
@@ -140,32 +152,7 @@ impl Incoming {
         }
     }
 
-    /// Another reads it from now on, and gives it back. Only a plain connection can be lent.
-    pub(super) fn lend(&mut self, to: impl FnOnce(Lent, oneshot::Sender<Lent>)) {
-        let (back, returning) = oneshot::channel();
-        match std::mem::replace(self, Incoming::Lent(returning)) {
-            Incoming::Plain(frames) => to(Lent::from(frames), back),
-            other => *self = other,
-        }
-    }
-
-    /// Waits for it, if it is lent.
-    async fn come_back(&mut self) {
-        if let Incoming::Lent(returning) = self {
-            let frames = returning.await.ok().and_then(|lent| lent.into_frames().ok());
-            *self = frames.map_or(Incoming::Lost, Incoming::Plain);
-        }
-    }
-
-    /// What comes is not looked at.
-    pub(super) async fn read_to_end(&mut self) {
-        self.come_back().await;
-        if let Incoming::Plain(frames) = self {
-            frames.read_to_end().await;
-        }
-    }
-
-    /// How the frames ended, once nobody reads the answers any more.
+    /// How the frames ended, once the client reads no more answers.
     pub(super) async fn fate(&mut self) -> Ending {
         let end = async {
             loop {
@@ -182,6 +169,12 @@ impl Incoming {
         };
         timeout(FATE_TIMEOUT, end).await.unwrap_or(Ending::CutOff)
     }
+}
+
+/// A client that stood still meanwhile may try again.
+pub(super) fn no_first_frame() -> Failure {
+    let words = "no frame came within 5 s; send one that opens or resumes a session";
+    Failure { retryable: true, ..refused(Reason::InvalidFrame, words) }
 }
 
 /// Before anything is made of them: of two bytes some hundred would be made.

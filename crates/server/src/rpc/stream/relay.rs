@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use holdfast_core::{RequestId, SessionId};
 use holdfast_proto::decode::Scope;
-use holdfast_proto::peer_v1::{ForwardedAnswer, ForwardedFrame, StreamEnd};
+use holdfast_proto::peer_v1::{ForwardedFrame, StreamEnd};
 use holdfast_proto::plain::BorrowedOperation;
 use holdfast_proto::v1::{ClientFrame, Failure, ServerFrame};
 use holdfast_replica::NodeId;
@@ -22,10 +22,10 @@ use prost::Message;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::Streaming;
 
 use super::super::Rpc;
-use super::super::failure::{bug, leader_did_not_answer, stopping};
+use super::super::failure::{bug, leader_did_not_answer, slow_reader, stopping};
+use super::super::forward::SessionAnswers;
 use super::admit::admit;
 use super::body_end::Ending;
 use super::incoming::{Incoming, Next};
@@ -38,6 +38,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How long the leader has to take what a client that has gone had sent.
 const RELAY_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How long a client may read nothing while the leader has more for it. What it leaves unread takes memory of both nodes.
+const UNREAD_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long the leader has to take note that the stream ended.
 const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
@@ -129,6 +132,9 @@ impl Relay<'_> {
                     }
                     let mut refused = Vec::new();
                     let operations = self.admitted(operations, acked_through, &mut refused);
+                    // Before the rest is sent: the answer to a `Close` ends the stream. If the client is gone, the end of
+                    // its frames tells how.
+                    let _ = words.refuse(refused).await;
                     if !operations.is_empty() {
                         let frame = forwarded(&ClientFrame { acked_through, operations });
                         if to_leader.send(frame).await.is_err() {
@@ -136,8 +142,6 @@ impl Relay<'_> {
                             std::future::pending::<()>().await;
                         }
                     }
-                    // If the client is gone, the end of its frames tells how.
-                    let _ = words.refuse(refused).await;
                 }
                 Next::End(ending) => return Ok(ending),
             }
@@ -169,7 +173,7 @@ impl Relay<'_> {
     /// Ends when the leader's frames do.
     async fn pump_down(
         &self,
-        from_leader: &mut Streaming<ForwardedAnswer>,
+        from_leader: &mut SessionAnswers,
         words: &Words,
     ) -> Result<(), Failure> {
         loop {
@@ -178,7 +182,8 @@ impl Relay<'_> {
                     let frame = ServerFrame::decode(&answer.response[..])
                         .map_err(|error| bug(&format!("the leader's frame: {error}")))?;
                     // If the client is gone, the end of its frames tells how. Until then the leader is not held up.
-                    let _ = words.frame(frame).await;
+                    let told = timeout(UNREAD_TIMEOUT, words.frame(frame)).await;
+                    let _ = told.map_err(|_| slow_reader())?;
                 }
                 Ok(None) => return Ok(()),
                 Err(status) => return Err(self.rpc.forwarding.failure(self.leader, &status)),
@@ -199,7 +204,7 @@ fn end(end: StreamEnd) -> ForwardedFrame {
 async fn take_leave(
     client_gone: bool,
     to_leader: mpsc::Sender<ForwardedFrame>,
-    mut from_leader: Streaming<ForwardedAnswer>,
+    mut from_leader: SessionAnswers,
 ) {
     let how = if client_gone { StreamEnd::ClientGone } else { StreamEnd::ClientLives };
     let _ = to_leader.send(end(how)).await;

@@ -19,13 +19,13 @@ use tokio::time::timeout;
 
 use super::super::Rpc;
 use super::super::failure::{bug, took_too_long};
-use super::super::look::changes_nothing;
+use super::super::reads::changes_nothing;
 use super::super::route::Place;
 use super::super::unary::CALL_TIMEOUT;
-use super::follow::wire;
-use super::{Scope, tell};
-use crate::driver::{Query, ReadAnswer, ReadData, unix_ms};
-use crate::events::{EventRing, Recorded};
+use super::Scope;
+use super::concerns::concerns;
+use crate::events::{EventRing, Recorded, message};
+use crate::shard::{Query, ReadAnswer, ReadData, unix_ms};
 
 const DEFAULT_LIMIT: usize = 100;
 const LIMIT_MAX: usize = 1_000;
@@ -76,7 +76,7 @@ pub(in crate::rpc) async fn serve(
 }
 
 async fn here(rpc: &Rpc, action: Admitted<Ask>) -> Result<HistoryResponse, Failure> {
-    let (at, _) = owners_now(rpc, action.part(Query::Owners(Vec::new()))).await?;
+    let (at, _) = owners_now(rpc, &action, Vec::new()).await?;
     let now = Now { logical: at, unix_ms: unix_ms() };
     // One at a time: each goes through all that is kept.
     let only = rpc.histories.acquire().await.map_err(|_| bug("nobody closes it"))?;
@@ -90,7 +90,7 @@ async fn here(rpc: &Rpc, action: Admitted<Ask>) -> Result<HistoryResponse, Failu
     let (mut response, mut known) = looking.await.map_err(|_| bug("looking back panicked"))?;
     drop(only);
     let unknown = known.iter().filter(|(_, owner)| owner.is_none()).map(|(id, _)| *id).collect();
-    for (session, owner) in owners_now(rpc, action.part(Query::Owners(unknown))).await?.1 {
+    for (session, owner) in owners_now(rpc, &action, unknown).await?.1 {
         known.insert(session, Some(owner));
     }
     let known = known.into_iter().filter_map(|(session, owner)| Some((session, owner?)));
@@ -105,11 +105,12 @@ async fn here(rpc: &Rpc, action: Admitted<Ask>) -> Result<HistoryResponse, Failu
 
 async fn owners_now(
     rpc: &Rpc,
-    owners: Admitted<Query>,
+    action: &Admitted<Ask>,
+    sessions: Vec<PublicSessionId>,
 ) -> Result<(LogicalTime, Vec<(PublicSessionId, Owner)>), Failure> {
-    let ReadAnswer { at, data, .. } = rpc.door.read(owners).await?;
+    let ReadAnswer { at, data, .. } = rpc.door.read_for(action, Query::Owners(sessions)).await?;
     let ReadData::Owners(owners) = data else {
-        return Err(bug("the driver read something else"));
+        return Err(bug("the shard read something else"));
     };
     Ok((at, owners))
 }
@@ -158,10 +159,10 @@ impl Ask {
             latest_kill = Kill::of(&recorded).or(latest_kill.take());
             let age_ms = now.logical.since(recorded.at).as_ms();
             let is_recent = self.within_ms == 0 || age_ms <= self.within_ms;
-            if !is_recent || !tell::concerns(&recorded.event, &self.names) {
+            if !is_recent || !concerns(&recorded.event, &self.names) {
                 return;
             }
-            let mut event = WatchEvent { unix_ms: now.when(&recorded), ..tell::event(&recorded) };
+            let mut event = WatchEvent { unix_ms: now.when(&recorded), ..message(&recorded) };
             if let Some(kill) = &latest_kill {
                 kill.explain(&mut event);
             }
@@ -178,7 +179,7 @@ impl Ask {
         HistoryResponse {
             events: found.events.into(),
             is_cut: found.is_cut,
-            kept_after: Some(wire(kept_after)),
+            kept_after: Some(kept_after.into()),
             kept_since_unix_ms: first_kept.first().map(|recorded| now.when(recorded)),
             owners: Vec::new(),
             unix_ms: now.unix_ms,
@@ -200,7 +201,7 @@ impl Kill {
     fn of(recorded: &Recorded) -> Option<Kill> {
         let Event::Intervened(intervention) = &recorded.event else { return None };
         let Action::KillSession { session } = &intervention.action else { return None };
-        let WatchEvent { by, detail, .. } = tell::event(recorded);
+        let WatchEvent { by, detail, .. } = message(recorded);
         Some(Kill { index: recorded.position.index, session: session.to_string(), by, detail })
     }
 

@@ -1,68 +1,29 @@
-//! The frames of one watch that its reader has not taken yet.
+//! The frames of one watch, which are made when its reader asks for them.
 //!
-//! All watches of a node share one budget of bytes. A reader that keeps up always has room for one frame. One that does
-//! not read takes from the budget, and is cut off when there is nothing left of it. What a watch has in its queue is
-//! freed when the watch is cut off, not when its client goes.
+//! The ring has the events, and a watch keeps none of them. The transport asks for a frame when the connection may take
+//! more. So a reader that does not read costs neither memory nor time, and takes nothing from those that do. It is cut
+//! off when the ring forgets what it needs next.
+//!
+//! Frames of the snapshot are made by the watch's task, one at a time.
 
-use std::collections::VecDeque;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use holdfast_proto::v1::WatchFrame;
-use prost::Message;
 use tokio::sync::Notify;
 use tokio_stream::Stream;
 use tonic::Status;
 
-use crate::metrics::Metrics;
+use super::news::News;
+use crate::events::Compacted;
 
-const FRAMES_AHEAD: usize = 16;
-
-/// What the watches of a node may have unread, together.
+/// The reader is gone.
 #[derive(Debug)]
-pub(in crate::rpc) struct WatchBudget {
-    bytes_max: usize,
-    used: AtomicUsize,
-    metrics: Arc<Metrics>,
-}
+pub(super) struct Unheard;
 
-impl WatchBudget {
-    pub(in crate::rpc) fn new(bytes_max: u64, metrics: Arc<Metrics>) -> WatchBudget {
-        let bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
-        WatchBudget { bytes_max, used: AtomicUsize::new(0), metrics }
-    }
-
-    fn has_room_for(&self, bytes: usize) -> bool {
-        self.used.load(Ordering::Relaxed).saturating_add(bytes) <= self.bytes_max
-    }
-
-    fn take(&self, bytes: usize) {
-        let before = self.used.fetch_add(bytes, Ordering::Relaxed);
-        self.metrics.watch_bytes.set((before + bytes) as u64);
-    }
-
-    fn give_back(&self, bytes: usize) {
-        let before = self.used.fetch_sub(bytes, Ordering::Relaxed);
-        self.metrics.watch_bytes.set((before - bytes) as u64);
-    }
-}
-
-/// Why a frame was not taken. It comes back.
-#[derive(Debug)]
-pub(super) enum NoRoom {
-    /// The reader has as many as it may have ahead.
-    ReaderIsBehind(WatchFrame),
-    /// The reader has some ahead, and the watches of this node have all that they may have.
-    BudgetIsUsedUp(WatchFrame),
-    /// The reader is gone.
-    Unheard,
-}
-
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Queue {
-    budget: Arc<WatchBudget>,
     state: Mutex<State>,
     /// The reader took something, or went.
     room: Notify,
@@ -70,9 +31,10 @@ struct Queue {
 
 #[derive(Debug, Default)]
 struct State {
-    frames: VecDeque<(WatchFrame, usize)>,
-    /// Of the frame that the transport has.
-    at_transport: usize,
+    /// Of the snapshot, or a position.
+    next: Option<WatchFrame>,
+    /// Once the snapshot is told.
+    news: Option<News>,
     reader: Option<Waker>,
     reader_is_gone: bool,
     /// With what, if anything, is said at the end.
@@ -87,8 +49,8 @@ pub(super) struct FrameSender(Arc<Queue>);
 #[derive(Debug)]
 pub(in crate::rpc) struct Frames(Arc<Queue>);
 
-pub(super) fn queue(budget: Arc<WatchBudget>) -> (FrameSender, Frames) {
-    let queue = Arc::new(Queue { budget, state: Mutex::default(), room: Notify::new() });
+pub(super) fn queue() -> (FrameSender, Frames) {
+    let queue = Arc::new(Queue::default());
     (FrameSender(Arc::clone(&queue)), Frames(queue))
 }
 
@@ -97,71 +59,87 @@ impl Queue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Frees what is unread.
-    fn clear(&self, state: &mut State) {
-        let bytes: usize = state.frames.iter().map(|(_, bytes)| bytes).sum();
-        state.frames = VecDeque::new();
-        self.budget.give_back(bytes + std::mem::take(&mut state.at_transport));
+    /// The reader is woken if the change gives it something.
+    fn change<R>(&self, change: impl FnOnce(&mut State) -> (R, bool)) -> R {
+        let mut state = self.lock();
+        let (result, wakes) = change(&mut state);
+        let reader = state.reader.take_if(|_| wakes);
+        drop(state);
+        reader.into_iter().for_each(Waker::wake);
+        result
     }
 }
 
 impl FrameSender {
-    pub(super) fn try_send(&self, frame: WatchFrame) -> Result<(), NoRoom> {
-        let bytes = frame.encoded_len();
-        let mut state = self.0.lock();
-        if state.reader_is_gone {
-            return Err(NoRoom::Unheard);
-        }
-        if state.frames.len() >= FRAMES_AHEAD {
-            return Err(NoRoom::ReaderIsBehind(frame));
-        }
-        if !state.frames.is_empty() && !self.0.budget.has_room_for(bytes) {
-            return Err(NoRoom::BudgetIsUsedUp(frame));
-        }
-        self.0.budget.take(bytes);
-        state.frames.push_back((frame, bytes));
-        let reader = state.reader.take();
-        drop(state);
-        reader.into_iter().for_each(Waker::wake);
-        Ok(())
+    /// Puts a frame where the last one was. Await [`FrameSender::room`] before.
+    pub(super) fn send(&self, frame: WatchFrame) -> Result<(), Unheard> {
+        self.0.change(|state| {
+            if state.reader_is_gone {
+                return (Err(Unheard), false);
+            }
+            state.next = Some(frame);
+            (Ok(()), true)
+        })
     }
 
-    /// Returns when the reader took something since the last time, or went.
+    /// Returns when the reader has taken the last frame, or is gone.
     pub(super) async fn room(&self) {
-        self.0.room.notified().await;
+        self.when(|state| state.next.is_none() || state.reader_is_gone).await;
     }
 
     /// Returns when the reader is gone.
     pub(super) async fn closed(&self) {
+        self.when(|state| state.reader_is_gone).await;
+    }
+
+    async fn when(&self, is_so: impl Fn(&State) -> bool) {
         loop {
-            let news = self.0.room.notified();
-            if self.0.lock().reader_is_gone {
+            let changed = self.0.room.notified();
+            if is_so(&self.0.lock()) {
                 return;
             }
-            news.await;
+            changed.await;
         }
+    }
+
+    /// From here on the reader gets events.
+    pub(super) fn follow(&self, news: News) {
+        self.0.change(|state| (state.news = Some(news), true));
+    }
+
+    /// Something was recorded. Fails if the reader has not taken in time what came before.
+    pub(super) fn look_for_news(&self) -> Result<(), Compacted> {
+        self.0.change(|state| match state.news.as_mut().map(News::look) {
+            Some(Ok(has_news)) => (Ok(()), has_news),
+            Some(Err(compacted)) => (Err(compacted), false),
+            None => (Ok(()), false),
+        })
+    }
+
+    /// Tells the reader up to where there are no events, unless it was told of some since the last time.
+    pub(super) fn tell_position(&self) {
+        self.0.change(|state| {
+            let position = state.news.as_mut().and_then(News::position_after_silence);
+            // The later of two.
+            state.next = position.or(state.next.take());
+            ((), state.next.is_some())
+        });
     }
 
     /// Nothing more is said but this. `cut_off`: what is unread is freed, and not said either.
     pub(super) fn end(&self, last_word: Option<Status>, cut_off: bool) {
-        let mut state = self.0.lock();
-        if cut_off {
-            self.0.clear(&mut state);
-        }
-        state.end = Some(last_word);
-        let reader = state.reader.take();
-        drop(state);
-        reader.into_iter().for_each(Waker::wake);
+        self.0.change(|state| {
+            state.next = state.next.take().filter(|_| !cut_off);
+            state.news = None;
+            state.end.get_or_insert(last_word);
+            ((), true)
+        });
     }
 }
 
 impl Drop for FrameSender {
     fn drop(&mut self) {
-        let mut state = self.0.lock();
-        state.end.get_or_insert(None);
-        let reader = state.reader.take();
-        drop(state);
-        reader.into_iter().for_each(Waker::wake);
+        self.end(None, false);
     }
 }
 
@@ -170,12 +148,13 @@ impl Stream for Frames {
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let mut state = self.0.lock();
-        // The transport wants more, so it has encoded the last one, which counts elsewhere from then on.
-        self.0.budget.give_back(std::mem::take(&mut state.at_transport));
-        if let Some((frame, bytes)) = state.frames.pop_front() {
-            state.at_transport = bytes;
+        if let Some(frame) = state.next.take() {
             drop(state);
             self.0.room.notify_one();
+            return Poll::Ready(Some(Ok(frame)));
+        }
+        // If the ring has forgotten what comes next, the task finds that too, and ends the watch.
+        if let Some(Ok(Some(frame))) = state.news.as_mut().map(News::next_frame) {
             return Poll::Ready(Some(Ok(frame)));
         }
         match &mut state.end {
@@ -192,7 +171,7 @@ impl Drop for Frames {
     fn drop(&mut self) {
         let mut state = self.0.lock();
         state.reader_is_gone = true;
-        self.0.clear(&mut state);
+        (state.next, state.news) = (None, None);
         drop(state);
         self.0.room.notify_one();
     }
@@ -200,57 +179,91 @@ impl Drop for Frames {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Wake;
+
+    use holdfast_core::{Event, LockName, LogIndex, LogicalTime};
     use tokio_stream::StreamExt;
 
+    use super::super::Scope;
+    use super::super::snapshot::Told;
     use super::*;
+    use crate::events::{EventRing, Position};
 
-    fn budget(bytes_max: u64) -> Arc<WatchBudget> {
-        Arc::new(WatchBudget::new(bytes_max, Arc::new(Metrics::new())))
+    const EVENTS_KEPT: u64 = 100;
+
+    struct Scene {
+        ring: Arc<EventRing>,
+        index: u64,
+        sender: FrameSender,
+        frames: Frames,
     }
 
-    fn used(budget: &WatchBudget) -> usize {
-        assert_eq!(budget.metrics.watch_bytes.get() as usize, budget.used.load(Ordering::Relaxed));
-        budget.used.load(Ordering::Relaxed)
+    impl Scene {
+        fn watching(names: Scope) -> Scene {
+            let ring = Arc::new(EventRing::new(EVENTS_KEPT));
+            ring.restart_after(0);
+            let (sender, frames) = queue();
+            let (told, position) = (Told::default(), Position::end_of(0));
+            sender.follow(News::new(Arc::clone(&ring), names, told, position));
+            Scene { ring, index: 0, sender, frames }
+        }
+
+        /// Each an entry and a look of its own.
+        fn record(&mut self, name: &str, events: usize) -> Result<(), Compacted> {
+            for _ in 0..events {
+                self.index += 1;
+                let event = Event::Reopened { name: LockName::new(name).unwrap() };
+                let event = (LogIndex(self.index), LogicalTime::ZERO, event);
+                self.ring.record(&mut vec![event], 0, None);
+                self.sender.look_for_news()?;
+            }
+            Ok(())
+        }
     }
 
-    fn frame() -> WatchFrame {
-        let lock =
-            holdfast_proto::v1::LockSummary { metadata: vec![7; 1_000], ..Default::default() };
-        WatchFrame { locks: vec![lock], ..Default::default() }
+    #[derive(Default)]
+    struct Wakes(AtomicUsize);
+
+    impl Wake for Wakes {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     #[tokio::test]
-    async fn what_is_unread_counts_until_it_is_read_and_is_freed_when_the_watch_is_cut_off() {
-        let budget = budget(1 << 20);
-        let (sender, mut frames) = queue(Arc::clone(&budget));
-        for _ in 0..3 {
-            sender.try_send(frame()).unwrap();
-        }
-        assert!(used(&budget) >= 3_000, "{}", used(&budget));
-        assert!(frames.next().await.unwrap().is_ok());
-        let before = used(&budget);
-        sender.end(Some(Status::aborted("cut off")), true);
-        assert_eq!(used(&budget), 0, "of {before}, though the reader is still there");
-        assert!(frames.next().await.unwrap().is_err(), "the reader is told why");
-        assert!(frames.next().await.is_none());
+    async fn a_frame_is_made_of_all_there_is_when_the_reader_asks_for_it() {
+        let mut scene = Scene::watching(Scope::Under(String::new()));
+        scene.record("a", 50).unwrap();
+        assert_eq!(scene.frames.next().await.unwrap().unwrap().events.len(), 50);
+        scene.record("a", 2).unwrap();
+        assert_eq!(scene.frames.next().await.unwrap().unwrap().events.len(), 2);
     }
 
     #[tokio::test]
-    async fn a_reader_that_keeps_up_has_room_for_a_frame_though_others_used_up_the_budget() {
-        let budget = budget(3_000);
-        let (slow, _unread) = queue(Arc::clone(&budget));
-        slow.try_send(frame()).unwrap();
-        slow.try_send(frame()).unwrap();
-        assert!(matches!(slow.try_send(frame()), Err(NoRoom::BudgetIsUsedUp(_))));
-        let (sender, mut frames) = queue(Arc::clone(&budget));
-        for _ in 0..5 {
-            sender.try_send(frame()).unwrap();
-            assert!(matches!(sender.try_send(frame()), Err(NoRoom::BudgetIsUsedUp(_))));
-            assert!(frames.next().await.unwrap().is_ok());
-        }
-        drop((frames, sender));
-        drop(_unread);
-        assert!(matches!(slow.try_send(frame()), Err(NoRoom::Unheard)));
-        assert_eq!(used(&budget), 0);
+    async fn a_reader_that_does_not_read_is_left_behind_when_the_ring_forgets() {
+        let mut scene = Scene::watching(Scope::Under(String::new()));
+        let kept = usize::try_from(EVENTS_KEPT).unwrap();
+        scene.record("a", kept).unwrap();
+        assert!(scene.record("a", 2 * kept).is_err());
+        scene.sender.end(Some(Status::aborted("cut off")), true);
+        assert!(scene.frames.next().await.unwrap().is_err(), "the reader is told why");
+        assert!(scene.frames.next().await.is_none());
+    }
+
+    #[test]
+    fn events_that_are_not_of_interest_wake_no_reader_and_leave_none_behind() {
+        let mut scene = Scene::watching(Scope::Only("a".to_owned()));
+        let wakes = Arc::new(Wakes::default());
+        let waker = Waker::from(Arc::clone(&wakes));
+        let mut cx = Context::from_waker(&waker);
+        assert!(Pin::new(&mut scene.frames).poll_next(&mut cx).is_pending());
+        let kept = usize::try_from(EVENTS_KEPT).unwrap();
+        scene.record("b", 3 * kept).unwrap();
+        assert_eq!(wakes.0.load(Ordering::Relaxed), 0);
+        scene.record("a", 1).unwrap();
+        assert_eq!(wakes.0.load(Ordering::Relaxed), 1);
+        let told = Pin::new(&mut scene.frames).poll_next(&mut cx);
+        assert!(matches!(told, Poll::Ready(Some(Ok(frame))) if frame.events.len() == 1));
     }
 }

@@ -5,8 +5,9 @@ use std::collections::VecDeque;
 use holdfast_dashboard::RecentEvents;
 use holdfast_proto::v1::WatchEvent;
 
-use super::{Scope, tell};
-use crate::events::{EventRing, Kept};
+use super::Scope;
+use super::concerns::concerns;
+use crate::events::{EventRing, Kept, kind, message};
 
 const MAX: usize = 1_000;
 
@@ -19,8 +20,8 @@ pub(in crate::rpc) fn recent(events: &EventRing, wanted: RecentEvents) -> Vec<Wa
     let max = wanted.max.min(MAX);
     let mut found: VecDeque<Kept> = VecDeque::new();
     events.look_through(|recorded| {
-        let is_wanted = tell::concerns(&recorded.event, &names)
-            && (wanted.kinds.is_empty() || wanted.kinds.contains(&tell::kind(&recorded.event)));
+        let is_wanted = concerns(&recorded.event, &names)
+            && (wanted.kinds.is_empty() || wanted.kinds.contains(&kind(&recorded.event)));
         if is_wanted {
             if found.len() == max {
                 found.pop_front();
@@ -28,5 +29,5 @@ pub(in crate::rpc) fn recent(events: &EventRing, wanted: RecentEvents) -> Vec<Wa
             found.push_back(recorded.keep());
         }
     });
-    found.iter().map(|recorded| tell::event(recorded)).collect()
+    found.iter().map(|recorded| message(recorded)).collect()
 }

@@ -10,8 +10,8 @@ use holdfast_service::Admitted;
 use super::super::Rpc;
 use super::super::failure::bug;
 use super::{Ask, Scope};
-use crate::driver::{Query, ReadData};
 use crate::events::{Position, Recorded};
+use crate::shard::{Query, ReadData};
 
 const PAGE_SIZE: usize = 1_000;
 
@@ -90,9 +90,9 @@ pub(super) async fn page(
     let prefix = names.prefix().to_owned();
     // A single name comes before all that begin with it.
     let limit = if matches!(names, Scope::Only(_)) { 1 } else { PAGE_SIZE + 1 };
-    let answer = rpc.door.read(ask.part(Query::List { prefix, after, limit })).await?;
+    let answer = rpc.door.read_for(ask, Query::List { prefix, after, limit }).await?;
     let ReadData::List(mut locks) = answer.data else {
-        return Err(bug("the driver read something else"));
+        return Err(bug("the shard read something else"));
     };
     locks.retain(|lock| names.covers(&lock.name));
     let more = locks.len() > PAGE_SIZE;
@@ -104,7 +104,7 @@ pub(super) async fn page(
 /// The entry up to which this node has applied, which is at least what was committed when it was asked.
 pub(super) async fn applied_index(rpc: &Rpc, ask: &Admitted<Ask>) -> Result<u64, Failure> {
     let query = Query::List { prefix: String::new(), after: None, limit: 0 };
-    Ok(rpc.door.read(ask.part(query)).await?.applied_index)
+    Ok(rpc.door.read_for(ask, query).await?.applied_index)
 }
 
 #[cfg(test)]

@@ -206,6 +206,28 @@ fn a_lock_that_is_entered_again_is_known_by_its_first_acquire_and_lost_by_all_gu
     assert_eq!(bench.releases(), []);
 }
 
+/// The cluster carries them out in this order: the hold is entered again, shortened to a second, and left once.
+#[test]
+fn a_hold_that_is_entered_again_is_not_trusted_past_a_renewal_by_a_guard_that_is_gone() {
+    let mut bench = Bench::new();
+    let (first, outer) = bench.held(grant());
+    let (second, caller) = bench.acquire();
+    let ttl = Some(Duration::from_secs(1));
+    bench.ask(Request::Renew { hold: Arc::clone(&outer), ttl });
+    let (release, _) = bench.ask(Request::Release { hold: outer });
+    bench.answer(second, granted_as(Grant { acquire_request_id: first, ..grant() }));
+    let inner = bench.only(caller);
+    let renewed_until = bench.at(Duration::from_millis(980));
+    assert!(inner.valid_until().unwrap() <= renewed_until);
+    let outcome = v1::ReleaseOutcome::Released.into();
+    let released = v1::ReleaseResponse { outcome, ..Default::default() };
+    bench.answer(release, AnswerResult::Release(released));
+    assert!(inner.valid_until().unwrap() <= renewed_until, "the renewal has no answer yet");
+    bench.drop_guard(&inner);
+    bench.sent();
+    assert!(bench.state.holds.is_empty());
+}
+
 /// Or else the other guards would give an old token, and their releases would free nothing.
 #[test]
 fn a_conversion_by_one_guard_changes_the_token_of_all_guards_that_entered_the_hold() {

@@ -1,0 +1,200 @@
+//! What the documentation says about commands is what the program understands and prints.
+//!
+//! `docs/reference/commands.md` and `docs/reference/configuration.md` are written by these tests:
+//! `UPDATE_GOLDEN=1 cargo test -p holdfast --bins documentation`. Read the difference before you commit it.
+
+use std::fs;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+
+use clap::{Command, CommandFactory};
+use holdfast_server::NodeConfig;
+
+use crate::cli::{self, Cli};
+
+const COMMANDS: &str = "docs/reference/commands.md";
+const CONFIGURATION: &str = "docs/reference/configuration.md";
+
+/// As a shell would take the line apart, as far as our examples need it. None: it is not ours.
+fn words_of(example: &str) -> Option<Vec<String>> {
+    let start = example.find("holdfast ")?;
+    let (mut words, mut word, mut quote) = (Vec::new(), String::new(), None);
+    for c in example[start..].chars().chain([' ']) {
+        match (quote, c) {
+            (Some(open), c) if c == open => quote = None,
+            (Some(_), c) => word.push(c),
+            (None, '\'' | '"') => {
+                quote = Some(c);
+                // So that an empty one is a word too.
+                word.push('\u{0}');
+            }
+            (None, ' ') if word.is_empty() => {}
+            (None, ' ') => words.push(std::mem::take(&mut word).replace('\u{0}', "")),
+            (None, c) => word.push(c),
+        }
+    }
+    let is_end = |word: &String| {
+        ["|", "&&", "#"].contains(&word.as_str()) || word.contains('>') || word == "||"
+    };
+    let end = words.iter().position(is_end).unwrap_or(words.len());
+    words.truncate(end);
+    Some(words.into_iter().map(|word| word.trim_end_matches([')', ';']).to_owned()).collect())
+}
+
+/// With what a script would have put into its variables.
+fn filled_in(word: &str) -> String {
+    word.replace("$session", &"ab".repeat(16))
+        .replace("$token", "7")
+        .replace("$fence", "hf1.L.5e8c9902207afaeb.7")
+}
+
+#[test]
+fn every_example_is_understood() {
+    fn check(command: &clap::Command, status_fd: &str, count: &mut usize) {
+        let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        // One that goes on in the next line is one.
+        let help = help.replace("\\\n", "");
+        let lines = help.lines().skip_while(|line| !line.starts_with("Examples:")).skip(1);
+        for line in lines.take_while(|line| line.starts_with("  ")) {
+            let line = line.replace("--status-fd 3", status_fd);
+            // A step of the script around it.
+            let Some(words) = words_of(&line) else { continue };
+            let words = words.iter().map(|word| filled_in(word));
+            if let Err(error) = cli::command().try_get_matches_from(words) {
+                panic!("{line}\n{error}");
+            }
+            *count += 1;
+        }
+        command.get_subcommands().for_each(|verb| check(verb, status_fd, count));
+    }
+    // What an example writes to is opened by the shell.
+    let opened = std::fs::File::options().append(true).open("/dev/null").unwrap();
+    let status_fd = format!("--status-fd {}", opened.as_raw_fd());
+    let mut count = 0;
+    check(&cli::command(), &status_fd, &mut count);
+    assert!(count > 70, "{count}");
+}
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// Markdown that tells what a command is now. Decisions, results and changes tell what it was.
+fn pages() -> Vec<(PathBuf, String)> {
+    let root = repository();
+    let mut paths = vec![root.join("README.md")];
+    for directory in ["docs", "docs/performance", "docs/reference", "docs/stories"] {
+        let entries = fs::read_dir(root.join(directory)).unwrap();
+        paths.extend(entries.map(|entry| entry.unwrap().path()));
+    }
+    let pages = paths.into_iter().filter(|path| path.extension().is_some_and(|it| it == "md"));
+    pages.map(|path| (path.clone(), fs::read_to_string(path).unwrap())).collect()
+}
+
+/// The commands in the code blocks of a page, with or without a prompt, and in lines of a crontab.
+fn commands(page: &str) -> Vec<String> {
+    // What the shell puts together is one word.
+    let page = page.replace("\\\n", "").replace("$(date +%F)", "2026-11-15");
+    let blocks = page.split("\n```").skip(1).step_by(2);
+    let lines = blocks.flat_map(|block| block.lines().skip(1).map(str::to_owned));
+    let is_schedule =
+        |start: &str| start.chars().all(|c| "*/,- $".contains(c) || c.is_ascii_digit());
+    lines
+        .filter(|line| line.split_once("holdfast ").is_some_and(|(start, _)| is_schedule(start)))
+        .filter(|line| !line.starts_with(' '))
+        .collect()
+}
+
+#[test]
+fn every_command_in_the_documentation_is_understood() {
+    let mut count = 0;
+    for (path, page) in pages() {
+        for line in commands(&page) {
+            let words = words_of(&line).unwrap();
+            let words = words.iter().map(|word| filled_in(word));
+            if let Err(error) = cli::command().try_get_matches_from(words) {
+                panic!("{}: {line}\n{error}", path.display());
+            }
+            count += 1;
+        }
+    }
+    assert!(count > 60, "{count}");
+}
+
+#[test]
+fn a_command_that_the_program_does_not_understand_is_found_on_a_page() {
+    let page = "\n```sh\nholdfast lock a \\\n  -- true\n```\n\n```text\n*/10 * * * *  holdfast lokc a\n```\n";
+    let found = commands(page);
+    assert_eq!(found, ["holdfast lock a   -- true", "*/10 * * * *  holdfast lokc a"]);
+    assert!(cli::command().try_get_matches_from(words_of(&found[0]).unwrap()).is_ok());
+    assert!(cli::command().try_get_matches_from(words_of(&found[1]).unwrap()).is_err());
+}
+
+/// Compares a page with what it should be, or writes it.
+fn check_page(path: &str, expected: &str) {
+    let file = repository().join(path);
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        fs::write(file, expected).unwrap();
+        return;
+    }
+    let page = fs::read_to_string(file).unwrap();
+    let differs = page.lines().zip(expected.lines()).position(|(is, should)| is != should);
+    let line = differs.map_or(page.lines().count().min(expected.lines().count()), |line| line) + 1;
+    assert!(
+        page == expected,
+        "{path}:{line} is not what the program says; run UPDATE_GOLDEN=1 cargo test -p holdfast --bins documentation"
+    );
+}
+
+#[test]
+fn the_reference_of_commands_is_their_help() {
+    let mut page = "# Commands\n\n\
+        The help of every command, as `holdfast COMMAND --help` prints it, without the global options at the end. A test\n\
+        writes this page. [The command line](../cli.md) says what scripts may rely on.\n"
+        .to_owned();
+    let mut root = cli::command().term_width(100);
+    root.build();
+    page.push_str(&help_of(root.clone(), "holdfast", str::to_owned));
+    // In the order in which the help lists them.
+    for verb in Cli::command().get_subcommands() {
+        let verb = root.find_subcommand(verb.get_name()).unwrap();
+        write_help(&mut page, verb, "holdfast");
+    }
+    check_page(COMMANDS, &page);
+}
+
+fn write_help(page: &mut String, command: &Command, parent: &str) {
+    if command.is_hide_set() || command.get_name() == "help" {
+        return;
+    }
+    let name = format!("{parent} {}", command.get_name());
+    page.push_str(&help_of(command.clone(), &name, without_global_options));
+    for below in command.get_subcommands() {
+        write_help(page, below, &name);
+    }
+}
+
+fn help_of(command: Command, name: &str, shorten: fn(&str) -> String) -> String {
+    // What stands in the environment of this test belongs to no page.
+    let mut command = command.mut_args(|arg| arg.hide_env_values(true));
+    let help = shorten(&command.render_long_help().to_string());
+    let lines: Vec<&str> = help.trim_end().lines().map(str::trim_end).collect();
+    format!("\n## `{name}`\n\n```text\n{}\n```\n", lines.join("\n"))
+}
+
+fn without_global_options(help: &str) -> String {
+    let Some((before, global)) = help.split_once("Global options:\n") else {
+        return help.to_owned();
+    };
+    // The next part begins at the margin.
+    let mut lines = global.split_inclusive('\n');
+    let rest = lines.by_ref().skip_while(|line| line.starts_with(' ') || line.trim().is_empty());
+    before.to_owned() + &rest.collect::<String>()
+}
+
+#[test]
+fn the_reference_of_the_configuration_has_the_example_file() {
+    let page = fs::read_to_string(repository().join(CONFIGURATION)).unwrap();
+    let (before, _) = page.split_once("```toml\n").unwrap();
+    check_page(CONFIGURATION, &format!("{before}```toml\n{}```\n", NodeConfig::EXAMPLE));
+}

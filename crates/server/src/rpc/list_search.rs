@@ -1,0 +1,196 @@
+//! `List` with a search in it: by a part of the name, by holder, the longest queues or the longest holds
+//! first. A large table is looked through in parts, each a linearizable read of its own.
+//!
+//! One survey runs at a time on a node, and its result serves for a moment whoever asks for the same: it
+//! costs the leader something in proportion to the table, and dashboards ask again and again.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use holdfast_core::{LockSummary, LogicalTime, Rank, Survey, SurveyPart};
+use holdfast_proto::decode::page::{self, PageSize};
+use holdfast_proto::encode::read;
+use holdfast_proto::failure::refused;
+use holdfast_proto::v1::{Failure, ListOrder, ListRequest, ListResponse, Reason};
+use holdfast_service::{Admitted, Caller, Method};
+use tokio::sync::Mutex;
+use tokio::time::timeout;
+
+use super::Rpc;
+use super::failure::{bug, took_too_long};
+use super::reads::{self, changes_nothing};
+use super::route::Place;
+use super::unary::CALL_TIMEOUT;
+use crate::shard::{Query, ReadData};
+
+const TEXT_BYTES_MAX: usize = holdfast_core::NAME_BYTES_MAX;
+/// Of a ranking, so many are kept.
+const RANKED_MAX: usize = 1_000;
+const RANKINGS_KEPT: usize = 16;
+/// For so long a ranking serves others too.
+const RANKING_KEEPS: Duration = Duration::from_millis(1_500);
+/// A page by name may be short if it takes longer than that to fill it.
+const PAGE_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Rankings that were made lately.
+pub(super) type Rankings = Arc<Mutex<Vec<Ranking>>>;
+
+#[derive(Clone, Debug)]
+pub(super) struct Ranking {
+    survey: Survey,
+    made: Instant,
+    at: LogicalTime,
+    matched: u64,
+    locks: Arc<Vec<LockSummary>>,
+}
+
+pub(super) async fn serve(
+    rpc: &Rpc,
+    caller: Caller,
+    request: ListRequest,
+) -> Result<ListResponse, Failure> {
+    if is_plain(&request) {
+        return reads::serve(rpc, caller, request).await;
+    }
+    let _permit = rpc.door.begin(Method::List)?;
+    let survey = rpc.door.admit(&caller, Method::List, decode(&request)?)?;
+    let found = timeout(CALL_TIMEOUT, find(rpc, &caller, request, survey)).await;
+    changes_nothing(found.unwrap_or_else(|_| Err(took_too_long())))
+}
+
+/// One read answers it.
+fn is_plain(request: &ListRequest) -> bool {
+    request.contains.is_empty()
+        && request.holder_public_session_id.is_empty()
+        && !request.only_with_value
+        && matches!(request.order(), ListOrder::Unspecified | ListOrder::Name)
+}
+
+fn decode(request: &ListRequest) -> Result<Survey, Failure> {
+    let contains = request.contains.clone();
+    if contains.len() > TEXT_BYTES_MAX || contains.chars().any(char::is_control) {
+        let words = "contains has at most 512 bytes and no control characters";
+        return Err(refused(Reason::InvalidPrefix, words));
+    }
+    let rank = match request.order() {
+        ListOrder::Unspecified | ListOrder::Name => Rank::Name,
+        ListOrder::QueueLength => Rank::QueueLength,
+        ListOrder::HoldAge => Rank::HoldAge,
+    };
+    let holder = page::after_session(&request.holder_public_session_id)?;
+    let (prefix, only_with_value) = (request.prefix.clone(), request.only_with_value);
+    Ok(Survey { prefix, contains, holder, only_with_value, rank })
+}
+
+async fn find(
+    rpc: &Rpc,
+    caller: &Caller,
+    request: ListRequest,
+    survey: Admitted<Survey>,
+) -> Result<ListResponse, Failure> {
+    let size = PageSize::new(request.page_size)?;
+    match rpc.place(caller, Method::List).await? {
+        Place::Here if survey.get().rank == Rank::Name => {
+            by_name(rpc, survey, size, &request.page).await
+        }
+        Place::Here => by_rank(rpc, survey, size, &request.page).await,
+        Place::At(leader) => rpc.forwarding.call(leader, caller, Method::List, &request).await,
+    }
+}
+
+async fn by_name(
+    rpc: &Rpc,
+    survey: Admitted<Survey>,
+    size: PageSize,
+    page: &str,
+) -> Result<ListResponse, Failure> {
+    let started = Instant::now();
+    let mut after = page::after_name(page)?;
+    let mut locks = Vec::new();
+    loop {
+        let wanted = size.limit() - locks.len();
+        let (at, part) = look_at(rpc, &survey, after, None, wanted).await?;
+        locks.extend(part.found.into_iter().map(|(_, lock)| read::summary(lock, at)));
+        after = part.next;
+        let full = locks.len() >= size.limit();
+        if full || after.is_none() || started.elapsed() >= PAGE_PATIENCE {
+            let last = size.cut(&mut locks).map(|lock| lock.name.clone());
+            return Ok(ListResponse {
+                locks,
+                next_page: last.or(after).unwrap_or_default(),
+                logical_time_ms: at.as_ms(),
+                matched: None,
+            });
+        }
+    }
+}
+
+async fn by_rank(
+    rpc: &Rpc,
+    survey: Admitted<Survey>,
+    size: PageSize,
+    page: &str,
+) -> Result<ListResponse, Failure> {
+    let first = match page {
+        "" => 0,
+        page => page.parse::<usize>().map_err(|_| page::not_ours())?,
+    };
+    let ranking = ranking(rpc, survey).await?;
+    let end = first.saturating_add(size.limit() - 1).min(ranking.locks.len());
+    let shown = ranking.locks.get(first..end).unwrap_or_default();
+    let more = end < ranking.locks.len();
+    Ok(ListResponse {
+        locks: shown.iter().map(|lock| read::summary(lock.clone(), ranking.at)).collect(),
+        next_page: if more { end.to_string() } else { String::new() },
+        logical_time_ms: ranking.at.as_ms(),
+        matched: Some(ranking.matched),
+    })
+}
+
+async fn ranking(rpc: &Rpc, survey: Admitted<Survey>) -> Result<Ranking, Failure> {
+    let mut rankings = rpc.rankings.lock().await;
+    rankings.retain(|ranking| ranking.made.elapsed() < RANKING_KEEPS);
+    if let Some(ranking) = rankings.iter().find(|ranking| ranking.survey == *survey.get()) {
+        return Ok(ranking.clone());
+    }
+    let (mut best, mut matched, mut after, mut above) = (Vec::new(), 0, None, None);
+    loop {
+        let (at, part) = look_at(rpc, &survey, after, above, usize::MAX).await?;
+        matched += part.matched as u64;
+        best.extend(part.found);
+        // The sort is stable, and the parts come in the order of names.
+        best.sort_by_key(|(rank, _)| Reverse(*rank));
+        best.truncate(RANKED_MAX);
+        if best.len() == RANKED_MAX {
+            above = best.last().map(|(rank, _)| *rank);
+        }
+        after = part.next;
+        if after.is_none() {
+            let locks = Arc::new(best.into_iter().map(|(_, lock)| lock).collect());
+            let made = Instant::now();
+            let survey = survey.into_inner();
+            let ranking = Ranking { survey, made, at, matched, locks };
+            if rankings.len() == RANKINGS_KEPT {
+                rankings.remove(0);
+            }
+            rankings.push(ranking.clone());
+            return Ok(ranking);
+        }
+    }
+}
+
+async fn look_at(
+    rpc: &Rpc,
+    survey: &Admitted<Survey>,
+    after: Option<String>,
+    above: Option<u64>,
+    found_max: usize,
+) -> Result<(LogicalTime, SurveyPart), Failure> {
+    let part = Query::Survey { survey: survey.get().clone(), after, above, found_max };
+    let answer = rpc.door.read_for(survey, part).await?;
+    match answer.data {
+        ReadData::Survey(part) => Ok((answer.at, part)),
+        _ => Err(bug("the shard read something else")),
+    }
+}

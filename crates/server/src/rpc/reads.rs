@@ -1,0 +1,202 @@
+//! `Status`, `List`, `ListSessions`: linearizable reads. They change nothing, so one that failed
+//! never "may have happened".
+
+use holdfast_core::{LockName, LockStatus, LogicalTime};
+use holdfast_proto::decode::lock_name;
+use holdfast_proto::decode::page::{self, PageSize};
+use holdfast_proto::encode::read::{self, frozen, holder_in_memory, session, summary, waiter};
+use holdfast_proto::v1::{
+    EfficiencyStatus, Failure, ListFreezesRequest, ListFreezesResponse, ListRequest, ListResponse,
+    ListSessionsRequest, ListSessionsResponse, StatusRequest, StatusResponse,
+};
+use holdfast_service::{Admitted, Caller, Method};
+use prost::Message;
+use tokio::time::timeout;
+
+use super::Rpc;
+use super::failure::{bug, took_too_long, unavailable};
+use super::route::Place;
+use super::unary::CALL_TIMEOUT;
+use crate::membership::Membership;
+use crate::memory_tier::MemoryTier;
+use crate::shard::{FIRST_GROUP, Query, ReadAnswer, ReadData, SHOWN_ON_STREAM_MAX, Unavailable};
+
+/// Holders, and waiters.
+pub(super) const SHOWN_MAX: usize = 100;
+
+/// A request of the client API that becomes one query.
+pub(super) trait ReadRequest: Message + 'static {
+    const METHOD: Method;
+    type Response: Message + Default;
+
+    fn query(&self) -> Result<Query, Failure>;
+
+    /// None if the answer is not one to this query.
+    fn response(&self, answer: ReadAnswer) -> Option<Self::Response>;
+
+    /// What the node knows besides the lock table.
+    fn complete(&self, _response: &mut Self::Response, _rpc: &Rpc) -> Result<(), Failure> {
+        Ok(())
+    }
+}
+
+pub(super) async fn serve<L: ReadRequest>(
+    rpc: &Rpc,
+    caller: Caller,
+    request: L,
+) -> Result<L::Response, Failure> {
+    let _permit = rpc.door.begin(L::METHOD)?;
+    let query = rpc.door.admit(&caller, L::METHOD, request.query()?)?;
+    let read = async {
+        match rpc.place(&caller, L::METHOD).await? {
+            Place::Here => here(rpc, &request, query).await,
+            Place::At(leader) => rpc.forwarding.call(leader, &caller, L::METHOD, &request).await,
+        }
+    };
+    changes_nothing(timeout(CALL_TIMEOUT, read).await.unwrap_or_else(|_| Err(took_too_long())))
+}
+
+/// So a read that failed never "may have happened".
+pub(super) fn changes_nothing<T>(read: Result<T, Failure>) -> Result<T, Failure> {
+    read.map_err(|failure| Failure { may_have_happened: false, ..failure })
+}
+
+async fn here<L: ReadRequest>(
+    rpc: &Rpc,
+    request: &L,
+    query: Admitted<Query>,
+) -> Result<L::Response, Failure> {
+    let answer = rpc.door.read(query).await?;
+    let mut response =
+        request.response(answer).ok_or_else(|| bug("the shard read something else"))?;
+    request.complete(&mut response, rpc)?;
+    Ok(response)
+}
+
+impl ReadRequest for StatusRequest {
+    const METHOD: Method = Method::Status;
+    type Response = StatusResponse;
+
+    fn query(&self) -> Result<Query, Failure> {
+        let name = lock_name(&self.name)?;
+        Ok(Query::Status { name, shown_max: SHOWN_MAX })
+    }
+
+    fn response(&self, answer: ReadAnswer) -> Option<StatusResponse> {
+        let ReadData::Status(status) = answer.data else { return None };
+        Some(lock_status(&self.name, status, answer.at, answer.applied_index))
+    }
+
+    fn complete(&self, response: &mut StatusResponse, rpc: &Rpc) -> Result<(), Failure> {
+        response.efficiency = in_efficiency_tier(rpc.door.memory(), &self.name, SHOWN_MAX);
+        Ok(())
+    }
+}
+
+impl ReadRequest for ListRequest {
+    const METHOD: Method = Method::List;
+    type Response = ListResponse;
+
+    fn query(&self) -> Result<Query, Failure> {
+        Ok(Query::List {
+            prefix: self.prefix.clone(),
+            after: page::after_name(&self.page)?,
+            limit: PageSize::new(self.page_size)?.limit(),
+        })
+    }
+
+    fn response(&self, answer: ReadAnswer) -> Option<ListResponse> {
+        let ReadData::List(mut locks) = answer.data else { return None };
+        let last = PageSize::new(self.page_size).ok()?.cut(&mut locks);
+        let next_page = last.map(|lock| lock.name.as_str().to_owned()).unwrap_or_default();
+        Some(ListResponse {
+            locks: locks.into_iter().map(|lock| summary(lock, answer.at)).collect(),
+            next_page,
+            logical_time_ms: answer.at.as_ms(),
+            matched: None,
+        })
+    }
+}
+
+impl ReadRequest for ListFreezesRequest {
+    const METHOD: Method = Method::ListFreezes;
+    type Response = ListFreezesResponse;
+
+    fn query(&self) -> Result<Query, Failure> {
+        Ok(Query::Freezes)
+    }
+
+    fn response(&self, answer: ReadAnswer) -> Option<ListFreezesResponse> {
+        let ReadData::Freezes(freezes) = answer.data else { return None };
+        Some(ListFreezesResponse {
+            logical_time_ms: answer.at.as_ms(),
+            freezes: freezes.into_iter().map(|freeze| frozen(freeze, answer.at)).collect(),
+        })
+    }
+}
+
+impl ReadRequest for ListSessionsRequest {
+    const METHOD: Method = Method::ListSessions;
+    type Response = ListSessionsResponse;
+
+    fn query(&self) -> Result<Query, Failure> {
+        Ok(Query::Sessions {
+            after: page::after_session(&self.page)?,
+            limit: PageSize::new(self.page_size)?.limit(),
+        })
+    }
+
+    fn response(&self, answer: ReadAnswer) -> Option<ListSessionsResponse> {
+        let ReadData::Sessions(mut sessions) = answer.data else { return None };
+        let last = PageSize::new(self.page_size).ok()?.cut(&mut sessions);
+        let next_page = last.map(|session| session.public.to_string()).unwrap_or_default();
+        Some(ListSessionsResponse {
+            sessions: sessions.into_iter().map(|info| session(info, answer.at)).collect(),
+            next_page,
+            logical_time_ms: answer.at.as_ms(),
+        })
+    }
+}
+
+/// The same for somebody who asked on a stream.
+pub(super) fn status_on_stream(
+    membership: &Membership,
+    memory: &MemoryTier,
+    name: &LockName,
+    answer: &Result<Box<ReadAnswer>, Unavailable>,
+) -> Result<StatusResponse, Failure> {
+    let ReadAnswer { at, applied_index, data } = &**answer.as_ref().map_err(|reason| {
+        let failure = unavailable(*reason, membership);
+        Failure { may_have_happened: false, ..failure }
+    })?;
+    let ReadData::Status(status) = data else { return Err(bug("the shard read something else")) };
+    let mut response = lock_status(name.as_str(), status.clone(), *at, *applied_index);
+    response.efficiency = in_efficiency_tier(memory, name.as_str(), SHOWN_ON_STREAM_MAX);
+    // There can be 255 of them, of 512 bytes each.
+    let in_memory = response.efficiency.iter_mut().flat_map(|memory| &mut memory.waiters);
+    response.waiters.iter_mut().chain(in_memory).for_each(|waiter| waiter.also.clear());
+    Ok(response)
+}
+
+fn in_efficiency_tier(
+    memory: &MemoryTier,
+    name: &str,
+    shown_max: usize,
+) -> Option<EfficiencyStatus> {
+    let (now, status) = memory.status(name, shown_max)?;
+    Some(EfficiencyStatus {
+        holders: status.holders.into_iter().map(|info| holder_in_memory(info, now)).collect(),
+        waiters: status.waiters.into_iter().map(|info| waiter(info, now)).collect(),
+        holder_count: status.holder_count as u64,
+        waiter_count: status.waiter_count as u64,
+    })
+}
+
+pub(super) fn lock_status(
+    name: &str,
+    status: LockStatus,
+    now: LogicalTime,
+    applied_index: u64,
+) -> StatusResponse {
+    read::lock_status(name, status, now, applied_index, FIRST_GROUP.0)
+}

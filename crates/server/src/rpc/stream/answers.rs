@@ -1,0 +1,173 @@
+//! What the two tiers tell a stream, as its frames say it; and which of it ends the stream.
+
+use std::sync::Arc;
+
+use holdfast_core::{LockName, Outcome, RequestId};
+use holdfast_proto::Guarantee;
+use holdfast_proto::decode::operation::Opening;
+use holdfast_proto::encode;
+use holdfast_proto::v1::{self, Answer, Failure, answer, notice};
+
+use super::super::Rpc;
+use super::super::door::Door;
+use super::super::failure::{stopping, unavailable};
+use super::super::reads::status_on_stream;
+use super::super::response::{self, ResponseContext};
+use super::frame::{Frame, queued};
+use super::read_quota::ReadQuota;
+use crate::membership::Membership;
+use crate::shard::{Delivery, ReadAnswer, Unavailable};
+
+/// How a stream ends: without a word, or with a reason.
+pub(super) type LastWord = Result<(), Failure>;
+
+#[derive(Debug)]
+pub(super) struct AnswerEncoder {
+    door: Door,
+    membership: Arc<Membership>,
+    opening: RequestId,
+    resumed: bool,
+    /// The opening has been answered.
+    is_open: bool,
+    reads: ReadQuota,
+    /// In the frame that is being made.
+    reads_answered: usize,
+    last_word: Option<LastWord>,
+}
+
+impl AnswerEncoder {
+    pub(super) fn new(rpc: &Rpc, opening: &Opening, reads: ReadQuota) -> AnswerEncoder {
+        AnswerEncoder {
+            door: rpc.door.clone(),
+            membership: Arc::clone(&rpc.membership),
+            opening: opening.request,
+            resumed: opening.resumed,
+            is_open: false,
+            reads,
+            reads_answered: 0,
+            last_word: None,
+        }
+    }
+
+    /// Adds what a tier has delivered to a frame.
+    pub(super) fn add(
+        &mut self,
+        guarantee: Guarantee,
+        deliveries: Vec<Delivery>,
+        frame: &mut impl Frame,
+    ) {
+        let membership = Arc::clone(&self.membership);
+        let term = self.door.leadership().term;
+        let resumed = self.resumed;
+        let context = ResponseContext { membership: &membership, resumed, term, guarantee };
+        frame.reserve(deliveries.len());
+        for delivery in deliveries {
+            self.add_one(context, delivery, frame);
+        }
+    }
+
+    /// The frame is made. Reads end not sooner than here: so no frame has the answers to more of them than may be under
+    /// way.
+    pub(super) fn finish_frame(&mut self) {
+        self.reads.end(std::mem::take(&mut self.reads_answered));
+    }
+
+    /// How the stream ends, if it does. After the session's end it still gives the answers to the reads under way.
+    pub(super) fn last_word(&mut self) -> Option<LastWord> {
+        let reads = &self.reads;
+        self.last_word.take_if(|last_word| last_word.is_err() || reads.is_none_under_way())
+    }
+
+    fn add_one(
+        &mut self,
+        context: ResponseContext<'_>,
+        delivery: Delivery,
+        frame: &mut impl Frame,
+    ) {
+        match delivery {
+            Delivery::Answer { request, answer } => {
+                if matches!(answer.result, Ok(Outcome::SessionClosed)) {
+                    self.end_with(Ok(()));
+                }
+                if self.is_open || self.opening != request {
+                    return frame.answer_of_tier(request, &answer, context);
+                }
+                self.is_open = true;
+                let result = response::result(&answer, context);
+                // A stream without a session is of no use.
+                if let answer::Result::Failure(failure) = &result {
+                    self.end_with(Err(failure.clone()));
+                }
+                frame.answer(Answer { request_id: request.0, result: Some(result) });
+            }
+            Delivery::Status { request, name, answer } => {
+                self.reads_answered += 1;
+                frame.answer(self.status(request, &name, &answer));
+            }
+            Delivery::Queued { request, position } => {
+                frame.tell(queued(request, position));
+            }
+            Delivery::HoldEnded { name, token, acquire, reason } => {
+                frame.tell(notice::Kind::HoldEnded(v1::HoldEnded {
+                    name: name.as_str().to_owned(),
+                    token: token.0,
+                    acquire_request_id: acquire.0,
+                    reason: encode::end_reason(reason).into(),
+                }));
+            }
+            Delivery::Losses(losses) => losses.into_iter().for_each(|(token, acquire)| {
+                let acquire_request_id = acquire.map_or(0, |acquire| acquire.0);
+                let ended =
+                    v1::HoldEnded { token: token.0, acquire_request_id, ..Default::default() };
+                frame.tell(notice::Kind::HoldEnded(ended));
+            }),
+            Delivery::SessionEnded { reason } => {
+                let ended = v1::SessionEnded { reason: encode::end_reason(reason).into() };
+                frame.tell(notice::Kind::SessionEnded(ended));
+                self.end_with(Ok(()));
+            }
+            Delivery::MembersChanged => {
+                let endpoints = context.membership.client_addresses();
+                frame.tell(notice::Kind::MembersChanged(v1::MembersChanged { endpoints }));
+            }
+            Delivery::LeaderMoved { leader } => {
+                let moved = v1::LeaderMoved { leader: context.membership.client_address(leader) };
+                frame.tell(notice::Kind::LeaderMoved(moved));
+                let failure = if self.door.is_stopping() {
+                    stopping()
+                } else {
+                    unavailable(Unavailable::NotLeader { leader }, context.membership)
+                };
+                self.end_with(Err(failure));
+            }
+        }
+    }
+
+    /// How the lock stands in both tiers.
+    fn status(
+        &self,
+        request: RequestId,
+        name: &LockName,
+        answer: &Result<Box<ReadAnswer>, Unavailable>,
+    ) -> Answer {
+        let result = match status_on_stream(&self.membership, self.door.memory(), name, answer) {
+            Ok(status) => answer::Result::Status(Box::new(status)),
+            Err(failure) => answer::Result::Failure(failure),
+        };
+        Answer { request_id: request.0, result: Some(result) }
+    }
+
+    /// The first reason to end is the one that is told.
+    fn end_with(&mut self, last_word: LastWord) {
+        self.last_word.get_or_insert(last_word);
+    }
+}
+
+/// A frame that answers operations with a failure each.
+pub(super) fn refusals(failures: Vec<(RequestId, Failure)>) -> v1::ServerFrame {
+    let answers = failures.into_iter().map(|(request, failure)| Answer {
+        request_id: request.0,
+        result: Some(answer::Result::Failure(failure)),
+    });
+    v1::ServerFrame { answers: answers.collect(), notices: Vec::new() }
+}

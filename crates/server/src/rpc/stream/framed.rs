@@ -1,0 +1,670 @@
+//! The framed front end: a session's stream on a connection of its own, without HTTP/2. See [`holdfast_proto::plain`] for
+//! what is around the messages. What is said on it, and what its end means, is as in the call `Session`.
+//!
+//! The shard owns the connection, and calls it on its own thread. So nothing here waits. What has to be waited for (a
+//! leader, the quorum's consent to a session in the efficiency tier, the leader's answers) comes through a channel, and the
+//! channel's waker asks the shard for a visit. Until it has come the client is not read.
+//!
+//! ```text
+//! Greeting -> Opening -> [Routing] -> Served, if this node leads -> Ending
+//!                                  -> Relayed, if another leads  -> Ending
+//! ```
+
+mod byte_stream;
+mod read_buffer;
+mod relayed;
+mod served;
+mod write_buffer;
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use holdfast_core::RequestId;
+use holdfast_proto::Guarantee;
+use holdfast_proto::decode::operation::Opening;
+use holdfast_proto::failure::refused;
+use holdfast_proto::plain::{self, BorrowedOperation, FrameWriter, GREETING};
+use holdfast_proto::v1::{ClientFrame, Failure, Reason, ServerFrame};
+use holdfast_service::{Caller, Method, Permit, Protocol};
+use mio::{Interest, Registry, Token};
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+use tonic::Status;
+
+use self::byte_stream::ByteStream;
+use self::read_buffer::ReadBuffer;
+use self::relayed::Relayed;
+use self::served::Served;
+use self::write_buffer::WriteBuffer;
+use super::super::Rpc;
+use super::super::failure::{slow_reader, stopping};
+use super::super::route::Place;
+use super::super::serve::RESPONSE_BYTES_MAX;
+use super::answers::{LastWord, refusals};
+use super::body_end::Ending;
+use super::incoming::{FATE_TIMEOUT, FIRST_FRAME_TIMEOUT, Next, Received, no_first_frame};
+use super::method_of;
+use crate::connections::{Call, OpenConnection, late};
+use crate::shard::{self, AfterVisit, CutOff, Delivery, EndedBy, SocketNews, StreamKey, Visit};
+
+/// What waits to be written for a slow reader. If there is more than this, a client that asks on is cut off, and so is one
+/// for which there are answers. Longer than the answers to all status reads that may be under way.
+const UNWRITTEN_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// The same before there is a session, and for what a leader says: more than this stays with the task that relays it, and
+/// the client is not read.
+const UNWRITTEN_BYTES_RELAYED_MAX: usize = 256 * 1024;
+/// How long the last word, with all that stands before it, may take to be written.
+const LAST_WORD_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a client has to end its half of the connection once this node has ended its own. To close a socket from which
+/// not all was read would take back what was written last.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long what a client sent before it went is passed on: as long as the relay takes, and a second more.
+const RELAY_AFTER_END_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// What all framed connections of a node share.
+#[derive(Debug)]
+pub(in crate::rpc) struct FramedFrontEnd {
+    rpc: Rpc,
+    /// For what has to be waited for.
+    runtime: Handle,
+}
+
+impl FramedFrontEnd {
+    pub(in crate::rpc) fn new(rpc: Rpc) -> Arc<FramedFrontEnd> {
+        Arc::new(FramedFrontEnd { rpc, runtime: Handle::current() })
+    }
+}
+
+/// One connection. When it is dropped the socket is closed, and its place is free again.
+#[derive(Debug)]
+pub(in crate::rpc) struct FramedConnection {
+    front_end: Arc<FramedFrontEnd>,
+    caller: Caller,
+    stream: Box<dyn ByteStream>,
+    read: ReadBuffer,
+    written: WriteBuffer,
+    state: State,
+    /// Asks the shard for a visit.
+    waker: Waker,
+    /// There may be something to read. The poller tells of news, not of what is left.
+    is_readable: bool,
+    /// Nothing comes after what there is to read.
+    is_last_read: bool,
+    /// All has been read.
+    has_ended: bool,
+    /// The client reads no more. What it sent before is carried out until then.
+    unheard_until: Option<Instant>,
+    permit: Option<Permit>,
+    call: Arc<Call>,
+    open: OpenConnection,
+}
+
+#[derive(Debug)]
+enum State {
+    /// The client has to greet first.
+    Greeting,
+    /// It has to open or resume a session.
+    Opening {
+        until: Instant,
+    },
+    /// It waits for a leader.
+    Routing {
+        /// Taken once there is one.
+        opened: Option<(Opening, ClientFrame)>,
+        place: oneshot::Receiver<Result<Place, Failure>>,
+    },
+    Served(Box<Served>),
+    Relayed(Relayed),
+    /// This node has said its last word, and nothing counts that comes.
+    Ending {
+        /// The stream that the shard has yet to close, and whether the client went away.
+        stream: Option<(StreamKey, bool)>,
+        /// Everything must be written then.
+        written_by: Instant,
+        /// Everything is written. The connection is closed then at the latest.
+        until: Option<Instant>,
+    },
+    Closed,
+}
+
+/// How far the frames that were read have been taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Taken {
+    All,
+    /// As much as one visit may take.
+    Enough,
+    /// The rest has to wait until there is news.
+    Blocked,
+}
+
+impl FramedConnection {
+    /// The socket must not block. Nothing has been read from it.
+    pub(in crate::rpc) fn new(
+        front_end: Arc<FramedFrontEnd>,
+        socket: mio::net::TcpStream,
+        open: OpenConnection,
+    ) -> FramedConnection {
+        let call = open.connection().begin_session();
+        FramedConnection {
+            front_end,
+            caller: Caller::client(Protocol::Framed, Some(open.connection().remote())),
+            stream: Box::new(socket),
+            read: ReadBuffer::new(Arc::clone(&call)),
+            written: WriteBuffer::default(),
+            state: State::Greeting,
+            waker: Waker::noop().clone(),
+            is_readable: true,
+            is_last_read: false,
+            has_ended: false,
+            unheard_until: None,
+            permit: None,
+            call,
+            open,
+        }
+    }
+
+    /// The shard owns it from now on.
+    pub(in crate::rpc) async fn hand_over_to_shard(self) {
+        let front_end = Arc::clone(&self.front_end);
+        front_end.rpc.door.hand_over_connection(Box::new(self)).await;
+    }
+
+    // ---- what comes ----
+
+    /// Tells whether there is more.
+    fn read(&mut self, visit: &mut Visit<'_>) -> bool {
+        let waits_for_client = matches!(self.state, State::Opening { .. } | State::Served(_));
+        if self.is_full() && self.is_readable && waits_for_client {
+            tracing::warn!("a stream is cut off: its client asks for more and does not read");
+            self.end_with(Err(slow_reader()), false);
+        }
+        match self.take_frames(visit) {
+            Taken::All => {}
+            Taken::Enough => return true,
+            Taken::Blocked => return false,
+        }
+        if !self.is_readable || self.has_ended || self.is_writing_the_last() {
+            return false;
+        }
+        match self.stream.read(visit.scratch) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.is_readable = false;
+                false
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => true,
+            Ok(bytes) if bytes > 0 => {
+                visit.asked.bytes += bytes;
+                self.is_readable = bytes == visit.scratch.len() || self.is_last_read;
+                self.read.push(visit.scratch.get(..bytes).unwrap_or_default());
+                match self.take_frames(visit) {
+                    Taken::All => self.is_readable,
+                    Taken::Enough => true,
+                    Taken::Blocked => false,
+                }
+            }
+            ended => {
+                self.has_ended = true;
+                let ending = self.read.ending(ended, self.written.failed());
+                self.input_ended(ending);
+                false
+            }
+        }
+    }
+
+    /// The client takes too little of what is written.
+    fn is_full(&self) -> bool {
+        let is_served = matches!(self.state, State::Served(_));
+        let bytes_max = if is_served { UNWRITTEN_BYTES_MAX } else { UNWRITTEN_BYTES_RELAYED_MAX };
+        self.written.len() > bytes_max
+    }
+
+    /// The last word is not written yet.
+    fn is_writing_the_last(&self) -> bool {
+        matches!(self.state, State::Ending { until: None, .. })
+    }
+
+    /// Of what was read.
+    fn take_frames(&mut self, visit: &mut Visit<'_>) -> Taken {
+        while !visit.asked.is_much() {
+            match &self.state {
+                State::Greeting => match self.read.take_greeting() {
+                    None => return Taken::All,
+                    Some(true) => self.greet(),
+                    Some(false) => {
+                        tracing::debug!("a connection greets in another way");
+                        self.state = State::Closed;
+                    }
+                },
+                State::Routing { .. } => return Taken::Blocked,
+                State::Served(served) if served.is_awaiting_admission() => return Taken::Blocked,
+                State::Relayed(_) if self.is_full() => return Taken::Blocked,
+                State::Relayed(relayed) if !relayed.has_room() => return Taken::Blocked,
+                State::Ending { .. } | State::Closed => {
+                    self.read.clear();
+                    return Taken::All;
+                }
+                _ => match self.next_frame(visit) {
+                    Ok(Some(frame)) => {
+                        if let Err(failure) = self.take_frame(frame, visit) {
+                            self.end_with(Err(failure), false);
+                        }
+                    }
+                    Ok(None) => return Taken::All,
+                    Err(failure) => self.end_with(Err(failure), false),
+                },
+            }
+        }
+        Taken::Enough
+    }
+
+    /// Answers pings on the way.
+    fn next_frame(&mut self, visit: &mut Visit<'_>) -> Result<Option<Bytes>, Failure> {
+        while let Some(piece) = self.read.next_piece()? {
+            match piece.kind {
+                plain::FRAME => return Ok(Some(piece.message)),
+                plain::PING => {
+                    visit.asked.pings += 1;
+                    self.written.put(plain::FRAME, &ServerFrame::default());
+                }
+                kind => {
+                    let words = format!("a piece of kind {kind}, which no client sends");
+                    return Err(refused(Reason::InvalidFrame, words));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn greet(&mut self) {
+        self.written.put_bytes(&GREETING);
+        let door = &self.front_end.rpc.door;
+        let begun = door.begin(Method::Session).and_then(|permit| {
+            door.admit(&self.caller, Method::Session, ())?;
+            Ok(permit)
+        });
+        match begun {
+            Ok(permit) => {
+                self.permit = Some(permit);
+                self.state = State::Opening { until: Instant::now() + FIRST_FRAME_TIMEOUT };
+            }
+            Err(failure) => self.end_with(Err(failure), false),
+        }
+    }
+
+    /// Fails if the client sent what no client should.
+    fn take_frame(&mut self, frame: Bytes, visit: &mut Visit<'_>) -> Result<(), Failure> {
+        match &self.state {
+            State::Opening { .. } => self.open_session(frame, visit),
+            State::Served(_) => {
+                let mut received = Received::Bytes(frame);
+                let frame = received.open()?;
+                if frame.operations.is_empty() {
+                    // A farewell: the client leaves this stream, and lives.
+                    self.end_with(Ok(()), false);
+                } else {
+                    self.carry_out(frame.operations, RequestId(frame.acked_through), visit);
+                }
+                Ok(())
+            }
+            State::Relayed(relayed) => {
+                relayed.send(Next::Frame(Received::Bytes(frame)));
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn open_session(&mut self, frame: Bytes, visit: &mut Visit<'_>) -> Result<(), Failure> {
+        let first = Received::Bytes(frame).into_message()?;
+        // Until here the connection counted as idle.
+        self.call.is_whole();
+        let opening = Opening::decode(&first)?;
+        let rpc = &self.front_end.rpc;
+        if let Some(place) = rpc.place_now(&self.caller, Method::Session) {
+            return self.serve_at(place, opening, first, visit);
+        }
+        let (found, place) = oneshot::channel();
+        let (front_end, caller) = (Arc::clone(&self.front_end), self.caller.clone());
+        self.front_end.runtime.spawn(async move {
+            // If the connection has ended, the place does not matter.
+            let _ = found.send(front_end.rpc.place(&caller, Method::Session).await);
+        });
+        self.state = State::Routing { opened: Some((opening, first)), place };
+        Ok(())
+    }
+
+    fn serve_at(
+        &mut self,
+        place: Place,
+        opening: Opening,
+        first: ClientFrame,
+        visit: &mut Visit<'_>,
+    ) -> Result<(), Failure> {
+        let rpc = &self.front_end.rpc;
+        match place {
+            Place::At(leader) => {
+                let opened = (opening, first);
+                let (front_end, waker) = (&self.front_end, &self.waker);
+                let relayed = Relayed::start(front_end, &self.caller, leader, opened, waker);
+                self.state = State::Relayed(relayed);
+            }
+            Place::Here => {
+                let opening = rpc.door.admit(&self.caller, method_of(&opening), opening)?;
+                let served = Served::open(rpc, opening.get());
+                visit.asked.opened = Some(served.deferrable.clone());
+                let request = opening.get().request;
+                visit.asked.operations.push((request, opening.map(|opening| opening.command)));
+                self.state = State::Served(Box::new(served));
+                let rest = first.operations.into_iter().skip(1).map(BorrowedOperation::Message);
+                self.carry_out(rest.collect(), RequestId(first.acked_through), visit);
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks the engine, or the efficiency tier, for what is right, and answers what is wrong.
+    fn carry_out(
+        &mut self,
+        operations: Vec<BorrowedOperation<'_>>,
+        acked_through: RequestId,
+        visit: &mut Visit<'_>,
+    ) {
+        let State::Served(served) = &mut self.state else { return };
+        let rpc = &self.front_end.rpc;
+        let asked = &mut visit.asked;
+        let failures = served.carry_out(rpc, &self.caller, operations, acked_through, asked);
+        self.refuse(failures);
+    }
+
+    fn refuse(&mut self, failures: Vec<(RequestId, Failure)>) {
+        if !failures.is_empty() {
+            self.written.put(plain::FRAME, &refusals(failures));
+        }
+    }
+
+    /// The client has sent all that it will.
+    fn input_ended(&mut self, ending: Ending) {
+        match &self.state {
+            State::Relayed(relayed) => relayed.send(Next::End(ending)),
+            State::Ending { .. } | State::Closed => {}
+            _ => self.end_with(Ok(()), ending.means_client_gone()),
+        }
+    }
+
+    // ---- what tasks say ----
+
+    /// Tells whether the client can be read on because of it.
+    fn hear_tasks(&mut self, visit: &mut Visit<'_>) -> bool {
+        let waker = self.waker.clone();
+        let cx = &mut Context::from_waker(&waker);
+        let mut is_unblocked = false;
+        loop {
+            let is_full = self.is_full();
+            match &mut self.state {
+                State::Routing { place, .. } => {
+                    let Poll::Ready(place) = Pin::new(place).poll(cx) else { break };
+                    self.place_found(place.unwrap_or_else(|_| Err(stopping())), visit);
+                    is_unblocked = true;
+                }
+                State::Served(served) => {
+                    if let Some(failures) = served.hear_admission(cx, &self.front_end.rpc) {
+                        self.refuse(failures);
+                        is_unblocked = true;
+                        continue;
+                    }
+                    match served.from_memory.poll_recv(cx) {
+                        Poll::Ready(Some(told)) => {
+                            self.write_answers(Guarantee::BestEffort, told, visit.frame);
+                        }
+                        Poll::Ready(None) => self.end_with(Err(slow_reader()), false),
+                        Poll::Pending => break,
+                    }
+                }
+                // What is left of it is heard when the client has taken something.
+                State::Relayed(relayed) if !is_full && self.unheard_until.is_none() => {
+                    match relayed.poll_answer(cx) {
+                        Poll::Ready(Some(Ok(frame))) => self.written.put(plain::FRAME, &frame),
+                        Poll::Ready(Some(Err(failure))) => self.end_with(Err(failure), false),
+                        Poll::Ready(None) => self.end_with(Ok(()), false),
+                        Poll::Pending => break,
+                    }
+                }
+                _ => break,
+            }
+        }
+        is_unblocked
+    }
+
+    fn place_found(&mut self, place: Result<Place, Failure>, visit: &mut Visit<'_>) {
+        let State::Routing { opened, .. } = &mut self.state else { return };
+        let Some((opening, first)) = opened.take() else { return };
+        let served = place.and_then(|place| self.serve_at(place, opening, first, visit));
+        if let Err(failure) = served {
+            self.end_with(Err(failure), false);
+        }
+    }
+
+    // ---- what is written ----
+
+    fn write_answers(
+        &mut self,
+        guarantee: Guarantee,
+        told: Vec<Delivery>,
+        frame: &mut FrameWriter,
+    ) {
+        let State::Served(served) = &mut self.state else { return };
+        served.answers.add(guarantee, told, frame);
+        served.answers.finish_frame();
+        let last_word = served.answers.last_word();
+        let is_written = match frame.finish(RESPONSE_BYTES_MAX) {
+            Some(piece) => {
+                self.written.write(&mut *self.stream, piece);
+                true
+            }
+            None => false,
+        };
+        frame.clear();
+        match last_word {
+            _ if !is_written => self.end_with(Err(too_large()), false),
+            Some(last_word) => self.end_with(last_word, false),
+            None => {}
+        }
+    }
+
+    /// Nothing counts that comes from now on. The shard closes the stream with the next visit.
+    fn end_with(&mut self, last_word: LastWord, client_gone: bool) {
+        let stream = match &self.state {
+            State::Served(served) => Some((served.stream, client_gone)),
+            State::Ending { .. } | State::Closed => return,
+            _ => None,
+        };
+        if let Err(failure) = last_word {
+            self.written.put(plain::END, &failure);
+        }
+        let written_by = Instant::now() + LAST_WORD_TIMEOUT;
+        self.state = State::Ending { stream, written_by, until: None };
+    }
+
+    fn is_closed(&mut self) -> bool {
+        match &mut self.state {
+            State::Closed => true,
+            _ if self.written.failed().is_some() => match &mut self.state {
+                State::Served(_) | State::Relayed(_) => {
+                    self.note_unheard();
+                    self.has_ended
+                }
+                _ => true,
+            },
+            State::Ending { until, .. } if self.written.is_empty() => {
+                if until.is_none() {
+                    // The client may have gone already.
+                    let _ = self.stream.end_writing();
+                    *until = Some(Instant::now() + CLOSE_TIMEOUT);
+                }
+                self.has_ended
+            }
+            _ => false,
+        }
+    }
+
+    /// A client that cannot be written to has mostly gone, and the end of what it sent, which tells how, follows at once.
+    fn note_unheard(&mut self) {
+        if self.unheard_until.is_some() {
+            return;
+        }
+        let timeout = match &mut self.state {
+            State::Relayed(relayed) => {
+                relayed.close_answers();
+                RELAY_AFTER_END_TIMEOUT
+            }
+            _ => FATE_TIMEOUT,
+        };
+        self.unheard_until = Some(Instant::now() + timeout);
+    }
+
+    /// Tells whether the client can be read on because of one.
+    fn look_at_deadlines(&mut self) -> bool {
+        let now = Instant::now();
+        if shard::Connection::deadline(self).is_none_or(|deadline| deadline > now) {
+            return false;
+        }
+        let is_over = |deadline: Option<Instant>| deadline.is_some_and(|deadline| deadline <= now);
+        if is_over(self.written.deadline()) {
+            self.written.give_up();
+        }
+        if is_over(self.read.deadline()) {
+            self.end_with(Err(late(self.read.patience())), false);
+        }
+        // What has come is carried out first, however long that takes.
+        let has_more = self.is_readable && matches!(self.state, State::Served(_));
+        if is_over(self.unheard_until) && !has_more {
+            self.end_with(Ok(()), false);
+        }
+        match &mut self.state {
+            State::Opening { until } if *until <= now => {
+                self.end_with(Err(no_first_frame()), false);
+            }
+            State::Served(served) if is_over(served.deadline()) => {
+                let failures = served.admission_timed_out();
+                self.refuse(failures);
+                return true;
+            }
+            State::Ending { until, written_by, .. } if is_over(until.or(Some(*written_by))) => {
+                self.state = State::Closed;
+            }
+            _ => {}
+        }
+        false
+    }
+
+    /// What the shard has to know of the stream.
+    fn tell_shard(&mut self, visit: &mut Visit<'_>) {
+        match &mut self.state {
+            State::Served(served) => {
+                visit.asked.stream = Some(served.stream);
+                visit.asked.is_deferrable = served.deferrable.get();
+            }
+            State::Ending { stream, .. } => {
+                if let Some((stream, client_gone)) = stream.take() {
+                    self.front_end.rpc.door.memory().close_stream(stream);
+                    visit.asked.stream = Some(stream);
+                    visit.asked.closed = Some(client_gone);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+impl shard::Connection for FramedConnection {
+    fn register(&mut self, registry: &Registry, token: Token, waker: Waker) -> io::Result<()> {
+        registry.register(&mut self.stream, token, Interest::READABLE | Interest::WRITABLE)?;
+        // If it is to be closed already, the first visit finds out.
+        let _ = self.open.connection().poll_closing(&Context::from_waker(&waker));
+        self.waker = waker;
+        Ok(())
+    }
+
+    fn handle_news(&mut self, news: SocketNews) {
+        self.is_readable |= news.is_readable;
+        self.is_last_read |= news.has_ended;
+    }
+
+    fn visit(&mut self, visit: &mut Visit<'_>) -> AfterVisit {
+        self.written.flush(&mut *self.stream);
+        self.hear_tasks(visit);
+        let mut has_more = self.read(visit);
+        has_more |= self.hear_tasks(visit);
+        has_more |= self.look_at_deadlines();
+        let (was_full, was_writing) = (self.is_full(), self.is_writing_the_last());
+        self.written.flush(&mut *self.stream);
+        let is_closing = self.open.connection().is_closing();
+        if is_closing {
+            tracing::debug!("a connection opened no session in time");
+            self.end_with(Ok(()), false);
+        }
+        self.tell_shard(visit);
+        let is_closed = self.is_closed() || is_closing;
+        has_more |= was_full && !self.is_full();
+        has_more |= was_writing && !self.is_writing_the_last();
+        match is_closed {
+            true => AfterVisit::Closed,
+            false if has_more => AfterVisit::More,
+            false => AfterVisit::Rest,
+        }
+    }
+
+    fn deliver(&mut self, told: Vec<Delivery>, frame: &mut FrameWriter) -> Result<(), CutOff> {
+        if !matches!(self.state, State::Served(_)) || self.written.failed().is_some() {
+            return Err(CutOff::Gone);
+        }
+        let is_slow = self.written.len() > UNWRITTEN_BYTES_MAX;
+        if is_slow {
+            self.end_with(Err(slow_reader()), false);
+        } else {
+            self.write_answers(Guarantee::Linearizable, told, frame);
+        }
+        if !matches!(self.state, State::Served(_)) || self.written.failed().is_some() {
+            self.waker.wake_by_ref();
+        }
+        if is_slow { Err(CutOff::SlowReader) } else { Ok(()) }
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        let of_state = match &self.state {
+            State::Opening { until } => Some(*until),
+            State::Served(served) => served.deadline(),
+            State::Ending { until, written_by, .. } => until.or(Some(*written_by)),
+            _ => None,
+        };
+        let all = [of_state, self.read.deadline(), self.written.deadline(), self.unheard_until];
+        all.into_iter().flatten().min()
+    }
+
+    fn end(&mut self, by: EndedBy) {
+        match by {
+            EndedBy::Shutdown => self.end_with(Err(stopping()), false),
+            EndedBy::OtherConnection => {
+                self.end_with(Err(opened_elsewhere()), false);
+                // It is the other connection's now.
+                if let State::Ending { stream, .. } = &mut self.state {
+                    *stream = None;
+                }
+            }
+        }
+    }
+}
+
+fn opened_elsewhere() -> Failure {
+    let words = "another connection opened this stream; resume the session under a new request id";
+    refused(Reason::InvalidFrame, words)
+}
+
+fn too_large() -> Failure {
+    let words = format!("the answers have more than {RESPONSE_BYTES_MAX} bytes");
+    Failure::from_status(&Status::out_of_range(words))
+}

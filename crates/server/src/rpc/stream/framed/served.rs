@@ -1,0 +1,130 @@
+//! A framed connection whose session this node serves: what its frames ask of the engine and of the efficiency tier.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use holdfast_core::RequestId;
+use holdfast_proto::decode::operation::Opening;
+use holdfast_proto::plain::BorrowedOperation;
+use holdfast_proto::v1::Failure;
+use holdfast_service::Caller;
+use tokio::sync::{mpsc, oneshot};
+
+use super::super::super::Rpc;
+use super::super::super::door::{ADMISSION_TIMEOUT, InMemory, MemoryStep};
+use super::super::super::failure::{dropped_by_shard, unavailable, unsure};
+use super::super::admit::{AdmittedFrame, Sender};
+use super::super::answers::AnswerEncoder;
+use super::super::read_quota::ReadQuota;
+use super::super::serving::LISTS_MAX;
+use crate::shard::{Asked, Deferrable, Delivery, ReadAnswer, StreamKey, Unavailable};
+
+#[derive(Debug)]
+pub(super) struct Served {
+    pub(super) stream: StreamKey,
+    pub(super) answers: AnswerEncoder,
+    pub(super) deferrable: Deferrable,
+    pub(super) from_memory: mpsc::Receiver<Vec<Delivery>>,
+    reads: ReadQuota,
+    admission: Option<Admission>,
+}
+
+/// The session is new in the efficiency tier, or this node is not sure that it leads. The quorum is asked.
+#[derive(Debug)]
+struct Admission {
+    operations: Vec<InMemory>,
+    answer: oneshot::Receiver<Result<ReadAnswer, Unavailable>>,
+    until: Instant,
+}
+
+type Failures = Vec<(RequestId, Failure)>;
+
+impl Served {
+    /// Both tiers tell the stream what happens to its session. The shard opens it in the engine.
+    pub(super) fn open(rpc: &Rpc, opening: &Opening) -> Served {
+        let stream = StreamKey { session: opening.session, stream: opening.stream };
+        let (memory_outbox, from_memory) = mpsc::channel(LISTS_MAX);
+        rpc.door.memory().open_stream(stream, memory_outbox);
+        let reads = ReadQuota::default();
+        Served {
+            stream,
+            answers: AnswerEncoder::new(rpc, opening, reads.clone()),
+            deferrable: Deferrable::default(),
+            from_memory,
+            reads,
+            admission: None,
+        }
+    }
+
+    /// Asks for what is right. Gives what is not.
+    pub(super) fn carry_out(
+        &mut self,
+        rpc: &Rpc,
+        caller: &Caller,
+        operations: Vec<BorrowedOperation<'_>>,
+        acked_through: RequestId,
+        asked: &mut Asked,
+    ) -> Failures {
+        let mut frame = AdmittedFrame {
+            commands: std::mem::take(&mut asked.operations),
+            reads: std::mem::take(&mut asked.statuses),
+            ..AdmittedFrame::default()
+        };
+        let sender = Sender { caller, stream: self.stream, reads: &self.reads };
+        frame.add(rpc, sender, operations, acked_through);
+        let in_memory = std::mem::take(&mut frame.in_memory);
+        asked.done_here += frame.failures.len();
+        asked.done_here += in_memory.iter().map(|(it, _)| it.get().cost()).sum::<usize>();
+        if !in_memory.is_empty() {
+            match rpc.door.begin_in_memory(self.stream.session, in_memory) {
+                MemoryStep::Done => {}
+                MemoryStep::Refused(operations, failure) => {
+                    frame.refuse_in_memory(operations, &failure);
+                }
+                MemoryStep::Admit(operations, query) => {
+                    let (reply, answer) = oneshot::channel();
+                    let until = Instant::now() + ADMISSION_TIMEOUT;
+                    self.admission = Some(Admission { operations, answer, until });
+                    asked.read = Some((query, reply));
+                }
+            }
+        }
+        asked.operations = frame.commands;
+        asked.statuses = frame.reads;
+        frame.failures
+    }
+
+    pub(super) fn is_awaiting_admission(&self) -> bool {
+        self.admission.is_some()
+    }
+
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.admission.as_ref().map(|admission| admission.until)
+    }
+
+    /// Carries out what waited for the quorum, once it has answered. Gives what is refused.
+    pub(super) fn hear_admission(&mut self, cx: &mut Context<'_>, rpc: &Rpc) -> Option<Failures> {
+        let admission = self.admission.as_mut()?;
+        let Poll::Ready(answer) = Pin::new(&mut admission.answer).poll(cx) else { return None };
+        let Admission { operations, .. } = self.admission.take()?;
+        let answer = match answer {
+            Ok(answer) => answer.map_err(|reason| unavailable(reason, &rpc.membership)),
+            Err(_) => Err(dropped_by_shard()),
+        };
+        let finished = rpc.door.finish_in_memory(self.stream.session, operations, answer);
+        Some(finished.err().map_or_else(Vec::new, |(operations, why)| refused(operations, &why)))
+    }
+
+    /// A leader that its quorum does not confirm in time has none.
+    pub(super) fn admission_timed_out(&mut self) -> Failures {
+        let waiting = self.admission.take().map(|admission| admission.operations);
+        refused(waiting.unwrap_or_default(), &unsure())
+    }
+}
+
+fn refused(operations: Vec<InMemory>, failure: &Failure) -> Failures {
+    let mut frame = AdmittedFrame::default();
+    frame.refuse_in_memory(operations, failure);
+    frame.failures
+}

@@ -1,0 +1,227 @@
+//! A shard: ONE loop on one thread that runs an engine and does all I/O for it. The engine decides what is done and in
+//! which order (`holdfast-engine`); the shard reads its inbox and its sockets, writes the log, sends, answers and measures.
+//!
+//! A disk that fails ends the loop, and with it the node.
+
+mod digests;
+mod effects;
+mod framed;
+mod inbox;
+mod inputs;
+mod log;
+mod longest_queue;
+mod measure;
+mod observer;
+mod outbox;
+mod poller;
+mod queue;
+mod start;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use holdfast_engine::{Effect, Ending, Engine, LogError, Now, Obstacle, Step};
+use holdfast_proto::plain::FrameWriter;
+use holdfast_replica::{Fatal, Leadership, NodeId, Replica};
+use thiserror::Error;
+use tokio::sync::watch;
+
+pub(crate) use holdfast_engine::{
+    Answer, CallRef, ChangeAnswer, CutOff, Delivery, LiveCall, Query, ReadAnswer, ReadData,
+    STATUS_SHOWN_MAX as SHOWN_ON_STREAM_MAX, StreamKey, Touched, Unavailable, WholeState,
+    to_durable, to_wal_snapshot,
+};
+
+use self::digests::Digests;
+use self::framed::FramedConnections;
+pub(crate) use self::framed::{AfterVisit, Asked, Connection, EndedBy, Visit};
+pub(crate) use self::inbox::{FIRST_GROUP, GroupView, Input, OwnTable};
+use self::log::Log;
+use self::measure::{Levels, SnapshotTimes};
+use self::observer::Observer;
+pub(crate) use self::observer::{Deferrable, ReplyTo};
+pub(crate) use self::outbox::{TaskOutbox, put_all};
+use self::poller::Poller;
+pub(crate) use self::poller::{ROOM, SocketNews};
+pub(crate) use self::queue::{Inbox, ShardHandle, inbox};
+pub use self::start::ShardError;
+pub(crate) use self::start::{Channels, replica_config, start};
+use crate::boot_clock;
+use crate::events::EventRing;
+use crate::membership::Membership;
+use crate::memory_tier::MemoryTier;
+use crate::metrics::Metrics;
+use crate::peers::{PeerLinks, WiresIn};
+use crate::pulse::Pulse;
+use crate::traces::Traces;
+
+/// Why the shard ended.
+#[derive(Debug, Error)]
+pub enum StopReason {
+    #[error("it was told to")]
+    Told,
+    #[error("the disk failed: {0}")]
+    Disk(String),
+    #[error("{0}")]
+    Broken(#[from] Fatal),
+    #[error(
+        "it was removed from the cluster: an id is used once, so it does not come back under this one; \
+         `holdfast cluster add` brings in a new node, with an empty data directory"
+    )]
+    Removed,
+    #[error("of a bug: the shard panicked")]
+    Panicked,
+}
+
+struct Shard {
+    engine: Engine<Observer>,
+    /// Dropped before the log, whose thread may wait for room in it.
+    inbox: Inbox,
+    log: Log,
+    /// A full disk is asked again then.
+    write_again_at: Option<Instant>,
+    links: PeerLinks,
+    wires: WiresIn,
+    framed: FramedConnections,
+    membership: Arc<Membership>,
+    leadership: watch::Sender<Leadership>,
+    /// The last term in which this node was elected.
+    won_term: u64,
+    /// That was known last, and its term.
+    last_leader: (Option<NodeId>, u64),
+    events: Arc<EventRing>,
+    /// Whether sinks of events want to know who the sessions of a snapshot belong to.
+    tells_owners: bool,
+    /// The table has changed as a whole since they were told.
+    owners_unknown: bool,
+    memory: Arc<MemoryTier>,
+    pulse: Arc<Pulse>,
+    metrics: Arc<Metrics>,
+    /// None if no spans are wanted.
+    traces: Option<Arc<Traces>>,
+    levels: Levels,
+    snapshot_times: SnapshotTimes,
+    digests: Digests,
+    /// Empty between steps; kept for its room.
+    effects: Vec<Effect<Observer>>,
+    /// One for all framed connections.
+    frame: FrameWriter,
+    started: Instant,
+    tick: Duration,
+}
+
+impl Shard {
+    /// Gives the log as well: what works on it may take a while to end.
+    fn run(mut self) -> (StopReason, Log) {
+        let reason = loop {
+            match self.turn() {
+                Ok(()) => self.publish_levels(),
+                Err(StopReason::Told) => break StopReason::Told,
+                Err(reason) => {
+                    tracing::error!(%reason, "the node stops");
+                    break reason;
+                }
+            }
+        };
+        let (framed, poller, log) = self.into_parts();
+        framed.close_all(poller);
+        (reason, log)
+    }
+
+    /// All else is dropped, so that callers learn that the shard has ended.
+    fn into_parts(self) -> (FramedConnections, Poller, Log) {
+        (self.framed, self.inbox.into_poller(), self.log)
+    }
+
+    /// Takes in what there is, and does what the engine says until it rests.
+    fn turn(&mut self) -> Result<(), StopReason> {
+        self.pulse.beat();
+        self.take_input(self.engine.idle_for_at_most());
+        self.engine.host().measure_batch();
+        self.engine.handle_time(Now {
+            monotonic: self.started.elapsed(),
+            boot: boot_clock::now(),
+            is_tier_in_use: self.memory.is_in_use(),
+        });
+        loop {
+            match self.advance()? {
+                Step::GoOn => {}
+                Step::Write => self.write()?,
+                Step::Rest => {
+                    self.tell_owners();
+                    return Ok(());
+                }
+                Step::Stop(Ending::Told) => return Err(StopReason::Told),
+                Step::Stop(Ending::Removed) => return Err(StopReason::Removed),
+            }
+        }
+    }
+
+    fn advance(&mut self) -> Result<Step, StopReason> {
+        let (begun, before) = (self.started.elapsed(), self.applied());
+        self.engine.host().forget_time();
+        let step = self.engine.advance(begun)?;
+        if self.applied() > before {
+            self.metrics.apply_time.record_time(self.started.elapsed().saturating_sub(begun));
+        }
+        self.carry_out_effects();
+        Ok(step)
+    }
+
+    fn applied(&self) -> u64 {
+        self.engine.replicas().map(|(_, replica)| Replica::applied_index(replica)).sum()
+    }
+
+    /// Makes durable what the engine wants. While the disk is full, callers are told so and the same is tried again.
+    fn write(&mut self) -> Result<(), StopReason> {
+        if let Some(again_at) = self.write_again_at
+            && let Some(left) = again_at.checked_duration_since(Instant::now())
+        {
+            self.pulse.beat();
+            self.take_input(left);
+            self.carry_out_effects();
+            return Ok(());
+        }
+        let begun = Instant::now();
+        match self.log.persist(self.engine.turns()) {
+            Ok(()) => self.disk_done(begun.elapsed()),
+            Err(error) => match error.obstacle() {
+                Some(obstacle) => self.disk_full(obstacle, &error),
+                None => return Err(StopReason::Disk(error.to_string())),
+            },
+        }
+        self.carry_out_effects();
+        Ok(())
+    }
+
+    fn disk_done(&mut self, took: Duration) {
+        self.measure_writing(took);
+        if self.write_again_at.take().is_some() {
+            self.metrics.disk_full.set(0);
+            tracing::info!("the disk takes the log again");
+        }
+        self.engine.disk_done(self.started.elapsed(), &self.log.groups_in_the_way());
+    }
+
+    fn disk_full(&mut self, obstacle: Obstacle, error: &LogError) {
+        if !self.engine.is_halted() {
+            match obstacle {
+                Obstacle::NoSpace => {
+                    tracing::error!(%error, "the disk is full");
+                    self.metrics.disk_full.set(1);
+                }
+                Obstacle::NotNow => tracing::error!(%error, "the log gets no new file"),
+            }
+        }
+        self.write_again_at = Some(Instant::now() + self.tick);
+        self.engine.disk_full(self.started.elapsed(), obstacle);
+    }
+}
+
+/// For people who look at events. Nothing is decided by it.
+pub(crate) fn unix_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}

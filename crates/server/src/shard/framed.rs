@@ -1,0 +1,345 @@
+//! The framed connections of clients. The shard owns each of them from its greeting to its close: it reads and writes the
+//! socket on its own thread. What is said on one is known by its front end, which is behind [`Connection`].
+//!
+//! A connection is visited when its socket has news, when a task has something for it, or when a deadline has passed. A
+//! turn visits no more than it may, and each connection once before any is visited again.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::fmt;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Wake, Waker};
+use std::time::{Duration, Instant};
+
+use holdfast_core::{Command, LockName, RequestId};
+use holdfast_engine::{CutOff, Delivery, Query, ReadAnswer, StreamKey, Unavailable};
+use holdfast_proto::plain::FrameWriter;
+use holdfast_service::Admitted;
+use mio::{Registry, Token};
+use tokio::sync::oneshot;
+
+use super::inbox::OPERATIONS_PER_LOOK;
+use super::observer::Deferrable;
+use super::poller::{self, Poller, SocketNews};
+
+#[cfg(test)]
+pub(super) mod tests;
+
+/// The peers' connections have lower ones.
+const FIRST_TOKEN: usize = 1 << (usize::BITS - 2);
+/// Read in one go from one connection, if there is as much.
+const READ_BYTES: usize = 16 * 1024;
+/// While connections are read nothing is written to the log: some milliseconds at most.
+const VISITS_PER_TURN_MAX: usize = 512;
+const BYTES_PER_TURN_MAX: usize = 256 * 1024;
+/// Half of what can come by the inbox. One frame more may be taken.
+const OPERATIONS_PER_TURN_MAX: usize = 2_048;
+/// How often deadlines are looked at.
+const DEADLINES_EVERY: Duration = Duration::from_millis(100);
+/// How long connections have to end once the shard has.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// What a connection asks of the engine, in this order.
+#[derive(Debug, Default)]
+pub(crate) struct Asked {
+    /// A stream begins to serve a session. The command that opens the session is its first operation.
+    pub(crate) opened: Option<Deferrable>,
+    /// The connection's stream, if it has one.
+    pub(crate) stream: Option<StreamKey>,
+    pub(crate) operations: Vec<(RequestId, Admitted<Command>)>,
+    /// If the operations are a heartbeat alone, it may wait.
+    pub(crate) is_deferrable: bool,
+    pub(crate) statuses: Vec<(RequestId, Admitted<LockName>)>,
+    /// What was done without the engine: refusals, and operations of the efficiency tier.
+    pub(crate) done_here: usize,
+    /// The door makes it of admitted operations for the efficiency tier, which wait for its answer.
+    pub(crate) read: Option<(Query, ReadReply)>,
+    /// The stream ended. Tells whether the client went away.
+    pub(crate) closed: Option<bool>,
+    pub(crate) pings: usize,
+    /// That were read.
+    pub(crate) bytes: usize,
+}
+
+pub(crate) type ReadReply = oneshot::Sender<Result<ReadAnswer, Unavailable>>;
+
+impl Asked {
+    /// How much there is to do, counted in operations. To acquire many names at once counts for each of them.
+    fn weight(&self) -> usize {
+        let operations: usize = self.operations.iter().map(|(_, it)| it.get().cost()).sum();
+        operations + self.statuses.len() * OPERATIONS_PER_LOOK + self.pings + self.done_here
+    }
+
+    /// As much as one connection may ask in a turn, but for the rest of a frame.
+    pub(crate) fn is_much(&self) -> bool {
+        self.weight() >= OPERATIONS_PER_TURN_MAX / 4
+    }
+}
+
+/// What a visit works with.
+#[derive(Debug)]
+pub(crate) struct Visit<'a> {
+    /// To read into.
+    pub(crate) scratch: &'a mut [u8],
+    /// Empty before and after.
+    pub(crate) frame: &'a mut FrameWriter,
+    pub(crate) asked: Asked,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AfterVisit {
+    /// Until there is news.
+    Rest,
+    /// There is more to read, or to make of what was read.
+    More,
+    /// It can be dropped.
+    Closed,
+}
+
+/// Why the shard ends a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EndedBy {
+    /// Another connection opened the same stream.
+    OtherConnection,
+    Shutdown,
+}
+
+/// One framed connection, with its socket. It waits for nothing. Dropping it closes the socket.
+pub(crate) trait Connection: fmt::Debug + Send {
+    /// From now on the poller tells what happens on the socket. The waker asks for a visit.
+    fn register(&mut self, registry: &Registry, token: Token, waker: Waker) -> io::Result<()>;
+
+    /// What the poller says.
+    fn handle_news(&mut self, news: SocketNews);
+
+    /// Reads once at most, and writes what there is to write.
+    fn visit(&mut self, visit: &mut Visit<'_>) -> AfterVisit;
+
+    /// What the engine tells its stream. The frame is empty before and after.
+    fn deliver(&mut self, told: Vec<Delivery>, frame: &mut FrameWriter) -> Result<(), CutOff>;
+
+    /// When it wants a visit though nothing happens.
+    fn deadline(&self) -> Option<Instant>;
+
+    fn end(&mut self, by: EndedBy);
+}
+
+/// Connections for which a task has something.
+#[derive(Debug)]
+pub(super) struct WokenConnections {
+    /// A task wakes each channel of a connection once before it is visited.
+    tokens: Mutex<Vec<usize>>,
+    shard: Arc<poller::Waker>,
+}
+
+impl WokenConnections {
+    pub(super) fn new(shard: Arc<poller::Waker>) -> WokenConnections {
+        WokenConnections { tokens: Mutex::default(), shard }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.tokens.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
+    fn take(&self) -> Vec<usize> {
+        std::mem::take(&mut *self.tokens.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn push(&self, token: usize) {
+        self.tokens.lock().unwrap_or_else(PoisonError::into_inner).push(token);
+        self.shard.wake();
+    }
+}
+
+#[derive(Debug)]
+struct ConnectionWaker {
+    token: usize,
+    woken: Arc<WokenConnections>,
+}
+
+impl Wake for ConnectionWaker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.woken.push(self.token);
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct FramedConnections {
+    connections: HashMap<usize, Entry>,
+    last_token: usize,
+    /// Those to be visited, in the order in which there was news of them.
+    ready: VecDeque<usize>,
+    woken: Arc<WokenConnections>,
+    /// Those with a deadline.
+    timed: HashSet<usize>,
+    deadlines_at: Instant,
+    scratch: Vec<u8>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    connection: Box<dyn Connection>,
+    /// It is among those to be visited.
+    is_ready: bool,
+    /// It is among those with a deadline.
+    is_timed: bool,
+}
+
+impl FramedConnections {
+    pub(super) fn new(woken: Arc<WokenConnections>) -> FramedConnections {
+        FramedConnections {
+            connections: HashMap::new(),
+            last_token: FIRST_TOKEN,
+            ready: VecDeque::new(),
+            woken,
+            timed: HashSet::new(),
+            deadlines_at: Instant::now(),
+            scratch: vec![0; READ_BYTES],
+        }
+    }
+
+    /// The shard owns it from now on.
+    pub(super) fn add(&mut self, mut connection: Box<dyn Connection>, registry: &Registry) {
+        self.last_token += 1;
+        let token = self.last_token;
+        let waker = ConnectionWaker { token, woken: Arc::clone(&self.woken) };
+        if let Err(error) = connection.register(registry, Token(token), Arc::new(waker).into()) {
+            return tracing::warn!(%error, "a client's connection cannot be served");
+        }
+        self.connections.insert(token, Entry { connection, is_ready: true, is_timed: false });
+        self.ready.push_back(token);
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.connections.len()
+    }
+
+    pub(super) fn handle_news(&mut self, news: SocketNews) {
+        if let Some(entry) = self.connections.get_mut(&news.token.0) {
+            entry.connection.handle_news(news);
+            Self::make_ready(&mut self.ready, news.token.0, entry);
+        }
+    }
+
+    /// How long the shard may wait for something else to happen.
+    pub(super) fn idle_for_at_most(&self) -> Duration {
+        match (self.ready.is_empty(), self.timed.is_empty()) {
+            (false, _) => Duration::ZERO,
+            (true, false) => DEADLINES_EVERY,
+            (true, true) => Duration::MAX,
+        }
+    }
+
+    /// Visits connections, as many as a turn may. Gives what each asks, with its token.
+    pub(super) fn visit(&mut self, frame: &mut FrameWriter, mut take: impl FnMut(usize, Asked)) {
+        self.look_at_tasks_and_deadlines();
+        let (mut visits, mut bytes, mut operations) = (0, 0, 0);
+        let waiting = self.ready.len();
+        while visits < waiting.min(VISITS_PER_TURN_MAX)
+            && bytes < BYTES_PER_TURN_MAX
+            && operations < OPERATIONS_PER_TURN_MAX
+        {
+            visits += 1;
+            let Some(token) = self.ready.pop_front() else { break };
+            let Some(entry) = self.connections.get_mut(&token) else { continue };
+            entry.is_ready = false;
+            let mut visit = Visit { scratch: &mut self.scratch, frame, asked: Asked::default() };
+            let after = entry.connection.visit(&mut visit);
+            operations += visit.asked.weight();
+            bytes += visit.asked.bytes;
+            take(token, visit.asked);
+            match after {
+                AfterVisit::More => Self::make_ready(&mut self.ready, token, entry),
+                AfterVisit::Rest => {}
+                AfterVisit::Closed => {
+                    self.connections.remove(&token);
+                    self.timed.remove(&token);
+                    continue;
+                }
+            }
+            Self::keep_time(&mut self.timed, token, entry);
+        }
+    }
+
+    /// What the engine tells a stream.
+    pub(super) fn deliver(
+        &mut self,
+        token: usize,
+        told: Vec<Delivery>,
+        frame: &mut FrameWriter,
+    ) -> Result<(), CutOff> {
+        let Some(entry) = self.connections.get_mut(&token) else { return Err(CutOff::Gone) };
+        let delivered = entry.connection.deliver(told, frame);
+        Self::keep_time(&mut self.timed, token, entry);
+        delivered
+    }
+
+    pub(super) fn end(&mut self, token: usize, by: EndedBy) {
+        if let Some(entry) = self.connections.get_mut(&token) {
+            entry.connection.end(by);
+            Self::make_ready(&mut self.ready, token, entry);
+        }
+    }
+
+    /// The shard has ended. Each connection is told so, and has some time to end.
+    pub(super) fn close_all(mut self, mut poller: Poller) {
+        let tokens: Vec<usize> = self.connections.keys().copied().collect();
+        tokens.into_iter().for_each(|token| self.end(token, EndedBy::Shutdown));
+        let (deadline, mut frame) = (Instant::now() + CLOSE_TIMEOUT, FrameWriter::default());
+        loop {
+            self.visit(&mut frame, |_, _| {});
+            let left = deadline.saturating_duration_since(Instant::now());
+            if self.connections.is_empty() || left.is_zero() {
+                return;
+            }
+            let patience = left.min(self.idle_for_at_most());
+            let news: Vec<SocketNews> = poller.wait(patience, || !self.woken.is_empty()).collect();
+            news.into_iter().for_each(|news| self.handle_news(news));
+        }
+    }
+
+    fn look_at_tasks_and_deadlines(&mut self) {
+        for token in self.woken.take() {
+            if let Some(entry) = self.connections.get_mut(&token) {
+                Self::make_ready(&mut self.ready, token, entry);
+            }
+        }
+        if self.timed.is_empty() {
+            return;
+        }
+        let now = Instant::now();
+        if now < self.deadlines_at {
+            return;
+        }
+        self.deadlines_at = now + DEADLINES_EVERY;
+        for token in &self.timed {
+            if let Some(entry) = self.connections.get_mut(token)
+                && entry.connection.deadline().is_some_and(|deadline| deadline <= now)
+            {
+                Self::make_ready(&mut self.ready, *token, entry);
+            }
+        }
+    }
+
+    fn make_ready(ready: &mut VecDeque<usize>, token: usize, entry: &mut Entry) {
+        if !std::mem::replace(&mut entry.is_ready, true) {
+            ready.push_back(token);
+        }
+    }
+
+    fn keep_time(timed: &mut HashSet<usize>, token: usize, entry: &mut Entry) {
+        let is_timed = entry.connection.deadline().is_some();
+        if std::mem::replace(&mut entry.is_timed, is_timed) == is_timed {
+            return;
+        }
+        if is_timed {
+            timed.insert(token);
+        } else {
+            timed.remove(&token);
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! From what is on disk to a running loop.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use holdfast_core::{Limits, Span};
+use holdfast_engine::{Engine, EngineConfig, TurnLog, to_durable};
+use holdfast_proto::plain::FrameWriter;
+use holdfast_replica::{DirectoryId, GroupId, Leadership, Member, NodeId, Replica, ReplicaConfig};
+use holdfast_wal::{DirectoryError, FileDisk, OpenError, Options};
+use thiserror::Error;
+use tokio::sync::{oneshot, watch};
+
+use super::digests::Digests;
+use super::framed::FramedConnections;
+use super::inbox::FIRST_GROUP;
+use super::log::Log;
+use super::measure::{Levels, SnapshotTimes};
+use super::observer::Observer;
+use super::queue::{Inbox, InboxSender};
+use super::{ROOM, Shard, StopReason};
+use crate::config::NodeConfig;
+use crate::events::EventRing;
+use crate::membership::Membership;
+use crate::memory_tier::MemoryTier;
+use crate::metrics::Metrics;
+use crate::peers::{LOG_VERSION, PeerLinks, WiresIn};
+use crate::pulse::Pulse;
+use crate::traces::Traces;
+
+/// What a turn can bear beside its own work: a fifth of a millisecond.
+const SNAPSHOT_SLICE_ENTRIES: usize = 500;
+/// So a snapshot takes at most a fifth of the shard's time, and a second for half a million locks.
+const SNAPSHOT_SLICE_PAUSE: Duration = Duration::from_millis(1);
+const KEEP_ENTRIES: u64 = 10_000;
+const KEEP_BYTES: u64 = 8 << 20;
+/// All that run on this node.
+const GROUPS: [GroupId; 1] = [FIRST_GROUP];
+
+/// Why the shard could not start.
+#[derive(Debug, Error)]
+pub enum ShardError {
+    #[error(transparent)]
+    Directory(#[from] DirectoryError),
+    #[error("the log cannot be opened: {0}")]
+    Log(#[from] OpenError),
+    #[error(transparent)]
+    Replica(#[from] holdfast_replica::StartError),
+    #[error("there is no way to wait for sockets: {0}")]
+    Inbox(std::io::Error),
+    #[error("no thread can be started: {0}")]
+    Thread(std::io::Error),
+}
+
+/// The node's ends of the shard's channels.
+pub(crate) struct Channels {
+    pub(crate) inbox: Inbox,
+    /// For the shard's own background work.
+    pub(crate) inbox_sender: InboxSender,
+    pub(crate) leadership: watch::Sender<Leadership>,
+    pub(crate) events: Arc<EventRing>,
+    pub(crate) memory: Arc<MemoryTier>,
+    pub(crate) pulse: Arc<Pulse>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) traces: Option<Arc<Traces>>,
+    /// Where the shard publishes who the members are.
+    pub(crate) membership: Arc<Membership>,
+    /// The first members.
+    pub(crate) founders: Vec<NodeId>,
+    /// Of this node.
+    pub(crate) data_dir: DirectoryId,
+}
+
+/// Opens the log and starts the loop on a thread of its own. The receiver hears why it ended.
+pub(crate) fn start(
+    config: &NodeConfig,
+    channels: Channels,
+    links: PeerLinks,
+) -> Result<oneshot::Receiver<StopReason>, ShardError> {
+    let shard = Shard::open(config, channels, links)?;
+    let (ended, ending) = oneshot::channel();
+    thread::Builder::new()
+        .name("holdfast-shard".into())
+        .spawn(move || {
+            let run = std::panic::AssertUnwindSafe(|| shard.run());
+            let (reason, log) = match std::panic::catch_unwind(run) {
+                Ok((reason, log)) => (reason, Some(log)),
+                Err(_) => (StopReason::Panicked, None),
+            };
+            // A node that was told to stop leaves a directory that another can use. Of a failure the node hears at once:
+            // the disk may hang.
+            let log = log.filter(|_| !matches!(reason, StopReason::Told));
+            // The receiver is gone only if the node is.
+            let _ = ended.send(reason);
+            drop(log);
+        })
+        .map_err(ShardError::Thread)?;
+    Ok(ending)
+}
+
+impl Shard {
+    pub(super) fn open(
+        config: &NodeConfig,
+        channels: Channels,
+        links: PeerLinks,
+    ) -> Result<Shard, ShardError> {
+        let membership = channels.membership;
+        let disk = FileDisk::open(config.data_dir.join("log"))?;
+        let options = Options { segment_bytes: config.segment_bytes };
+        let (log, mut recovered) = TurnLog::open(disk, options)?;
+        let mut replicas = Vec::new();
+        for group in GROUPS {
+            let found = recovered.iter().position(|log| log.group == group.0);
+            let durable = found.map(|at| to_durable(recovered.swap_remove(at)));
+            let config = replica_config(config, group, channels.founders.clone());
+            let replica = Replica::new(config, durable.unwrap_or_default())?;
+            // What the log holds beyond the snapshot is applied again, and recorded again.
+            channels.events.restart_after(replica.applied_index());
+            membership.elects(replica.applied_index(), &replica.membership().configuration);
+            membership.publish(replica.membership().clone());
+            replicas.push((group, replica));
+        }
+        let election_ticks = u32::try_from(config.election_ticks).unwrap_or(u32::MAX);
+        let engine_config = EngineConfig {
+            node: membership.me,
+            tick: config.tick(),
+            election_timeout: config.tick().saturating_mul(election_ticks),
+        };
+        let started = Instant::now();
+        let observer =
+            Observer::new(Arc::clone(&channels.metrics), channels.traces.clone(), started);
+        let known = membership.announced().map(|(node, member)| (node, member.clone()));
+        let mut engine = Engine::new(engine_config, replicas, known, observer);
+        let own = Member { directory: Some(channels.data_dir), ..membership.own() };
+        engine.peer_introduced(membership.me, own, LOG_VERSION);
+        let framed = FramedConnections::new(channels.inbox.woken());
+        let mut shard = Shard {
+            engine,
+            inbox: channels.inbox,
+            log: Log::new(log, channels.inbox_sender).map_err(ShardError::Thread)?,
+            write_again_at: None,
+            links,
+            wires: WiresIn::new(ROOM),
+            framed,
+            membership,
+            leadership: channels.leadership,
+            won_term: 0,
+            last_leader: (None, 0),
+            events: channels.events,
+            tells_owners: config.audit.is_some() || config.kafka.is_some(),
+            owners_unknown: true,
+            memory: channels.memory,
+            pulse: channels.pulse,
+            metrics: channels.metrics,
+            traces: channels.traces,
+            levels: Levels::default(),
+            snapshot_times: SnapshotTimes::default(),
+            digests: Digests::default(),
+            effects: Vec::new(),
+            frame: FrameWriter::default(),
+            started,
+            tick: config.tick(),
+        };
+        shard.tell_owners();
+        Ok(shard)
+    }
+}
+
+pub(crate) fn replica_config(
+    config: &NodeConfig,
+    group: GroupId,
+    founders: Vec<NodeId>,
+) -> ReplicaConfig {
+    let election_ticks = usize::try_from(config.election_ticks).unwrap_or(usize::MAX);
+    ReplicaConfig {
+        group,
+        node: NodeId(config.node),
+        voters: founders,
+        tick: config.tick(),
+        heartbeat_ticks: usize::try_from(config.heartbeat_ticks).unwrap_or(usize::MAX),
+        election_ticks: (election_ticks, election_ticks.saturating_mul(2)),
+        grace: Span::from_ms(config.grace_ms),
+        snapshot_every_entries: config.snapshot_every_entries,
+        snapshot_every_bytes: config.snapshot_every_bytes,
+        snapshot_slice_entries: SNAPSHOT_SLICE_ENTRIES,
+        snapshot_slice_pause: SNAPSHOT_SLICE_PAUSE,
+        keep_bytes: KEEP_BYTES,
+        keep_entries: KEEP_ENTRIES.min(config.snapshot_every_entries),
+        limits: Limits::default(),
+    }
+}
