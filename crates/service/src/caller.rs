@@ -3,12 +3,16 @@
 use std::fmt;
 use std::net::IpAddr;
 
+use holdfast_core::Principal;
 use holdfast_proto::peer_v1;
 
-/// On whose behalf an action is done. There is no authentication yet, so every client is anonymous.
+/// On whose behalf an action is done.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Principal {
+pub enum Identity {
+    /// A client that has not proved who it is.
     Anonymous,
+    /// A client that has.
+    Client(Principal),
     /// A node of the cluster, for what it does of its own accord.
     Node(u64),
 }
@@ -16,11 +20,12 @@ pub enum Principal {
 const ANONYMOUS: &str = "anonymous";
 const NODE_PREFIX: &str = "node:";
 
-impl fmt::Display for Principal {
+impl fmt::Display for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Principal::Anonymous => f.write_str(ANONYMOUS),
-            Principal::Node(node) => write!(f, "{NODE_PREFIX}{node}"),
+            Identity::Anonymous => f.write_str(ANONYMOUS),
+            Identity::Client(principal) => principal.fmt(f),
+            Identity::Node(node) => write!(f, "{NODE_PREFIX}{node}"),
         }
     }
 }
@@ -40,7 +45,7 @@ pub enum Protocol {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
-    pub principal: Principal,
+    pub identity: Identity,
     /// Of the client's end of the connection.
     pub address: Option<IpAddr>,
     pub protocol: Protocol,
@@ -51,19 +56,25 @@ pub struct Caller {
 impl Caller {
     /// A client that is connected to this node.
     pub fn client(protocol: Protocol, address: Option<IpAddr>) -> Caller {
-        Caller { principal: Principal::Anonymous, address, protocol, forwarded_by: None }
+        Caller { identity: Identity::Anonymous, address, protocol, forwarded_by: None }
+    }
+
+    /// The same client, which has proved that it is this principal.
+    #[must_use]
+    pub fn authenticated(self, principal: Principal) -> Caller {
+        Caller { identity: Identity::Client(principal), ..self }
     }
 
     /// A node that acts of its own accord.
     pub fn node(node: u64) -> Caller {
         let protocol = Protocol::Internal;
-        Caller { principal: Principal::Node(node), address: None, protocol, forwarded_by: None }
+        Caller { identity: Identity::Node(node), address: None, protocol, forwarded_by: None }
     }
 
     /// As the peer port carries it.
     pub fn to_wire(&self) -> peer_v1::Caller {
         peer_v1::Caller {
-            principal: self.principal.to_string(),
+            principal: self.identity.to_string(),
             address: self.address.map(|address| address.to_string()).unwrap_or_default(),
             protocol: match self.protocol {
                 Protocol::Grpc => peer_v1::Protocol::Grpc,
@@ -77,11 +88,11 @@ impl Caller {
 
     /// What node `by` says of its client. A node speaks for its clients and for itself, and for no other node.
     pub fn forwarded(caller: &peer_v1::Caller, by: u64) -> Result<Caller, NotACaller> {
-        let own = Principal::Node(by);
-        let principal = match &*caller.principal {
-            ANONYMOUS => Principal::Anonymous,
+        let own = Identity::Node(by);
+        let identity = match &*caller.principal {
+            ANONYMOUS => Identity::Anonymous,
             name if name == own.to_string() => own,
-            _ => return Err(NotACaller),
+            name => Identity::Client(Principal::parse(name).map_err(|_| NotACaller)?),
         };
         let address = match &*caller.address {
             "" => None,
@@ -94,7 +105,7 @@ impl Caller {
             peer_v1::Protocol::Internal => Protocol::Internal,
             peer_v1::Protocol::Unspecified => return Err(NotACaller),
         };
-        Ok(Caller { principal, address, protocol, forwarded_by: Some(by) })
+        Ok(Caller { identity, address, protocol, forwarded_by: Some(by) })
     }
 }
 
@@ -120,11 +131,14 @@ mod tests {
         for protocol in [Protocol::Grpc, Protocol::Framed, Protocol::Http] {
             let caller = Caller::client(protocol, address);
             let forwarded = Caller::forwarded(&caller.to_wire(), 3).unwrap();
-            assert_eq!(forwarded, Caller { forwarded_by: Some(3), ..caller });
+            assert_eq!(forwarded, Caller { forwarded_by: Some(3), ..caller.clone() });
+            let known = caller.authenticated(Principal::parse("cert:billing").unwrap());
+            let forwarded = Caller::forwarded(&known.to_wire(), 3).unwrap();
+            assert_eq!(forwarded, Caller { forwarded_by: Some(3), ..known });
         }
         let node = Caller::node(3);
         let forwarded = Caller::forwarded(&node.to_wire(), 3).unwrap();
-        assert_eq!(forwarded.principal, Principal::Node(3));
+        assert_eq!(forwarded.identity, Identity::Node(3));
     }
 
     #[test]

@@ -16,7 +16,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("holdfast-engine", &["holdfast-core", "holdfast-replica", "holdfast-wal"]),
     ("holdfast-proto", &["holdfast-core", "holdfast-fence"]),
     ("holdfast-dashboard", &["holdfast-proto"]),
-    ("holdfast-service", &["holdfast-proto"]),
+    ("holdfast-service", &["holdfast-core", "holdfast-proto"]),
     (
         "holdfast-server",
         &[
