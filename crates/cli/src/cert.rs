@@ -4,12 +4,14 @@ mod ca;
 mod client;
 mod directory;
 mod node;
+mod revoke;
 mod show;
 
 use std::process::ExitCode;
 
 use clap::Subcommand;
 
+pub(crate) use self::directory::Directory;
 use crate::exit::Problem;
 use crate::global::Global;
 
@@ -18,6 +20,7 @@ pub(crate) enum CertVerb {
     Ca(ca::CaArgs),
     Node(node::NodeArgs),
     Client(client::ClientArgs),
+    Revoke(revoke::RevokeArgs),
     Show(show::ShowArgs),
 }
 
@@ -26,6 +29,7 @@ pub(crate) fn run(verb: CertVerb, global: &Global) -> Result<ExitCode, Problem> 
         CertVerb::Ca(args) => ca::run(args, global),
         CertVerb::Node(args) => node::run(args, global),
         CertVerb::Client(args) => client::run(args, global),
+        CertVerb::Revoke(args) => revoke::run(args, global),
         CertVerb::Show(args) => show::run(args, global),
     }
 }

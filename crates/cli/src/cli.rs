@@ -5,7 +5,7 @@ use clap::{ColorChoice, CommandFactory, Parser, Subcommand};
 use crate::cert::CertVerb;
 use crate::cluster::ClusterVerb;
 use crate::fence::FenceVerb;
-use crate::global::Global;
+use crate::global::GlobalArgs;
 use crate::snapshot::SnapshotVerb;
 use crate::{
     acquire, advise_ttl, bench, check_token, demo, dev, elect, exec_child, history, lock, ls,
@@ -36,16 +36,18 @@ pub(crate) const VERSION: &str = env!("HOLDFAST_VERSION");
 
 /// Options of all verbs that mean nothing to these: they are taken, and not shown.
 const HIDDEN: [(&str, &[&str]); 9] = [
-    ("demo", &["endpoints"]),
-    ("dev", &["endpoints", "output"]),
-    ("server", &["endpoints", "output"]),
+    ("demo", CLUSTER),
+    ("dev", ALL),
+    ("server", ALL),
     ("lock", &["output"]),
     ("elect", &["output"]),
-    ("fence", &["endpoints", "output"]),
-    ("cert", &["endpoints"]),
-    ("completions", &["endpoints", "output"]),
-    ("man", &["endpoints", "output"]),
+    ("fence", ALL),
+    ("cert", CLUSTER),
+    ("completions", ALL),
+    ("man", ALL),
 ];
+const CLUSTER: &[&str] = &["endpoints", "ca", "cert", "key", "verify", "context"];
+const ALL: &[&str] = &["endpoints", "ca", "cert", "key", "verify", "context", "output"];
 
 /// Locks that hold, fast: a distributed lock service.
 #[derive(Debug, Parser)]
@@ -58,7 +60,7 @@ const HIDDEN: [(&str, &[&str]); 9] = [
 )]
 pub(crate) struct Cli {
     #[command(flatten)]
-    pub(crate) global: Global,
+    pub(crate) global: GlobalArgs,
     #[command(subcommand)]
     pub(crate) verb: Verb,
 }
@@ -161,6 +163,7 @@ pub(crate) enum Verb {
   holdfast cert ca --cluster prod
   holdfast cert node --id 1 --host locks-1.example.com
   holdfast cert client billing
+  holdfast cert revoke certs/client-billing.pem
   holdfast cert show certs/node-1.pem")]
     Cert {
         #[command(subcommand)]

@@ -54,7 +54,7 @@ pub(crate) async fn connect(
     global: &Global,
 ) -> Result<Client, Problem> {
     let connected = tokio::select! {
-        connected = builder.connect(&global.endpoints) => connected,
+        connected = global.reaching(builder).connect(&global.endpoints) => connected,
         problem = leaderless::noticed(wait, global) => return Err(problem),
     };
     match connected {

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use holdfast_client::unary::CallError;
 use holdfast_client::{
-    AcquireError, CampaignError, ConnectError, InvalidEndpoints, Rejection, Unavailable,
+    AcquireError, CampaignError, ConnectError, InvalidEndpoints, Rejection, TlsError, Unavailable,
     UnavailableCause,
 };
 use holdfast_proto::v1::Reason;
@@ -119,10 +119,18 @@ impl From<InvalidEndpoints> for Problem {
     }
 }
 
+impl From<TlsError> for Problem {
+    fn from(error: TlsError) -> Problem {
+        Problem::new(Code::Usage, error.to_string())
+    }
+}
+
 impl From<ConnectError> for Problem {
     fn from(error: ConnectError) -> Problem {
         let code = match &error {
-            ConnectError::InvalidEndpoints(_) | ConnectError::InvalidEfficiency(_) => Code::Usage,
+            ConnectError::InvalidEndpoints(_)
+            | ConnectError::InvalidEfficiency(_)
+            | ConnectError::Tls(_) => Code::Usage,
             ConnectError::Rejected(rejection) => code_of(rejection),
             ConnectError::Unavailable(unavailable) => return unavailable.into(),
             _ => Code::Unavailable,
@@ -232,6 +240,7 @@ fn code_of(rejection: &Rejection) -> Code {
         | Reason::NotAVoter
         | Reason::LastVoter
         | Reason::TooManyNodes => Code::Usage,
+        Reason::Unauthenticated => Code::Denied,
         Reason::ChangeUnderWay | Reason::NotCaughtUp => Code::Busy,
         Reason::UnknownSession | Reason::NotHeld | Reason::GrantEnded => Code::LockLost,
         Reason::TooManySessions

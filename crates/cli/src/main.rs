@@ -10,6 +10,7 @@ mod break_lock;
 mod cert;
 mod check_token;
 mod cli;
+mod client_config;
 mod cluster;
 mod companion;
 mod companion_link;
@@ -107,7 +108,18 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: Cli) -> Result<ExitCode, Problem> {
-    let global = cli.global;
+    let global = match cli.verb {
+        Verb::ExecChild(_)
+        | Verb::Companion
+        | Verb::Completions(_)
+        | Verb::Man(_)
+        | Verb::Fence { .. }
+        | Verb::Cert { .. }
+        | Verb::Dev(_)
+        | Verb::Demo(_)
+        | Verb::Server(_) => cli.global.without_cluster(),
+        _ => cli.global.resolve()?,
+    };
     match cli.verb {
         // These two become another program, or only wait for one: no runtime.
         Verb::ExecChild(args) => exec_child::run(args),

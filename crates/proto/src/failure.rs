@@ -56,6 +56,7 @@ impl Reason {
             | Reason::InvalidAddress => Code::InvalidArgument,
             Reason::Compacted | Reason::MessageTooLarge => Code::OutOfRange,
             Reason::DeadlineExceeded => Code::DeadlineExceeded,
+            Reason::Unauthenticated => Code::Unauthenticated,
             Reason::UnknownSession
             | Reason::NoSuchSession
             | Reason::NoSuchWaiter

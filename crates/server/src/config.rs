@@ -12,6 +12,7 @@ mod connections;
 mod http;
 mod kafka;
 mod listen;
+mod tls;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -29,6 +30,7 @@ use holdfast_replica::NodeId;
 pub use http::HttpConfig;
 pub use kafka::KafkaConfig;
 pub use listen::ListenConfig;
+pub use tls::{PeerTlsConfig, TlsConfig};
 
 /// The settings of one node.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -87,6 +89,12 @@ pub struct NodeConfig {
     /// Where this node listens, if that is not where it is reached.
     #[serde(default)]
     pub listen: ListenConfig,
+    /// How the client port and the HTTP port are protected; without it they speak plaintext.
+    #[serde(default)]
+    pub tls: Option<TlsConfig>,
+    /// How the peer port is protected; without it it speaks plaintext.
+    #[serde(default)]
+    pub peer_tls: Option<PeerTlsConfig>,
     /// What clients may take of this node.
     #[serde(default)]
     pub connections: ConnectionsConfig,
@@ -229,6 +237,8 @@ impl NodeConfig {
                 tracing: None,
                 http: HttpConfig::default(),
                 listen: ListenConfig::default(),
+                tls: None,
+                peer_tls: None,
                 connections: ConnectionsConfig::default(),
                 kafka: None,
                 nodes: nodes.clone(),

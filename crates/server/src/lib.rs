@@ -45,21 +45,24 @@ mod stopping;
 #[cfg(test)]
 mod testing;
 mod traces;
+mod transport;
 mod wrong_port;
 
 pub use audit::{AuditFileError, utc};
 pub use config::{
     Address, AddressError, AuditConfig, CheckError, ConfigError, ConnectionsConfig, HttpConfig,
-    KafkaConfig, ListenConfig, LogFormat, MemberConfig, NodeConfig, TracingConfig,
+    KafkaConfig, ListenConfig, LogFormat, MemberConfig, NodeConfig, PeerTlsConfig, TlsConfig,
+    TracingConfig,
 };
 pub use connections::TooFewDescriptors;
 pub use durable_file::FileError;
 pub use identity::IdentityError;
 pub use initial_members::InitialMembersError;
 pub use known_peers::KnownPeersError;
-pub use node::{Liveness, Node, StartError};
+pub use node::{Liveness, Node, StartError, TlsReloader};
 pub use offline::{
     BackupWriter, FreezeLine, Inspection, LockLine, MemberLine, NewCluster, NewClusterOptions,
     OfflineError, Recovered, Restored, Survivor, restore,
 };
 pub use shard::{ShardError, StopReason};
+pub use transport::TlsError;

@@ -9,6 +9,8 @@ use rcgen::{
     RevokedCertParams, SanType, SerialNumber,
 };
 use ring::rand::{SecureRandom, SystemRandom};
+use rustls_pki_types::CertificateRevocationListDer;
+use rustls_pki_types::pem::PemObject;
 use thiserror::Error;
 use time::OffsetDateTime;
 
@@ -17,19 +19,29 @@ use crate::details::{Details, DetailsError};
 
 /// A clock that is a little behind must not refuse a new certificate.
 const BACKDATED: Duration = Duration::from_secs(3_600);
-const DAY: Duration = Duration::from_secs(86_400);
+const DAY_SECONDS: u64 = 86_400;
 const SERIAL_BYTES: usize = 16;
 
-/// From an hour ago for so many days.
+/// How long a certificate is valid, from an hour ago.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Validity {
-    pub days: u32,
-}
+pub struct Validity(Duration);
 
 impl Validity {
+    pub const AUTHORITY_DAYS: u32 = 3_650;
+    pub const LEAF_DAYS: u32 = 365;
     /// An authority outlives what it signs by far.
-    pub const AUTHORITY: Validity = Validity { days: 3_650 };
-    pub const LEAF: Validity = Validity { days: 365 };
+    pub const AUTHORITY: Validity = Validity::days(Validity::AUTHORITY_DAYS);
+    pub const LEAF: Validity = Validity::days(Validity::LEAF_DAYS);
+
+    /// For so many days, less the hour.
+    pub const fn days(days: u32) -> Validity {
+        Validity(Duration::from_secs(DAY_SECONDS * days as u64))
+    }
+
+    /// So long from now.
+    pub const fn from_now(span: Duration) -> Validity {
+        Validity(BACKDATED.saturating_add(span))
+    }
 }
 
 pub struct Authority {
@@ -63,6 +75,10 @@ pub enum AuthorityError {
     TooLong { days: i64 },
     #[error("'{0}' is no host name and no address")]
     Host(String),
+    #[error(
+        "this is no list of revoked certificates: remove it, and revoke all certificates again that were in it"
+    )]
+    List,
     #[error("the system gives no random numbers")]
     NoRandomness,
     #[error("the certificate cannot be made: {0}")]
@@ -171,6 +187,23 @@ impl Authority {
         Ok(Issued { name, certificate_pem: certificate.pem(), key_pem: key.serialize_pem() })
     }
 
+    /// A list of those that stand in another one, and of one more, as PEM.
+    pub fn revoke_also(
+        &self,
+        before: Option<&str>,
+        serials: &[Vec<u8>],
+        validity: Validity,
+    ) -> Result<String, AuthorityError> {
+        let (mut all, number) = match before {
+            Some(list) => entries_of(list)?,
+            None => (Vec::new(), 0),
+        };
+        all.extend(
+            serials.iter().filter(|serial| !all.contains(serial)).cloned().collect::<Vec<_>>(),
+        );
+        self.revoke(&all, number + 1, validity)
+    }
+
     /// A list of the certificates that no longer count, by their serial numbers, as PEM.
     pub fn revoke(
         &self,
@@ -187,7 +220,7 @@ impl Authority {
         };
         let params = CertificateRevocationListParams {
             this_update: now,
-            next_update: now + DAY * validity.days,
+            next_update: now + validity.0,
             crl_number: SerialNumber::from(number),
             issuing_distribution_point: None,
             revoked_certs: serials.iter().map(revoked).collect(),
@@ -195,6 +228,16 @@ impl Authority {
         };
         Ok(params.signed_by(&self.issuer)?.pem()?)
     }
+}
+
+/// The serial numbers in a list, and the number of the list.
+fn entries_of(pem: &str) -> Result<(Vec<Vec<u8>>, u64), AuthorityError> {
+    let damaged = |_| AuthorityError::List;
+    let der = CertificateRevocationListDer::from_pem_slice(pem.as_bytes()).map_err(damaged)?;
+    let (_, list) = x509_parser::parse_x509_crl(&der).map_err(|_| AuthorityError::List)?;
+    let serials = list.iter_revoked_certificates().map(|entry| entry.raw_serial().to_vec());
+    let number = list.crl_number().and_then(|number| u64::try_from(number).ok()).unwrap_or(0);
+    Ok((serials.collect(), number))
 }
 
 fn params(
@@ -210,7 +253,7 @@ fn params(
     params.serial_number = Some(SerialNumber::from_slice(&serial));
     let begins_at = OffsetDateTime::now_utc() - BACKDATED;
     params.not_before = begins_at;
-    params.not_after = begins_at + DAY * validity.days;
+    params.not_after = begins_at + validity.0;
     params.distinguished_name = DistinguishedName::new();
     params.distinguished_name.push(DnType::CommonName, common_name);
     params.subject_alt_names = vec![SanType::URI(name.to_string().try_into()?)];

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rustls::client::ClientConfig;
+use rustls::client::{ClientConfig, Resumption};
 use rustls::version::TLS13;
 
 use crate::files::{Identity, TrustFiles};
@@ -47,6 +47,7 @@ pub(crate) fn config(
         None => builder.with_no_client_auth(),
         Some(own) => builder.with_client_auth_cert(own.chain.clone(), own.key())?,
     };
+    config.resumption = Resumption::disabled();
     config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
     Ok(config)
 }

@@ -1,6 +1,26 @@
 //! Why a handshake failed, in words for the one who has to mend it.
 
+use std::error::Error as AnyError;
+use std::io;
+
 use rustls::{AlertDescription, CertificateError, Error};
+
+/// The same for an error that a failed handshake caused. `None` if TLS had no part in it.
+pub fn explain_any(error: &(dyn AnyError + 'static)) -> Option<String> {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if let Some(error) = error.downcast_ref::<Error>() {
+            return Some(explain(error));
+        }
+        // An I/O error names what it was made of in a way of its own.
+        let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        cause = match inner {
+            Some(inner) => Some(inner),
+            None => error.source(),
+        };
+    }
+    None
+}
 
 /// What happened, then what to do.
 pub fn explain(error: &Error) -> String {
@@ -11,7 +31,7 @@ pub fn explain(error: &Error) -> String {
         }
         Error::AlertReceived(alert) => format!("the other side refused: {}", alert_words(*alert)),
         Error::InvalidMessage(_) => {
-            "what came is not TLS: does the other side speak plaintext to a port with TLS?"
+            "what came is not TLS: the other side speaks plaintext; configure TLS on both sides or on neither"
                 .to_owned()
         }
         Error::NoApplicationProtocol => {

@@ -6,10 +6,11 @@ use rustls::client::ClientConfig;
 use rustls::server::ServerConfig;
 use rustls::version::TLS13;
 
-use crate::ALPN_PEER;
 use crate::client_side::config;
 use crate::files::{Identity, TrustFiles};
+use crate::server_side::without_resumption;
 use crate::verify::{Verifier, Wanted};
+use crate::{ALPN_GRPC, ALPN_PEER};
 
 /// The end that was dialled. Which node dialled, [`name_in`](crate::name_in) says.
 pub fn peer_server_config(
@@ -24,7 +25,8 @@ pub fn peer_server_config(
         .with_protocol_versions(&[&TLS13])?
         .with_client_cert_verifier(Arc::new(verifier))
         .with_single_cert(node.chain.clone(), node.key())?;
-    config.alpn_protocols = vec![ALPN_PEER.to_vec()];
+    config.alpn_protocols = vec![ALPN_GRPC.to_vec(), ALPN_PEER.to_vec()];
+    without_resumption(&mut config);
     Ok(config)
 }
 
@@ -34,7 +36,8 @@ pub fn peer_client_config(
     cluster: &str,
     id: u64,
     trust: TrustFiles,
+    protocol: &[u8],
 ) -> Result<ClientConfig, rustls::Error> {
     let wanted = Wanted::OneNode { cluster: cluster.to_owned(), id };
-    config(wanted, trust, Some(node), &[ALPN_PEER])
+    config(wanted, trust, Some(node), &[protocol])
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rustls::server::ServerConfig;
+use rustls::server::{NoServerSessionStorage, ServerConfig};
 use rustls::version::TLS13;
 
 use crate::files::{Identity, TrustFiles};
@@ -29,5 +29,12 @@ pub fn server_config(
     };
     let mut config = builder.with_single_cert(node.chain.clone(), node.key())?;
     config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
+    without_resumption(&mut config);
     Ok(config)
+}
+
+/// A resumed connection would skip the check of the certificate, which may be over or revoked meanwhile.
+pub(crate) fn without_resumption(config: &mut ServerConfig) {
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
 }

@@ -95,7 +95,7 @@ fn at_client_port(ca: &Authority, own: Option<&Identity>) -> Result<Met, String>
 fn at_peer_port(ca: &Authority, dials: &Identity, there: &Identity) -> Result<Met, String> {
     let files = Files::new();
     let server = peer_server_config(there, CLUSTER, files.trust(ca)).unwrap();
-    let client = peer_client_config(dials, CLUSTER, 3, files.trust(ca)).unwrap();
+    let client = peer_client_config(dials, CLUSTER, 3, files.trust(ca), ALPN_PEER).unwrap();
     meet(client, server, "node-3.example")
 }
 
@@ -137,7 +137,7 @@ fn at_the_client_port_only_clients_of_this_cluster_get_in() {
     assert!(words.contains("holdfast://test/node/2"), "{words}");
     let words = refused(at_client_port(
         &ca,
-        Some(&identity(&ca.issue_client("late", Validity { days: 0 }).unwrap())),
+        Some(&identity(&ca.issue_client("late", Validity::days(0)).unwrap())),
     ));
     assert!(words.contains("is over"), "{words}");
 }
@@ -195,7 +195,8 @@ fn a_node_of_another_cluster_of_the_same_authority_is_refused() {
     assert_eq!(issued.name.cluster(), CLUSTER);
     let files = Files::new();
     let server = peer_server_config(&identity(&issued), "prod", files.trust(&ca)).unwrap();
-    let client = peer_client_config(&node(&ca, 2), CLUSTER, 3, files.trust(&ca)).unwrap();
+    let client =
+        peer_client_config(&node(&ca, 2), CLUSTER, 3, files.trust(&ca), ALPN_PEER).unwrap();
     let words = refused(meet(client, server, "node-3.example"));
     assert!(words.contains("a node of cluster 'prod'"), "{words}");
 }
@@ -220,13 +221,36 @@ fn a_revoked_certificate_is_refused_and_the_others_are_not() {
 }
 
 #[test]
+fn a_list_that_is_continued_has_what_stood_in_it_before() {
+    let (files, ca) = (Files::new(), authority());
+    let gone = [client(&ca, "first"), client(&ca, "second")];
+    let mut list: Option<String> = None;
+    for one in &gone {
+        let serials = [one.details.serial.clone()];
+        list = Some(ca.revoke_also(list.as_deref(), &serials, Validity::LEAF).unwrap());
+    }
+    let crl = files.write("crl.pem", &list.unwrap());
+    let ca_file = files.write("ca.pem", ca.certificate_pem());
+    let check = Check::clients(CLUSTER, TrustFiles::load(&ca_file, Some(&crl)).unwrap());
+    let now = rustls_pki_types::UnixTime::now();
+    for one in &gone {
+        let error = check.verify(&one.chain, now).unwrap_err();
+        assert!(explain(&error).contains("is revoked"), "{error}");
+    }
+    check.verify(&client(&ca, "third").chain, now).unwrap();
+    let broken = ca.revoke_also(Some("no list"), &[], Validity::LEAF);
+    assert!(matches!(broken, Err(AuthorityError::List)), "{broken:?}");
+}
+
+#[test]
 fn several_authorities_are_trusted_while_one_follows_the_other() {
     let (files, old, new) = (Files::new(), authority(), authority());
     let both = format!("{}{}", old.certificate_pem(), new.certificate_pem());
     let trust = TrustFiles::load(&files.write("both.pem", &both), None).unwrap();
     for ca in [&old, &new] {
         let server = peer_server_config(&node(ca, 3), CLUSTER, trust.clone()).unwrap();
-        let client = peer_client_config(&node(&old, 2), CLUSTER, 3, trust.clone()).unwrap();
+        let client =
+            peer_client_config(&node(&old, 2), CLUSTER, 3, trust.clone(), ALPN_GRPC).unwrap();
         meet(client, server, "node-3.example").unwrap();
     }
 }
@@ -269,7 +293,7 @@ fn files_are_checked_before_they_are_used() {
     assert!(matches!(load_identity(&certificate, &wrong), Err(FileError::OtherKey { .. })));
     assert!(matches!(load_identity(&key, &key), Err(FileError::Certificate { .. })));
     assert!(matches!(load_identity(&certificate, &certificate), Err(FileError::NoKey { .. })));
-    let over = ca.issue_node(1, &[], Validity { days: 0 }).unwrap();
+    let over = ca.issue_node(1, &[], Validity::days(0)).unwrap();
     let over = files.write("over.pem", &over.certificate_pem);
     assert!(matches!(load_identity(&over, &key), Err(FileError::Expired { .. })));
     assert!(matches!(load_authorities(&certificate), Err(FileError::Authority { .. })));
@@ -290,7 +314,7 @@ fn an_authority_is_loaded_with_its_own_key_and_signs_nothing_that_outlives_it() 
     let leaf = ca.issue_client("billing", Validity::LEAF).unwrap();
     let wrong = Authority::load(&leaf.certificate_pem, &leaf.key_pem);
     assert!(matches!(wrong, Err(AuthorityError::NotAnAuthority { .. })), "{wrong:?}");
-    let long = ca.issue_client("billing", Validity { days: 4_000 });
+    let long = ca.issue_client("billing", Validity::days(4_000));
     assert!(matches!(long, Err(AuthorityError::TooLong { .. })), "{long:?}");
     let host = ca.issue_node(1, &["not a host".to_owned()], Validity::LEAF);
     assert!(matches!(host, Err(AuthorityError::Host(_))), "{host:?}");

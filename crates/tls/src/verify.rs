@@ -50,6 +50,33 @@ pub(crate) struct Verifier {
     pub(crate) optional: bool,
 }
 
+/// Checks a certificate again that is in use: it can be over or revoked by now.
+#[derive(Debug)]
+pub struct Check(Verifier);
+
+impl Check {
+    /// As the client port does.
+    pub fn clients(cluster: &str, trust: TrustFiles) -> Check {
+        Check::new(Wanted::Client { cluster: cluster.to_owned() }, trust)
+    }
+
+    /// As the peer port does.
+    pub fn nodes(cluster: &str, trust: TrustFiles) -> Check {
+        Check::new(Wanted::Node { cluster: cluster.to_owned() }, trust)
+    }
+
+    fn new(wanted: Wanted, trust: TrustFiles) -> Check {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        Check(Verifier { wanted, trust, provider, optional: false })
+    }
+
+    /// The chain begins with the certificate itself.
+    pub fn verify(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> Result<(), Error> {
+        let (certificate, between) = chain.split_first().ok_or(Error::NoCertificatesPresented)?;
+        self.0.verify(certificate, between, KeyUsage::client_auth(), None, now)
+    }
+}
+
 /// The name in the certificate of the other end. It was verified when the connection was made.
 pub fn name_in(certificates: Option<&[CertificateDer<'_>]>) -> Option<CertificateName> {
     let certificate = EndEntityCert::try_from(certificates?.first()?).ok()?;

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use holdfast_client_core::connect_errors::Contact;
 use holdfast_client_core::error::RequestError;
 use holdfast_client_core::hold::Hold;
 use holdfast_client_core::lease::LocalTime;
@@ -266,7 +267,7 @@ impl Client {
         let Some(mut program) = self.program.take() else { return };
         if let Some((_, node)) = program.connecting.take_if(|(number, _)| *number == attempt) {
             if !is_connected {
-                program.session.handle_connect_failed(local, "no connection", false);
+                program.session.handle_connect_failed(local, "no connection", Contact::NotMade);
             } else if program.session.handle_connected(local) {
                 self.settle(&mut program, outside);
                 program.link = Some(Link {

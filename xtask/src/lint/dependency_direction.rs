@@ -27,6 +27,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "holdfast-replica",
             "holdfast-service",
             "holdfast-spans",
+            "holdfast-tls",
             "holdfast-wal",
         ],
     ),
@@ -36,7 +37,13 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("holdfast-redis-locks", &["holdfast-client-core", "holdfast-fence", "holdfast-lease-clock"]),
     (
         "holdfast-client",
-        &["holdfast-client-core", "holdfast-lease-clock", "holdfast-proto", "holdfast-redis-locks"],
+        &[
+            "holdfast-client-core",
+            "holdfast-lease-clock",
+            "holdfast-proto",
+            "holdfast-redis-locks",
+            "holdfast-tls",
+        ],
     ),
     ("holdfast-bench", &["holdfast-client", "holdfast-cluster-kit", "holdfast-proto"]),
     ("holdfast-compare", &["holdfast-bench", "holdfast-client", "holdfast-cluster-kit"]),

@@ -22,7 +22,7 @@ pub(crate) struct CaArgs {
     #[arg(long, value_name = "NAME")]
     cluster: String,
     /// For how many days it is valid.
-    #[arg(long, value_name = "N", default_value_t = Validity::AUTHORITY.days,
+    #[arg(long, value_name = "N", default_value_t = Validity::AUTHORITY_DAYS,
           value_parser = clap::value_parser!(u32).range(1..=36_500))]
     days: u32,
     #[command(flatten)]
@@ -30,7 +30,7 @@ pub(crate) struct CaArgs {
 }
 
 pub(crate) fn run(args: CaArgs, global: &Global) -> Result<ExitCode, Problem> {
-    let authority = Authority::create(&args.cluster, Validity { days: args.days })
+    let authority = Authority::create(&args.cluster, Validity::days(args.days))
         .map_err(|error| Problem::new(Code::Usage, error.to_string()))?;
     output::hand_over(global.output, &args.directory.write_authority(&authority)?)
 }

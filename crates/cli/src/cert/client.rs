@@ -22,7 +22,7 @@ pub(crate) struct ClientArgs {
     #[arg(value_name = "NAME")]
     name: String,
     /// For how many days it is valid.
-    #[arg(long, value_name = "N", default_value_t = Validity::LEAF.days,
+    #[arg(long, value_name = "N", default_value_t = Validity::LEAF_DAYS,
           value_parser = clap::value_parser!(u32).range(1..=36_500))]
     days: u32,
     /// Replaces the files of an earlier certificate.
@@ -35,7 +35,7 @@ pub(crate) struct ClientArgs {
 pub(crate) fn run(args: ClientArgs, global: &Global) -> Result<ExitCode, Problem> {
     let authority = args.directory.load_authority()?;
     let issued = authority
-        .issue_client(&args.name, Validity { days: args.days })
+        .issue_client(&args.name, Validity::days(args.days))
         .map_err(|error| Problem::new(Code::Usage, error.to_string()))?;
     let stem = format!("client-{}", args.name);
     output::hand_over(global.output, &args.directory.write_issued(&stem, &issued, args.replace)?)

@@ -13,6 +13,14 @@ use crate::exit::{Code, Problem};
 use crate::output::Show;
 
 const AUTHORITY: &str = "ca";
+const LIST: &str = "crl.pem";
+
+/// The list of revoked certificates that was written.
+#[derive(Debug, Serialize)]
+pub(crate) struct WrittenList {
+    revoked: Vec<String>,
+    list: PathBuf,
+}
 
 #[derive(Debug, Args)]
 pub(crate) struct Directory {
@@ -32,6 +40,19 @@ pub(crate) struct Written {
 }
 
 impl Directory {
+    pub(crate) fn at(dir: PathBuf) -> Directory {
+        Directory { dir }
+    }
+
+    pub(crate) fn has_authority(&self) -> bool {
+        self.authority_paths().0.exists()
+    }
+
+    /// Of the certificate and the key.
+    pub(crate) fn authority_paths(&self) -> (PathBuf, PathBuf) {
+        self.paths(AUTHORITY)
+    }
+
     pub(crate) fn load_authority(&self) -> Result<Authority, Problem> {
         let (certificate, key) = self.paths(AUTHORITY);
         if !certificate.exists() {
@@ -75,7 +96,24 @@ impl Directory {
         Ok(Written { name: issued.name.to_string(), certificate, key, next: String::new() })
     }
 
-    fn paths(&self, stem: &str) -> (PathBuf, PathBuf) {
+    /// None if nothing was revoked yet.
+    pub(crate) fn read_list(&self) -> Result<Option<String>, Problem> {
+        let path = self.dir.join(LIST);
+        if path.exists() { read(&path).map(Some) } else { Ok(None) }
+    }
+
+    pub(crate) fn write_list(
+        &self,
+        list: &str,
+        revoked: Vec<String>,
+    ) -> Result<WrittenList, Problem> {
+        let path = self.dir.join(LIST);
+        self.write(&path, list, true)?;
+        Ok(WrittenList { revoked, list: path })
+    }
+
+    /// Of the certificate and the key.
+    pub(crate) fn paths(&self, stem: &str) -> (PathBuf, PathBuf) {
         (self.dir.join(format!("{stem}.pem")), self.dir.join(format!("{stem}-key.pem")))
     }
 
@@ -121,6 +159,16 @@ impl Show for Written {
             "{name}\n  certificate {}\n  private key {}\n{next}",
             certificate.display(),
             key.display()
+        )
+    }
+}
+
+impl Show for WrittenList {
+    fn to_table(&self) -> String {
+        format!(
+            "revoked {}\n  list {}\nnext: copy it to the nodes, name it in `crl` of [tls] and [peer_tls], and send them SIGHUP\n",
+            self.revoked.join(", "),
+            self.list.display()
         )
     }
 }

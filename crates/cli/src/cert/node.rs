@@ -26,7 +26,7 @@ pub(crate) struct NodeArgs {
     #[arg(long = "host", value_name = "HOST")]
     hosts: Vec<String>,
     /// For how many days it is valid.
-    #[arg(long, value_name = "N", default_value_t = Validity::LEAF.days,
+    #[arg(long, value_name = "N", default_value_t = Validity::LEAF_DAYS,
           value_parser = clap::value_parser!(u32).range(1..=36_500))]
     days: u32,
     /// Replaces the files of an earlier certificate.
@@ -39,7 +39,7 @@ pub(crate) struct NodeArgs {
 pub(crate) fn run(args: NodeArgs, global: &Global) -> Result<ExitCode, Problem> {
     let authority = args.directory.load_authority()?;
     let issued = authority
-        .issue_node(args.id, &args.hosts, Validity { days: args.days })
+        .issue_node(args.id, &args.hosts, Validity::days(args.days))
         .map_err(|error| Problem::new(Code::Usage, error.to_string()))?;
     let stem = format!("node-{}", args.id);
     output::hand_over(global.output, &args.directory.write_issued(&stem, &issued, args.replace)?)

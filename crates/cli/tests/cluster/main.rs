@@ -53,6 +53,7 @@ mod reasons;
 mod recovery;
 mod replacement;
 mod restore_tokens;
+mod secure;
 mod servers;
 mod storm;
 mod strangers;

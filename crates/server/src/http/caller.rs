@@ -21,8 +21,13 @@ pub(super) async fn admit(
         return (StatusCode::BAD_REQUEST, words).into_response();
     }
     let connection = request.extensions().get::<Arc<Connection>>();
-    let address = connection.map(|connection| connection.remote());
-    let caller = Caller::client(Protocol::Http, address);
+    let caller = match connection.map(|connection| connection.caller(Protocol::Http)) {
+        Some(Ok(caller)) => caller,
+        Some(Err(failure)) => {
+            return (StatusCode::FORBIDDEN, format!("{}\n", failure.message)).into_response();
+        }
+        None => Caller::client(Protocol::Http, None),
+    };
     // What is at no route is told so.
     if let Some(route) = request.extensions().get::<MatchedPath>() {
         let Some(method) = Method::of_route(route.as_str()) else {

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use holdfast_replica::{GroupId, Membership as Replicated, NodeId};
 use mio::Interest;
-use mio::net::TcpStream as WireSocket;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::sleep;
@@ -18,6 +17,7 @@ use super::wire::{ConnectionTicket, Messages, NotSent, WireOut};
 use super::{Handshake, dial};
 use crate::config::Address;
 use crate::shard::{Input, ROOM, ShardHandle};
+use crate::transport::{ByteStream, PeerConnector, Transport};
 
 /// More than there are members at any time, with room for some who are yet to be known.
 const LINKS_MAX: usize = 32;
@@ -32,6 +32,7 @@ pub(crate) struct PeerLinks {
     /// Nodes that dialled us and that the membership does not know yet.
     met: mpsc::Sender<(NodeId, String)>,
     snapshots: SnapshotSender,
+    transport: Transport,
 }
 
 /// One other node.
@@ -60,7 +61,8 @@ impl PeerLinks {
         let snapshots = SnapshotSender::new(Arc::clone(handshake), shard.clone());
         let (met, meetings) = mpsc::channel(MEETINGS_MAX);
         let me = handshake.membership.me;
-        let links = PeerLinks { me, links: Arc::default(), met, snapshots };
+        let transport = handshake.transport.clone();
+        let links = PeerLinks { me, links: Arc::default(), met, snapshots, transport };
         let keeper = LinkKeeper {
             links: links.clone(),
             handshake: Arc::clone(handshake),
@@ -99,6 +101,11 @@ impl PeerLinks {
     /// Whether the connection to the node is up. To itself a node is always connected.
     pub(crate) fn reachable(&self, node: NodeId) -> bool {
         node == self.me || self.lock().get(&node).is_some_and(|link| link.is_up())
+    }
+
+    /// For calls to the node.
+    pub(crate) fn connector(&self, node: NodeId, address: &Address) -> PeerConnector {
+        self.transport.connector(node, address)
     }
 
     /// By which the node knows this one. None if they are not connected.
@@ -233,10 +240,10 @@ impl Link {
     }
 
     /// The shard hears of it when the socket has room, or has ended.
-    pub(super) fn up(&self, mut socket: WireSocket) -> std::io::Result<()> {
+    pub(super) fn up(&self, mut stream: Box<dyn ByteStream>) -> std::io::Result<()> {
         let registry = self.shard.waker().registry();
-        registry.register(&mut socket, ROOM, Interest::WRITABLE | Interest::READABLE)?;
-        *self.lock() = Some(WireOut::new(socket));
+        registry.register(&mut stream, ROOM, Interest::WRITABLE | Interest::READABLE)?;
+        *self.lock() = Some(WireOut::new(stream));
         Ok(())
     }
 
@@ -325,9 +332,9 @@ mod tests {
         assert_eq!(told(), 1);
 
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let socket = WireSocket::connect(listener.local_addr().unwrap()).unwrap();
+        let socket = mio::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (peer, _) = listener.accept().unwrap();
-        link.up(socket).unwrap();
+        link.up(Box::new(socket)).unwrap();
         link.send(&vec![(GROUP, vec![2])]);
         assert_eq!(told(), 0);
 

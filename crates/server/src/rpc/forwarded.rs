@@ -21,7 +21,6 @@ use holdfast_service::{Caller, Method};
 use prost::Message;
 use tokio::time::timeout;
 use tokio_stream::{Stream, StreamExt};
-use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::failure::took_too_long;
@@ -30,7 +29,7 @@ use super::serve::RESPONSE_BYTES_MAX;
 use super::{
     Rpc, cluster, election, keep_alive_many, list_search, operator, reads, stream, unary, watch,
 };
-use crate::peers::{ConnectionTickets, TICKET_KEY};
+use crate::peers::{ConnectionTickets, Shown, TICKET_KEY};
 
 /// A node sends it together with the call.
 const FIRST_FRAME_TIMEOUT: Duration = Duration::from_secs(2);
@@ -51,11 +50,13 @@ impl Forwarded {
     }
 
     /// The node that calls.
-    fn node(&self, metadata: &MetadataMap) -> Result<u64, Failure> {
-        let ticket = metadata.get_bin(TICKET_KEY).and_then(|ticket| ticket.to_bytes().ok());
+    fn node<T>(&self, request: &Request<T>) -> Result<u64, Failure> {
+        let ticket =
+            request.metadata().get_bin(TICKET_KEY).and_then(|ticket| ticket.to_bytes().ok());
         // A node that is no member, or not yet, may be connected all the same.
         let members = self.rpc.membership.now();
-        let holder = ticket.and_then(|ticket| self.tickets.holder(&ticket));
+        let shown = request.extensions().get::<Shown>();
+        let holder = ticket.and_then(|ticket| self.tickets.holder(&ticket, shown?));
         let holder = holder.filter(|node| members.is_member(*node));
         // Nodes that have just lost their connection come with an old ticket.
         let words =
@@ -175,7 +176,7 @@ impl ForwardService for Forwarded {
         &self,
         request: Request<ForwardedAction>,
     ) -> Result<Response<ForwardedAnswer>, Status> {
-        let node = self.node(request.metadata())?;
+        let node = self.node(&request)?;
         let action = request.into_inner();
         let caller = caller(action.caller.as_ref(), node)?;
         Ok(Response::new(carry_out(&self.rpc, &action, caller).await?))
@@ -185,7 +186,7 @@ impl ForwardService for Forwarded {
         &self,
         request: Request<ForwardedAction>,
     ) -> Result<Response<Answers>, Status> {
-        let node = self.node(request.metadata())?;
+        let node = self.node(&request)?;
         let action = request.into_inner();
         let caller = caller(action.caller.as_ref(), node)?;
         Ok(Response::new(carry_out_stream(&self.rpc, &action, caller).await?))
@@ -195,7 +196,7 @@ impl ForwardService for Forwarded {
         &self,
         request: Request<Streaming<ForwardedFrame>>,
     ) -> Result<Response<Answers>, Status> {
-        let node = self.node(request.metadata())?;
+        let node = self.node(&request)?;
         let mut frames = request.into_inner();
         let first = timeout(FIRST_FRAME_TIMEOUT, frames.message()).await;
         let first = first.map_err(|_| took_too_long())??;

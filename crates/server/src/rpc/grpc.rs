@@ -93,8 +93,10 @@ impl Rpc {
             return Err(self.identity_claimed(name));
         }
         let connection = request.extensions().get::<Arc<Connection>>();
-        let address = connection.map(|connection| connection.remote());
-        let caller = Caller::client(Protocol::Grpc, address);
+        let caller = match connection {
+            Some(connection) => connection.caller(Protocol::Grpc)?,
+            None => return Err(bug("a call without a connection")),
+        };
         match Method::at_path(request.uri().path()) {
             Some(method) if matches!(method.row().kind, Kind::Probe | Kind::Description) => {
                 self.door.admit(&caller, method, ())?;

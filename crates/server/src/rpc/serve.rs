@@ -25,6 +25,7 @@ use super::stream::WatchBody;
 use super::typed_status::TypedStatusLayer;
 use crate::connections::{Connections, GrpcGateLayer, Shape};
 use crate::peers::PeerPort;
+use crate::transport::Transport;
 use crate::wrong_port::WrongPort;
 
 /// A frame of a session.
@@ -66,6 +67,7 @@ pub(crate) async fn serve(
     clients: Arc<Connections>,
     health: HealthServer<impl Health>,
     incoming: TcpIncoming,
+    transport: Transport,
 ) -> Result<(), ServeError> {
     let stopping = rpc.stopping.clone();
     let me = rpc.membership.me;
@@ -93,7 +95,7 @@ pub(crate) async fn serve(
         .max_decoding_message_size(REQUEST_BYTES_MAX)
         .max_encoding_message_size(RESPONSE_BYTES_MAX);
     let (others, other_connections) = mpsc::channel(NEW_CONNECTIONS_MAX);
-    let accepting = accept_connections(framed_sessions, clients, incoming, others);
+    let accepting = accept_connections(framed_sessions, clients, incoming, transport, others);
     let serving = Server::builder()
         .layer(GrpcGateLayer::new(shape_of))
         .max_concurrent_streams(STREAMS_PER_CONNECTION_MAX)

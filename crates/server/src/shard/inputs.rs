@@ -85,8 +85,8 @@ impl Shard {
                     tracing::warn!(%group, %error, "a snapshot from a peer was refused");
                 }
             }
-            Input::PeerWire { from, number, socket } => {
-                self.wires.add(from, number, socket, self.inbox.registry());
+            Input::PeerWire { from, number, stream } => {
+                self.wires.add(from, number, stream, self.inbox.registry());
             }
             Input::ChangeMembership { group, change, reply } => {
                 engine.change_membership(group, change, reply);

@@ -10,7 +10,6 @@
 //!                                  -> Relayed, if another leads  -> Ending
 //! ```
 
-mod byte_stream;
 mod read_buffer;
 mod relayed;
 mod served;
@@ -26,16 +25,15 @@ use bytes::Bytes;
 use holdfast_core::RequestId;
 use holdfast_proto::Guarantee;
 use holdfast_proto::decode::operation::Opening;
-use holdfast_proto::failure::refused;
+use holdfast_proto::failure::{not_now, refused};
 use holdfast_proto::plain::{self, BorrowedOperation, FrameWriter, GREETING};
 use holdfast_proto::v1::{ClientFrame, Failure, Reason, ServerFrame};
-use holdfast_service::{Caller, Method, Permit, Protocol};
+use holdfast_service::{Caller, Method, Permit};
 use mio::{Interest, Registry, Token};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tonic::Status;
 
-use self::byte_stream::ByteStream;
 use self::read_buffer::ReadBuffer;
 use self::relayed::Relayed;
 use self::served::Served;
@@ -50,6 +48,7 @@ use super::incoming::{FATE_TIMEOUT, FIRST_FRAME_TIMEOUT, Next, Received, no_firs
 use super::method_of;
 use crate::connections::{Call, OpenConnection, late};
 use crate::shard::{self, AfterVisit, CutOff, Delivery, EndedBy, SocketNews, StreamKey, Visit};
+use crate::transport::ByteStream;
 
 /// What waits to be written for a slow reader. If there is more than this, a client that asks on is cut off, and so is one
 /// for which there are answers. Longer than the answers to all status reads that may be under way.
@@ -142,17 +141,18 @@ enum Taken {
 }
 
 impl FramedConnection {
-    /// The socket must not block. Nothing has been read from it.
+    /// Nothing has been read from the stream.
     pub(in crate::rpc) fn new(
         front_end: Arc<FramedFrontEnd>,
-        socket: mio::net::TcpStream,
+        caller: Caller,
+        stream: Box<dyn ByteStream>,
         open: OpenConnection,
     ) -> FramedConnection {
         let call = open.connection().begin_session();
         FramedConnection {
             front_end,
-            caller: Caller::client(Protocol::Framed, Some(open.connection().remote())),
-            stream: Box::new(socket),
+            caller,
+            stream,
             read: ReadBuffer::new(Arc::clone(&call)),
             written: WriteBuffer::default(),
             state: State::Greeting,
@@ -561,6 +561,19 @@ impl FramedConnection {
         false
     }
 
+    /// The node closes the connection. The session lives on.
+    fn end_at_once(&mut self) {
+        if self.open.connection().is_denied() {
+            self.end_with(Err(denied()), false);
+            self.written.flush(&mut *self.stream);
+            // The client may have gone already.
+            let _ = self.stream.end_writing();
+        } else {
+            tracing::debug!("a connection opened no session in time");
+            self.end_with(Ok(()), false);
+        }
+    }
+
     /// What the shard has to know of the stream.
     fn tell_shard(&mut self, visit: &mut Visit<'_>) {
         match &mut self.state {
@@ -604,8 +617,7 @@ impl shard::Connection for FramedConnection {
         self.written.flush(&mut *self.stream);
         let is_closing = self.open.connection().is_closing();
         if is_closing {
-            tracing::debug!("a connection opened no session in time");
-            self.end_with(Ok(()), false);
+            self.end_at_once();
         }
         self.tell_shard(visit);
         let is_closed = self.is_closed() || is_closing;
@@ -657,6 +669,12 @@ impl shard::Connection for FramedConnection {
             }
         }
     }
+}
+
+/// It may come again with another certificate.
+fn denied() -> Failure {
+    let words = "the client's certificate is over or revoked: connect again with a new one";
+    not_now(Reason::Unauthenticated, words)
 }
 
 fn opened_elsewhere() -> Failure {
