@@ -165,7 +165,9 @@ impl Service<Uri> for TlsConnector {
         let (config, address) = (Arc::clone(&self.config), self.address.clone());
         Box::pin(async move {
             let socket = dial(&address).await?;
-            Ok(TokioIo::new(holdfast_tls::connect(config, &address, socket).await?))
+            let mut socket = holdfast_tls::connect(config, &address, socket).await?;
+            socket.until_accepted().await?;
+            Ok(TokioIo::new(socket))
         })
     }
 }

@@ -4,14 +4,19 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use rustls::{ClientConfig, CommonState, ServerConfig};
 use rustls_pki_types::ServerName;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::time::timeout;
 use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
 
 use crate::remote::RemoteCertificate;
+
+/// A node that speaks HTTP/2 says something at once. Others may wait for the client.
+const ACCEPTED_WITHIN: Duration = Duration::from_millis(300);
 
 #[derive(Debug)]
 pub enum Socket {
@@ -40,6 +45,16 @@ pub async fn accept(config: Arc<ServerConfig>, socket: TcpStream) -> io::Result<
 }
 
 impl Socket {
+    /// Fails if the other end refuses our certificate. In TLS 1.3 it says so after the handshake, and a protocol above may
+    /// lose the reason. Returns when it has said something else, or nothing for a while. Nothing is read.
+    pub async fn until_accepted(&mut self) -> io::Result<()> {
+        let Socket::Tls(stream) = self else { return Ok(()) };
+        match timeout(ACCEPTED_WITHIN, stream.fill_buf()).await {
+            Ok(Err(error)) => Err(error),
+            Ok(Ok(_)) | Err(_) => Ok(()),
+        }
+    }
+
     /// The connection below.
     pub fn tcp(&self) -> &TcpStream {
         match self {

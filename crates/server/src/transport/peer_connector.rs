@@ -56,8 +56,10 @@ impl Service<Uri> for PeerConnector {
 
     fn call(&mut self, _: Uri) -> Self::Future {
         let PeerConnector { transport, node, address } = self.clone();
-        Box::pin(
-            async move { Ok(TokioIo::new(transport.dial_peer(node, &address, ALPN_GRPC).await?)) },
-        )
+        Box::pin(async move {
+            let mut socket = transport.dial_peer(node, &address, ALPN_GRPC).await?;
+            socket.until_accepted().await?;
+            Ok(TokioIo::new(socket))
+        })
     }
 }
