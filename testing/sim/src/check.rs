@@ -6,29 +6,29 @@
 use crate::history::{History, Violation};
 
 pub mod ages;
+pub mod all_or_nothing;
+pub mod closed_locks;
 pub mod deadlock;
-pub mod doors;
+pub mod deduplication;
 mod evidence;
 pub mod exclusion;
 pub mod expiry;
 pub mod fence;
 pub mod fifo;
+mod findings;
 mod holders;
 pub mod interventions;
 pub mod linearizability;
 mod log;
 pub mod losses;
-pub mod once;
 mod promises;
 pub mod replicas;
 pub mod restore;
 #[cfg(test)]
-mod story;
-pub mod together;
+mod test_history;
 pub mod tokens;
 pub mod validity;
-pub mod waits;
-mod words;
+pub mod wait_timeouts;
 
 pub use evidence::Evidence;
 pub use promises::{ExpiryBound, Promises};
@@ -46,15 +46,15 @@ pub fn check_with(history: &History, promises: &Promises) -> Vec<Violation> {
     violations.extend(exclusion::check(&evidence));
     violations.extend(tokens::check(&evidence));
     violations.extend(fifo::check(&evidence));
-    violations.extend(together::check(&evidence));
+    violations.extend(all_or_nothing::check(&evidence));
     violations.extend(deadlock::check(&evidence));
     violations.extend(ages::check(&evidence));
     violations.extend(interventions::check(&evidence));
-    violations.extend(doors::check(&evidence, promises));
+    violations.extend(closed_locks::check(&evidence, promises));
     violations.extend(validity::check(&evidence));
-    violations.extend(once::check(&evidence));
+    violations.extend(deduplication::check(&evidence));
     violations.extend(expiry::check(&evidence, promises));
-    violations.extend(waits::check(&evidence, promises));
+    violations.extend(wait_timeouts::check(&evidence, promises));
     violations.extend(losses::check(history));
     violations.extend(fence::check(&evidence));
     violations.extend(linearizability::check(&evidence, promises));

@@ -6,9 +6,9 @@
 mod costs;
 mod holds;
 mod locks;
+mod queues;
 mod sessions;
 mod settings;
-mod waits;
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
