@@ -34,7 +34,7 @@ const READY_PATIENCE: Duration = Duration::from_secs(10);
   holdfast dev
   holdfast dev --nodes 1 --data-dir ./data     # keeps its locks over a restart
   holdfast dev --port 8420
-  holdfast dev --secure --data-dir ./data      # then: HOLDFAST_CONFIG=./data/client.toml holdfast ls")]
+  holdfast dev --secure --data-dir ./secure    # then: HOLDFAST_CONFIG=./secure/client.toml holdfast ls")]
 pub(crate) struct DevArgs {
     /// How many nodes; an odd number is best.
     #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 3, value_parser = node_count)]

@@ -157,8 +157,12 @@ fn spawn(program: &Path) -> io::Result<(Child, PipeWriter)> {
 impl State {
     fn write(&self, message: &Message) -> io::Result<()> {
         let Some((_, pipe)) = &self.running else { return Err(io::ErrorKind::BrokenPipe.into()) };
-        let mut pipe = pipe;
-        pipe.write(format!("{message}\n").as_bytes()).map(drop)
+        let (mut pipe, line) = (pipe, format!("{message}\n"));
+        if line.len() > LINE_BYTES_MAX {
+            // Paths of this length are rare. The session ends with its TTL, as without a companion.
+            return Ok(());
+        }
+        pipe.write(line.as_bytes()).map(drop)
     }
 
     fn start_again(&mut self, program: &Path) {

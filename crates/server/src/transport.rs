@@ -209,12 +209,19 @@ async fn accept(
     words: &str,
 ) -> io::Result<Accepted> {
     let mut first = [0];
-    let is_tls = socket.peek(&mut first).await? > 0 && first[0] == TLS_HANDSHAKE;
+    if socket.peek(&mut first).await? == 0 {
+        // It has gone again.
+        return Ok(Accepted::Refused);
+    }
+    let is_tls = first[0] == TLS_HANDSHAKE;
     match (config, is_tls) {
         (None, false) => Ok(Accepted::Ready(Socket::Plain(socket))),
-        (Some(_), false) => Ok(Accepted::Plaintext(socket)),
+        (Some(_), false) => {
+            handshakes.note_refusal(address, "it speaks plaintext, and this port TLS");
+            Ok(Accepted::Plaintext(socket))
+        }
         (None, true) => {
-            tracing::warn!(%address, "refused a connection with TLS: this port speaks plaintext");
+            handshakes.note_refusal(address, "it speaks TLS, and this port plaintext");
             refuse_with(socket, words.as_bytes()).await;
             Ok(Accepted::Refused)
         }
@@ -224,11 +231,11 @@ async fn accept(
                 Ok(Ok(socket)) => Ok(Accepted::Ready(socket)),
                 Ok(Err(error)) => {
                     let why = explain_any(&error).unwrap_or_else(|| error.to_string());
-                    tracing::warn!(%address, "refused a connection: {why}");
+                    handshakes.note_refusal(address, &why);
                     Ok(Accepted::Refused)
                 }
                 Err(_) => {
-                    tracing::debug!(%address, "a handshake took too long");
+                    handshakes.note_refusal(address, "its handshake took too long");
                     Ok(Accepted::Refused)
                 }
             }

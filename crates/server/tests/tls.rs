@@ -191,6 +191,11 @@ fn status_of(name: &str) -> StatusRequest {
     StatusRequest { name: name.to_owned(), request_id: 0 }
 }
 
+/// A certificate ends with a whole second.
+fn is_over(identity: &Identity) -> bool {
+    time::OffsetDateTime::now_utc() >= identity.details.not_after + Duration::from_secs(1)
+}
+
 /// Of every action that passed.
 #[derive(Clone, Default)]
 struct Callers(Arc<Mutex<Vec<(Method, Caller)>>>);
@@ -335,7 +340,7 @@ async fn the_client_port_refuses_certificates_that_are_none_of_a_client_and_says
         assert!(words.contains(expected), "{words}");
     }
     let words = eventually("the certificate is over", async || {
-        if time::OffsetDateTime::now_utc() <= soon_over.details.not_after {
+        if !is_over(&soon_over) {
             return None;
         }
         Some(pki.refusal(&address, Some(&soon_over)).await)
@@ -558,7 +563,7 @@ async fn the_peer_port_refuses_all_but_the_node_that_speaks_and_the_cluster_goes
     let words = peer_refusal(&pki, &cluster, &revoked, 3).await;
     assert!(words.contains("our certificate is revoked"), "{words}");
     let words = eventually("the certificate is over", async || {
-        if time::OffsetDateTime::now_utc() <= soon_over.details.not_after {
+        if !is_over(&soon_over) {
             return None;
         }
         Some(peer_refusal(&pki, &cluster, &soon_over, 2).await)

@@ -129,8 +129,6 @@ impl Receiver {
 
     /// The client hears in its own protocol why it is not served.
     async fn refuse_plaintext(self, socket: TcpStream, open: OpenConnection) {
-        let address = open.connection().remote();
-        tracing::warn!(%address, "refused a connection in plaintext: this port speaks TLS");
         if is_framed(&socket).await.unwrap_or(false) {
             let mut words = GREETING.to_vec();
             plain::put(&mut words, plain::END, &plaintext_refused(), RESPONSE_BYTES_MAX);

@@ -4,11 +4,13 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::connections::counted_as;
 
+const LOGGED_EVERY: Duration = Duration::from_secs(1);
 const AT_ONCE_MAX: usize = 256;
 const AT_ONCE_PER_ADDRESS_MAX: usize = 32;
 
@@ -19,6 +21,8 @@ pub(super) struct Handshakes(Arc<Shared>);
 struct Shared {
     all: Arc<Semaphore>,
     addresses: Mutex<HashMap<IpAddr, Arc<Semaphore>>>,
+    /// When the last refusal was logged, and how many were not since then.
+    refusals: Mutex<(Option<Instant>, u64)>,
 }
 
 /// A handshake that may go on.
@@ -33,7 +37,11 @@ pub(super) struct Turn {
 impl Default for Handshakes {
     fn default() -> Handshakes {
         let all = Arc::new(Semaphore::new(AT_ONCE_MAX));
-        Handshakes(Arc::new(Shared { all, addresses: Mutex::default() }))
+        Handshakes(Arc::new(Shared {
+            all,
+            addresses: Mutex::default(),
+            refusals: Mutex::default(),
+        }))
     }
 }
 
@@ -52,6 +60,19 @@ impl Handshakes {
         turn.of_address = of_address.acquire_owned().await.ok();
         turn._of_all = Arc::clone(&self.0.all).acquire_owned().await.ok();
         turn
+    }
+
+    /// Logs why a connection is refused. Clients that come again and again do not fill the log.
+    pub(super) fn note_refusal(&self, address: IpAddr, why: &str) {
+        let mut refusals = self.0.refusals.lock().unwrap_or_else(PoisonError::into_inner);
+        let (logged_at, not_logged) = &mut *refusals;
+        if logged_at.is_some_and(|at| at.elapsed() < LOGGED_EVERY) {
+            *not_logged += 1;
+            return tracing::debug!(%address, "refused a connection: {why}");
+        }
+        *logged_at = Some(Instant::now());
+        let more = std::mem::take(not_logged);
+        tracing::warn!(%address, not_logged = more, "refused a connection: {why}");
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<IpAddr, Arc<Semaphore>>> {
@@ -73,7 +94,6 @@ impl Drop for Turn {
 #[cfg(test)]
 mod tests {
     use std::net::Ipv4Addr;
-    use std::time::Duration;
 
     use tokio::time::timeout;
 
