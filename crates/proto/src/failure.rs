@@ -262,7 +262,7 @@ mod tests {
 
     #[test]
     fn every_failure_survives_the_way_through_a_status() {
-        assert_eq!(every_reason().len(), 70);
+        assert_eq!(every_reason().len(), 71);
         for reason in every_reason() {
             for (retryable, may_have_happened) in
                 [(false, false), (false, true), (true, false), (true, true)]

@@ -94,10 +94,7 @@ impl Read for Counted<'_> {
 
 impl Read for TlsStream {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        if let Some(error) = self.failed.take() {
-            return Err(error);
-        }
-        let (mut taken, mut has_more) = (0, !self.has_ended);
+        let (mut taken, mut has_more) = (0, !self.has_ended && self.failed.is_none());
         loop {
             let Some(room) = into.get_mut(taken..).filter(|room| !room.is_empty()) else {
                 return Ok(taken);
@@ -109,14 +106,16 @@ impl Read for TlsStream {
                 None if has_more => match self.read_socket() {
                     Ok(more) => has_more = more,
                     Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                    Err(error) if taken > 0 => {
+                    // What came before it counts.
+                    Err(error) => {
                         self.failed = Some(error);
-                        return Ok(taken);
+                        has_more = false;
                     }
-                    Err(error) => return Err(error),
                 },
                 None if taken > 0 => return Ok(taken),
-                None => return Err(ErrorKind::WouldBlock.into()),
+                None => {
+                    return Err(self.failed.take().unwrap_or(ErrorKind::WouldBlock.into()));
+                }
             }
         }
     }
