@@ -205,7 +205,7 @@ fn a_node_of_another_cluster_of_the_same_authority_is_refused() {
 fn a_revoked_certificate_is_refused_and_the_others_are_not() {
     let (files, ca) = (Files::new(), authority());
     let (good, bad) = (client(&ca, "good"), client(&ca, "bad"));
-    let list = ca.revoke(&[bad.details.serial.clone()], 1, Validity::LEAF).unwrap();
+    let list = ca.revoke(std::slice::from_ref(&bad.details.serial), 1, Validity::LEAF).unwrap();
     let crl = files.write("crl.pem", &list);
     let ca_file = files.write("ca.pem", ca.certificate_pem());
     let trust = TrustFiles::load(&ca_file, Some(&crl)).unwrap();
