@@ -14,10 +14,11 @@ const DEFAULT_ENDPOINTS: &str = "127.0.0.1:7420";
 
 #[derive(Debug, Args)]
 pub(crate) struct GlobalArgs {
-    /// Nodes of the cluster, host:port, separated by commas; any of them will do. [default: 127.0.0.1:7420]
+    /// One or more nodes of the cluster, host:port, separated by commas. The command finds the others. [default:
+    /// 127.0.0.1:7420]
     #[arg(long, global = true, env = "HOLDFAST_ENDPOINTS", value_name = "LIST", help_heading = GLOBAL_OPTIONS)]
     endpoints: Option<String>,
-    /// How data is written to stdout.
+    /// The format of the data on stdout.
     #[arg(
         long,
         global = true,
@@ -55,7 +56,7 @@ pub(crate) struct GlobalArgs {
 pub(crate) enum Format {
     /// For people.
     Table,
-    /// For programs: one JSON document.
+    /// For programs: JSON.
     Json,
 }
 

@@ -14,9 +14,9 @@ use serde_json::json;
 use tokio::time::sleep;
 use tokio_stream::StreamExt;
 
-use crate::query_params::QueryParams;
 use crate::api_error::ApiError;
 use crate::page_data::kinds;
+use crate::query_params::QueryParams;
 use crate::source::Source;
 use crate::stream::{CutOff, SseSender};
 use crate::{Dashboard, shape, stream};

@@ -15,10 +15,9 @@
 //! * What lasts (streams) is bounded in number and in memory; whoever does not read is cut off.
 
 mod act;
-mod query_params;
+mod api_error;
 mod assets;
 mod events;
-mod api_error;
 mod graph;
 mod guard;
 mod hosts;
@@ -26,6 +25,7 @@ mod live;
 mod own_view;
 mod owners;
 mod page_data;
+mod query_params;
 mod samples;
 mod shape;
 mod source;
@@ -94,8 +94,12 @@ pub fn dashboard<S: Source>(
     let (sender, live_status) = watch::channel(Arc::new(LiveStatus::default()));
     let streams = Arc::new(Semaphore::new(STREAMS_MAX));
     let guard = Arc::new(Guard::new(actions));
-    let dashboard =
-        Dashboard { source: Arc::clone(&source), guard, live_status, streams: Arc::clone(&streams) };
+    let dashboard = Dashboard {
+        source: Arc::clone(&source),
+        guard,
+        live_status,
+        streams: Arc::clone(&streams),
+    };
     let routes = Router::new()
         .route("/api/live", get(live::serve))
         .route("/api/events", get(events::serve))

@@ -49,7 +49,8 @@ pub(crate) async fn serve<S: Source>(dashboard: Dashboard<S>) -> Result<Response
                 () = sse.closed() => return,
             }
             let live_status = Arc::clone(&live_status.borrow_and_update());
-            let second = json!({ "now": live_status.now, "sample": live_status.samples.kept().back() });
+            let second =
+                json!({ "now": live_status.now, "sample": live_status.samples.kept().back() });
             told = sse.send_event("second", "", &second).await;
         }
     });

@@ -10,9 +10,9 @@ use holdfast_proto::v1::ListSessionsRequest;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::query_params::QueryParams;
 use crate::api_error::ApiError;
 use crate::page_data::{SESSIONS_AT_A_TIME, SESSIONS_MAX};
+use crate::query_params::QueryParams;
 use crate::source::Source;
 use crate::{Dashboard, shape};
 

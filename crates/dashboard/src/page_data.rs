@@ -11,8 +11,8 @@ use holdfast_proto::v1::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::query_params::QueryParams;
 use crate::api_error::ApiError;
+use crate::query_params::QueryParams;
 use crate::source::{RecentEvents, Source};
 use crate::{Dashboard, shape};
 
@@ -48,7 +48,9 @@ pub(crate) async fn locks<S: Source>(
         "queue" => ListOrder::QueueLength,
         "age" => ListOrder::HoldAge,
         other => {
-            return Err(ApiError::bad_request(format!("sort is name, queue or age, not '{other}'")));
+            return Err(ApiError::bad_request(format!(
+                "sort is name, queue or age, not '{other}'"
+            )));
         }
     };
     let request = ListRequest {
@@ -74,7 +76,10 @@ pub(crate) struct LockQuery {
     name: String,
 }
 
-pub(crate) async fn lock<S: Source>(dashboard: Dashboard<S>, QueryParams(ask): QueryParams<LockQuery>) -> Answer {
+pub(crate) async fn lock<S: Source>(
+    dashboard: Dashboard<S>,
+    QueryParams(ask): QueryParams<LockQuery>,
+) -> Answer {
     let why = dashboard.source.why(ask.name.clone()).await?;
     let wanted = RecentEvents { name: Some(ask.name), max: HISTORY_MAX, ..RecentEvents::default() };
     let history = dashboard.source.recent(wanted);
@@ -148,7 +153,9 @@ pub(crate) async fn sessions<S: Source>(
         "age" => all.sort_by_key(|one| Reverse(one.age_ms)),
         "heard" => all.sort_by_key(|one| one.remaining_ms),
         other => {
-            return Err(ApiError::bad_request(format!("sort is holds, age or heard, not '{other}'")));
+            return Err(ApiError::bad_request(format!(
+                "sort is holds, age or heard, not '{other}'"
+            )));
         }
     }
     let end = first.saturating_add(PAGE_SIZE as usize).min(all.len());

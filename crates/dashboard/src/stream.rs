@@ -49,7 +49,12 @@ pub(crate) fn open(permits: &Arc<Semaphore>) -> Result<(SseSender, Response), Ap
 
 impl SseSender {
     /// The id, if there is one, comes back when the browser connects again.
-    pub(crate) async fn send_event(&self, kind: &str, id: &str, data: &Value) -> Result<(), CutOff> {
+    pub(crate) async fn send_event(
+        &self,
+        kind: &str,
+        id: &str,
+        data: &Value,
+    ) -> Result<(), CutOff> {
         let id = if id.is_empty() { String::new() } else { format!("id: {id}\n") };
         // JSON has no line breaks of its own, so nothing in it can begin another field.
         self.send(format!("event: {kind}\n{id}data: {data}\n\n").into()).await

@@ -41,7 +41,7 @@ impl RoundTrips {
 pub(super) async fn round_trips(global: &Global, samples: u32) -> Result<Vec<RoundTrips>, Problem> {
     let builder = Client::builder().ttl(TTL).note("holdfast advise-ttl");
     let client = global.reaching(builder).connect(&global.endpoints).await?;
-    // Nobody else asks for it.
+    // No other client asks for it.
     let session = SessionId::random().map_err(|error| {
         Problem::new(Code::Unavailable, format!("no random number for a name: {error}"))
     })?;

@@ -23,8 +23,8 @@ impl LockTable {
         events: &mut Vec<Event>,
     ) -> Outcome {
         self.begin_command(index, at);
-        // Whatever a session says shows that it lives, even if it is refused. That its stream broke, or that it hung up,
-        // is said about it, not by it.
+        // Whatever a session says shows that it lives, even if it is refused. That its stream broke, or that it hung
+        // up, is said about it, not by it.
         if !matches!(command, Command::DetachStream { .. } | Command::Abandon { .. })
             && let Some(session) = command.session()
         {

@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use tonic::{Request, Response, Status};
 
 use super::failure::{bug, took_too_long, unavailable};
-use super::route::Place;
+use super::route::Destination;
 use super::unary::CALL_TIMEOUT;
 use super::{Rpc, grpc, reads};
 
@@ -39,9 +39,11 @@ pub(super) async fn serve<S: Step>(
     let _permit = rpc.door.begin(S::METHOD)?;
     let command = rpc.door.admit(&caller, S::METHOD, request.clone().decode()?)?;
     let carried_out = async {
-        match rpc.place(&caller, S::METHOD).await? {
-            Place::Here => carry_out::<S>(rpc, command).await,
-            Place::At(leader) => rpc.forwarding.call(leader, &caller, S::METHOD, &request).await,
+        match rpc.destination(&caller, S::METHOD).await? {
+            Destination::Here => carry_out::<S>(rpc, command).await,
+            Destination::At(leader) => {
+                rpc.forwarding.call(leader, &caller, S::METHOD, &request).await
+            }
         }
     };
     timeout(CALL_TIMEOUT, carried_out).await.unwrap_or_else(|_| Err(took_too_long()))

@@ -20,7 +20,7 @@ use tokio::time::timeout;
 use super::super::Rpc;
 use super::super::failure::{bug, took_too_long};
 use super::super::reads::changes_nothing;
-use super::super::route::Place;
+use super::super::route::Destination;
 use super::super::unary::CALL_TIMEOUT;
 use super::Scope;
 use super::concerns::concerns;
@@ -36,7 +36,7 @@ const CLOCK_SLACK_MS: u64 = 2_000;
 
 /// What is asked for.
 #[derive(Clone, Debug)]
-struct Ask {
+struct HistoryQuery {
     names: Scope,
     limit: usize,
     token: u64,
@@ -52,7 +52,7 @@ struct Now {
 
 /// What was found, the latest last.
 #[derive(Debug, Default)]
-struct Found {
+struct FoundEvents {
     events: VecDeque<WatchEvent>,
     bytes: usize,
     is_cut: bool,
@@ -65,17 +65,17 @@ pub(in crate::rpc) async fn serve(
 ) -> Result<HistoryResponse, Failure> {
     const METHOD: Method = Method::History;
     let _permit = rpc.door.begin(METHOD)?;
-    let ask = rpc.door.admit(&caller, METHOD, Ask::decode(&request)?)?;
+    let ask = rpc.door.admit(&caller, METHOD, HistoryQuery::decode(&request)?)?;
     let read = async {
-        match rpc.place(&caller, METHOD).await? {
-            Place::Here => here(rpc, ask).await,
-            Place::At(leader) => rpc.forwarding.call(leader, &caller, METHOD, &request).await,
+        match rpc.destination(&caller, METHOD).await? {
+            Destination::Here => here(rpc, ask).await,
+            Destination::At(leader) => rpc.forwarding.call(leader, &caller, METHOD, &request).await,
         }
     };
     changes_nothing(timeout(CALL_TIMEOUT, read).await.unwrap_or_else(|_| Err(took_too_long())))
 }
 
-async fn here(rpc: &Rpc, action: Admitted<Ask>) -> Result<HistoryResponse, Failure> {
+async fn here(rpc: &Rpc, action: Admitted<HistoryQuery>) -> Result<HistoryResponse, Failure> {
     let (at, _) = owners_now(rpc, &action, Vec::new()).await?;
     let now = Now { logical: at, unix_ms: unix_ms() };
     // One at a time: each goes through all that is kept.
@@ -105,7 +105,7 @@ async fn here(rpc: &Rpc, action: Admitted<Ask>) -> Result<HistoryResponse, Failu
 
 async fn owners_now(
     rpc: &Rpc,
-    action: &Admitted<Ask>,
+    action: &Admitted<HistoryQuery>,
     sessions: Vec<PublicSessionId>,
 ) -> Result<(LogicalTime, Vec<(PublicSessionId, Owner)>), Failure> {
     let ReadAnswer { at, data, .. } = rpc.door.read_for(action, Query::Owners(sessions)).await?;
@@ -132,8 +132,8 @@ pub(in crate::rpc) fn opened_lately<'a>(
     sessions
 }
 
-impl Ask {
-    fn decode(request: &HistoryRequest) -> Result<Ask, Failure> {
+impl HistoryQuery {
+    fn decode(request: &HistoryRequest) -> Result<HistoryQuery, Failure> {
         let name = lock_name(&request.name)?;
         let limit = match usize::try_from(request.limit) {
             Ok(0) => DEFAULT_LIMIT,
@@ -144,14 +144,14 @@ impl Ask {
             }
         };
         let names = Scope::Only(name.as_str().to_owned());
-        Ok(Ask { names, limit, token: request.token, within_ms: request.within_ms })
+        Ok(HistoryQuery { names, limit, token: request.token, within_ms: request.within_ms })
     }
 
     /// Without the owners.
     fn answer(&self, ring: &EventRing, now: Now) -> HistoryResponse {
         let kept_after = ring.oldest();
         let first_kept = ring.after(kept_after, 1).unwrap_or_default();
-        let mut found = Found::default();
+        let mut found = FoundEvents::default();
         // The holds that had the token: by session and acquire.
         let mut holds: BTreeSet<(String, u64)> = BTreeSet::new();
         let mut latest_kill = None;
@@ -232,7 +232,7 @@ impl Now {
     }
 }
 
-impl Found {
+impl FoundEvents {
     fn take(&mut self, event: WatchEvent, limit: usize) {
         self.bytes += event.encoded_len();
         self.events.push_back(event);
@@ -298,14 +298,14 @@ mod tests {
         ring
     }
 
-    fn ask(token: u64, limit: usize, within_ms: u64) -> Ask {
-        Ask { names: Scope::Only("a".to_owned()), limit, token, within_ms }
+    fn ask(token: u64, limit: usize, within_ms: u64) -> HistoryQuery {
+        HistoryQuery { names: Scope::Only("a".to_owned()), limit, token, within_ms }
     }
 
     const NOW: Now = Now { logical: LogicalTime::from_ms(60_000), unix_ms: 1_000_000 };
 
     #[test]
-    fn a_hold_is_told_from_its_token_to_its_end_though_it_got_another_token() {
+    fn history_shows_a_hold_to_its_end_though_its_token_changed() {
         let other = Event::Granted {
             name: name(),
             session: SessionId(2 << 100),
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn the_latest_are_told_and_that_there_were_more() {
+    fn history_returns_the_latest_events_and_whether_there_were_more() {
         let ring = ring((1..=5).map(|token| granted(token, 0)), 0);
         let answer = ask(0, 2, 0).answer(&ring, NOW);
         let tokens: Vec<u64> = answer.events.iter().map(|event| event.token).collect();
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_fits_into_a_message_whatever_holders_say() {
+    fn a_history_answer_fits_into_a_message_whatever_the_metadata() {
         // Each is a little more than what its holder says.
         let large = BYTES_MAX / 4 - 1_000;
         let ring = ring((1..=6).map(|token| granted(token, large)), 0);
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_learned_after_a_restart_is_reckoned_back_by_the_clusters_clock() {
+    fn event_times_after_a_restart_are_derived_from_the_clusters_clock() {
         // Both happened at 1 s and 2 s of the cluster's time, which is 60 s now.
         let again = ring([granted(1, 0), granted(2, 0)], NOW.unix_ms - 1_000);
         let answer = ask(0, 9, 0).answer(&again, NOW);
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn it_says_from_where_on_everything_is_kept() {
+    fn history_names_the_time_since_when_it_is_complete() {
         let ring = EventRing::new(2);
         ring.restart_after(0);
         let empty = ask(0, 9, 0).answer(&ring, NOW);
