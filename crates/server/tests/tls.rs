@@ -26,7 +26,7 @@ use holdfast_tls::{
     Validity, Verify, client_config, explain_any, load_identity, peer_client_config,
 };
 use hyper_util::rt::TokioIo;
-use support::framed::{FramedClient, Said, acquire, opening};
+use support::framed::{FramedClient, Received, acquire, opening};
 use support::{Cluster, OnStream, PATIENCE, eventually};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -281,7 +281,7 @@ async fn plaintext_at_a_port_with_tls_is_refused_and_told_why() {
 
     let begun = Instant::now();
     let mut framed = FramedClient::greet(&address).await;
-    let Said::End(failure) = framed.next().await else { panic!("it got in") };
+    let Received::End(failure) = framed.next().await else { panic!("it got in") };
     assert_eq!((failure.reason(), failure.retryable), (Reason::Unauthenticated, false));
     assert!(failure.message.contains("speaks TLS") && failure.message.contains("--ca"));
 
@@ -700,7 +700,7 @@ async fn a_revoked_certificate_ends_its_connections_and_not_the_sessions() {
     let mut config = cluster.configs[0].clone();
     config.tls = Some(pki.client_tls(1));
     cluster.nodes[0].as_ref().unwrap().tls_reloader().reload(&config).unwrap();
-    let Said::End(failure) = goes.next().await else { panic!("it was not told") };
+    let Received::End(failure) = goes.next().await else { panic!("it was not told") };
     assert_eq!((failure.reason(), failure.retryable), (Reason::Unauthenticated, true));
     eventually("the connection of calls has ended", async || {
         called.status(status_of("a")).await.err()
@@ -723,9 +723,9 @@ async fn a_certificate_that_is_over_ends_its_connection_and_not_the_session() {
     let late = pki.identity(&issued);
     let mut client = pki.framed(&cluster.address(0), Some(&late)).await;
     client.send(holdfast_proto::plain::FRAME, &support::framed::frame(vec![opening(0)])).await;
-    let Said::Frame(_) = client.next().await else { panic!("no session") };
+    let Received::Frame(_) = client.next().await else { panic!("no session") };
     client.take("a").await;
-    let Said::End(failure) = client.next().await else { panic!("it was not told") };
+    let Received::End(failure) = client.next().await else { panic!("it was not told") };
     assert_eq!(failure.reason(), Reason::Unauthenticated);
     let mut looks = pki.grpc(&cluster.address(0), Some(&pki.client("billing"))).await;
     assert_eq!(looks.status(status_of("a")).await.unwrap().into_inner().holder_count, 1);
