@@ -105,6 +105,14 @@ pub enum Bug {
     NewBeginningKeepsSessions,
     /// A promotion for which a log entry has no steps left is forgotten.
     DeferredPromotionLost,
+    /// The last member of an acquire-all is not compared with the policy.
+    LastMemberUnchecked,
+    /// What a session may do is not computed again after a change of the policy.
+    StaleGrants,
+    /// A request that waited is granted though its principal may not have it any more.
+    RevokedWaiterGranted,
+    /// What a session says keeps it alive though its principal may not connect any more.
+    RevokedSessionKeptAlive,
 }
 
 const NONE: u8 = u8::MAX;

@@ -6,6 +6,7 @@
 //! and holds; [`deadlock`] and [`ages`] keep waits from lasting for ever.
 
 mod abandon;
+mod access;
 mod acquire;
 mod admission;
 mod ages;

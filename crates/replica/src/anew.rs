@@ -264,6 +264,7 @@ mod tests {
             ttl: longest,
             linger: longest,
             owner: Default::default(),
+            identity: None,
             stream: None,
         };
         let now = table.now();

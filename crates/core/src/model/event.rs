@@ -3,6 +3,7 @@
 use alloc::boxed::Box;
 use alloc::string::String;
 
+use crate::model::access::change::ChangeAccess;
 use crate::model::command::{Intervention, Mode, Owner};
 use crate::model::id::{ActorId, FenceToken, PublicSessionId, RequestId, SessionId};
 use crate::model::name::{LockName, Names};
@@ -97,6 +98,12 @@ pub enum Event {
     },
     /// An operator stepped in. What follows in the same command came of it.
     Intervened(Intervention),
+    /// An administrator changed who may do what. What follows in the same command came of it.
+    AccessChanged {
+        change: Box<ChangeAccess>,
+        /// Of the policy that is in force now.
+        generation: u64,
+    },
     /// The freeze of a prefix is over.
     Thawed {
         prefix: String,

@@ -3,6 +3,7 @@
 use alloc::boxed::Box;
 use core::fmt;
 
+use crate::model::access::change::AccessRefusal;
 use crate::model::command::Mode;
 use crate::model::id::{ActorId, FenceToken, PublicSessionId, RequestId};
 use crate::model::name::LockName;
@@ -71,6 +72,10 @@ pub enum Outcome {
     Intervened(Intervened),
     /// Answer to `EventsPublished`: what is published now.
     Published(Publication),
+    /// Answer to `ChangeAccess`: the policy has this generation.
+    AccessChanged {
+        generation: u64,
+    },
     /// Answer to commands that nobody waits for: `DetachStream`, `BeginTerm`, `Tick`.
     Done,
     Rejected(Rejection),
@@ -201,6 +206,12 @@ pub enum Rejection {
     InvalidLimits,
     /// The command needs rules that the cluster has not adopted yet. It is never in the log: the leader says so.
     RulesNotAdopted,
+    /// The policy does not allow it to the session's identity.
+    PermissionDenied,
+    /// A credential names more roles than it may.
+    InvalidIdentity,
+    /// `ChangeAccess` was not possible.
+    AccessRefused(AccessRefusal),
 }
 
 impl fmt::Display for Rejection {
@@ -209,6 +220,7 @@ impl fmt::Display for Rejection {
             return write!(f, "the semaphore has {limit} permits; ask for that many");
         }
         match self {
+            Rejection::AccessRefused(refusal) => return refusal.fmt(f),
             Rejection::TooManyLocks { limit } => {
                 return write!(
                     f,
@@ -317,6 +329,11 @@ impl fmt::Display for Rejection {
             Rejection::InvalidWait => "the wait must be at most 24 h",
             Rejection::InvalidMetadata => "the metadata must be at most 1,024 bytes",
             Rejection::InvalidOwner => "each text of the owner must be at most 256 bytes",
+            Rejection::PermissionDenied => {
+                "permission denied; ask an administrator of the cluster for a role that allows it"
+            }
+            Rejection::InvalidIdentity => "a credential names at most 32 roles",
+            Rejection::AccessRefused(_) => "the policy was not changed",
             Rejection::RulesNotAdopted => {
                 "some node of the cluster runs an older build that does not know this request; \
                  upgrade all nodes, then ask again"

@@ -148,6 +148,7 @@ impl Bench {
             ttl: Span::from_ms(600_000),
             linger: Span::from_ms(1),
             owner: Owner::default(),
+            identity: None,
         }));
         deliveries
     }
