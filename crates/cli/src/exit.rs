@@ -221,6 +221,8 @@ fn code_of(rejection: &Rejection) -> Code {
         | Reason::NoSuchSession
         | Reason::NotFrozen
         | Reason::NotClosed
+        | Reason::AccessRefused
+        | Reason::InvalidAccess
         | Reason::RequestIdReused
         | Reason::SessionExists
         | Reason::AmbiguousHold

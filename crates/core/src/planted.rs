@@ -111,8 +111,6 @@ pub enum Bug {
     StaleGrants,
     /// A request that waited is granted though its principal may not have it any more.
     RevokedWaiterGranted,
-    /// What a session says keeps it alive though its principal may not connect any more.
-    RevokedSessionKeptAlive,
 }
 
 const NONE: u8 = u8::MAX;

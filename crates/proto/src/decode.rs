@@ -104,7 +104,15 @@ pub fn open(request: v1::OpenSessionRequest, stream: Option<StreamId>) -> Result
         pid: owner.pid,
         note: owner.note,
     });
-    checked(Command::OpenSession(OpenSession { session, public, stream, ttl, linger, owner }))
+    checked(Command::OpenSession(OpenSession {
+        session,
+        public,
+        stream,
+        ttl,
+        linger,
+        owner,
+        identity: None,
+    }))
 }
 
 pub fn keep_alive(request: &v1::KeepAliveRequest, scope: Scope) -> Result<Command, Failure> {

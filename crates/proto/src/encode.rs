@@ -59,6 +59,7 @@ pub fn outcome(at: LogicalTime, outcome: &Outcome, guarantee: Guarantee) -> Opti
         | Outcome::Queued { .. }
         | Outcome::Done
         | Outcome::Published(_)
+        | Outcome::AccessChanged { .. }
         | Outcome::Intervened(_) => return None,
     })
 }

@@ -49,7 +49,8 @@ impl Observed {
                 note: String::new(),
             };
             let public = public(session);
-            let event = Event::SessionOpened { session, public, owner: Box::new(owner) };
+            let event =
+                Event::SessionOpened { session, public, owner: Box::new(owner), principal: None };
             (LogIndex(1), LogicalTime::ZERO, event)
         });
         ring.record(&mut opened.collect(), 1_794_743_884_123, None);

@@ -16,7 +16,7 @@ use holdfast_proto::v1::lock_service_client::LockServiceClient;
 use holdfast_proto::v1::operator_service_client::OperatorServiceClient;
 use holdfast_proto::v1::watch_service_client::WatchServiceClient;
 use holdfast_proto::v1::{self, Failure, Reason, operation};
-use holdfast_service::{Caller, Front, Identity, Kind, Method, Place, Protocol, Service};
+use holdfast_service::{Caller, Front, Kind, Method, OnBehalfOf, Place, Protocol, Service};
 use prost::Message;
 use support::{Cluster, OnStream, PATIENCE, eventually, http_get, new_session};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -45,7 +45,7 @@ impl Record {
     fn take(&self) -> BTreeMap<Method, Vec<Caller>> {
         let mut passed: BTreeMap<Method, Vec<Caller>> = BTreeMap::new();
         for (method, caller) in self.0.lock().unwrap().drain(..) {
-            if caller.identity == Identity::Anonymous {
+            if caller.on_behalf_of == OnBehalfOf::Anonymous {
                 passed.entry(method).or_default().push(caller);
             }
         }

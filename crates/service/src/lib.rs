@@ -23,7 +23,7 @@ mod method;
 mod route;
 
 pub use admit::{Admitted, Observer, Service};
-pub use caller::{Caller, Identity, NotACaller, Protocol, identity_header};
+pub use caller::{Caller, NotACaller, OnBehalfOf, Protocol, identity_header};
 pub use limits::{ConcurrencyLimits, Permit, RELAYED_MAX};
 pub use method::{Front, Kind, Limit, Method, Place, Row, Verb};
 pub use route::{Leader, Route, route};

@@ -5,6 +5,7 @@
 
 use crate::history::{History, Violation};
 
+pub mod access;
 pub mod ages;
 pub mod deadlock;
 pub mod doors;
@@ -50,6 +51,7 @@ pub fn check_with(history: &History, promises: &Promises) -> Vec<Violation> {
     violations.extend(deadlock::check(&evidence));
     violations.extend(ages::check(&evidence));
     violations.extend(interventions::check(&evidence));
+    violations.extend(access::check(&evidence));
     violations.extend(doors::check(&evidence, promises));
     violations.extend(validity::check(&evidence));
     violations.extend(once::check(&evidence));

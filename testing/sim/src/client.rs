@@ -27,6 +27,7 @@ use holdfast_core::{
 use holdfast_proto::v1::{Failure, Mode, Owner};
 
 use self::choose::Choice;
+use crate::administrator::identity;
 use crate::clock::LocalClock;
 use crate::history::{Believed, Input, Output as Returned, RealTime};
 use crate::message::{Answer, Body, EndedStream, Notice, ReplyTo, Request, Told, session_of};
@@ -136,6 +137,8 @@ struct Seen {
 /// What is around a client: the time, the history, and what it wants done.
 pub(crate) struct Outside<'a> {
     pub(crate) now: RealTime,
+    /// The nodes demand to know who a client is.
+    pub(crate) is_checked: bool,
     pub(crate) recorder: &'a mut Recorder,
     pub(crate) outputs: &'a mut Vec<Output>,
 }
@@ -545,7 +548,12 @@ impl Client {
             let (stream, bodies) = match stream {
                 Some(stream) => (stream, wire::operations(frame, session)),
                 None => {
-                    let opening = wire::opening(&frame, session, program.is_unary);
+                    let opening = wire::opening(
+                        &frame,
+                        session,
+                        program.is_unary,
+                        outside.is_checked.then(|| identity(self.index)).flatten(),
+                    );
                     let Some(opening) = opening else { return };
                     if let Some(link) = &mut program.link {
                         link.stream = Some(opening.stream);

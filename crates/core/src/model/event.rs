@@ -4,6 +4,7 @@ use alloc::boxed::Box;
 use alloc::string::String;
 
 use crate::model::access::change::ChangeAccess;
+use crate::model::access::principal::Principal;
 use crate::model::command::{Intervention, Mode, Owner};
 use crate::model::id::{ActorId, FenceToken, PublicSessionId, RequestId, SessionId};
 use crate::model::name::{LockName, Names};
@@ -18,6 +19,8 @@ pub enum Event {
         session: SessionId,
         public: PublicSessionId,
         owner: Box<Owner>,
+        /// None if what the session does is not checked.
+        principal: Option<Principal>,
     },
     SessionEnded {
         session: SessionId,

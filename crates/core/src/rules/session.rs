@@ -66,6 +66,7 @@ impl LockTable {
             session: id,
             public: session.public,
             owner: Box::new(session.owner.clone()),
+            principal: session.identity.as_ref().map(|identity| identity.principal.clone()),
         });
         self.add_session(id, session);
         outcome

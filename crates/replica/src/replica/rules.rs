@@ -13,7 +13,8 @@ use crate::effect::{Effect, Ticket};
 use crate::id::NodeId;
 
 /// From which format of log entries on a node reads the adoption of rules, and what these rules allow; the newest first.
-const RULES_SINCE: [(RulesVersion, u32); 2] = [(RulesVersion::THREE, 4), (RulesVersion::TWO, 3)];
+const RULES_SINCE: [(RulesVersion, u32); 3] =
+    [(RulesVersion::FOUR, 5), (RulesVersion::THREE, 4), (RulesVersion::TWO, 3)];
 /// Nodes of which it is remembered; more than there can be members.
 const READERS_MAX: usize = 64;
 

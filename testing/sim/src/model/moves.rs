@@ -333,13 +333,11 @@ impl Move {
                 owner: Owner::default(),
                 identity: None,
             }),
-            Move::Attach { session } => {
-                Command::AttachStream {
-                    session: session_id(session),
-                    stream: STREAM,
-                    identity: None,
-                }
-            }
+            Move::Attach { session } => Command::AttachStream {
+                session: session_id(session),
+                stream: STREAM,
+                identity: None,
+            },
             Move::Detach { session } => {
                 Command::DetachStream { session: session_id(session), stream: STREAM }
             }

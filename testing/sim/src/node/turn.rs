@@ -156,6 +156,10 @@ impl Node {
                 Incoming::Change { number, change } => {
                     engine.change_membership(GROUP, change, number);
                 }
+                Incoming::ChangeAccess(change) => {
+                    let command = Command::ChangeAccess(change);
+                    engine.call(GROUP, command, Caller::Administrator, None);
+                }
                 Incoming::Backup => engine.read(GROUP, Query::Snapshot, Reader::Backup),
                 Incoming::Removed => engine.removed(),
             }
@@ -387,6 +391,7 @@ impl Running {
             Effect::Answer { to: Caller::Client(reply_to), answer } => {
                 outputs.push(self.desk.answer_call(reply_to, answer));
             }
+            Effect::Answer { to: Caller::Administrator, .. } => {}
             Effect::Answer { to: Caller::Publisher(told), answer } => {
                 self.told = if answer.result.is_ok() { told } else { self.told };
             }

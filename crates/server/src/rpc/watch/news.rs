@@ -132,7 +132,7 @@ fn approximate_bytes(event: &Event) -> usize {
         Event::Refused { names, .. } | Event::WaitEnded { names, .. } => {
             names.iter().map(|name| name.len()).sum()
         }
-        Event::Intervened(_) => FRAME_BYTES_TARGET / 64,
+        Event::Intervened(_) | Event::AccessChanged { .. } => FRAME_BYTES_TARGET / 64,
         Event::SessionOpened { .. } | Event::SessionEnded { .. } | Event::Thawed { .. } => 0,
     };
     WITHOUT_TEXTS + texts
