@@ -68,7 +68,7 @@ pub use queries::survey::{Part, Rank, Survey, SurveyPart};
 pub use queries::why::{LockWhy, ReservedLock, WaitLink};
 pub use rules::restore::{EndedByNewBeginning, NewBeginning};
 pub use state::access::{
-    Access, Grants, NOTE_BYTES_MAX, POLICY_BYTES_MAX, PRINCIPALS_MAX, ROLES_MAX,
+    Access, CompiledGrants, Grants, NOTE_BYTES_MAX, POLICY_BYTES_MAX, PRINCIPALS_MAX, ROLES_MAX,
     ROLES_PER_PRINCIPAL_MAX, TOKENS_MAX,
 };
 pub use state::budget::SearchCost;

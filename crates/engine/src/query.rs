@@ -2,8 +2,9 @@
 
 use holdfast_core::command::Owner;
 use holdfast_core::{
-    FenceToken, FreezeInfo, LockName, LockStatus, LockSummary, LockTable, LockWhy, LogicalTime,
-    Part, PublicSessionId, SessionId, SessionSummary, Survey, SurveyPart, TokenStanding,
+    Access, FenceToken, FreezeInfo, LockName, LockStatus, LockSummary, LockTable, LockWhy,
+    LogicalTime, Part, PublicSessionId, SessionId, SessionSummary, Survey, SurveyPart,
+    TokenStanding,
 };
 use holdfast_replica::{ClusterId, SnapshotFile};
 
@@ -37,6 +38,8 @@ pub enum Query {
         shown_max: usize,
     },
     Freezes,
+    /// Who may do what.
+    Access,
     Token {
         name: LockName,
         token: FenceToken,
@@ -76,6 +79,7 @@ pub enum ReadData {
     Sessions(Vec<SessionSummary>),
     Owners(Vec<(PublicSessionId, Owner)>),
     Freezes(Vec<FreezeInfo>),
+    Access(Box<Access>),
     Token(TokenStanding),
     Confirmed,
     /// Whether there is such a session.
@@ -100,6 +104,7 @@ impl Query {
             Query::Why { name, shown_max } => ReadData::Why(table.why(&name, shown_max)),
             Query::Token { name, token } => ReadData::Token(table.token_standing(&name, token)),
             Query::Freezes => ReadData::Freezes(table.freezes()),
+            Query::Access => ReadData::Access(Box::new(table.access().clone())),
             Query::List { prefix, after, limit } => {
                 ReadData::List(table.list(&prefix, after.as_deref(), limit))
             }

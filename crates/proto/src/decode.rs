@@ -15,11 +15,13 @@ use crate::failure::{refused, rejected};
 use crate::plain::{BorrowedAcquire, BorrowedRelease};
 use crate::v1::{self, Failure, Reason};
 
+mod access;
 mod choice;
 mod intervention;
 pub mod operation;
 pub mod page;
 
+pub use access::{change_access, token_id};
 pub use choice::tier;
 use choice::{mode, policy};
 pub use intervention::{

@@ -10,6 +10,7 @@ use crate::plain::BorrowedGrant;
 use crate::v1::{self, answer};
 use crate::{Fence, Guarantee};
 
+pub mod access;
 pub mod read;
 
 /// An outcome as the answer to its caller. None for an outcome that is no answer of its own: a session that was opened

@@ -122,7 +122,7 @@ impl Observed {
         while let Ok(events) = self.ring.after(self.position, 500) {
             let Some(last) = events.last() else { break };
             self.position = last.position;
-            let events = encode_events(events.iter());
+            let events = encode_events(events.iter(), &VisibleNames::all());
             self.frame.clear();
             let _ = WatchFrame { events, ..Default::default() }.encode(&mut self.frame);
             bytes += self.frame.len();

@@ -6,6 +6,8 @@ use std::net::IpAddr;
 use holdfast_core::{CLAIMED_ROLES_MAX, Identity, Principal, RoleName};
 use holdfast_proto::peer_v1;
 
+use crate::access::Rights;
+
 /// On whose behalf an action is done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OnBehalfOf {
@@ -51,26 +53,37 @@ pub struct Caller {
     pub protocol: Protocol,
     /// The node at which the client is connected, if it is another one.
     pub forwarded_by: Option<u64>,
+    pub(crate) rights: Rights,
 }
 
 impl Caller {
     /// A client that is connected to this node.
     pub fn client(protocol: Protocol, address: Option<IpAddr>) -> Caller {
         let on_behalf_of = OnBehalfOf::Anonymous;
-        Caller { on_behalf_of, address, protocol, forwarded_by: None }
+        Caller { on_behalf_of, address, protocol, forwarded_by: None, rights: Rights::default() }
     }
 
     /// The same client, which has proved who it is.
     #[must_use]
     pub fn authenticated(self, identity: Identity) -> Caller {
-        Caller { on_behalf_of: OnBehalfOf::Client(identity), ..self }
+        let on_behalf_of = OnBehalfOf::Client(identity);
+        Caller { on_behalf_of, rights: Rights::default(), ..self }
     }
 
     /// A node that acts of its own accord.
     pub fn node(node: u64) -> Caller {
         let protocol = Protocol::Internal;
         let on_behalf_of = OnBehalfOf::Node(node);
-        Caller { on_behalf_of, address: None, protocol, forwarded_by: None }
+        let rights = Rights::default();
+        Caller { on_behalf_of, address: None, protocol, forwarded_by: None, rights }
+    }
+
+    /// Of a client that has proved who it is.
+    pub fn identity(&self) -> Option<&Identity> {
+        match &self.on_behalf_of {
+            OnBehalfOf::Client(identity) => Some(identity),
+            OnBehalfOf::Anonymous | OnBehalfOf::Node(_) => None,
+        }
     }
 
     /// As the peer port carries it.
@@ -117,7 +130,8 @@ impl Caller {
             peer_v1::Protocol::Internal => Protocol::Internal,
             peer_v1::Protocol::Unspecified => return Err(NotACaller),
         };
-        Ok(Caller { on_behalf_of, address, protocol, forwarded_by: Some(by) })
+        let (forwarded_by, rights) = (Some(by), Rights::default());
+        Ok(Caller { on_behalf_of, address, protocol, forwarded_by, rights })
     }
 }
 

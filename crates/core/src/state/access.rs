@@ -344,7 +344,7 @@ impl Grants {
 
 /// What identities may do under the policy in force, so that it is computed once for each of them.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct CompiledGrants {
+pub struct CompiledGrants {
     by_identity: BTreeMap<Identity, Arc<Grants>>,
     patterns: usize,
 }
@@ -355,7 +355,7 @@ const COMPILED_MAX: usize = 20_000;
 const COMPILED_PATTERNS_MAX: usize = 500_000;
 
 impl CompiledGrants {
-    pub(crate) fn of(&mut self, access: &Access, identity: &Identity) -> Arc<Grants> {
+    pub fn of(&mut self, access: &Access, identity: &Identity) -> Arc<Grants> {
         if let Some(grants) = self.by_identity.get(identity) {
             return grants.clone();
         }

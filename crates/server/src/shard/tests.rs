@@ -79,6 +79,7 @@ impl Bench {
         let events = Arc::new(EventRing::new(config.events_kept));
         let memory = Arc::new(MemoryTier::new());
         let channels = Channels {
+            policy: Arc::default(),
             inbox,
             inbox_sender,
             leadership,

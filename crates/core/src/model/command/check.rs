@@ -125,6 +125,19 @@ impl Command {
         }
     }
 
+    /// The session that sent it, to be replaced by the one that the table knows it as.
+    pub fn session_mut(&mut self) -> Option<&mut SessionId> {
+        match self {
+            Command::OpenSession(open) => Some(&mut open.session),
+            Command::AttachStream { session, .. }
+            | Command::DetachStream { session, .. }
+            | Command::Abandon { session, .. }
+            | Command::Touch { session, .. }
+            | Command::CloseSession { session } => Some(session),
+            command => command.call_mut().map(|call| &mut call.session),
+        }
+    }
+
     /// The session that sent it; none for the commands of the leader and of operators.
     pub fn session(&self) -> Option<SessionId> {
         match self {

@@ -18,6 +18,8 @@ pub(super) const FRAME_BYTES_TARGET: usize = 64 * 1024;
 pub(super) struct News {
     events: Arc<EventRing>,
     names: Scope,
+    service: Service,
+    caller: Caller,
     told: Told,
     /// Up to where all is told.
     position: Position,
@@ -31,10 +33,11 @@ impl News {
     pub(super) fn new(
         events: Arc<EventRing>,
         names: Scope,
+        (service, caller): (Service, Caller),
         told: Told,
         position: Position,
     ) -> News {
-        News { events, names, told, position, has_some: false, is_silent: true }
+        News { events, names, service, caller, told, position, has_some: false, is_silent: true }
     }
 
     /// Whether there is something to tell. Passes over events that are not of interest.
@@ -67,8 +70,8 @@ impl News {
             };
             let position = last.position;
             let of_interest = events.iter().take(whole);
-            let events =
-                encode_events(of_interest.filter(|recorded| self.is_of_interest(recorded)));
+            let of_interest = of_interest.filter(|recorded| self.is_of_interest(recorded));
+            let events = encode_events(of_interest, &self.service.visible_names(&self.caller));
             self.position = position;
             if !events.is_empty() {
                 self.is_silent = false;

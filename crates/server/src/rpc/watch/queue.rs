@@ -187,6 +187,8 @@ mod tests {
 
     use super::super::Scope;
     use super::super::snapshot::Told;
+    use holdfast_service::{Caller, Service};
+
     use super::*;
     use crate::events::{EventRing, Position};
 
@@ -205,7 +207,8 @@ mod tests {
             ring.restart_after(0);
             let (sender, frames) = queue();
             let (told, position) = (Told::default(), Position::end_of(0));
-            sender.follow(News::new(Arc::clone(&ring), names, told, position));
+            let reader = (Service::default(), Caller::node(1));
+            sender.follow(News::new(Arc::clone(&ring), names, reader, told, position));
             Scene { ring, index: 0, sender, frames }
         }
 
