@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn it_opens_when_no_node_was_of_use_for_a_while_and_closes_when_one_is() {
+    fn the_circuit_opens_when_no_node_was_usable_for_a_while_and_closes_when_one_is() {
         let mut breaker = Breaker::new();
         for second in [10, 11, 12] {
             breaker.handle_try(at(second));

@@ -38,7 +38,7 @@ impl ConnectErrors {
     pub fn note(&mut self, address: &str, contact: Contact, failure: &Failure) {
         let known = self.nodes.iter().position(|error| error.address == address);
         let is_silence = contact == Contact::Made && failure.reason() == Reason::Unspecified;
-        if is_silence && known.is_some_and(|at| self.nodes[at].is_in_its_own_words()) {
+        if is_silence && known.is_some_and(|at| self.nodes[at].is_answered_by_node()) {
             // What a node said tells more than that it then said nothing.
             return;
         }
@@ -54,7 +54,7 @@ impl ConnectErrors {
 
     /// This node talks to us again: all that is still of interest is what it said itself.
     pub fn reached(&mut self, address: &str) {
-        self.nodes.retain(|error| error.address == address && error.is_in_its_own_words());
+        self.nodes.retain(|error| error.address == address && error.is_answered_by_node());
     }
 
     /// How many nodes were tried.
@@ -82,7 +82,7 @@ impl ConnectErrors {
             return "the request is still on its way".to_owned();
         }
         let (said, silent): (Vec<_>, Vec<_>) =
-            self.nodes.iter().partition(|error| error.is_in_its_own_words());
+            self.nodes.iter().partition(|error| error.is_answered_by_node());
         let said = said.iter().map(|node| format!("{} says: {}", node.address, node.words));
         let silent = silent.iter().map(|node| format!("{}: {}", node.address, node.words));
         said.chain(silent).collect::<Vec<_>>().join("; ")
@@ -94,7 +94,7 @@ impl NodeError {
         self.contact == Contact::Made
     }
 
-    fn is_in_its_own_words(&self) -> bool {
+    fn is_answered_by_node(&self) -> bool {
         self.was_reached() && self.reason != Reason::Unspecified
     }
 }
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn the_words_of_a_live_node_come_first_and_silence_does_not_replace_them() {
+    fn errors_answered_by_a_node_come_before_timeouts() {
         let mut errors = ConnectErrors::default();
         errors.note("a:1", Contact::Refused, &refused("a:1"));
         errors.note("b:2", Contact::Made, &failure(Reason::NoQuorum, "no leader"));

@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_told_by_the_cluster_are_added_once() {
+    fn nodes_reported_by_the_cluster_are_added_once() {
         let mut endpoints: Endpoints = "a:1".parse().unwrap();
         endpoints.learn(&["a:1".into(), "b:2".into(), "nonsense".into(), "b:2".into()]);
         let tried: Vec<_> = (0..3).map(|_| endpoints.next_address()).collect();
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn fixed_ones_stay_what_they_are() {
+    fn fixed_endpoints_stay_unchanged() {
         let mut endpoints: Endpoints = "tunnel:1".parse().unwrap();
         endpoints.fix();
         endpoints.learn(&["a:1".into()]);
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_that_are_gone_are_forgotten_but_for_the_configured_ones() {
+    fn removed_nodes_are_forgotten_but_for_the_configured_ones() {
         let mut endpoints: Endpoints = "a:1".parse().unwrap();
         endpoints.learn(&["a:1".into(), "b:2".into()]);
         endpoints.learn(&["c:3".into(), "d:4".into()]);
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_were_replaced_do_not_keep_it_from_the_others() {
+    fn replaced_nodes_do_not_keep_the_client_from_the_others() {
         let mut endpoints: Endpoints = "a:1,b:2".parse().unwrap();
         endpoints.learn(&["c:3".into(), "d:4".into()]);
         for _ in 0..3 {
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_that_are_no_endpoints_are_refused_with_words() {
+    fn invalid_endpoints_are_refused_with_an_error() {
         assert_eq!(" , ".parse::<Endpoints>(), Err(InvalidEndpoints::Empty));
         for wrong in ["localhost", "a:", ":7420", "a:0", "a:70000", "a b:1", "a:1,b"] {
             let parsed = wrong.parse::<Endpoints>();

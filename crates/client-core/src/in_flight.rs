@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn one_alone_is_not_several_whoever_waits_besides() {
+    fn one_request_is_not_several_whatever_waits_besides() {
         let mut requests = InFlight::new();
         let waiting = requests.stage("waits");
         requests.mark_waiting(waiting);
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_answered_goes_out_again_in_order_under_its_old_id() {
+    fn unanswered_requests_go_out_again_in_order_under_their_old_ids() {
         let mut requests = InFlight::new();
         for content in ["a", "b", "c"] {
             requests.stage(content);
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_went_out_can_be_kept_under_its_id() {
+    fn a_request_that_never_went_out_can_keep_its_id() {
         let mut requests = InFlight::new();
         requests.stage("sent");
         send_staged(&mut requests, NOW, NOW);
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_late_holds_the_acknowledgement_back_and_is_found() {
+    fn a_late_request_holds_the_acknowledgement_back_and_is_found() {
         let mut requests = InFlight::new();
         let (late, waiting) = (requests.stage("late"), requests.stage("waiting"));
         for _ in 0..2 * ROW_MAX {
@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_and_goes_while_nothing_can_be_sent_leaves_nothing_behind() {
+    fn a_caller_that_gives_up_before_anything_was_sent_leaves_nothing_behind() {
         let mut requests = InFlight::new();
         let stays = requests.stage("stays");
         for _ in 0..10_000 {
@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_out_again_goes_out_once_and_before_what_is_newer() {
+    fn retried_requests_go_out_once_and_before_newer_ones() {
         let mut requests = InFlight::new();
         for content in ["a", "b", "c"] {
             requests.stage(content);

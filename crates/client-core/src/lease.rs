@@ -138,7 +138,7 @@ impl Leases {
     }
 
     /// Another leader has another clock. The holds of the efficiency tier have ended with the last one's term.
-    pub fn best_effort_begins_anew(&mut self) {
+    pub fn best_effort_restarts(&mut self) {
         self.best_effort_sample = None;
     }
 
@@ -434,7 +434,7 @@ mod tests {
         leases.answered_best_effort(local_ms(11_000), LogicalTime(2_069));
         leases.renewed(HOLD, RenewalId(9), Some(LogicalTime(7_069)));
         assert_eq!(leases.valid_until(HOLD), Some(local_ms(11_000 + 4_900 - 2)));
-        leases.best_effort_begins_anew();
+        leases.best_effort_restarts();
         assert_eq!(leases.valid_until(HOLD), Some(local_ms(0)), "the old clock is gone");
     }
 

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_reason_stands_and_wakes_those_who_still_wait_for_it() {
+    fn the_first_loss_reason_stays_and_wakes_all_waiters() {
         let (loss, count) = (Loss::default(), Arc::new(Count::default()));
         let waker = Waker::from(Arc::clone(&count));
         let mut context = Context::from_waker(&waker);

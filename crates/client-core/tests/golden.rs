@@ -14,7 +14,7 @@ use std::path::Path;
 
 /// One test, because planted bugs are active in the whole process.
 #[test]
-fn every_script_tells_what_it_told_before_and_planted_bugs_change_one() {
+fn every_script_matches_its_golden_output_and_planted_bugs_change_one() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scripts");
     let wrong = holdfast_golden::check_or_update(&folder, script::replay).unwrap();
     assert!(wrong.is_empty(), "{wrong:#?}");

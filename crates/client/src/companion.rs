@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_companion_is_told_is_read_as_it_was_meant() {
+    fn companion_messages_are_read_back_as_written() {
         for message in [
             session(vec!["a:1".to_owned(), "[::1]:2".to_owned()]),
             Message::NoSession,
@@ -304,7 +304,7 @@ mod tests {
 
     /// The companion here is a script that notes what it is told.
     #[test]
-    fn a_companion_that_was_killed_is_replaced_and_the_new_one_is_told_everything() {
+    fn a_killed_companion_is_replaced_and_the_new_one_gets_the_whole_state() {
         use std::os::unix::fs::PermissionsExt;
 
         let folder = tempfile::tempdir().unwrap();

@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn outside_of_any_task_it_is_the_session_and_a_number_overrides_it() {
+    fn without_a_task_the_actor_is_the_session_and_a_number_overrides_it() {
         assert_eq!(Terms::default().actor(), 0);
         assert_eq!(Terms { actor: Some(7), ..Terms::default() }.actor(), 7);
     }

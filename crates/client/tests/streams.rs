@@ -51,7 +51,7 @@ async fn a_node_with_a_full_disk_is_left_with_a_farewell_and_the_next_gets_the_s
 }
 
 #[tokio::test]
-async fn what_was_taken_while_nobody_listened_is_told_by_its_token_after_the_resume() {
+async fn a_hold_lost_while_disconnected_is_reported_by_its_token_after_the_resume() {
     let mut node = FakeNode::start().await;
     let (client, mut stream) = connected(&mut node).await;
     let mut guards = Vec::new();
@@ -122,7 +122,7 @@ async fn a_session_comes_back_from_a_leader_that_does_not_serve_it_and_then_stay
 
 /// Something in between that waits for HTTP, or a node that stood still for a moment.
 #[tokio::test]
-async fn whoever_hears_the_greeting_and_says_nothing_is_called_instead() {
+async fn a_node_that_does_not_answer_the_greeting_is_called_over_grpc() {
     let mut node = FakeNode::start().await;
     let between = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = between.local_addr().unwrap().to_string();

@@ -61,12 +61,12 @@ pub use model::publication::Publication;
 pub use model::rules_version::RulesVersion;
 pub use model::table_limits::TableLimits;
 pub use model::time::{LogicalTime, Span};
+pub use queries::lock_search::{LockSearch, LockSearchPart, Rank, SearchRange};
 pub use queries::status::{
     FreezeInfo, HolderInfo, LockStatus, LockSummary, SessionSummary, TokenStanding, WaiterInfo,
 };
-pub use queries::survey::{Part, Rank, Survey, SurveyPart};
 pub use queries::why::{LockWhy, ReservedLock, WaitLink};
-pub use rules::restore::{EndedByNewBeginning, NewBeginning};
+pub use rules::restore::{RestoreOptions, RestoreSummary};
 pub use state::access::{
     Access, CompiledGrants, Grants, NOTE_BYTES_MAX, POLICY_BYTES_MAX, PRINCIPALS_MAX, ROLES_MAX,
     ROLES_PER_PRINCIPAL_MAX, TOKENS_MAX,

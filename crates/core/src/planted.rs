@@ -101,8 +101,8 @@ pub enum Bug {
     WalkMissesChange,
     /// The bytes of a session that expires still count.
     ExpiryKeepsBytes,
-    /// A table that begins anew keeps its sessions.
-    NewBeginningKeepsSessions,
+    /// A restored table keeps its sessions.
+    RestoreKeepsSessions,
     /// A promotion for which a log entry has no steps left is forgotten.
     DeferredPromotionLost,
     /// The last member of an acquire-all is not compared with the policy.

@@ -1,5 +1,5 @@
 //! Looking at the table without changing it.
 
+pub(crate) mod lock_search;
 pub(crate) mod status;
-pub(crate) mod survey;
 pub(crate) mod why;

@@ -95,7 +95,7 @@ proptest! {
     }
 
     #[test]
-    fn any_damage_to_a_snapshot_is_seen(table in table(), change in 1_u8..) {
+    fn any_damage_to_a_snapshot_is_detected(table in table(), change in 1_u8..) {
         let bytes = table.encode();
         prop_assert_eq!(decode(&bytes).unwrap().encode(), bytes.clone());
         for place in 0..bytes.len() {
@@ -132,7 +132,7 @@ proptest! {
 }
 
 #[test]
-fn an_unknown_version_is_refused_with_words() {
+fn an_unknown_version_is_refused_with_an_error() {
     let mut snapshot = LockTable::new(Limits::default()).encode();
     snapshot[0] = 9;
     let refusal = decode(&snapshot).unwrap_err();
@@ -147,7 +147,7 @@ fn an_unknown_version_is_refused_with_words() {
 
 /// A build must never guess what rules mean that it does not know: such an entry stops the node, with words.
 #[test]
-fn rules_that_this_build_does_not_know_are_refused_with_words() {
+fn rules_that_this_build_does_not_know_are_refused_with_an_error() {
     let adopt = Command::AdoptRules { version: RulesVersion::NEWEST };
     let mut entry = Batch { at: LogicalTime::ZERO, commands: vec![adopt.clone()] }.encode();
     assert_eq!(entry, [4, 0, 1, 18, 4]);

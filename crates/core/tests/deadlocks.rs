@@ -64,20 +64,20 @@ fn mode() -> impl Strategy<Value = Mode> {
     prop_oneof![Just(Mode::Exclusive), Just(Mode::Shared), Just(permit)]
 }
 
-fn one_that_looks() -> impl Strategy<Value = Policy> + Clone {
+fn refusing_policy() -> impl Strategy<Value = Policy> + Clone {
     prop_oneof![4 => Just(Policy::Detect), 1 => Just(Policy::WaitDie), 1 => Just(Policy::WoundWait)]
 }
 
 fn any_policy() -> impl Strategy<Value = Policy> + Clone {
-    prop_oneof![2 => Just(Policy::Wait), 3 => one_that_looks()]
+    prop_oneof![2 => Just(Policy::Wait), 3 => refusing_policy()]
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
     #[test]
-    fn nobody_is_stuck_if_everybody_would_rather_be_refused(
-        moves in proptest::collection::vec(a_move(one_that_looks()), 1..40),
+    fn no_actor_is_stuck_if_all_use_a_refusing_policy(
+        moves in proptest::collection::vec(a_move(refusing_policy()), 1..40),
     ) {
         let mut history = History::new();
         for a_move in moves {
@@ -88,7 +88,7 @@ proptest! {
     }
 
     #[test]
-    fn whoever_is_refused_would_have_waited_for_ever(
+    fn a_refused_acquire_would_have_waited_for_ever(
         moves in proptest::collection::vec(a_move(any_policy()), 1..40),
     ) {
         let mut history = History::new();

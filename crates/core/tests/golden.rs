@@ -15,7 +15,7 @@ mod world;
 use std::path::Path;
 
 #[test]
-fn every_script_tells_what_it_told_before() {
+fn every_script_matches_its_golden_output() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scripts");
     let wrong = holdfast_golden::check_or_update(&folder, script::replay).unwrap();
     assert!(wrong.is_empty(), "{wrong:#?}");

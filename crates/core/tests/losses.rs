@@ -29,7 +29,7 @@ fn one_of_two_shared_holds_is_lost(rules: RulesVersion) -> (World, SessionId) {
 }
 
 #[test]
-fn of_shared_holds_under_one_token_the_one_that_was_lost_is_told() {
+fn the_lost_one_of_two_shared_holds_under_one_token_is_reported() {
     let (mut world, alice) = one_of_two_shared_holds_is_lost(RulesVersion::NEWEST);
     let token = FenceToken(1);
     let told = vec![(token, None), (token, Some(RequestId(1)))];
@@ -39,7 +39,7 @@ fn of_shared_holds_under_one_token_the_one_that_was_lost_is_told() {
 }
 
 #[test]
-fn under_the_first_rules_only_the_token_is_told_and_written() {
+fn under_the_first_rules_only_the_token_is_reported_and_stored() {
     let (world, alice) = one_of_two_shared_holds_is_lost(RulesVersion::ONE);
     assert_eq!(world.table.losses(alice), [(FenceToken(1), None)]);
     assert_eq!(world.table.encode()[0], 2);

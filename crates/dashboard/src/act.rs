@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::Dashboard;
-use crate::failed::Failed;
+use crate::api_error::ApiError;
 use crate::source::Source;
 
 #[derive(Debug, Deserialize)]
@@ -69,7 +69,7 @@ pub(crate) async fn serve<S: Source>(
     Path(action): Path<String>,
     headers: HeaderMap,
     body: Bytes,
-) -> Result<Json<Value>, Failed> {
+) -> Result<Json<Value>, ApiError> {
     dashboard.guard.admit(&headers, Instant::now())?;
     let source = &dashboard.source;
     let done = match action.as_str() {
@@ -107,27 +107,27 @@ pub(crate) async fn serve<S: Source>(
             source.thaw(ThawRequest { intervention, prefix }).await?;
             json!({})
         }
-        _ => return Err(Failed::new(StatusCode::NOT_FOUND, "no_such_action", "no such action")),
+        _ => return Err(ApiError::new(StatusCode::NOT_FOUND, "no_such_action", "no such action")),
     };
     Ok(Json(done))
 }
 
-fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Failed> {
+fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
     serde_json::from_slice(body)
-        .map_err(|error| Failed::bad_request(format!("the request is not understood: {error}")))
+        .map_err(|error| ApiError::bad_request(format!("the request is not understood: {error}")))
 }
 
 /// The record says that it came by this way: whoever knows the secret can give any name.
-fn intervention(by: String, reason: String) -> Result<Option<Intervention>, Failed> {
+fn intervention(by: String, reason: String) -> Result<Option<Intervention>, ApiError> {
     let (by, reason) = (by.trim(), reason.trim());
     if by.is_empty() || reason.is_empty() {
-        return Err(Failed::bad_request("say who you are and why; both are recorded"));
+        return Err(ApiError::bad_request("say who you are and why; both are recorded"));
     }
     Ok(Some(Intervention { by: format!("{by} (dashboard)"), reason: reason.to_owned() }))
 }
 
 /// Of a number, or of the full form of a token, which belongs to one lock.
-fn number(text: &str, name: &str) -> Result<u64, Failed> {
+fn number(text: &str, name: &str) -> Result<u64, ApiError> {
     if let Ok(number) = text.parse() {
         return Ok(number);
     }
@@ -135,7 +135,7 @@ fn number(text: &str, name: &str) -> Result<u64, Failed> {
         Ok(fence) if fence.is_for(name) && fence.guarantee() == Guarantee::Linearizable => {
             Ok(fence.number())
         }
-        Ok(_) => Err(Failed::bad_request("the token belongs to another lock; nothing was done")),
-        Err(_) => Err(Failed::bad_request("a token is a number, or has the form hf1.L.….42")),
+        Ok(_) => Err(ApiError::bad_request("the token belongs to another lock; nothing was done")),
+        Err(_) => Err(ApiError::bad_request("a token is a number, or has the form hf1.L.….42")),
     }
 }

@@ -14,11 +14,11 @@ use serde_json::json;
 use tokio::time::sleep;
 use tokio_stream::StreamExt;
 
-use crate::asked::Asked;
-use crate::failed::Failed;
+use crate::api_error::ApiError;
 use crate::page_data::kinds;
+use crate::query_params::QueryParams;
 use crate::source::Source;
-use crate::stream::{CutOff, Outlet};
+use crate::stream::{CutOff, SseSender};
 use crate::{Dashboard, shape, stream};
 
 const EVENTS_PER_SECOND_MAX: u32 = 100;
@@ -26,7 +26,7 @@ const AGAIN_AFTER: Duration = Duration::from_millis(500);
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct Ask {
+pub(crate) struct EventsQuery {
     prefix: String,
     /// Names of kinds with commas between them; empty: all.
     kinds: String,
@@ -34,19 +34,19 @@ pub(crate) struct Ask {
 
 pub(crate) async fn serve<S: Source>(
     dashboard: Dashboard<S>,
-    Asked(ask): Asked<Ask>,
+    QueryParams(ask): QueryParams<EventsQuery>,
     headers: HeaderMap,
-) -> Result<Response, Failed> {
+) -> Result<Response, ApiError> {
     let kinds = kinds(&ask.kinds)?;
     let last = headers.get("last-event-id").and_then(|id| id.to_str().ok());
     let after = last.and_then(position);
-    let (outlet, response) = stream::open(&dashboard.streams)?;
+    let (sse, response) = stream::open(&dashboard.streams)?;
     let request = WatchRequest { prefix: ask.prefix, after, without_snapshot: after.is_none() };
-    let teller = Teller { outlet, kinds, second: Instant::now(), told: 0, skipped: 0 };
+    let sender = EventSender { sse, kinds, second: Instant::now(), sent: 0, skipped: 0 };
     tokio::spawn(async move {
-        let gone = teller.outlet.closed();
+        let gone = sender.sse.closed();
         tokio::select! {
-            _ = follow(dashboard, request, teller) => {}
+            _ = follow(dashboard, request, sender) => {}
             () = gone => {}
         }
     });
@@ -56,19 +56,19 @@ pub(crate) async fn serve<S: Source>(
 async fn follow<S: Source>(
     dashboard: Dashboard<S>,
     mut request: WatchRequest,
-    mut teller: Teller,
+    mut sender: EventSender,
 ) -> Result<(), CutOff> {
     loop {
         let ended = match dashboard.source.watch(request.clone()).await {
             Err(failure) => failure,
             Ok(mut frames) => {
-                teller.outlet.tell("watching", "", &json!({})).await?;
+                sender.sse.send_event("watching", "", &json!({})).await?;
                 loop {
                     match frames.next().await {
                         Some(Ok(frame)) => {
                             request.after = frame.position.or(request.after);
                             request.without_snapshot = request.after.is_none();
-                            teller.tell(frame).await?;
+                            sender.send_frame(frame).await?;
                         }
                         Some(Err(failure)) => break failure,
                         None => break Default::default(),
@@ -78,34 +78,34 @@ async fn follow<S: Source>(
         };
         if matches!(ended.reason(), Reason::Compacted | Reason::SlowReader) {
             request = WatchRequest { after: None, without_snapshot: true, ..request };
-            teller.outlet.tell("gap", "", &json!({})).await?;
+            sender.sse.send_event("gap", "", &json!({})).await?;
         } else {
             let words = json!({ "words": ended.message });
-            teller.outlet.tell("interrupted", "", &words).await?;
+            sender.sse.send_event("interrupted", "", &words).await?;
         }
         sleep(AGAIN_AFTER).await;
     }
 }
 
-struct Teller {
-    outlet: Outlet,
+struct EventSender {
+    sse: SseSender,
     kinds: Vec<i32>,
     second: Instant,
-    told: u32,
+    sent: u32,
     skipped: u64,
 }
 
-impl Teller {
-    async fn tell(&mut self, frame: WatchFrame) -> Result<(), CutOff> {
+impl EventSender {
+    async fn send_frame(&mut self, frame: WatchFrame) -> Result<(), CutOff> {
         if self.second.elapsed() >= Duration::from_secs(1) {
             self.second = Instant::now();
-            self.told = 0;
+            self.sent = 0;
             if self.skipped > 0 {
                 let skipped = std::mem::take(&mut self.skipped);
-                self.outlet.tell("skipped", "", &json!({ "events": skipped })).await?;
+                self.sse.send_event("skipped", "", &json!({ "events": skipped })).await?;
             }
         }
-        let room = EVENTS_PER_SECOND_MAX.saturating_sub(self.told) as usize;
+        let room = EVENTS_PER_SECOND_MAX.saturating_sub(self.sent) as usize;
         // The latest are worth most.
         let (wanted, shown) = if self.kinds.is_empty() {
             (frame.events.len(), frame.events.latest(room).collect())
@@ -115,10 +115,10 @@ impl Teller {
             (events.len(), events.split_off(events.len().saturating_sub(room)))
         };
         self.skipped += (wanted - shown.len()) as u64;
-        self.told += u32::try_from(shown.len()).unwrap_or(u32::MAX);
+        self.sent += u32::try_from(shown.len()).unwrap_or(u32::MAX);
         let Some(last) = shown.last() else { return Ok(()) };
         let events: Vec<_> = shown.iter().map(shape::event).collect();
-        self.outlet.tell("events", &shape::position(last), &json!(events)).await
+        self.sse.send_event("events", &shape::position(last), &json!(events)).await
     }
 }
 

@@ -5,7 +5,7 @@ use holdfast_proto::v1::{EventKind, ListOrder, ListRequest};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use crate::failed::Failed;
+use crate::api_error::ApiError;
 use crate::source::{RecentEvents, Source};
 use crate::{Dashboard, shape};
 
@@ -15,7 +15,7 @@ const WAITERS_SHOWN_MAX: usize = 8;
 const HOLDERS_SHOWN_MAX: usize = 4;
 const CYCLES_MAX: usize = 50;
 
-pub(crate) async fn serve<S: Source>(dashboard: Dashboard<S>) -> Result<Json<Value>, Failed> {
+pub(crate) async fn serve<S: Source>(dashboard: Dashboard<S>) -> Result<Json<Value>, ApiError> {
     let request = ListRequest {
         order: ListOrder::QueueLength.into(),
         page_size: LOCKS_MAX,

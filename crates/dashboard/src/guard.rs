@@ -14,7 +14,7 @@ use axum::http::header::{CONTENT_TYPE, HOST, ORIGIN};
 use axum::http::{HeaderMap, StatusCode};
 use sha2::{Digest, Sha256};
 
-use crate::failed::Failed;
+use crate::api_error::ApiError;
 
 pub(crate) const ACTION_HEADER: &str = "holdfast-action";
 pub(crate) const SECRET_HEADER: &str = "holdfast-secret";
@@ -66,12 +66,12 @@ impl Guard {
         self.secret.is_some()
     }
 
-    pub(crate) fn admit(&self, headers: &HeaderMap, now: Instant) -> Result<(), Failed> {
+    pub(crate) fn admit(&self, headers: &HeaderMap, now: Instant) -> Result<(), ApiError> {
         from_our_page(headers)?;
         let Some(secret) = &self.secret else {
             let words = "this node lets nobody act from the dashboard; set http.actions_secret_file in its \
                          configuration, or use the command line";
-            return Err(Failed::new(StatusCode::FORBIDDEN, "actions_are_off", words));
+            return Err(ApiError::new(StatusCode::FORBIDDEN, "actions_are_off", words));
         };
         let mut wrong = self.wrong.lock().unwrap_or_else(PoisonError::into_inner);
         while wrong.front().is_some_and(|first| now.duration_since(*first) >= WRONG_WINDOW) {
@@ -79,7 +79,7 @@ impl Guard {
         }
         if wrong.len() >= WRONG_MAX {
             let words = "too many wrong secrets; wait half a minute, or use the command line";
-            return Err(Failed::new(
+            return Err(ApiError::new(
                 StatusCode::TOO_MANY_REQUESTS,
                 "too_many_wrong_secrets",
                 words,
@@ -91,11 +91,11 @@ impl Guard {
         }
         wrong.push_back(now);
         let words = "this is not the secret that the node is configured with";
-        Err(Failed::new(StatusCode::UNAUTHORIZED, "wrong_secret", words))
+        Err(ApiError::new(StatusCode::UNAUTHORIZED, "wrong_secret", words))
     }
 }
 
-fn from_our_page(headers: &HeaderMap) -> Result<(), Failed> {
+fn from_our_page(headers: &HeaderMap) -> Result<(), ApiError> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let kind = text(CONTENT_TYPE.as_str()).unwrap_or_default();
     let is_json = kind.split(';').next().is_some_and(|kind| kind.trim() == "application/json");
@@ -110,7 +110,7 @@ fn from_our_page(headers: &HeaderMap) -> Result<(), Failed> {
         return Ok(());
     }
     let words = "the request does not come from the dashboard's own page";
-    Err(Failed::new(StatusCode::FORBIDDEN, "cross_site", words))
+    Err(ApiError::new(StatusCode::FORBIDDEN, "cross_site", words))
 }
 
 fn digest(bytes: &[u8]) -> [u8; 32] {
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_secret_nobody_acts() {
+    fn without_a_secret_no_action_is_allowed() {
         let refused = Guard::new(Actions::Off).admit(&headers(&OURS), Instant::now()).unwrap_err();
         assert_eq!(refused.reason, "actions_are_off");
     }

@@ -15,7 +15,7 @@ use axum::http::uri::Authority;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-use crate::failed::Failed;
+use crate::api_error::ApiError;
 
 /// The names of the nodes, as they are configured, and those that people have added.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -62,17 +62,17 @@ pub(crate) async fn known_only(
     });
     match asked {
         Some(Ok(asked)) if !hosts.know(asked.host()) => unknown(asked.host()).into_response(),
-        Some(Err(_)) => Failed::bad_request("the Host header is not a name").into_response(),
+        Some(Err(_)) => ApiError::bad_request("the Host header is not a name").into_response(),
         Some(Ok(_)) | None => next.run(request).await,
     }
 }
 
-fn unknown(name: &str) -> Failed {
+fn unknown(name: &str) -> ApiError {
     let words = format!(
         "this node does not know itself as '{name}'; if it is reached by that name, add it to the \
          node's configuration: hosts = [\"{name}\"] under [http]"
     );
-    Failed::new(StatusCode::MISDIRECTED_REQUEST, "unknown_host", words)
+    ApiError::new(StatusCode::MISDIRECTED_REQUEST, "unknown_host", words)
 }
 
 #[cfg(test)]

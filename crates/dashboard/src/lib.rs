@@ -15,10 +15,9 @@
 //! * What lasts (streams) is bounded in number and in memory; whoever does not read is cut off.
 
 mod act;
-mod asked;
+mod api_error;
 mod assets;
 mod events;
-mod failed;
 mod graph;
 mod guard;
 mod hosts;
@@ -26,6 +25,7 @@ mod live;
 mod own_view;
 mod owners;
 mod page_data;
+mod query_params;
 mod samples;
 mod shape;
 mod source;
@@ -45,7 +45,7 @@ pub use hosts::Hosts;
 pub use source::{OwnView, RecentEvents, Source, WatchFrames};
 
 use guard::Guard;
-use live::Pulse;
+use live::LiveStatus;
 
 /// Streams that one node keeps open for browsers, of both kinds.
 const STREAMS_MAX: usize = 64;
@@ -55,7 +55,7 @@ const STREAMS_MAX: usize = 64;
 pub struct Dashboard<S> {
     source: Arc<S>,
     guard: Arc<Guard>,
-    pulse: watch::Receiver<Arc<Pulse>>,
+    live_status: watch::Receiver<Arc<LiveStatus>>,
     streams: Arc<Semaphore>,
 }
 
@@ -64,7 +64,7 @@ impl<S> Clone for Dashboard<S> {
         Dashboard {
             source: Arc::clone(&self.source),
             guard: Arc::clone(&self.guard),
-            pulse: self.pulse.clone(),
+            live_status: self.live_status.clone(),
             streams: Arc::clone(&self.streams),
         }
     }
@@ -91,11 +91,15 @@ pub fn dashboard<S: Source>(
     actions: Actions,
     hosts: Hosts,
 ) -> (Router, impl Future<Output = ()> + Send + use<S>) {
-    let (sender, pulse) = watch::channel(Arc::new(Pulse::default()));
+    let (sender, live_status) = watch::channel(Arc::new(LiveStatus::default()));
     let streams = Arc::new(Semaphore::new(STREAMS_MAX));
     let guard = Arc::new(Guard::new(actions));
-    let dashboard =
-        Dashboard { source: Arc::clone(&source), guard, pulse, streams: Arc::clone(&streams) };
+    let dashboard = Dashboard {
+        source: Arc::clone(&source),
+        guard,
+        live_status,
+        streams: Arc::clone(&streams),
+    };
     let routes = Router::new()
         .route("/api/live", get(live::serve))
         .route("/api/events", get(events::serve))
@@ -111,8 +115,8 @@ pub fn dashboard<S: Source>(
         .route("/api/actions/{action}", post(act::serve))
         .with_state(dashboard)
         .merge(assets::routes())
-        .fallback(asked::no_page_at)
-        .method_not_allowed_fallback(asked::not_so)
+        .fallback(query_params::no_page_at)
+        .method_not_allowed_fallback(query_params::method_not_allowed)
         .layer(axum::middleware::from_fn_with_state(Arc::new(hosts), hosts::known_only))
         .layer(axum::middleware::map_response(assets::with_policy));
     (routes, live::keep_sampling(source, sender, streams))

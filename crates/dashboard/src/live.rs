@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::failed::Failed;
+use crate::api_error::ApiError;
 use crate::samples::{Sample, Samples};
 use crate::source::Source;
 use crate::{Dashboard, STREAMS_MAX, stream};
@@ -19,38 +19,39 @@ const INTERVAL: Duration = Duration::from_secs(1);
 
 /// The last second, and those before it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Pulse {
+pub(crate) struct LiveStatus {
     /// Null before the first sample.
     now: Value,
     samples: Samples,
     leaderless_since_unix_ms: Option<u64>,
 }
 
-impl Pulse {
+impl LiveStatus {
     /// None while a leader is known.
     pub(crate) fn leaderless_since_unix_ms(&self) -> Option<u64> {
         self.leaderless_since_unix_ms
     }
 }
 
-pub(crate) async fn serve<S: Source>(dashboard: Dashboard<S>) -> Result<Response, Failed> {
-    let (outlet, response) = stream::open(&dashboard.streams)?;
-    let mut pulse = dashboard.pulse.clone();
+pub(crate) async fn serve<S: Source>(dashboard: Dashboard<S>) -> Result<Response, ApiError> {
+    let (sse, response) = stream::open(&dashboard.streams)?;
+    let mut live_status = dashboard.live_status.clone();
     let (node, acts) = (dashboard.source.node(), dashboard.guard.is_on());
     tokio::spawn(async move {
         let first = {
-            let pulse = pulse.borrow_and_update();
-            json!({ "node": node, "actions": acts, "samples": pulse.samples.kept(), "now": pulse.now })
+            let live_status = live_status.borrow_and_update();
+            json!({ "node": node, "actions": acts, "samples": live_status.samples.kept(), "now": live_status.now })
         };
-        let mut told = outlet.tell("hello", "", &first).await;
+        let mut told = sse.send_event("hello", "", &first).await;
         while told.is_ok() {
             tokio::select! {
-                changed = pulse.changed() => if changed.is_err() { return },
-                () = outlet.closed() => return,
+                changed = live_status.changed() => if changed.is_err() { return },
+                () = sse.closed() => return,
             }
-            let pulse = Arc::clone(&pulse.borrow_and_update());
-            let second = json!({ "now": pulse.now, "sample": pulse.samples.kept().back() });
-            told = outlet.tell("second", "", &second).await;
+            let live_status = Arc::clone(&live_status.borrow_and_update());
+            let second =
+                json!({ "now": live_status.now, "sample": live_status.samples.kept().back() });
+            told = sse.send_event("second", "", &second).await;
         }
     });
     Ok(response)
@@ -59,7 +60,7 @@ pub(crate) async fn serve<S: Source>(dashboard: Dashboard<S>) -> Result<Response
 /// For as long as it is polled. While nobody looks it asks for less.
 pub(crate) async fn keep_sampling<S: Source>(
     source: Arc<S>,
-    sender: watch::Sender<Arc<Pulse>>,
+    sender: watch::Sender<Arc<LiveStatus>>,
     streams: Arc<Semaphore>,
 ) {
     let mut samples = Samples::default();
@@ -79,7 +80,7 @@ pub(crate) async fn keep_sampling<S: Source>(
         let mut now = overview(&cluster, &views, &sample, samples.leader_changes());
         now["leaderless_since_unix_ms"] = leaderless_since_unix_ms.into();
         let samples = samples.clone();
-        sender.send_replace(Arc::new(Pulse { now, samples, leaderless_since_unix_ms }));
+        sender.send_replace(Arc::new(LiveStatus { now, samples, leaderless_since_unix_ms }));
     }
 }
 

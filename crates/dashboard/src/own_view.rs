@@ -6,14 +6,14 @@ use axum::Json;
 use holdfast_proto::v1::{NodeRole, NodeStatus};
 use serde_json::{Value, json};
 
-use crate::failed::Failed;
+use crate::api_error::ApiError;
 use crate::live::unix_ms;
 use crate::source::{RecentEvents, Source};
 use crate::{Dashboard, shape};
 
 const LOCKS_MAX: usize = 100;
 
-pub(crate) async fn serve<S: Source>(dashboard: Dashboard<S>) -> Result<Json<Value>, Failed> {
+pub(crate) async fn serve<S: Source>(dashboard: Dashboard<S>) -> Result<Json<Value>, ApiError> {
     // One more tells whether there are more.
     let mut own = dashboard.source.own_view(LOCKS_MAX + 1).await?;
     let is_cut = own.locks.len() > LOCKS_MAX;
@@ -30,7 +30,7 @@ pub(crate) async fn serve<S: Source>(dashboard: Dashboard<S>) -> Result<Json<Val
         "version": own.cluster.version,
         "unix_ms": unix_ms(),
         "leader": group.leader,
-        "leaderless_since_unix_ms": dashboard.pulse.borrow().leaderless_since_unix_ms(),
+        "leaderless_since_unix_ms": dashboard.live_status.borrow().leaderless_since_unix_ms(),
         "term": group.term,
         "applied_index": group.applied_index,
         "last_event_unix_ms": last_event,

@@ -10,9 +10,9 @@ use holdfast_proto::v1::ListSessionsRequest;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::asked::Asked;
-use crate::failed::Failed;
+use crate::api_error::ApiError;
 use crate::page_data::{SESSIONS_AT_A_TIME, SESSIONS_MAX};
+use crate::query_params::QueryParams;
 use crate::source::Source;
 use crate::{Dashboard, shape};
 
@@ -20,19 +20,19 @@ const ASKED_MAX: usize = 100;
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct OwnersAsk {
+pub(crate) struct OwnersQuery {
     /// Public ids, with commas between.
     sessions: String,
 }
 
 pub(crate) async fn serve<S: Source>(
     dashboard: Dashboard<S>,
-    Asked(ask): Asked<OwnersAsk>,
-) -> Result<Json<Value>, Failed> {
+    QueryParams(ask): QueryParams<OwnersQuery>,
+) -> Result<Json<Value>, ApiError> {
     let ids = ask.sessions.split(',').filter(|id| !id.is_empty());
     let asked: BTreeSet<String> = ids.map(str::to_owned).collect();
     if asked.len() > ASKED_MAX {
-        return Err(Failed::bad_request(format!("at most {ASKED_MAX} sessions at a time")));
+        return Err(ApiError::bad_request(format!("at most {ASKED_MAX} sessions at a time")));
     }
     let mut known = dashboard.source.owners_lately(&asked);
     let (mut seen, mut page) = (0, String::new());

@@ -11,8 +11,8 @@ use holdfast_proto::v1::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::asked::Asked;
-use crate::failed::Failed;
+use crate::api_error::ApiError;
+use crate::query_params::QueryParams;
 use crate::source::{RecentEvents, Source};
 use crate::{Dashboard, shape};
 
@@ -25,11 +25,11 @@ pub(crate) const SESSIONS_AT_A_TIME: u32 = 1_000;
 pub(crate) const SESSIONS_MAX: usize = 20_000;
 const ELECTIONS_MAX: u32 = 200;
 
-type Answer = Result<Json<Value>, Failed>;
+type Answer = Result<Json<Value>, ApiError>;
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct LocksAsk {
+pub(crate) struct LocksQuery {
     prefix: String,
     contains: String,
     /// The public id of a session.
@@ -41,14 +41,16 @@ pub(crate) struct LocksAsk {
 
 pub(crate) async fn locks<S: Source>(
     dashboard: Dashboard<S>,
-    Asked(ask): Asked<LocksAsk>,
+    QueryParams(ask): QueryParams<LocksQuery>,
 ) -> Answer {
     let order = match ask.sort.as_str() {
         "" | "name" => ListOrder::Name,
         "queue" => ListOrder::QueueLength,
         "age" => ListOrder::HoldAge,
         other => {
-            return Err(Failed::bad_request(format!("sort is name, queue or age, not '{other}'")));
+            return Err(ApiError::bad_request(format!(
+                "sort is name, queue or age, not '{other}'"
+            )));
         }
     };
     let request = ListRequest {
@@ -70,11 +72,14 @@ pub(crate) async fn locks<S: Source>(
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct LockAsk {
+pub(crate) struct LockQuery {
     name: String,
 }
 
-pub(crate) async fn lock<S: Source>(dashboard: Dashboard<S>, Asked(ask): Asked<LockAsk>) -> Answer {
+pub(crate) async fn lock<S: Source>(
+    dashboard: Dashboard<S>,
+    QueryParams(ask): QueryParams<LockQuery>,
+) -> Answer {
     let why = dashboard.source.why(ask.name.clone()).await?;
     let wanted = RecentEvents { name: Some(ask.name), max: HISTORY_MAX, ..RecentEvents::default() };
     let history = dashboard.source.recent(wanted);
@@ -87,14 +92,14 @@ pub(crate) async fn lock<S: Source>(dashboard: Dashboard<S>, Asked(ask): Asked<L
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct RecentAsk {
+pub(crate) struct RecentQuery {
     prefix: String,
     kinds: String,
 }
 
 pub(crate) async fn recent<S: Source>(
     dashboard: Dashboard<S>,
-    Asked(ask): Asked<RecentAsk>,
+    QueryParams(ask): QueryParams<RecentQuery>,
 ) -> Answer {
     let kinds = kinds(&ask.kinds)?;
     let wanted = RecentEvents { name: None, prefix: ask.prefix, kinds, max: RECENT_MAX };
@@ -102,13 +107,13 @@ pub(crate) async fn recent<S: Source>(
     Ok(Json(json!({ "events": events.iter().rev().map(shape::event).collect::<Vec<_>>() })))
 }
 
-pub(crate) fn kinds(names: &str) -> Result<Vec<i32>, Failed> {
+pub(crate) fn kinds(names: &str) -> Result<Vec<i32>, ApiError> {
     let names = names.split(',').filter(|name| !name.is_empty());
     names
         .map(|name| {
             let kind = shape::kind_from(name);
             let kind = kind
-                .ok_or_else(|| Failed::bad_request(format!("there is no event kind '{name}'")))?;
+                .ok_or_else(|| ApiError::bad_request(format!("there is no event kind '{name}'")))?;
             Ok(kind.into())
         })
         .collect()
@@ -116,7 +121,7 @@ pub(crate) fn kinds(names: &str) -> Result<Vec<i32>, Failed> {
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct SessionsAsk {
+pub(crate) struct SessionsQuery {
     /// In the owner or the id.
     contains: String,
     sort: String,
@@ -126,11 +131,11 @@ pub(crate) struct SessionsAsk {
 /// Cluster-wide there are few of them compared with locks: they are looked through here.
 pub(crate) async fn sessions<S: Source>(
     dashboard: Dashboard<S>,
-    Asked(ask): Asked<SessionsAsk>,
+    QueryParams(ask): QueryParams<SessionsQuery>,
 ) -> Answer {
     let first = match ask.page.as_str() {
         "" => 0,
-        page => page.parse::<usize>().map_err(|_| Failed::bad_request("page is a number"))?,
+        page => page.parse::<usize>().map_err(|_| ApiError::bad_request("page is a number"))?,
     };
     let (mut all, mut seen, mut page) = (Vec::new(), 0, String::new());
     let cut = loop {
@@ -148,7 +153,9 @@ pub(crate) async fn sessions<S: Source>(
         "age" => all.sort_by_key(|one| Reverse(one.age_ms)),
         "heard" => all.sort_by_key(|one| one.remaining_ms),
         other => {
-            return Err(Failed::bad_request(format!("sort is holds, age or heard, not '{other}'")));
+            return Err(ApiError::bad_request(format!(
+                "sort is holds, age or heard, not '{other}'"
+            )));
         }
     }
     let end = first.saturating_add(PAGE_SIZE as usize).min(all.len());
@@ -181,7 +188,7 @@ pub(crate) async fn freezes<S: Source>(dashboard: Dashboard<S>) -> Answer {
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct ElectionsAsk {
+pub(crate) struct ElectionsQuery {
     prefix: String,
 }
 
@@ -201,7 +208,7 @@ fn may_be_election(lock: &LockSummary) -> bool {
 /// the events.
 pub(crate) async fn elections<S: Source>(
     dashboard: Dashboard<S>,
-    Asked(ask): Asked<ElectionsAsk>,
+    QueryParams(ask): QueryParams<ElectionsQuery>,
 ) -> Answer {
     let request = ListRequest {
         prefix: ask.prefix.clone(),
@@ -267,7 +274,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_locked_by_the_command_line_with_a_reason_is_no_election() {
+    fn a_lock_taken_by_the_command_line_is_no_election() {
         for (application, expected) in [
             ("holdfast lock", false),
             ("billing (holdfast lock)", false),

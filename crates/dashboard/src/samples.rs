@@ -162,7 +162,7 @@ mod tests {
     }
 
     /// What a follower says that finds no leader.
-    fn led_by_nobody() -> ClusterStatusResponse {
+    fn leaderless() -> ClusterStatusResponse {
         ClusterStatusResponse { answered_by: 3, ..led_by(0, 5) }
     }
 
@@ -183,7 +183,7 @@ mod tests {
         samples.take(1_000, &led_by(1, 100));
         assert_eq!(samples.take(2_000, &led_by(2, 900)).rates, None);
         assert!(samples.take(3_000, &led_by(2, 950)).rates.is_some());
-        assert_eq!(samples.take(4_000, &led_by_nobody()).rates, None);
+        assert_eq!(samples.take(4_000, &leaderless()).rates, None);
         samples.take(5_000, &led_by(2, 950));
         // It was started again.
         assert_eq!(samples.take(6_000, &led_by(2, 10)).rates, None);
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_longer_than_all_bounds_counts_as_the_last_of_them() {
+    fn a_duration_above_all_bounds_counts_in_the_last_bucket() {
         assert_eq!(quantile_ms(&classes([0, 0, 1]), 0.5), Some(1.0));
         assert_eq!(quantile_ms(&classes([0, 0, 0]), 0.5), None);
         assert_eq!(quantile_ms(&[], 0.5), None);

@@ -18,7 +18,7 @@ use tokio::time::timeout;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 
-use crate::failed::Failed;
+use crate::api_error::ApiError;
 
 const MESSAGES_AHEAD: usize = 8;
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -28,28 +28,33 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub(crate) struct CutOff;
 
 #[derive(Debug)]
-pub(crate) struct Outlet {
+pub(crate) struct SseSender {
     messages: mpsc::Sender<Bytes>,
     patience: Duration,
-    _place: OwnedSemaphorePermit,
+    _permit: OwnedSemaphorePermit,
 }
 
-/// An outlet, and the answer through which the browser hears what is put into it.
-pub(crate) fn open(places: &Arc<Semaphore>) -> Result<(Outlet, Response), Failed> {
-    let place = Arc::clone(places).try_acquire_owned().map_err(|_| {
+/// An sse, and the answer through which the browser hears what is put into it.
+pub(crate) fn open(permits: &Arc<Semaphore>) -> Result<(SseSender, Response), ApiError> {
+    let permit = Arc::clone(permits).try_acquire_owned().map_err(|_| {
         let words = "too many dashboards are open at this node; close some, or open it at another";
-        Failed::new(StatusCode::SERVICE_UNAVAILABLE, "too_many_streams", words)
+        ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "too_many_streams", words)
     })?;
     let (messages, receiver) = mpsc::channel(MESSAGES_AHEAD);
     let body = Body::from_stream(ReceiverStream::new(receiver).map(Ok::<_, Infallible>));
     let headers = [(CONTENT_TYPE, "text/event-stream")];
-    let outlet = Outlet { messages, patience: PATIENCE, _place: place };
-    Ok((outlet, (headers, body).into_response()))
+    let sse = SseSender { messages, patience: PATIENCE, _permit: permit };
+    Ok((sse, (headers, body).into_response()))
 }
 
-impl Outlet {
+impl SseSender {
     /// The id, if there is one, comes back when the browser connects again.
-    pub(crate) async fn tell(&self, kind: &str, id: &str, data: &Value) -> Result<(), CutOff> {
+    pub(crate) async fn send_event(
+        &self,
+        kind: &str,
+        id: &str,
+        data: &Value,
+    ) -> Result<(), CutOff> {
         let id = if id.is_empty() { String::new() } else { format!("id: {id}\n") };
         // JSON has no line breaks of its own, so nothing in it can begin another field.
         self.send(format!("event: {kind}\n{id}data: {data}\n\n").into()).await
@@ -74,16 +79,16 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn who_does_not_read_is_cut_off_and_makes_room() {
+    async fn a_viewer_that_does_not_read_is_cut_off_and_makes_room() {
         let places = Arc::new(Semaphore::new(1));
-        let (mut outlet, unread) = open(&places).unwrap();
+        let (mut sse, unread) = open(&places).unwrap();
         assert_eq!(open(&places).unwrap_err().status, StatusCode::SERVICE_UNAVAILABLE);
-        outlet.patience = Duration::from_millis(10);
+        sse.patience = Duration::from_millis(10);
         for _ in 0..MESSAGES_AHEAD {
-            assert_eq!(outlet.tell("second", "", &Value::Null).await, Ok(()));
+            assert_eq!(sse.send_event("second", "", &Value::Null).await, Ok(()));
         }
-        assert_eq!(outlet.tell("second", "", &Value::Null).await, Err(CutOff));
-        drop(outlet);
+        assert_eq!(sse.send_event("second", "", &Value::Null).await, Err(CutOff));
+        drop(sse);
         assert!(open(&places).is_ok());
         drop(unread);
     }
@@ -91,10 +96,10 @@ mod tests {
     #[tokio::test]
     async fn a_reader_that_goes_away_is_noticed() {
         let places = Arc::new(Semaphore::new(1));
-        let (outlet, unread) = open(&places).unwrap();
-        let closed = outlet.closed();
+        let (sse, unread) = open(&places).unwrap();
+        let closed = sse.closed();
         drop(unread);
         closed.await;
-        assert_eq!(outlet.tell("second", "", &Value::Null).await, Err(CutOff));
+        assert_eq!(sse.send_event("second", "", &Value::Null).await, Err(CutOff));
     }
 }

@@ -1,4 +1,4 @@
-//! What callers and streams are told.
+//! The answers and notices for callers and streams.
 
 use holdfast_core::{
     EndReason, FenceToken, LockName, LogicalTime, Outcome, RequestId, SessionId, Span, StreamId,
@@ -25,8 +25,8 @@ pub enum ReplyTo<C> {
 }
 
 impl<C> ReplyTo<C> {
-    /// Of two copies of a request, is this the one to be answered in the end? A copy that comes on an older stream of
-    /// the session was overtaken: the client reads there no more.
+    /// Whether this copy of a request is answered instead of the parked one. The client no longer reads an older stream
+    /// of its session, so a copy that arrives late on an older stream does not count.
     pub fn supersedes(&self, parked: &ReplyTo<C>) -> bool {
         match (self, parked) {
             (ReplyTo::Stream { stream: this, .. }, ReplyTo::Stream { stream: parked, .. }) => {
@@ -63,7 +63,7 @@ pub struct Touched {
 /// How a change of the membership ended: done, refused, or not known.
 pub type ChangeAnswer = Result<Result<(), ChangeRefusal>, Unavailable>;
 
-/// What a stream is told.
+/// One item of a stream's list.
 #[derive(Debug)]
 pub enum Delivery {
     Answer {
@@ -87,7 +87,7 @@ pub enum Delivery {
         acquire: RequestId,
         reason: EndReason,
     },
-    /// What the session has lost so far, though it may have been told already.
+    /// The holds that the session has lost so far. The client may know of them already.
     Losses(Vec<(FenceToken, Option<RequestId>)>),
     SessionEnded {
         reason: EndReason,
@@ -100,12 +100,12 @@ pub enum Delivery {
     },
 }
 
-/// Why a node could not carry an operation through. Not an answer of the lock table.
+/// Why a node could not complete an operation. This is not an answer of the lock table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unavailable {
     /// Nothing was done.
     NotLeader { leader: Option<NodeId> },
-    /// Leadership was lost while the operation was under way: it may have happened.
+    /// Leadership was lost while the operation was under way. It may have been committed.
     LeadershipLost { leader: Option<NodeId> },
     /// Nothing was done: this node is about to stop.
     ShuttingDown,

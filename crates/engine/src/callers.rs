@@ -1,4 +1,4 @@
-//! The callers of one group that wait for an answer: calls under way, and acquires that stand in a queue.
+//! The callers of one group that wait for an answer: calls under way, and acquires in a queue.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -15,10 +15,10 @@ use crate::query::{Query, ReadAnswer};
 use crate::request_owners::{CallRef, LiveCall, RequestOwners};
 use crate::streams::Streams;
 
-/// Reads of streams that wait to be confirmed.
+/// The most reads of streams that may wait for a confirmation.
 const STREAM_READS_MAX: usize = 16_384;
 
-/// Where answers go on their way out of the engine.
+/// What leaves the engine: effects, and the lists of streams.
 #[derive(Debug)]
 pub(crate) struct Outbound<H: Host> {
     pub(crate) host: H,
@@ -37,7 +37,7 @@ impl<H: Host> Outbound<H> {
         match to {
             ReplyTo::Call(to) => self.effects.push(Effect::Answer { to, answer }),
             ReplyTo::Stream { stream, request } => {
-                self.streams.tell(stream, Delivery::Answer { request, answer });
+                self.streams.send(stream, Delivery::Answer { request, answer });
             }
         }
     }
@@ -51,14 +51,14 @@ impl<H: Host> Outbound<H> {
             ReadReply::Call(to) => self.effects.push(Effect::AnswerRead { to, answer }),
             ReadReply::Stream { stream, request, name } => {
                 let answer = answer.map(Box::new);
-                self.streams.tell(stream, Delivery::Status { request, name, answer });
+                self.streams.send(stream, Delivery::Status { request, name, answer });
             }
             ReadReply::Lease => {}
         }
     }
 }
 
-/// Where what was read goes.
+/// The receiver of a read's answer.
 #[derive(Debug)]
 pub(crate) enum ReadReply<R> {
     Call(R),
@@ -67,7 +67,7 @@ pub(crate) enum ReadReply<R> {
         request: RequestId,
         name: LockName,
     },
-    /// The engine's own: it asks whether this node still leads.
+    /// A read of the engine itself, which confirms that this node still leads.
     Lease,
 }
 
@@ -83,11 +83,11 @@ pub(crate) struct Callers<H: Host> {
     under_way: HashMap<Ticket, Caller<H>, BuildHasherDefault<TicketHasher>>,
     parked: HashMap<Wait, Parked<H>>,
     owners: RequestOwners,
-    /// Those under way that came on streams.
+    /// Reads under way that came on streams.
     stream_reads: usize,
 }
 
-/// Tickets are numbers that are given here, one after the other: no client can choose them so that many fall together.
+/// Tickets are consecutive numbers of the engine's own, so a client cannot choose them to collide.
 #[derive(Debug, Default)]
 struct TicketHasher(u64);
 
@@ -127,12 +127,12 @@ pub(crate) struct Touches<H: Host> {
     pub(crate) reply: H::Touches,
 }
 
-/// Whom the outcome of a command was for.
+/// The caller of an applied command.
 #[derive(Debug)]
 pub(crate) enum Answered<H: Host> {
-    /// It was answered on this stream, or elsewhere.
+    /// The caller was answered: on this stream, or by a unary call.
     On(Option<StreamKey>),
-    /// What became of the others is for the table to say.
+    /// The last of several heartbeats of one call. The table has the outcome of the others.
     LastOf(Touches<H>),
 }
 
@@ -149,12 +149,12 @@ impl<H: Host> Default for Callers<H> {
 }
 
 impl<H: Host> Callers<H> {
-    /// The caller of a unary call has hung up. Tells whether its request is to be undone.
+    /// The caller of a unary call has hung up. Returns whether its request must be undone.
     pub(crate) fn abandoned(&mut self, wait: Wait, call: &LiveCall) -> bool {
         self.owners.abandoned(wait, call)
     }
 
-    /// `has_answer` tells whether the table has answered a request already.
+    /// `has_answer` says whether the table has answered the request already.
     pub(crate) fn call(
         &mut self,
         host: &mut H,
@@ -165,13 +165,13 @@ impl<H: Host> Callers<H> {
     ) -> Ticket {
         let wait = command.wait().map(|call| (call.session, call.request));
         if let (Some(request), Some(wait)) = (command.wait(), wait) {
-            self.owners.copy_came(wait, call.as_ref(), call.is_some() && has_answer(request));
+            self.owners.note_copy(wait, call.as_ref(), call.is_some() && has_answer(request));
         }
         let mark = host.asked(command, wait);
         self.ticket(Caller::Call { reply, wait, mark, call })
     }
 
-    /// Unary reads are limited by their callers; reads of streams by this.
+    /// Limits the reads of streams. Other limits apply to unary reads.
     pub(crate) fn has_room_for(&self, reply: &ReadReply<H::Read>) -> bool {
         !reply.is_of_stream() || self.stream_reads < STREAM_READS_MAX
     }
@@ -218,7 +218,7 @@ impl<H: Host> Callers<H> {
         match (outcome, wait) {
             (Outcome::Queued { position }, Some(wait)) => {
                 if let ReplyTo::Stream { stream, request } = reply {
-                    out.streams.tell(stream, Delivery::Queued { request, position });
+                    out.streams.send(stream, Delivery::Queued { request, position });
                 }
                 if self.parked.get(&wait).is_none_or(|parked| reply.supersedes(&parked.reply)) {
                     self.parked.insert(wait, Parked { reply, mark, call });
@@ -242,7 +242,7 @@ impl<H: Host> Callers<H> {
         outcome: &Outcome,
         out: &mut Outbound<H>,
     ) {
-        // As on every node that does not lead.
+        // Nodes that do not lead have no such caller.
         if self.parked.is_empty() {
             return;
         }
@@ -289,13 +289,13 @@ impl<H: Host> Callers<H> {
         }
     }
 
-    /// This read wants all of the table, which takes more than one look.
+    /// This read wants a snapshot of the whole table, which takes several turns.
     pub(crate) fn reads_everything(&self, ticket: Ticket) -> bool {
         let caller = self.under_way.get(&ticket);
         matches!(caller, Some(Caller::Read { query: Query::Snapshot, .. }))
     }
 
-    /// The table may be looked at for this read.
+    /// Takes a read for which the table is recent enough.
     pub(crate) fn take_read(
         &mut self,
         ticket: Ticket,
@@ -311,7 +311,7 @@ impl<H: Host> Callers<H> {
         }
     }
 
-    /// Leadership is gone: the parked acquires find their place at the next leader.
+    /// Leadership is lost. The clients of parked acquires resume them at the next leader.
     pub(crate) fn fail_parked(&mut self, reason: Unavailable, out: &mut Outbound<H>) {
         self.owners.clear();
         if Bug::ParkedCallerForgotten.is_active() {

@@ -1,4 +1,4 @@
-//! What an engine wants done: data, carried out by its host in order.
+//! What an engine asks its host to do, as data. The host carries it out in order.
 
 use holdfast_core::command::Owner;
 use holdfast_core::{PublicSessionId, Publication, SessionId};
@@ -16,7 +16,7 @@ pub enum Effect<H: Host> {
         to: NodeId,
         messages: Vec<(GroupId, Vec<u8>)>,
     },
-    /// A message that carries a snapshot, on a connection of its own. Then say `snapshot_sent`.
+    /// Send a message with a snapshot on a separate connection. Then call `snapshot_sent`.
     SendSnapshot {
         to: NodeId,
         group: GroupId,
@@ -44,17 +44,17 @@ pub enum Effect<H: Host> {
     },
     /// `Engine::deliver` has a list for some streams.
     Deliver,
-    /// The heartbeats of this stream may be handed in by `defer`, or must not be.
+    /// Whether the host may pass heartbeats of this stream to `defer`.
     StreamServed {
         stream: StreamKey,
         is_deferrable: bool,
     },
-    /// The table of this group is that of a snapshot from the leader.
+    /// A snapshot of the leader has replaced the table of this group.
     Installed {
         group: GroupId,
         index: u64,
     },
-    /// `Engine::events` has what happened since the last time. The log has counted so much.
+    /// `Engine::events` has the events since the last time. `publication` is the log's count of published events.
     Publish {
         publication: Option<Publication>,
     },
@@ -62,12 +62,12 @@ pub enum Effect<H: Host> {
         group: GroupId,
         leadership: Leadership,
     },
-    /// Who the members are from this entry of the log on.
+    /// The members from this log entry on.
     MembershipChanged {
         index: u64,
         members: Membership,
     },
-    /// Make this durable beside the log, then say `snapshot_saved`.
+    /// Make this durable beside the log, then call `snapshot_saved`.
     SaveSnapshot {
         group: GroupId,
         file: SnapshotFile,
@@ -75,14 +75,14 @@ pub enum Effect<H: Host> {
     Tier(TierChange),
 }
 
-/// What the efficiency tier has to know.
+/// A change that concerns the efficiency tier.
 #[derive(Debug)]
 pub enum TierChange {
-    /// This node leads from now on, with nothing held, and grants from `opens` on.
+    /// This node leads from now on. Nothing is held, and it grants from `opens` on.
     BeginTerm { term: u64, opens: BootTime },
-    /// This node leads no longer, and what was held is gone.
+    /// This node leads no longer, and all holds of the tier are lost.
     EndTerm { reason: Unavailable },
-    /// A quorum confirmed the leadership of this term, and no later leader grants anything before `until`.
+    /// A quorum confirmed the leadership of this term. No later leader grants anything before `until`.
     Confirm { term: u64, until: BootTime },
     /// Nothing more is granted until a quorum has confirmed the leadership again.
     Invalidate,
@@ -98,12 +98,12 @@ pub enum Step {
     GoOn,
     Write,
     Rest,
-    Stop(Ending),
+    Stop(StopCause),
 }
 
 /// Why an engine has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ending {
-    Told,
+pub enum StopCause {
+    Requested,
     Removed,
 }

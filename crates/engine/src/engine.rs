@@ -6,12 +6,11 @@
 //!        -> acknowledge -> finish turns -> send, answer, read -> one list per stream
 //! ```
 //!
-//! Batching is natural, not timed: while one sync is under way the host's queue fills, and the next turn takes all of it as
-//! one proposal.
+//! Batching needs no timer: while one sync is under way, the host's queue fills. The next turn takes all of it as one
+//! proposal.
 //!
-//! A full disk halts the turn between its halves: nothing more is promised, callers are told, and the same turn is tried
-//! again until there is room (`full_disk.rs`). What each input does is in `inputs.rs`, and what the replicas want done in
-//! `effects.rs`.
+//! A full disk halts the turn between its halves. Calls are refused, and the same turn is tried again until there is
+//! room (`full_disk.rs`). `inputs.rs` handles the inputs, and `effects.rs` the effects of the replicas.
 
 mod effects;
 mod full_disk;
@@ -25,11 +24,11 @@ use std::time::Duration;
 use holdfast_core::{Event, LogIndex, LogicalTime, Publication};
 use holdfast_replica::{Fatal, GroupId, Member, NodeId, Replica, Turn};
 
-use self::full_disk::{Halt, Unsaid};
+use self::full_disk::{Halt, MissedInput};
 use crate::answer::Delivery;
 use crate::boot_time::BootTime;
 use crate::callers::{Callers, Outbound, ReadReply};
-use crate::effect::{Effect, Ending, Step, TierChange};
+use crate::effect::{Effect, Step, StopCause, TierChange};
 use crate::heartbeats::DeferredHeartbeats;
 use crate::host::Host;
 use crate::leader_lease::LeaderLease;
@@ -41,7 +40,7 @@ use crate::streams::{CutOff, Streams};
 #[derive(Clone, Debug)]
 pub struct EngineConfig {
     pub node: NodeId,
-    /// As all replicas have them.
+    /// The same for all replicas.
     pub tick: Duration,
     pub election_timeout: Duration,
 }
@@ -49,7 +48,7 @@ pub struct EngineConfig {
 /// The host's clocks, read after the other inputs of the turn.
 #[derive(Clone, Copy, Debug)]
 pub struct Now {
-    /// The one that drives the replicas.
+    /// The clock that drives the replicas.
     pub monotonic: Duration,
     pub boot: BootTime,
     /// Whether sessions use the efficiency tier of this node. While none does, its lease costs nothing.
@@ -67,11 +66,11 @@ pub struct Engine<H: Host> {
     turn: TurnState,
     /// Set while the disk is full.
     halt: Option<Halt>,
-    /// Inputs that came while the disk was full and that will not come again.
-    unsaid: Vec<Unsaid>,
-    /// When a node that was told to stop does so though it leads.
+    /// Inputs that came while the disk was full and that the host does not repeat.
+    missed_inputs: Vec<MissedInput>,
+    /// When a node that was asked to stop does so although it still leads.
     stop_by: Option<Duration>,
-    /// This node is no member any more.
+    /// This node was removed from the cluster.
     is_removed: bool,
     now: Now,
 }
@@ -81,31 +80,31 @@ pub struct Engine<H: Host> {
 struct Group<H: Host> {
     replica: Replica,
     callers: Callers<H>,
-    /// As it was last said to the host.
+    /// As last reported to the host.
     is_leader: bool,
 }
 
-/// What the efficiency tier is told.
+/// The leader's lease and term, as last reported to the efficiency tier.
 #[derive(Debug)]
 struct Tier {
     lease: LeaderLease,
-    /// The term that it was told of last, as long as this node leads in it.
+    /// The term last reported to the tier, as long as this node leads in it.
     term: Option<u64>,
 }
 
-/// How far the present turn is. Its buffers are kept for their room.
+/// The progress of the present turn. Its buffers are kept for their capacity.
 #[derive(Debug, Default)]
 struct TurnState {
     phase: Phase,
-    /// What each group wants to have durable.
+    /// What must become durable, by group.
     turns: Vec<(GroupId, Turn)>,
-    /// When the host was first told to write it.
+    /// When the host was first asked to write it.
     write_began: Option<Duration>,
     /// Messages of this step, one batch per peer.
     outgoing: BTreeMap<NodeId, Vec<(GroupId, Vec<u8>)>>,
-    /// What has happened since events were last published.
+    /// Events since the last `Effect::Publish`.
     happened: Vec<(LogIndex, LogicalTime, Event)>,
-    /// What the log had counted then.
+    /// The log's count of published events at that time.
     publication: Option<Publication>,
     effects: Vec<holdfast_replica::Effect>,
 }
@@ -123,7 +122,7 @@ enum Phase {
 type ApplyStep = fn(&mut Replica, &mut Vec<holdfast_replica::Effect>) -> Result<(), Fatal>;
 
 impl<H: Host> Engine<H> {
-    /// The replicas have started from what the disk has. `known` are the nodes that the configuration tells of.
+    /// The replicas have started from their disks. `known` are the nodes in the configuration file.
     pub fn new(
         config: EngineConfig,
         replicas: impl IntoIterator<Item = (GroupId, Replica)>,
@@ -132,7 +131,7 @@ impl<H: Host> Engine<H> {
     ) -> Engine<H> {
         let mut peers = PeerRegistry::default();
         for (node, member) in known {
-            peers.configured(node, member);
+            peers.configure(node, member);
         }
         let groups: BTreeMap<_, _> = replicas
             .into_iter()
@@ -153,7 +152,7 @@ impl<H: Host> Engine<H> {
             },
             turn: TurnState::default(),
             halt: None,
-            unsaid: Vec::new(),
+            missed_inputs: Vec::new(),
             stop_by: None,
             now: Now {
                 monotonic: Duration::ZERO,
@@ -191,7 +190,7 @@ impl<H: Host> Engine<H> {
         }
     }
 
-    /// The next steps of the turn, as far as the host has nothing to do for them.
+    /// Advances the turn until the host has something to do.
     pub fn advance(&mut self, now: Duration) -> Result<Step, Fatal> {
         self.now.monotonic = now;
         loop {
@@ -208,7 +207,7 @@ impl<H: Host> Engine<H> {
                 self.begin_turns();
                 self.turn.phase = Phase::Answer;
             }
-            // Clients take their answers while the disk works.
+            // Clients get their answers while the disk writes.
             Phase::Answer => {
                 self.apply(Replica::answer_committed)?;
                 if Bug::AnswerBeforeSync.is_active() {
@@ -220,13 +219,13 @@ impl<H: Host> Engine<H> {
                 self.turn.phase = if is_empty { Phase::Acknowledge } else { Phase::Write };
             }
             Phase::Write if self.halt.is_some() && self.stop_by.is_some() => {
-                return Ok(Step::Stop(Ending::Told));
+                return Ok(Step::Stop(StopCause::Requested));
             }
             Phase::Write => {
                 self.turn.write_began.get_or_insert(now);
                 return Ok(Step::Write);
             }
-            // Peers hear at once that what they wait for is durable.
+            // Peers wait for these acknowledgements, so they go first.
             Phase::Acknowledge => {
                 self.acknowledge();
                 self.turn.phase = Phase::Finish;
@@ -237,7 +236,7 @@ impl<H: Host> Engine<H> {
                 self.send_outgoing();
                 self.turn.phase = Phase::Begin;
                 if self.turn.turns.is_empty() {
-                    return Ok(self.rest());
+                    return Ok(self.end_turn());
                 }
                 self.turn.turns.clear();
             }
@@ -250,7 +249,7 @@ impl<H: Host> Engine<H> {
         for (group, Group { replica, .. }) in &mut self.groups {
             if let Some(mut turn) = replica.begin_turn() {
                 for message in std::mem::take(&mut turn.messages) {
-                    effects::post(&mut self.turn.outgoing, &mut self.out, *group, message);
+                    effects::add_to_batch(&mut self.turn.outgoing, &mut self.out, *group, message);
                 }
                 reads.extend(turn.reads.drain(..).map(|ticket| (*group, ticket)));
                 self.turn.turns.push((*group, turn));
@@ -265,7 +264,7 @@ impl<H: Host> Engine<H> {
     fn acknowledge(&mut self) {
         for (group, Group { replica, .. }) in &mut self.groups {
             for message in replica.acknowledge() {
-                effects::post(&mut self.turn.outgoing, &mut self.out, *group, message);
+                effects::add_to_batch(&mut self.turn.outgoing, &mut self.out, *group, message);
             }
         }
         self.send_outgoing();
@@ -301,13 +300,13 @@ impl<H: Host> Engine<H> {
         }
     }
 
-    /// The turn is done, and all that was to be said is said.
-    fn rest(&mut self) -> Step {
-        self.hear_unsaid();
+    /// The turn is done, and all its messages and answers are on their way.
+    fn end_turn(&mut self) -> Step {
+        self.replay_missed_inputs();
         let step = match (self.is_removed, self.stop_by) {
-            (true, _) => Step::Stop(Ending::Removed),
+            (true, _) => Step::Stop(StopCause::Removed),
             (false, Some(stop_by)) if self.now.monotonic >= stop_by || !self.leads_others() => {
-                Step::Stop(Ending::Told)
+                Step::Stop(StopCause::Requested)
             }
             _ => Step::Rest,
         };
@@ -318,7 +317,8 @@ impl<H: Host> Engine<H> {
         step
     }
 
-    /// A node that is told to stop does so once it leads nothing, or cannot get rid of it in time.
+    /// Whether this node leads a group with other voters. A node that was asked to stop first transfers that
+    /// leadership.
     fn leads_others(&self) -> bool {
         self.groups.values().any(|Group { replica, .. }| {
             let voters = &replica.membership().configuration.voters;
@@ -326,17 +326,17 @@ impl<H: Host> Engine<H> {
         })
     }
 
-    /// What is to be durable before the next step.
+    /// What must be durable before the next step.
     pub fn turns(&self) -> &[(GroupId, Turn)] {
         &self.turn.turns
     }
 
-    /// The effects since the last time, in order. The buffer comes back empty with its room.
+    /// Swaps the effects since the last call, in order, with an empty buffer.
     pub fn take_effects(&mut self, buffer: &mut Vec<Effect<H>>) {
         std::mem::swap(buffer, &mut self.out.effects);
     }
 
-    /// Hands each stream its list. One that does not read is closed.
+    /// Hands each stream its list. A stream whose client does not read is closed.
     pub fn deliver(
         &mut self,
         hand_over: impl FnMut(&mut H::Stream, Vec<Delivery>) -> Result<(), CutOff>,
@@ -344,7 +344,7 @@ impl<H: Host> Engine<H> {
         self.out.streams.deliver(hand_over);
     }
 
-    /// What has happened, for the host to take away.
+    /// The events since the last time, for the host to take.
     pub fn events(&mut self) -> &mut Vec<(LogIndex, LogicalTime, Event)> {
         &mut self.turn.happened
     }
@@ -365,11 +365,11 @@ impl<H: Host> Engine<H> {
         &mut self.out.host
     }
 
-    /// How long the host may wait for input. Heartbeats that were deferred are no reason to wake up: a leader wakes up at
-    /// every tick.
+    /// How long the host may wait for input. Deferred heartbeats need no earlier wake-up: a leader wakes up at every
+    /// tick.
     pub fn idle_for_at_most(&self) -> Duration {
         let idle = |group: &Group<H>| {
-            let idle = group.replica.rests_for();
+            let idle = group.replica.idle_for_at_most();
             group.replica.next_turn_within().map_or(idle, |within| within.min(idle))
         };
         self.groups.values().map(idle).min().unwrap_or(self.config.tick)
@@ -380,7 +380,7 @@ impl<H: Host> Engine<H> {
         self.halt.is_some()
     }
 
-    /// Between the halves of a turn: no input but such as a full disk refuses.
+    /// Between the halves of a turn. The host must pass no input now, except while the disk is full.
     pub fn is_in_turn(&self) -> bool {
         self.turn.phase != Phase::Begin
     }

@@ -1,9 +1,9 @@
-//! Heartbeats that come alone. Their clients do not wait for the answers, so such heartbeats make no turn of their own:
-//! they go with the next input of a client, and a tick after the last of them did at the latest. Of 100,000 idle sessions
-//! thousands then share one commit.
+//! Deferred heartbeats. A client does not wait for the answer to a heartbeat. So a frame with nothing but a heartbeat
+//! does not cause a turn: it is carried out with the next input of a client, or after a tick at the latest. Of 100,000
+//! idle sessions, thousands then share one commit.
 //!
-//! They are carried out before all that came after them: a heartbeat must not overtake the end of its stream, or a client
-//! that is gone would be taken for one that lives.
+//! Deferred heartbeats are carried out before later inputs. A heartbeat must not be applied after the end of its
+//! stream, or a client that has disconnected would count as alive.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::answer::StreamKey;
 
 /// More than come within a tick.
 const DEFERRED_MAX: usize = 8_192;
-/// What a heartbeat waits is to be no more of a session's TTL.
+/// A session's TTL must have at least so many ticks, so that the delay of a heartbeat is small beside it.
 const TICKS_PER_TTL_MIN: u32 = 60;
 
 /// Whether the heartbeats of a session with this TTL may wait for a tick.
@@ -32,7 +32,7 @@ pub(crate) struct DeferredHeartbeats {
 }
 
 impl DeferredHeartbeats {
-    /// Tells whether there are too many, so that they must be carried out now.
+    /// Returns whether there are too many, so that they must be carried out now.
     pub(crate) fn push(&mut self, frame: Frame) -> bool {
         self.frames.push(frame);
         self.frames.len() >= DEFERRED_MAX
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tick_is_too_long_beside_a_short_ttl() {
+    fn heartbeats_of_short_ttls_are_not_deferrable() {
         for (ttl_ms, expected) in [(100, false), (2_999, false), (3_000, true), (30_000, true)] {
             let deferrable = is_deferrable(Span::from_ms(ttl_ms), Duration::from_millis(50));
             assert_eq!(deferrable, expected, "{ttl_ms}");

@@ -1,4 +1,4 @@
-//! What an engine is run by.
+//! The host that runs an engine: the server, or the simulation.
 
 use std::fmt::Debug;
 
@@ -6,22 +6,22 @@ use holdfast_core::{Command, Event, LogicalTime, Outcome};
 
 use crate::answer::Wait;
 
-/// The names by which a host knows its callers and streams, and what it measures. The engine carries these values in and
-/// out and looks at none of them; nothing that it decides depends on this trait.
+/// The host's handles for callers and streams, and its metrics. The engine stores and returns these values without
+/// reading them. None of its decisions depends on this trait.
 pub trait Host: Debug {
-    /// Who waits for the answer to a command.
+    /// The caller of a command.
     type Call: Debug;
-    /// Who waits for a read.
+    /// The caller of a read.
     type Read: Debug;
-    /// Who waits for the heartbeats of many sessions.
+    /// The caller of the heartbeats of many sessions.
     type Touches: Debug;
-    /// Who waits for a change of the membership.
+    /// The caller of a membership change.
     type Change: Debug;
-    /// Who wants another node to lead.
+    /// The caller of a leadership transfer.
     type HandOver: Debug;
-    /// What takes the lists of a stream. Dropped when the stream ends.
+    /// The receiver of a stream's lists. Dropped when the stream ends.
     type Stream: Debug;
-    /// What the host wants to remember of a command until it is settled.
+    /// What the host remembers about a command until it is settled.
     type Mark: Copy + Debug;
 
     /// A command was handed to its replica.

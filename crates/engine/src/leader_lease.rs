@@ -1,6 +1,6 @@
-//! The leader's lease for the efficiency tier: how long this node may be sure that it leads. It is renewed by linearizable
-//! reads, each of which proves that a quorum followed this node after the moment at which the read was asked for. A later
-//! leader is elected after that moment, and waits for as long as this node may go on.
+//! The leader's lease for the efficiency tier: how long this node can be sure that it leads. Linearizable reads renew
+//! it. Each read proves that a quorum followed this node after the read began. A later leader is elected after that
+//! moment, and waits until the lease of this node has ended.
 
 use std::time::Duration;
 
@@ -16,13 +16,13 @@ const RATE_PERCENT: u32 = 98;
 pub struct LeaderLease {
     /// How long a confirmation counts.
     lasts: Duration,
-    /// As long as that by any clock. It is less than an election timeout, so that an ordinary election costs no more.
+    /// The same by any clock. It is less than an election timeout, so it does not prolong an ordinary failover.
     waits: Duration,
-    /// The latest moment of which it is known that this node led.
+    /// The latest moment at which this node is known to have led.
     confirmed: Option<BootTime>,
-    /// The latest that was asked for, by the engine itself.
+    /// When the engine itself last began a confirming read.
     asked: Option<BootTime>,
-    /// What was asked before tells nothing: another node was told to lead.
+    /// Reads that began before this moment confirm nothing: a leadership transfer was under way.
     invalid_through: Option<BootTime>,
     /// This node is about to stop.
     has_ended: bool,
@@ -42,13 +42,13 @@ impl LeaderLease {
         }
     }
 
-    /// From when on a leader that was elected before this moment may grant: no leader of before is sure any more. The
-    /// tier counts whole milliseconds.
+    /// From when on a leader elected before this moment may grant: the leases of all earlier leaders have ended by
+    /// then. The tier counts whole milliseconds.
     pub fn opens(&self, elected: BootTime) -> BootTime {
         elected + self.waits + Duration::from_millis(1)
     }
 
-    /// A quorum has confirmed a read that was asked for at this moment. Gives until when no other leader grants anything.
+    /// A quorum has confirmed a read that began at this moment. Returns until when no other leader grants anything.
     pub fn confirm(&mut self, leadership: Leadership, asked: BootTime) -> Option<BootTime> {
         let is_invalid = self.has_ended || self.invalid_through.is_some_and(|until| asked <= until);
         if !leadership.is_here || is_invalid {
@@ -59,7 +59,7 @@ impl LeaderLease {
         Some(asked + lasts)
     }
 
-    /// Another node was told to lead, and need not wait until it could be elected.
+    /// Leadership is being transferred. The next leader does not wait for an election timeout.
     pub fn invalidate(&mut self, now: BootTime) {
         self.invalid_through = Some(now);
         self.forget();
@@ -70,14 +70,14 @@ impl LeaderLease {
         self.has_ended = true;
     }
 
-    /// Another term: what was confirmed means nothing.
+    /// The term changed, so earlier confirmations do not count.
     pub fn forget(&mut self) {
         (self.confirmed, self.asked) = (None, None);
     }
 
-    /// Should a quorum be asked now? If so it counts as asked.
+    /// Whether a confirming read is due now. If so, it counts as begun.
     pub fn take_due(&mut self, now: BootTime) -> bool {
-        // Half of the time is over, and a question that was asked since has had its time too.
+        // Half of the lease is over, and a read that began since had enough time as well.
         let half = self.lasts / 2;
         let last = self.confirmed.max(self.asked);
         let is_due = !self.has_ended && last.is_none_or(|last| now.saturating_since(last) >= half);
@@ -103,7 +103,7 @@ mod tests {
     const HERE: Leadership = Leadership { leader: None, is_here: true, term: 1 };
 
     #[test]
-    fn it_lasts_less_than_the_next_leader_waits_by_any_clock() {
+    fn a_leader_lease_ends_before_the_next_leader_can_grant_by_any_clock() {
         let mut lease = LeaderLease::new(ms(50), ms(500));
         assert_eq!(lease.confirm(HERE, at(0)), Some(at(392)));
         let (slowest, fastest) = (0.99, 1.01);
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_renewed_after_half_of_its_time() {
+    fn a_leader_lease_is_renewed_after_half_of_its_time() {
         let mut lease = LeaderLease::new(ms(50), ms(500));
         assert!(lease.take_due(at(0)));
         assert!(!lease.take_due(at(195)) && lease.take_due(at(196)));
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_asked_before_another_was_told_to_lead_confirms_nothing() {
+    fn a_confirmation_requested_before_an_invalidation_is_ignored() {
         let mut lease = LeaderLease::new(ms(50), ms(500));
         lease.invalidate(at(500));
         assert_eq!(lease.confirm(HERE, at(450)), None);

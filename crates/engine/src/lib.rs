@@ -1,26 +1,28 @@
-//! What a shard decides, turn by turn: the replicas of its groups, the callers and streams that wait for them, and the
-//! order in which things are sent, written and answered.
+//! The logic of a shard, without I/O: the replicas of its groups, the callers and streams that wait for them, and the
+//! order in which it sends, writes and answers.
 //!
-//! [`Engine`] is pure, like the replica below it: no I/O, no clock, no thread. The server runs it on a shard thread, and
-//! the simulation runs the same code. A host does this in a loop:
+//! [`Engine`] is pure, like the replica below it: no I/O, no clock, no thread. The server runs it on a shard thread,
+//! and the simulation runs the same code. A host does this in a loop:
 //!
 //! ```text
 //! call / frame / read / peer_message / stream_closed ...   inputs, in any order
 //! handle_time(now)                                         the time, after the other inputs of the turn
 //! advance(now) -> Step                                     until it rests; after each call: take_effects, in order
 //!     Step::GoOn     call it again
-//!     Step::Write    make `turns` durable, then say `disk_done`, or `disk_full` and try the same again later
+//!     Step::Write    make `turns` durable, then call `disk_done`, or `disk_full` and try the same again later
 //!     Step::Rest     wait for input, at most for `idle_for_at_most`
 //!     Step::Stop     the engine has ended
 //! ```
 //!
 //! # Invariants
 //!
-//! * Nothing is answered, and no vote or acknowledgement is sent, before the write that it depends on is durable.
-//! * Every reply handle that comes in goes out with one answer. Three are dropped instead: that of a hand-over while the
-//!   disk is full, that of a publication that some member could not read, and that of a waiting call whose retry came.
-//! * A stream gets one list per turn half, in order. What a session did not ask for goes to its latest stream.
-//! * While the disk is full no caller is told that anything was done, and nothing that was refused is carried out.
+//! * An answer, a vote or an acknowledgement leaves only after the write that it depends on is durable.
+//! * Every reply handle that comes in goes out with one answer. Three are dropped instead: that of a hand-over while
+//!   the disk is full, that of a publication that some member could not read, and that of a waiting call whose retry
+//!   came.
+//! * A stream gets one list per turn half, in order. Notices, which no request asked for, go to the session's latest
+//!   stream.
+//! * While the disk is full, every call is refused, and a refused call is never carried out later.
 //! * The same inputs give the same effects, if the election timeout is fixed.
 
 mod answer;
@@ -42,7 +44,7 @@ pub use answer::{
     Answer, ChangeAnswer, Delivery, ReplyTo, StreamKey, Touched, TouchesAnswer, Unavailable, Wait,
 };
 pub use boot_time::BootTime;
-pub use effect::{Effect, Ending, Step, TierChange};
+pub use effect::{Effect, Step, StopCause, TierChange};
 pub use engine::{Engine, EngineConfig, Now};
 pub use heartbeats::is_deferrable;
 pub use host::Host;

@@ -1,5 +1,5 @@
-//! How a turn gets into the log, for hosts: one write and one sync for all groups. A full disk leaves a turn where it is,
-//! and the same steps go on later.
+//! Writes a turn into the log, for hosts: one write and one sync for all groups. After a full disk, the host repeats
+//! the same call, and it continues where it stopped.
 
 use holdfast_replica::{Durable, GroupId, HardState, LogEntry, SnapshotFile, Turn};
 use holdfast_wal::{
@@ -8,7 +8,7 @@ use holdfast_wal::{
 };
 use thiserror::Error;
 
-/// The log of all groups of an engine. What is no longer needed is left to the host to remove.
+/// The log of all groups of an engine. The host removes files that are no longer needed.
 #[derive(Debug)]
 pub struct TurnLog<D: Disk> {
     wal: Wal<D>,
@@ -29,7 +29,7 @@ pub enum LogError {
     Snapshot(#[from] SnapshotError),
 }
 
-/// Why the same is tried again.
+/// Why the host must try the same write again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Obstacle {
     /// The disk is full.
@@ -39,7 +39,7 @@ pub enum Obstacle {
 }
 
 impl LogError {
-    /// Why the disk takes nothing now though it holds all that it took. None if it has failed.
+    /// Why the disk takes no write now, although nothing written is lost. None if the disk has failed.
     pub fn obstacle(&self) -> Option<Obstacle> {
         match self {
             LogError::Write(error) | LogError::Snapshot(SnapshotError::Write(error)) => match error
@@ -56,7 +56,7 @@ impl LogError {
 impl<D: Disk> TurnLog<D> {
     pub fn open(disk: D, options: Options) -> Result<(TurnLog<D>, Vec<GroupLog>), OpenError> {
         let (mut wal, recovered) = Wal::open(disk, options)?;
-        wal.leave_removal();
+        wal.defer_removal();
         Ok((TurnLog { wal, buffered: 0, is_installed: false }, recovered))
     }
 
@@ -88,13 +88,13 @@ impl<D: Disk> TurnLog<D> {
         Ok(())
     }
 
-    /// Lets go of what a snapshot covers that is durable beside the log.
+    /// Drops the entries that a durable snapshot covers.
     pub fn snapshot_written(&mut self, written: DurableSnapshot) -> Result<(), LogError> {
         Ok(self.wal.snapshot_written(written)?)
     }
 
     /// The groups whose entries keep more segments on disk than this.
-    pub fn groups_in_the_way(&self, segments_max: u64) -> Vec<GroupId> {
+    pub fn groups_pinning_log(&self, segments_max: u64) -> Vec<GroupId> {
         if self.wal.stats().segments <= segments_max {
             return Vec::new();
         }

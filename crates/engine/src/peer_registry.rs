@@ -1,39 +1,39 @@
-//! The nodes that this one has met, and what they said of themselves.
+//! The nodes with which this one has had a handshake, and what they reported about themselves.
 
 use std::collections::BTreeMap;
 
 use holdfast_replica::{Member, Membership, NodeId};
 
-/// From this version of the log on, members are in it.
+/// The first version of log entries that contain members.
 pub(crate) const MEMBERS_SINCE: u32 = 1;
-/// From this one on, so is how far events are published.
+/// The first version of log entries that contain the publication of events.
 pub(crate) const PUBLICATION_SINCE: u32 = 2;
 
 /// More than there can be members.
-const INTRODUCED_MAX: usize = 64;
+const PEERS_MAX: usize = 64;
 
-/// The leader writes down in the log who was met, but not before every member is known to read such entries: in an
-/// upgrade, node by node, the older ones could not.
+/// The leader records these nodes in the log, but only when every member is known to read such entries. During a
+/// rolling upgrade the older nodes cannot.
 #[derive(Debug, Default)]
 pub(crate) struct PeerRegistry {
-    /// With whether it was the node itself that said so.
-    news: BTreeMap<NodeId, (Member, bool)>,
+    /// What the groups do not know yet, and whether the node itself reported it.
+    unreported: BTreeMap<NodeId, (Member, bool)>,
     /// The newest version of log entries that each can read.
     reads: BTreeMap<NodeId, u32>,
 }
 
 impl PeerRegistry {
-    /// A node told who it is.
-    pub(crate) fn met(&mut self, node: NodeId, member: Member, log_version: u32) {
-        if self.reads.len() < INTRODUCED_MAX && self.news.len() < INTRODUCED_MAX {
+    /// A node reported who it is.
+    pub(crate) fn identify(&mut self, node: NodeId, member: Member, log_version: u32) {
+        if self.reads.len() < PEERS_MAX && self.unreported.len() < PEERS_MAX {
             self.reads.insert(node, log_version);
-            self.news.insert(node, (member, true));
+            self.unreported.insert(node, (member, true));
         }
     }
 
-    /// The configuration says where a node is.
-    pub(crate) fn configured(&mut self, node: NodeId, member: Member) {
-        self.news.insert(node, (member, false));
+    /// The configuration file has the addresses of a node.
+    pub(crate) fn configure(&mut self, node: NodeId, member: Member) {
+        self.unreported.insert(node, (member, false));
     }
 
     pub(crate) fn all_read(&self, membership: &Membership, version: u32) -> bool {
@@ -41,8 +41,8 @@ impl PeerRegistry {
         membership.members.keys().all(reads)
     }
 
-    /// What the groups have not heard yet.
-    pub(crate) fn take_news(&mut self) -> BTreeMap<NodeId, (Member, bool)> {
-        std::mem::take(&mut self.news)
+    /// Takes what the groups do not know yet.
+    pub(crate) fn take_unreported(&mut self) -> BTreeMap<NodeId, (Member, bool)> {
+        std::mem::take(&mut self.unreported)
     }
 }

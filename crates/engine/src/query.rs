@@ -2,8 +2,8 @@
 
 use holdfast_core::command::Owner;
 use holdfast_core::{
-    Access, FenceToken, FreezeInfo, LockName, LockStatus, LockSummary, LockTable, LockWhy,
-    LogicalTime, Part, PublicSessionId, SessionId, SessionSummary, Survey, SurveyPart,
+    Access, FenceToken, FreezeInfo, LockName, LockSearch, LockSearchPart, LockStatus, LockSummary,
+    LockTable, LockWhy, LogicalTime, PublicSessionId, SearchRange, SessionId, SessionSummary,
     TokenStanding,
 };
 use holdfast_replica::{ClusterId, SnapshotFile};
@@ -13,8 +13,8 @@ use crate::boot_time::BootTime;
 /// Holders, and waiters, that a status on a stream shows: one frame has the answers to many.
 pub const STATUS_SHOWN_MAX: usize = 10;
 
-/// Locks that one part of a survey looks at, so that other callers do not wait for it for long.
-const SURVEY_LOCKS_MAX: usize = 1_000;
+/// The locks that one part of a search reads, so that other callers do not wait long.
+const SEARCHED_LOCKS_MAX: usize = 1_000;
 
 #[derive(Debug)]
 pub enum Query {
@@ -31,7 +31,7 @@ pub enum Query {
         after: Option<PublicSessionId>,
         limit: usize,
     },
-    /// Whose sessions these are, as far as they are open.
+    /// The owners of these sessions, as far as the sessions are open.
     Owners(Vec<PublicSessionId>),
     Why {
         name: LockName,
@@ -44,23 +44,23 @@ pub enum Query {
         name: LockName,
         token: FenceToken,
     },
-    /// Whether this node leads, which renews the lease of the efficiency tier. It was asked at this moment.
+    /// Confirms that this node leads, which renews the lease of the efficiency tier. `asked` is when the read began.
     Confirm {
         asked: BootTime,
     },
-    /// As [`Query::Confirm`], and that the session be admitted to the efficiency tier.
+    /// As [`Query::Confirm`], and admits the session to the efficiency tier.
     Admit {
         session: SessionId,
         asked: BootTime,
     },
     /// A part of the locks, for a search among them.
-    Survey {
-        survey: Survey,
+    SearchLocks {
+        search: LockSearch,
         after: Option<String>,
         above: Option<u64>,
         found_max: usize,
     },
-    /// All of it, as bytes.
+    /// The whole table, as bytes.
     Snapshot,
 }
 
@@ -84,7 +84,7 @@ pub enum ReadData {
     Confirmed,
     /// Whether there is such a session.
     Admitted(bool),
-    Survey(SurveyPart),
+    LockSearch(LockSearchPart),
     Snapshot(WholeState),
 }
 
@@ -97,7 +97,7 @@ pub struct WholeState {
 }
 
 impl Query {
-    /// What the table says. None for a snapshot, which takes more than one look at the table.
+    /// Reads the table. None for a snapshot, which takes several turns.
     pub(crate) fn read(self, table: &LockTable) -> Option<ReadData> {
         Some(match self {
             Query::Status { name, shown_max } => ReadData::Status(table.status(&name, shown_max)),
@@ -119,10 +119,10 @@ impl Query {
             }
             Query::Confirm { .. } => ReadData::Confirmed,
             Query::Admit { session, .. } => ReadData::Admitted(table.has_session(session)),
-            Query::Survey { survey, after, above, found_max } => {
+            Query::SearchLocks { search, after, above, found_max } => {
                 let after = after.as_deref();
-                let part = Part { after, locks_max: SURVEY_LOCKS_MAX, above, found_max };
-                ReadData::Survey(table.survey(&survey, part))
+                let range = SearchRange { after, locks_max: SEARCHED_LOCKS_MAX, above, found_max };
+                ReadData::LockSearch(table.search_locks(&search, range))
             }
             Query::Snapshot => return None,
         })

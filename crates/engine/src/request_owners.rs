@@ -1,10 +1,10 @@
-//! Unary calls that may be abandoned: the caller hangs up before it has its answer, and does not come back for it.
+//! Unary calls that may be abandoned: the caller hangs up before it has its answer, and does not retry.
 //!
-//! What such a call did is undone, but only if no other call is concerned. Several copies of one request can be under way:
-//! a client that retries on a new connection may be faster than the end of the old one. So for each request the engine
-//! knows one owner: the newest copy, as long as the request has no answer. Only when the owner is abandoned the request is
-//! undone. If the answer goes to another copy, or a copy comes when the answer was given, more than one caller may
-//! have it: from then on the request has no owner, and is not undone.
+//! The engine undoes such a call, unless another call relies on the same request. Several copies of a request can be
+//! under way: a client may retry on a new connection before the old one has ended. So each request without an answer
+//! has one owner: the newest copy. The engine undoes the request only when the owner is abandoned. If the answer goes
+//! to another copy, or a copy arrives after the answer, more than one caller may have the answer. From then on the
+//! request has no owner, and is not undone.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -19,7 +19,7 @@ const SWEEP_AT_LEAST: usize = 1_024;
 #[derive(Clone, Debug)]
 pub struct LiveCall(Arc<()>);
 
-/// What the engine keeps of a [`LiveCall`].
+/// The engine's reference to a [`LiveCall`].
 #[derive(Clone, Debug)]
 pub struct CallRef(Weak<()>);
 
@@ -65,8 +65,9 @@ enum State {
 }
 
 impl RequestOwners {
-    /// A copy of the request has come; none: one that cannot be abandoned. The table may have its answer already.
-    pub(crate) fn copy_came(&mut self, wait: Wait, call: Option<&CallRef>, has_answer: bool) {
+    /// A copy of the request has arrived. `call` is none if that copy cannot be abandoned. `has_answer` says whether
+    /// the table has answered the request already.
+    pub(crate) fn note_copy(&mut self, wait: Wait, call: Option<&CallRef>, has_answer: bool) {
         let Some(call) = call else {
             if !self.owners.is_empty() {
                 self.owners.remove(&wait);
@@ -82,7 +83,7 @@ impl RequestOwners {
         self.owners.insert(wait, Owner { call: call.clone(), state: State::Unanswered });
     }
 
-    /// The answer to the request goes to this copy; none: to one that cannot be abandoned.
+    /// The answer goes to this copy. `call` is none if that copy cannot be abandoned.
     pub(crate) fn answered(&mut self, wait: Wait, call: Option<&CallRef>) {
         if self.owners.is_empty() {
             return;
@@ -98,7 +99,7 @@ impl RequestOwners {
         }
     }
 
-    /// The caller has hung up. Tells whether its request is to be undone.
+    /// The caller has hung up. Returns whether its request must be undone.
     pub(crate) fn abandoned(&mut self, wait: Wait, call: &LiveCall) -> bool {
         let Some(owner) = self.owners.get_mut(&wait) else { return false };
         if owner.state == State::Undone || !owner.call.is(&call.to_ref()) {
@@ -108,7 +109,7 @@ impl RequestOwners {
         true
     }
 
-    /// The group is led elsewhere now. Its clients ask there.
+    /// Another node leads the group now. The clients retry there.
     pub(crate) fn clear(&mut self) {
         self.owners.clear();
     }
@@ -133,7 +134,7 @@ mod tests {
     fn a_request_is_undone_when_its_only_call_is_abandoned_and_only_once() {
         let mut owners = RequestOwners::default();
         let call = LiveCall::new();
-        owners.copy_came(WAIT, Some(&call.to_ref()), false);
+        owners.note_copy(WAIT, Some(&call.to_ref()), false);
         assert!(owners.abandoned(WAIT, &call));
         assert!(!owners.abandoned(WAIT, &call));
     }
@@ -142,19 +143,19 @@ mod tests {
     fn a_retry_that_came_before_the_old_call_ended_keeps_the_request() {
         let mut owners = RequestOwners::default();
         let (old, retry) = (LiveCall::new(), LiveCall::new());
-        owners.copy_came(WAIT, Some(&old.to_ref()), false);
-        owners.copy_came(WAIT, Some(&retry.to_ref()), false);
+        owners.note_copy(WAIT, Some(&old.to_ref()), false);
+        owners.note_copy(WAIT, Some(&retry.to_ref()), false);
         assert!(!owners.abandoned(WAIT, &old));
         assert!(owners.abandoned(WAIT, &retry));
     }
 
     #[test]
-    fn of_two_copies_that_are_given_the_answer_neither_undoes_it_for_the_other() {
+    fn two_copies_that_share_an_answer_do_not_undo_it_for_each_other() {
         let (first, second) = (LiveCall::new(), LiveCall::new());
         for abandoned in [&first, &second] {
             let mut owners = RequestOwners::default();
-            owners.copy_came(WAIT, Some(&first.to_ref()), false);
-            owners.copy_came(WAIT, Some(&second.to_ref()), false);
+            owners.note_copy(WAIT, Some(&first.to_ref()), false);
+            owners.note_copy(WAIT, Some(&second.to_ref()), false);
             owners.answered(WAIT, Some(&first.to_ref()));
             assert!(!owners.abandoned(WAIT, abandoned));
         }
@@ -164,9 +165,9 @@ mod tests {
     fn a_retry_that_finds_the_answer_keeps_it_when_the_old_call_ends_later() {
         let mut owners = RequestOwners::default();
         let (old, retry) = (LiveCall::new(), LiveCall::new());
-        owners.copy_came(WAIT, Some(&old.to_ref()), false);
+        owners.note_copy(WAIT, Some(&old.to_ref()), false);
         owners.answered(WAIT, Some(&old.to_ref()));
-        owners.copy_came(WAIT, Some(&retry.to_ref()), true);
+        owners.note_copy(WAIT, Some(&retry.to_ref()), true);
         assert!(!owners.abandoned(WAIT, &old));
         assert!(!owners.abandoned(WAIT, &retry));
     }
@@ -175,7 +176,7 @@ mod tests {
     fn a_copy_after_the_answer_was_taken_undoes_nothing() {
         let mut owners = RequestOwners::default();
         let late = LiveCall::new();
-        owners.copy_came(WAIT, Some(&late.to_ref()), true);
+        owners.note_copy(WAIT, Some(&late.to_ref()), true);
         assert!(!owners.abandoned(WAIT, &late));
     }
 
@@ -183,20 +184,20 @@ mod tests {
     fn a_copy_that_will_be_resumed_takes_the_request_over() {
         let mut owners = RequestOwners::default();
         let call = LiveCall::new();
-        owners.copy_came(WAIT, Some(&call.to_ref()), false);
-        owners.copy_came(WAIT, None, false);
+        owners.note_copy(WAIT, Some(&call.to_ref()), false);
+        owners.note_copy(WAIT, None, false);
         assert!(!owners.abandoned(WAIT, &call));
     }
 
     #[test]
-    fn a_retry_behind_the_undoing_can_be_abandoned_as_well() {
+    fn a_retry_after_the_undo_can_be_abandoned_as_well() {
         let mut owners = RequestOwners::default();
         let (old, retry) = (LiveCall::new(), LiveCall::new());
-        owners.copy_came(WAIT, Some(&old.to_ref()), false);
+        owners.note_copy(WAIT, Some(&old.to_ref()), false);
         owners.answered(WAIT, Some(&old.to_ref()));
         assert!(owners.abandoned(WAIT, &old));
         // The table has not applied the undoing yet.
-        owners.copy_came(WAIT, Some(&retry.to_ref()), true);
+        owners.note_copy(WAIT, Some(&retry.to_ref()), true);
         assert!(owners.abandoned(WAIT, &retry));
     }
 
@@ -205,7 +206,7 @@ mod tests {
         let mut owners = RequestOwners::default();
         for request in 0..100_000 {
             let wait = (SessionId(1), RequestId(request));
-            owners.copy_came(wait, Some(&LiveCall::new().to_ref()), false);
+            owners.note_copy(wait, Some(&LiveCall::new().to_ref()), false);
         }
         assert!(owners.owners.len() <= SWEEP_AT_LEAST, "{}", owners.owners.len());
     }

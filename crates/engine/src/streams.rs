@@ -1,4 +1,4 @@
-//! The session streams that are served, and what each is to be told.
+//! The session streams that this node serves, and the deliveries for each.
 
 use std::collections::HashMap;
 
@@ -7,36 +7,36 @@ use holdfast_core::{SessionId, StreamId};
 use crate::answer::{Delivery, StreamKey};
 use crate::planted::Bug;
 
-/// So that a frame of them stays far below what a client takes, however long the names are.
+/// Keeps a frame far below the limit of clients, however long the names are.
 const DELIVERIES_PER_LIST_MAX: usize = 4_096;
 
-/// Why a stream is told no more.
+/// Why a stream takes no more deliveries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CutOff {
     SlowReader,
-    /// Its task has ended. It closes the stream in a moment, and only then is known whether the client is gone.
+    /// The stream's task has ended. It will close the stream, and only then report whether the client disconnected.
     Gone,
 }
 
-/// Deliveries are gathered and leave together, one list per stream. `S` is what takes a stream's lists.
+/// Deliveries are gathered and sent together, one list per stream. `S` is the host's handle of a stream.
 #[derive(Debug)]
 pub struct Streams<S> {
     streams: HashMap<StreamKey, Stream<S>>,
-    /// The latest stream of each session: it takes the notices.
+    /// The latest stream of each session, which gets the notices.
     latest: HashMap<SessionId, StreamId>,
-    /// What there is to tell.
+    /// Deliveries that are not sent yet.
     gathered: Vec<(StreamKey, Vec<Delivery>)>,
-    /// Streams that have ended, and the last that they are told.
+    /// Streams that have ended, and their last deliveries.
     ended: Vec<(S, Vec<Delivery>)>,
 }
 
 #[derive(Debug)]
 struct Stream<S> {
     handle: S,
-    /// Where it is gathered, if there is anything.
+    /// The stream's position in `gathered`, if it has deliveries.
     place: Option<usize>,
-    /// How much there was the last time.
-    told_last: usize,
+    /// The length of the last list.
+    last_length: usize,
 }
 
 impl<S> Default for Streams<S> {
@@ -55,7 +55,7 @@ impl<S> Streams<S> {
         let latest = self.latest.entry(key.session).or_insert(key.stream);
         let is_older = key.stream < *latest || Bug::NoticeToOlderStream.is_active();
         *latest = if is_older { *latest } else { key.stream };
-        self.streams.insert(key, Stream { handle, place: None, told_last: 0 });
+        self.streams.insert(key, Stream { handle, place: None, last_length: 0 });
     }
 
     /// False if it was closed before.
@@ -66,7 +66,7 @@ impl<S> Streams<S> {
         self.streams.remove(&key).is_some()
     }
 
-    pub fn tell(&mut self, stream: StreamKey, delivery: Delivery) {
+    pub fn send(&mut self, stream: StreamKey, delivery: Delivery) {
         // Answers to one frame come in a row.
         if let Some((last, gathered)) = self.gathered.last_mut()
             && *last == stream
@@ -75,7 +75,7 @@ impl<S> Streams<S> {
         }
         let Some(state) = self.streams.get_mut(&stream) else { return };
         let place = *state.place.get_or_insert_with(|| {
-            self.gathered.push((stream, Vec::with_capacity(state.told_last)));
+            self.gathered.push((stream, Vec::with_capacity(state.last_length)));
             self.gathered.len() - 1
         });
         if let Some((_, gathered)) = self.gathered.get_mut(place) {
@@ -83,33 +83,33 @@ impl<S> Streams<S> {
         }
     }
 
-    /// Tells a session what it did not ask for.
-    pub fn tell_session(&mut self, session: SessionId, delivery: Delivery) {
+    /// Sends a notice to the session's latest stream.
+    pub fn send_to_session(&mut self, session: SessionId, delivery: Delivery) {
         if let Some(stream) = self.latest.get(&session).copied() {
-            self.tell(StreamKey { session, stream }, delivery);
+            self.send(StreamKey { session, stream }, delivery);
         }
     }
 
-    pub fn tell_all(&mut self, notice: impl Fn() -> Delivery) {
+    pub fn send_to_all(&mut self, notice: impl Fn() -> Delivery) {
         for stream in self.keys() {
-            self.tell(stream, notice());
+            self.send(stream, notice());
         }
     }
 
-    /// Ends all streams. The last that each is told is this.
-    pub fn end_all(&mut self, last_word: impl Fn() -> Delivery) {
+    /// Ends all streams, each with this last delivery.
+    pub fn end_all(&mut self, last_delivery: impl Fn() -> Delivery) {
         for key in self.keys() {
             let Some(Stream { handle, place, .. }) = self.streams.remove(&key) else { continue };
             let gathered = place.and_then(|place| self.gathered.get_mut(place));
             let mut list = gathered.map(|(_, list)| std::mem::take(list)).unwrap_or_default();
-            list.push(last_word());
+            list.push(last_delivery());
             self.ended.push((handle, list));
         }
         self.gathered.clear();
         self.latest.clear();
     }
 
-    /// Hands each stream its list. One that does not read is closed.
+    /// Hands each stream its list. A stream whose client does not read is closed.
     pub fn deliver(
         &mut self,
         mut hand_over: impl FnMut(&mut S, Vec<Delivery>) -> Result<(), CutOff>,
@@ -121,7 +121,7 @@ impl<S> Streams<S> {
         for (stream, list) in gathered.drain(..) {
             let Some(state) = self.streams.get_mut(&stream) else { continue };
             state.place = None;
-            state.told_last = list.len();
+            state.last_length = list.len();
             let handed_over = in_pieces(list, |piece| hand_over(&mut state.handle, piece));
             if handed_over == Err(CutOff::SlowReader) {
                 self.close(stream);
@@ -181,7 +181,7 @@ mod tests {
         Delivery::Queued { request: RequestId(request), position: 1 }
     }
 
-    /// What each stream is handed: the list's requests, zero for a last word.
+    /// The requests in each stream's list; zero for a last delivery.
     fn delivered(streams: &mut Streams<u64>) -> Vec<(u64, Vec<u64>)> {
         let mut told = Vec::new();
         streams.deliver(|handle, list| {
@@ -196,14 +196,14 @@ mod tests {
     }
 
     #[test]
-    fn each_stream_is_told_its_own_in_order_and_in_one_list() {
+    fn each_stream_gets_its_deliveries_in_order_and_in_one_list() {
         let mut streams = Streams::default();
         for session in 1..=3 {
             streams.open(key(session, 1), session as u64);
         }
         for turn in [0, 10] {
             for (session, request) in [(1, 1), (1, 2), (2, 3), (1, 4), (3, 5), (3, 6), (2, 7)] {
-                streams.tell(key(session, 1), queued(turn + request));
+                streams.send(key(session, 1), queued(turn + request));
                 if turn + request == 5 {
                     streams.close(key(3, 1));
                 }
@@ -214,43 +214,43 @@ mod tests {
     }
 
     #[test]
-    fn a_notice_goes_to_the_latest_stream_in_whatever_order_they_were_opened() {
+    fn a_session_notice_goes_to_the_latest_stream_whatever_the_order_of_opening() {
         for order in [[7, 8], [8, 7]] {
             let mut streams = Streams::default();
             order.into_iter().for_each(|stream| streams.open(key(1, stream), stream));
-            streams.tell_session(SessionId(1), queued(5));
+            streams.send_to_session(SessionId(1), queued(5));
             assert_eq!(delivered(&mut streams), [(8, vec![5])]);
         }
     }
 
     #[test]
-    fn a_stream_that_ends_is_told_what_there_was_for_it_and_then_nothing_more() {
+    fn an_ending_stream_gets_its_last_deliveries_and_nothing_more() {
         let mut streams = Streams::default();
         streams.open(key(1, 1), 1);
         streams.open(key(2, 1), 2);
-        streams.tell(key(2, 1), queued(9));
+        streams.send(key(2, 1), queued(9));
         streams.end_all(|| Delivery::LeaderMoved { leader: None });
-        streams.tell(key(2, 1), queued(10));
+        streams.send(key(2, 1), queued(10));
         assert_eq!(delivered(&mut streams), [(1, vec![0]), (2, vec![9, 0])]);
         assert!(streams.is_empty());
     }
 
     #[test]
-    fn a_stream_that_does_not_read_is_closed_and_one_whose_task_is_gone_is_not() {
+    fn a_stream_that_does_not_read_is_closed_and_one_whose_task_ended_is_not() {
         let mut streams = Streams::default();
         for (session, cut_off) in [(1, CutOff::SlowReader), (2, CutOff::Gone)] {
             streams.open(key(session, 1), ());
-            streams.tell(key(session, 1), queued(1));
+            streams.send(key(session, 1), queued(1));
             streams.deliver(|(), _| Err(cut_off));
         }
         assert_eq!(streams.keys(), [key(2, 1)]);
     }
 
     #[test]
-    fn a_long_list_is_cut_into_pieces() {
+    fn a_long_delivery_list_is_split() {
         let mut streams = Streams::default();
         streams.open(key(1, 1), 1);
-        (0..2 * DELIVERIES_PER_LIST_MAX + 1).for_each(|_| streams.tell(key(1, 1), queued(1)));
+        (0..2 * DELIVERIES_PER_LIST_MAX + 1).for_each(|_| streams.send(key(1, 1), queued(1)));
         let lengths: Vec<usize> =
             delivered(&mut streams).iter().map(|(_, list)| list.len()).collect();
         assert_eq!(lengths, [DELIVERIES_PER_LIST_MAX, DELIVERIES_PER_LIST_MAX, 1]);

@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_token_for_the_resource_is_refused_in_words_that_say_what_to_do() {
+    fn an_invalid_token_is_refused_with_what_to_do() {
         let other = fence(Guarantee::Linearizable, "wallet:43", 7);
         let best_effort = fence(Guarantee::BestEffort, "wallet:42", 7);
         let cases: [(Option<&str>, Accepts, &str); 8] = [
@@ -289,7 +289,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_from_outside_makes_it_fall_over(text in ".{0,60}", best_effort: bool) {
+        fn no_foreign_text_panics_the_token_parser(text in ".{0,60}", best_effort: bool) {
             let accepts = if best_effort { Accepts::BestEffort } else { Accepts::Linearizable };
             prop_assert!(admit(&text, "wallet:42", accepts).is_err());
         }

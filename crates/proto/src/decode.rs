@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn every_bad_input_has_its_reason_and_words() {
+    fn every_bad_input_has_its_reason_and_message() {
         use Reason::*;
         const DAY_MS: u64 = 24 * 60 * 60 * 1_000;
         let long = |length: usize| "x".repeat(length);
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_within_the_limits_is_taken() {
+    fn values_within_the_limits_are_accepted() {
         assert!(decode_acquire(|_| ()).is_ok());
         assert!(decode_acquire(|r| r.metadata = vec![0; 1_024]).is_ok());
         assert!(decode_release(|r| r.token = FenceToken::MAX.0).is_ok());
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn on_a_stream_the_session_goes_without_saying_and_cannot_be_another() {
+    fn on_a_stream_the_session_is_implied_and_cannot_be_another() {
         let scope = Scope::Stream { session: session(), acked_through: RequestId(5) };
         let mut request = good_release();
         request.session_id.clear();

@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_large_is_neither_written_nor_waited_for() {
+    fn an_oversized_piece_is_neither_written_nor_awaited() {
         let mut written = Vec::new();
         let long = Failure { message: "x".repeat(BYTES_MAX), ..Failure::default() };
         assert!(!put(&mut written, END, &long, BYTES_MAX));

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_ids_are_refused_with_words() {
+    fn invalid_ids_are_refused_with_an_error() {
         let all_zero = "0".repeat(32);
         assert_eq!(all_zero.parse::<SessionId>(), Err(ParseSessionIdError::AllZero));
         for wrong in ["", "00", &KNOWN.to_uppercase(), &format!("{KNOWN}0")] {

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_trusted_from_the_sending_on_less_the_margin_and_once_lost_stays_lost() {
+    fn a_hold_is_trusted_from_its_sending_less_the_margin_and_once_lost_stays_lost() {
         let (hold, sent_at) = hold(Duration::from_secs(10));
         let after = |ms| LocalTime(sent_at.0 + Duration::from_millis(ms));
         assert_eq!(hold.valid_until(), after(9_798));
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn an_extension_that_shortens_it_counts_from_its_sending() {
+    fn an_extension_that_shortens_a_hold_counts_from_its_sending() {
         let (hold, sent_at) = hold(Duration::from_secs(10));
         let before = hold.valid_until();
         hold.extending(sent_at, Duration::from_secs(20));
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hold_whose_time_is_over_gives_nothing_whatever_was_heard() {
+    fn an_expired_hold_gives_no_token_whatever_the_servers_answered() {
         let (hold, _) = hold(Duration::ZERO);
         assert_eq!(hold.check(), Err(Lost { reason: LossReason::Expired }));
         assert_eq!(hold.fence().get(..6), Some("hf1.B."));

@@ -121,7 +121,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(60);
 
     #[tokio::test]
-    async fn each_who_waits_is_told_of_a_release_and_the_name_goes_with_the_last() {
+    async fn each_waiter_is_notified_of_a_release_and_the_name_is_dropped_with_the_last() {
         let (registry, mut changes) = Registry::new();
         let mut one = registry.listen("a");
         let mut other = registry.listen("a");

@@ -119,7 +119,7 @@ impl Scene {
 }
 
 #[test]
-fn nobody_but_its_owner_frees_or_extends_a_lock_and_tokens_rise() {
+fn only_the_owner_frees_or_extends_a_lock_and_tokens_rise() {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let Some(server) = runtime.block_on(RedisServer::start(Durability::None)) else { return };
     let client = redis::Client::open(server.url()).unwrap();

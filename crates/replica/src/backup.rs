@@ -1,4 +1,4 @@
-//! A backup: one snapshot of a group as a file that stands for itself.
+//! A backup: one snapshot of a group as a self-contained file.
 //!
 //! ```text
 //! offset  bytes
@@ -10,8 +10,8 @@
 //!                the body: a snapshot, as nodes send it to each other
 //! ```
 //!
-//! All numbers are little endian, a text is its length (`u16`) and its bytes. The fields say how long the body
-//! is, and its CRC32C: a file that was cut off, or one with something behind it, is not taken.
+//! All numbers are little endian. A text is its length (`u16`) and its bytes. The fields contain the length of the body
+//! and its CRC32C, so that a truncated or overlong file is refused.
 
 use std::ops::RangeInclusive;
 
@@ -27,7 +27,7 @@ const FIELDS_BYTES_MAX: usize = 4_096;
 const TEXT_BYTES_MAX: usize = 256;
 const CHECKSUM_BYTES: usize = 4;
 
-/// Where a snapshot came from, and how to tell that it is whole.
+/// The origin of a snapshot, and the length and checksum of its body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackupHeader {
     /// The name of the cluster.
@@ -46,7 +46,7 @@ pub struct BackupHeader {
     pub body_crc32c: u32,
 }
 
-/// Why a file is not taken for a backup.
+/// Why a file is not a usable backup.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum BackupError {
     #[error("it is not a snapshot file of holdfast")]
@@ -62,7 +62,7 @@ pub enum BackupError {
 }
 
 impl BackupHeader {
-    /// What comes before the body.
+    /// The bytes before the body.
     pub fn encode(&self) -> Vec<u8> {
         let mut fields = Vec::new();
         put_text(&mut fields, &self.cluster);
@@ -86,7 +86,7 @@ impl BackupHeader {
         bytes
     }
 
-    /// Gives the header, and what follows it.
+    /// Returns the header and the bytes after it.
     pub fn decode(bytes: &[u8]) -> Result<(BackupHeader, &[u8]), BackupError> {
         let too_short = |expected: usize| BackupError::Truncated {
             expected: expected as u64,
@@ -140,7 +140,7 @@ impl BackupHeader {
         Ok(header)
     }
 
-    /// Gives the header and the body of a whole file.
+    /// Returns the header and the body of a whole file.
     pub fn decode_file(bytes: &[u8]) -> Result<(BackupHeader, &[u8]), BackupError> {
         let (header, body) = BackupHeader::decode(bytes)?;
         let mut check = BodyCheck::default();
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read_back() {
+    fn a_backup_is_read_back_as_written() {
         let file = file(b"the body");
         let (header, body) = BackupHeader::decode_file(&file).unwrap();
         assert_eq!(
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn every_changed_byte_is_noticed() {
+    fn every_changed_byte_of_a_backup_is_detected() {
         let good = file(b"some body of a snapshot");
         for at in 0..good.len() {
             for flip in [1, 0x80, 0xff] {
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_cut_off_or_too_long_is_noticed() {
+    fn a_truncated_or_overlong_backup_is_detected() {
         let good = file(b"some body of a snapshot");
         for length in 0..good.len() {
             assert!(BackupHeader::decode_file(&good[..length]).is_err(), "{length} bytes");
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn foreign_newer_and_damaged_files_are_told_apart() {
+    fn foreign_newer_and_damaged_backups_have_different_errors() {
         assert_eq!(
             BackupHeader::decode_file(b"PK\x03\x04 a zip archive"),
             Err(BackupError::Foreign)

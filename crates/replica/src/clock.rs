@@ -1,15 +1,15 @@
-//! One clock for both uses of time: the ticks of consensus and the stamps of a leader. A node whose
-//! clock stops therefore loses leadership instead of stretching everybody's leases.
+//! One clock for the ticks of consensus and for the stamps of a leader. So a node whose clock stops loses leadership.
+//! It does not stretch the leases of its clients.
 
 use std::time::Duration;
 
 use holdfast_core::{LogicalTime, Span};
 
-/// Of the time that counted, one part in so many makes up for what stalls have cost.
+/// One part in so many of the counted time is deducted from the time lost in stalls.
 const FORGIVEN: u32 = 100;
 
-/// Counts the time that passed while the loop was turning. A turn that took longer than `stall_max`
-/// counts as `stall_max`; the rest is lost, and everybody's time runs late by so much.
+/// Counts the time that passed while the loop was turning. A turn longer than `stall_max` counts as `stall_max`. The
+/// rest is lost, and logical time runs late by so much.
 #[derive(Debug)]
 pub(crate) struct Clock {
     tick: Duration,
@@ -17,7 +17,7 @@ pub(crate) struct Clock {
     last_seen: Option<Duration>,
     counted: Duration,
     ticks_given: u64,
-    /// What slow writes took since the clock was last looked at.
+    /// The time of slow writes since the last `advance`.
     slow_writes: Duration,
     /// Set while this replica leads.
     epoch: Option<Epoch>,
@@ -28,13 +28,13 @@ pub(crate) struct Clock {
 struct Epoch {
     base: LogicalTime,
     counted_at_start: Duration,
-    /// What stalls have cost, each at most half of `stall_max`, less what is forgiven.
+    /// The time lost in stalls, each at most half of `stall_max`, less what is forgiven.
     lost: Duration,
-    /// What slow writes took, less all other time since.
+    /// The time of slow writes, less all other time since.
     in_slow_writes: Duration,
 }
 
-/// What one look at the clock gave.
+/// The result of one `advance`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Elapsed {
     pub(crate) ticks: u64,
@@ -71,7 +71,7 @@ impl Clock {
         if let Some(epoch) = &mut self.epoch {
             let lost = (passed - counted).min(self.stall_max / 2);
             let lost = epoch.lost.saturating_sub(counted / FORGIVEN) + lost;
-            // A bad hour is not held against it for a day.
+            // Bounded, so that a bad hour does not count for a day.
             epoch.lost = lost.min(self.stall_max);
             let sum = epoch.in_slow_writes + in_slow_writes.min(self.stall_max);
             let sum = sum.saturating_sub(passed - in_slow_writes);
@@ -89,35 +89,35 @@ impl Clock {
         self.epoch = Some(Epoch { base, counted_at_start: self.counted, lost, in_slow_writes });
     }
 
-    /// One write with its sync took so long. A quarter of an election timeout is slow.
+    /// How long a write with its sync took. More than a quarter of an election timeout is slow.
     pub(crate) fn note_write(&mut self, took: Duration) {
         if took > self.stall_max / 2 {
             self.slow_writes += took;
         }
     }
 
-    /// This replica leads, and spent most of its time lately in slow writes: of these, an election timeout more than
-    /// of all else. One write, however slow, does not count for so much.
+    /// This replica leads, and has lately spent most of its time in slow writes: an election timeout more than in
+    /// everything else. A single write, however slow, does not count so much.
     pub(crate) fn keeps_writing_slowly(&self) -> bool {
         self.epoch.is_some_and(|epoch| epoch.in_slow_writes > self.stall_max * 2)
     }
 
-    /// This replica leads, and keeps stalling: one stall, however long, may be an accident.
+    /// This replica leads and keeps stalling. A single stall, however long, may be an accident.
     pub(crate) fn keeps_stalling(&self) -> bool {
         self.epoch.is_some_and(|epoch| epoch.lost > self.stall_max / 2)
     }
 
-    /// The time that counted, since an arbitrary start.
+    /// The counted time, since an arbitrary start.
     pub(crate) fn counted(&self) -> Duration {
         self.counted
     }
 
     /// For how long this replica leads.
-    pub(crate) fn in_office_for(&self) -> Duration {
+    pub(crate) fn led_for(&self) -> Duration {
         self.epoch.map_or(Duration::ZERO, |epoch| self.counted - epoch.counted_at_start)
     }
 
-    /// What this node's clock shows.
+    /// The reading of this node's clock.
     #[cfg(feature = "planted")]
     pub(crate) fn reading(&self) -> LogicalTime {
         LogicalTime::from_ms(self.last_seen.map_or(0, |seen| seen.as_millis() as u64))
@@ -127,7 +127,7 @@ impl Clock {
         self.epoch = None;
     }
 
-    /// The time to stamp on a proposal; none if this replica does not lead.
+    /// The stamp for a proposal; none if this replica does not lead.
     pub(crate) fn stamp(&self) -> Option<LogicalTime> {
         let epoch = self.epoch?;
         let since = (self.counted - epoch.counted_at_start).as_millis();
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn ticks_are_given_once_each_however_time_is_cut() {
+    fn each_tick_is_counted_once_however_often_time_is_read() {
         let mut clock = Clock::new(ms(50), ms(250));
         let moments = [0, 30, 60, 90, 100, 249, 250, 400];
         let ticks = moments.map(|now| clock.advance(ms(now)).ticks);
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn stalls_are_forgiven_and_count_in_one_office_only() {
+    fn stalls_are_forgiven_and_count_under_one_leader_only() {
         let mut clock = Clock::new(ms(50), ms(250));
         let mut now = 0;
         let mut pass = |clock: &mut Clock, span: u64| {
@@ -210,14 +210,14 @@ mod tests {
         pass(&mut clock, 0);
         assert!(!pass(&mut clock, 900) && !pass(&mut clock, 900), "it does not lead");
         clock.begin_epoch(LogicalTime::ZERO);
-        assert!(!pass(&mut clock, 900), "what was before does not count");
+        assert!(!pass(&mut clock, 900), "stalls before it led do not count");
         for _ in 0..50 {
             assert!(!pass(&mut clock, 250));
         }
         assert!(!pass(&mut clock, 900), "the first is forgiven");
         assert!(pass(&mut clock, 900));
         clock.begin_epoch(LogicalTime::ZERO);
-        assert!(!pass(&mut clock, 900), "another office");
+        assert!(!pass(&mut clock, 900), "another epoch");
     }
 
     /// After how many writes of this length, each followed by a pause, the disk counts as slow.
@@ -262,7 +262,7 @@ mod tests {
         }
         assert!(!clock.keeps_writing_slowly(), "it does not lead");
         clock.begin_epoch(LogicalTime::ZERO);
-        assert!(!clock.keeps_writing_slowly(), "what was before does not count");
+        assert!(!clock.keeps_writing_slowly(), "writes before it led do not count");
     }
 
     #[test]
@@ -272,7 +272,7 @@ mod tests {
         clock.begin_epoch(LogicalTime::ZERO);
         clock.advance(ms(500));
         assert_eq!(clock.stamp(), Some(LogicalTime::ZERO));
-        // What it made up for is not counted twice.
+        // The time after the jump back is not counted twice.
         clock.advance(ms(1_010));
         assert_eq!(clock.stamp(), Some(LogicalTime::from_ms(10)));
     }

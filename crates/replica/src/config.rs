@@ -1,4 +1,4 @@
-//! What a replica is told when it starts.
+//! The configuration of a replica.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::id::{GroupId, NodeId};
 pub struct ReplicaConfig {
     pub group: GroupId,
     pub node: NodeId,
-    /// The members of a group that has no snapshot yet; afterwards the snapshot knows.
+    /// The initial voters of a group without a snapshot. Later the snapshot contains the members.
     pub voters: Vec<NodeId>,
     /// The length of one tick of consensus.
     pub tick: Duration,
@@ -18,15 +18,15 @@ pub struct ReplicaConfig {
     /// An election timeout is drawn from `[min, max)`. With `max = min + 1` it is fixed, and the
     /// replica deterministic.
     pub election_ticks: (usize, usize),
-    /// How much longer sessions live that would end right after an election.
+    /// By how much an election postpones the end of sessions that are about to expire.
     pub grace: Span,
-    /// A snapshot is taken after so many log entries, or so many bytes of them, whichever is first. It takes at
-    /// least as many bytes as the last one had: to write a large state costs no more than to write its log.
+    /// A snapshot is taken after so many log entries, or so many bytes of them, whichever is first. The bytes must be
+    /// at least those of the last snapshot. So writing a large state costs no more than writing its log.
     pub snapshot_every_entries: u64,
     pub snapshot_every_bytes: u64,
-    /// How many entries of the table a turn writes into a snapshot that is under way; fewer if they are large.
+    /// How many entries of the table one slice of a snapshot has; fewer if they are large.
     pub snapshot_slice_entries: usize,
-    /// ... and how much time passes from one such slice to the next. Without any, each turn writes one.
+    /// The time from one slice to the next. With zero, each turn writes a slice.
     pub snapshot_slice_pause: Duration,
     /// Entries below a snapshot that are kept for followers that lag a little.
     pub keep_entries: u64,
@@ -36,15 +36,15 @@ pub struct ReplicaConfig {
 }
 
 impl ReplicaConfig {
-    /// A turn that took longer than this counts as this long. Time that a node did not see is time
-    /// in which it heard no heartbeat, so it must not count against those who sent them.
+    /// A turn that took longer counts as this long. While a node stalls, it reads no heartbeats, so the stalled time
+    /// must not count against the sessions that sent them.
     pub fn stall_max(&self) -> Duration {
         let ticks = u32::try_from(self.election_ticks.0 / 2).unwrap_or(u32::MAX).max(1);
         self.tick.saturating_mul(ticks)
     }
 
-    /// A leader that has just taken over from one who did so too stays for this long, however slow it is.
-    pub(crate) fn office_min(&self) -> Duration {
+    /// How long a slow leader stays if the leader before it led only for a short time.
+    pub(crate) fn leadership_min(&self) -> Duration {
         self.stall_max().saturating_mul(40)
     }
 }

@@ -1,17 +1,17 @@
-//! Raft, behind one module: the types of the `raft` crate are seen here and nowhere else.
+//! Raft behind one module: no other module sees the types of the `raft` crate.
 //!
-//! What is particular about this crate, and handled here:
+//! Peculiarities of that crate, which this module handles:
 //! * `propose` on a follower forwards silently, and peers may forward to us: both are dropped.
 //! * `propose` returns no index: it is the last index right after.
 //! * Entries surface as committed only once they are persisted locally.
-//! * A follower's messages all wait for its disk, though its answer to a heartbeat promises nothing that is
-//!   written then: [`Consensus::begin`] lets those go.
+//! * All messages of a follower wait for its disk, although an answer to a heartbeat promises nothing that is being
+//!   written. [`Consensus::begin`] sends those answers early.
 //! * It panics on some impossible messages; [`Consensus::step`] refuses those first.
 
 mod convert;
-mod gone;
+mod leader_crash;
 mod members;
-mod refuse;
+mod message_checks;
 mod store;
 
 use std::cell::Cell;
@@ -24,25 +24,25 @@ use raft::{RawNode, Ready, SnapshotStatus, StateRole};
 use thiserror::Error;
 
 use self::convert::{
-    NOTE_MARK, from_conf_state, from_raft_entry, from_raft_snapshot, from_raft_state, outgoing,
-    said_time, to_conf_state,
+    NOTE_MARK, carried_leader_time, from_conf_state, from_raft_entry, from_raft_snapshot,
+    from_raft_state, outgoing, to_conf_state,
 };
 pub(crate) use self::members::Step;
 use self::store::Store;
 use crate::config::ReplicaConfig;
 use crate::effect::{Outgoing, Turn, Unavailable};
-use crate::heard_time::HeardTime;
 use crate::id::NodeId;
+use crate::leader_time::LeaderTime;
 use crate::log_store::{HardState, LogStore, SnapshotFile};
 use crate::membership::Configuration;
 
 const MESSAGE_BYTES_MAX: u64 = 1 << 20;
 const MESSAGES_IN_FLIGHT_MAX: usize = 256;
 const UNCOMMITTED_BYTES_MAX: u64 = 64 << 20;
-/// What a replica has to catch up with is applied in turns of so many.
+/// A replica that catches up applies so many bytes per turn.
 const COMMITTED_BYTES_PER_TURN_MAX: u64 = 1 << 20;
 
-/// Why a message from a peer is not taken in.
+/// Why a message from a peer is refused.
 #[derive(Debug, Error)]
 pub enum MessageError {
     #[error("a consensus message cannot be decoded: {0}")]
@@ -63,7 +63,7 @@ pub enum MessageError {
     Refused(String),
 }
 
-/// An entry that is committed, in log order.
+/// A committed entry.
 #[derive(Debug)]
 pub(crate) struct Committed {
     pub(crate) index: u64,
@@ -75,20 +75,20 @@ pub(crate) struct Committed {
 pub(crate) enum Content {
     /// A batch of commands; empty in a new leader's first entry.
     Commands(Bytes),
-    /// What a leader wrote down about members.
+    /// A leader's note about members.
     Note(Bytes),
-    /// The membership changed; consensus goes by it already.
+    /// The membership changed. Consensus uses the new one already.
     Change { configuration: Configuration, context: Bytes },
 }
 
-/// A committed change of the membership that no leader would have proposed.
+/// A committed membership change that no leader would have proposed.
 #[derive(Debug)]
 pub(crate) struct ImpossibleChange {
     pub(crate) index: u64,
     pub(crate) words: String,
 }
 
-/// A turn, and what does not wait for its disk.
+/// A turn, and the reads that do not wait for its disk write.
 #[derive(Debug)]
 pub(crate) struct Begun {
     pub(crate) turn: Turn,
@@ -101,16 +101,16 @@ pub(crate) struct Consensus {
     here: NodeId,
     /// The turn between its two halves.
     ready: Option<Ready>,
-    /// Its messages that promise what is being written.
+    /// Messages of the turn that promise what is being written.
     held_back: Vec<Outgoing>,
-    /// Committed, durable here, and not yet taken out to be applied.
+    /// Entries that are committed and durable here, but not applied.
     unapplied: VecDeque<Entry>,
-    /// Up to here the followers were told what is committed, or are about to be.
-    commit_told: u64,
-    /// A hard state that need not be durable at once (only its commit index moved).
+    /// The commit index that the followers know, or are about to get.
+    commit_announced: u64,
+    /// A hard state that need not be durable at once, because only its commit index moved.
     unwritten: Option<HardState>,
-    /// The members have changed. That must outlive a restart soon: those who began again among the old ones could
-    /// need the vote of one that was removed, and is gone.
+    /// The members have changed, and the commit index must become durable soon. After a restart with the old members,
+    /// the group could need the vote of a removed node that no longer exists.
     has_new_members: bool,
 }
 
@@ -141,7 +141,7 @@ impl Consensus {
             max_committed_size_per_ready: COMMITTED_BYTES_PER_TURN_MAX,
             check_quorum: true,
             pre_vote: true,
-            // The next entries tell it as well, and mostly they follow at once; see `tell_commit`.
+            // The next entries carry the commit index as well, and mostly follow at once; see `announce_commit`.
             skip_bcast_commit: true,
             ..raft::Config::default()
         };
@@ -169,7 +169,7 @@ impl Consensus {
             ready: None,
             held_back: Vec::new(),
             unapplied: VecDeque::new(),
-            commit_told: 0,
+            commit_announced: 0,
             unwritten: None,
             has_new_members: false,
         })
@@ -179,19 +179,19 @@ impl Consensus {
         self.raft.tick();
     }
 
-    /// Takes in a message from a peer. Whatever the bytes are, this does not panic.
+    /// Handles a message from a peer. It does not panic, whatever the bytes are.
     pub(crate) fn step(&mut self, message: IncomingMessage) -> Result<(), MessageError> {
         let message = message.0;
-        self.refuse_contradictions(&message)?;
+        self.check_message(&message)?;
         self.raft.step(message).map_err(|error| MessageError::Refused(error.to_string()))
     }
 
-    /// Decodes a message and checks that it is meant for us and of a kind that peers may send.
+    /// Decodes a message, and checks that it is for this node and of a kind that peers may send.
     pub(crate) fn decode(&self, bytes: &[u8]) -> Result<IncomingMessage, MessageError> {
         self.admit(IncomingMessage::parse(bytes)?)
     }
 
-    /// Checks that a message is meant for us and of a kind that peers may send.
+    /// Checks that a message is for this node and of a kind that peers may send.
     pub(crate) fn admit(&self, message: IncomingMessage) -> Result<IncomingMessage, MessageError> {
         let IncomingMessage(message) = message;
         if message.to != self.here.0 {
@@ -211,17 +211,17 @@ impl Consensus {
             | MessageType::MsgHeartbeat
             | MessageType::MsgHeartbeatResponse
             | MessageType::MsgTimeoutNow => Ok(IncomingMessage(message)),
-            // Only a leader proposes, and it reads for itself: what peers forward is dropped.
+            // Only the leader proposes and reads, and it does so itself. Forwarded requests are dropped.
             kind => Err(MessageError::Unwanted { kind: format!("{kind:?}") }),
         }
     }
 
-    /// Appends to the log of a leader. Gives the entry's index and term.
+    /// Appends to the leader's log. Returns the index and the term of the entry.
     pub(crate) fn propose(&mut self, data: Vec<u8>) -> Result<(u64, u64), Unavailable> {
         self.append(Vec::new(), data)
     }
 
-    /// As [`Consensus::propose`], for what a leader has to say about members.
+    /// As [`Consensus::propose`], for a note about members.
     pub(crate) fn propose_note(&mut self, data: Vec<u8>) -> Result<(u64, u64), Unavailable> {
         self.append(NOTE_MARK.to_vec(), data)
     }
@@ -231,19 +231,19 @@ impl Consensus {
             return Err(Unavailable::NotLeader { leader: None });
         }
         self.raft.propose(mark, data).map_err(|_| Unavailable::Overloaded)?;
-        self.commit_told = self.commit_index();
+        self.commit_announced = self.commit_index();
         Ok((self.last_index(), self.term()))
     }
 
-    /// More is committed than this leader's followers were told.
-    pub(crate) fn has_untold_commit(&self) -> bool {
-        self.is_leader() && self.commit_index() > self.commit_told
+    /// The commit index is above the one that the followers know.
+    pub(crate) fn has_unannounced_commit(&self) -> bool {
+        self.is_leader() && self.commit_index() > self.commit_announced
     }
 
-    /// For when no entries follow soon that would tell it.
-    pub(crate) fn tell_commit(&mut self) {
+    /// Sends the commit index without entries.
+    pub(crate) fn announce_commit(&mut self) {
         self.raft.raft.bcast_append();
-        self.commit_told = self.commit_index();
+        self.commit_announced = self.commit_index();
     }
 
     pub(crate) fn request_read(&mut self, context: u64) {
@@ -259,8 +259,8 @@ impl Consensus {
         self.raft.report_snapshot(node.0, status);
     }
 
-    /// Opens a turn, if there is anything to do. `heard` is what its heartbeats and votes say about the time.
-    pub(crate) fn begin(&mut self, heard: HeardTime) -> Option<Begun> {
+    /// Begins a turn, if there is anything to do. Its heartbeats and votes carry `leader_time`.
+    pub(crate) fn begin(&mut self, leader_time: LeaderTime) -> Option<Begun> {
         if self.ready.is_some() || !self.raft.has_ready() {
             return None;
         }
@@ -268,12 +268,12 @@ impl Consensus {
         if let Some(state) = ready.hs() {
             self.unwritten = Some(from_raft_state(state));
         }
-        // The library gives out only what was durable here before.
+        // The library returns only entries that were durable here before.
         self.unapplied.extend(ready.take_committed_entries());
         let (messages, late) = self.split_by_promise(&mut ready);
-        self.held_back = outgoing(late, heard);
+        self.held_back = outgoing(late, leader_time);
         let mut turn = Turn {
-            messages: outgoing(messages, heard),
+            messages: outgoing(messages, leader_time),
             reads: Vec::new(),
             snapshot: from_raft_snapshot(ready.snapshot()),
             entries: ready.entries().iter().map(from_raft_entry).collect(),
@@ -296,12 +296,11 @@ impl Consensus {
         Some(Begun { turn, reads })
     }
 
-    /// The messages that may leave before the disk has worked, and those that wait for it.
+    /// The messages that may be sent before the disk write, and those that wait for it.
     ///
-    /// A leader's messages leave early, and so do a follower's answers to heartbeats, which promise nothing but its
-    /// term. In a turn that changes the term or the vote all messages wait: a node that crashed before its disk has
-    /// them would use the same term a second time. A single voter elects itself and leads within one such turn, so
-    /// this concerns a leader, too.
+    /// A leader's messages go early. So do a follower's answers to heartbeats, which promise nothing but its term. In a
+    /// turn that changes the term or the vote, all messages wait: a node that crashed before the write would use the
+    /// same term twice. That concerns a leader, too: a single voter elects itself and leads within one such turn.
     fn split_by_promise(&self, ready: &mut Ready) -> (Vec<Message>, Vec<Message>) {
         let durable = self.raft.store().log.hard_state;
         let is_durable = |state: &raft::eraftpb::HardState| {
@@ -319,7 +318,7 @@ impl Consensus {
         (of_leader.into_iter().chain(answers).collect(), late)
     }
 
-    /// Closes the turn: everything that `begin` gave is durable. Gives what may be sent now.
+    /// Ends the turn: everything that `begin` returned is durable. Returns the messages that may be sent now.
     pub(crate) fn finish(&mut self) -> Vec<Outgoing> {
         let Some(ready) = self.ready.take() else {
             return Vec::new();
@@ -332,31 +331,31 @@ impl Consensus {
             log.hard_state.commit = commit;
             self.unwritten = Some(log.hard_state);
         }
-        messages.extend(outgoing(light.take_messages(), HeardTime::default()));
+        messages.extend(outgoing(light.take_messages(), LeaderTime::default()));
         self.unapplied.extend(light.take_committed_entries());
         messages
     }
 
-    /// The next that is to be applied. A change of the membership counts from here on; it fails if it cannot be.
+    /// The next entry to apply. A membership change counts from here on. An impossible one is an error.
     pub(crate) fn next_committed(&mut self) -> Result<Option<Committed>, ImpossibleChange> {
         self.unapplied.pop_front().map(|entry| self.committed(entry)).transpose()
     }
 
-    /// The same, if it is nothing but commands.
+    /// As [`Consensus::next_committed`], if the entry contains only commands.
     pub(crate) fn next_committed_commands(&mut self) -> Option<Committed> {
         let entry = self.unapplied.front()?;
         let is_plain =
             entry.get_entry_type() == EntryType::EntryNormal && entry.context != NOTE_MARK;
-        // Such an entry changes no members, so it cannot fail.
+        // Such an entry changes no member, so it cannot fail.
         is_plain.then(|| self.next_committed().ok().flatten()).flatten()
     }
 
-    /// All that was committed is applied.
-    pub(crate) fn all_is_applied(&mut self) {
+    /// Tells the library that all committed entries are applied.
+    pub(crate) fn finish_applying(&mut self) {
         self.raft.advance_apply();
     }
 
-    /// Copies what is durable into the log that consensus reads.
+    /// Copies the durable entries and state into the log that consensus reads.
     fn remember(&mut self, ready: &Ready) {
         let store = self.raft.mut_store();
         if let Some(state) = ready.hs() {
@@ -373,20 +372,20 @@ impl Consensus {
         }
     }
 
-    /// Drops entries up to `through`, and more of those that the snapshot at `snapshot` covers if
-    /// there are still too many bytes.
+    /// Drops entries up to `through`. If there are still too many bytes, drops more entries that the snapshot at
+    /// `snapshot` covers.
     pub(crate) fn compact(&mut self, through: u64, snapshot: u64, bytes_max: u64) {
         let log = &mut self.raft.mut_store().log;
         log.compact(through);
         log.compact_to_bytes(snapshot, bytes_max);
     }
 
-    /// A follower lags behind the log and there is no snapshot to send it.
+    /// A follower lags behind the compacted log, and there is no snapshot for it.
     pub(crate) fn snapshot_wanted(&self) -> bool {
         self.raft.store().snapshot_wanted.take()
     }
 
-    /// Puts a snapshot where consensus finds it when it wants to send one.
+    /// Gives consensus a snapshot to send.
     pub(crate) fn offer_snapshot(&mut self, file: SnapshotFile, members: &Configuration) {
         let store = self.raft.mut_store();
         let mut snapshot = Snapshot { data: file.data, ..Snapshot::default() };
@@ -398,7 +397,7 @@ impl Consensus {
         store.is_fetched.set(false);
     }
 
-    /// There is a snapshot for a follower, and consensus has not sent it.
+    /// Consensus has a snapshot for a follower and has not sent it.
     pub(crate) fn has_unsent_snapshot(&self) -> bool {
         let store = self.raft.store();
         store.offered.is_some() && !store.is_fetched.get()
@@ -412,8 +411,8 @@ impl Consensus {
         self.raft.raft.state == StateRole::Leader
     }
 
-    /// This leader has committed in its own term, so it knows all that was committed before.
-    pub(crate) fn leads_surely(&self) -> bool {
+    /// This leader has committed an entry of its own term, so it knows all that was committed before.
+    pub(crate) fn has_committed_in_own_term(&self) -> bool {
         self.is_leader() && self.raft.raft.commit_to_current_term()
     }
 
@@ -422,13 +421,13 @@ impl Consensus {
         (id != raft::INVALID_ID).then_some(NodeId(id))
     }
 
-    /// For how long a follower has heard of nobody whom it would follow; none for who leads or wants to.
+    /// Ticks since a follower's last contact with a leader; none for a leader or a candidate.
     pub(crate) fn ticks_without_leader(&self) -> Option<usize> {
         let raft = &self.raft.raft;
         (raft.state == StateRole::Follower).then_some(raft.election_elapsed)
     }
 
-    /// Until a follower that hears nothing wants to lead.
+    /// Ticks until a follower without a message from its leader campaigns.
     pub(crate) fn ticks_to_election(&self) -> Option<usize> {
         let timeout = self.raft.raft.randomized_election_timeout();
         self.ticks_without_leader().map(|ticks| timeout.saturating_sub(ticks).max(1))
@@ -451,8 +450,8 @@ impl Consensus {
         self.raft.raft.raft_log.last_term()
     }
 
-    /// The term of the last entry that was written before the present term. Asked by one who has just been elected, it looks at
-    /// two entries.
+    /// The term of the last entry from before the present term. A new leader calls it, so the loop reads about two
+    /// entries.
     pub(crate) fn last_term_of_others(&self) -> u64 {
         let log = &self.raft.raft.raft_log;
         let mut terms =
@@ -464,7 +463,7 @@ impl Consensus {
         &self.raft.store().log
     }
 
-    /// How far the log of each member is known to match; empty unless this replica leads.
+    /// The index up to which each member's log is known to match; empty unless this replica leads.
     pub(crate) fn matched(&self) -> Vec<(NodeId, u64)> {
         if !self.is_leader() {
             return Vec::new();
@@ -495,17 +494,17 @@ impl IncomingMessage {
         NodeId(self.0.from)
     }
 
-    /// What it says about the time.
-    pub(crate) fn said_time(&self) -> HeardTime {
-        said_time(&self.0)
+    /// The leader time that the message carries.
+    pub(crate) fn carried_leader_time(&self) -> LeaderTime {
+        carried_leader_time(&self.0)
     }
 
-    /// Who the snapshot that it carries says the members are.
+    /// The members in the snapshot that the message carries.
     pub(crate) fn snapshot_members(&self) -> Configuration {
         from_conf_state(self.0.get_snapshot().get_metadata().get_conf_state())
     }
 
-    /// The snapshot that it carries.
+    /// The snapshot that the message carries.
     pub(crate) fn snapshot(&self) -> Option<SnapshotFile> {
         (self.0.get_msg_type() == MessageType::MsgSnapshot)
             .then(|| from_raft_snapshot(self.0.get_snapshot()))

@@ -1,4 +1,4 @@
-//! What a replica wants done: data, carried out by the shard.
+//! What a replica asks the shard to do, as data.
 
 use holdfast_core::{Event, LogIndex, LogicalTime, Outcome};
 
@@ -10,26 +10,25 @@ use crate::membership::{ChangeRefusal, Membership};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);
 
-/// A consensus message for another node, opaque to everybody else.
+/// A consensus message for another node, opaque to all other code.
 #[derive(Clone, Debug)]
 pub struct Outgoing {
     pub to: NodeId,
     pub message: Vec<u8>,
-    /// It carries a whole snapshot, and wants a stream of its own.
+    /// It carries a whole snapshot, and needs a separate stream.
     pub is_snapshot: bool,
 }
 
-/// The first half of a loop turn. The order is the contract: `messages` may be sent at once (a
-/// leader replicates while its own disk works), and `reads` may be answered; everything else must be durable
-/// before `finish_turn`.
+/// The first half of a loop turn. `messages` may be sent at once: a leader replicates while its own disk writes.
+/// `reads` may be answered at once, too. Everything else must be durable before `finish_turn`.
 #[derive(Debug, Default)]
 pub struct Turn {
     pub messages: Vec<Outgoing>,
-    /// The table is recent enough for these: what they see was committed earlier, and waits for no disk.
+    /// Reads for which the table is recent enough. They see earlier commits, and do not wait for the disk.
     pub reads: Vec<Ticket>,
     /// Replaces the whole log up to its index. Before the entries.
     pub snapshot: Option<SnapshotFile>,
-    /// To append. An index that is already taken replaces the tail from there on.
+    /// Entries to append. An entry at a used index replaces the tail from there on.
     pub entries: Vec<LogEntry>,
     pub hard_state: Option<HardState>,
 }
@@ -40,7 +39,7 @@ impl Turn {
     }
 }
 
-/// The second half of a loop turn, in the order in which it came about.
+/// The second half of a loop turn, in order.
 #[derive(Debug)]
 pub enum Effect {
     Send(Outgoing),
@@ -59,7 +58,7 @@ pub enum Effect {
     Read {
         ticket: Ticket,
     },
-    /// Something happened in the table; on every replica.
+    /// An event of the table, on every replica.
     Happened {
         index: LogIndex,
         at: LogicalTime,
@@ -71,23 +70,23 @@ pub enum Effect {
         ticket: Ticket,
         result: Result<(), ChangeRefusal>,
     },
-    /// Who the members are from this entry of the log on; on every replica.
+    /// The members from this log entry on, on every replica.
     MembershipChanged {
         index: u64,
         members: Membership,
     },
-    /// What was asked for by `handle_backup`: the state at logical time `at`.
+    /// The result of `handle_backup`: the state at logical time `at`.
     BackupMade {
         ticket: Ticket,
         cluster: Option<ClusterId>,
         at: LogicalTime,
         file: SnapshotFile,
     },
-    /// Make this durable beside the log, then say `handle_snapshot_saved`.
+    /// Make this durable beside the log, then call `handle_snapshot_saved`.
     SaveSnapshot(SnapshotFile),
 }
 
-/// Who leads, as far as this replica knows.
+/// The leader, as far as this replica knows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Leadership {
     pub leader: Option<NodeId>,
@@ -95,12 +94,12 @@ pub struct Leadership {
     pub term: u64,
 }
 
-/// Why a replica could not carry something through. Not an answer of the lock table.
+/// Why a replica could not complete a call. This is not an answer of the lock table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unavailable {
     /// Nothing was done.
     NotLeader { leader: Option<NodeId> },
-    /// Leadership was lost on the way: it may have happened.
+    /// Leadership was lost after the proposal. The command may have been committed.
     LeadershipLost { leader: Option<NodeId> },
     /// Nothing was done: too much is uncommitted.
     Overloaded,

@@ -1,4 +1,4 @@
-//! Who takes part in consensus.
+//! The ids of groups, nodes, data directories and clusters.
 
 use std::fmt;
 
@@ -7,20 +7,20 @@ use std::fmt;
 pub struct GroupId(pub u32);
 
 impl GroupId {
-    /// The only one there is yet.
+    /// The only group so far.
     pub const FIRST: GroupId = GroupId(1);
 }
 
-/// A member of the cluster. Zero is none.
+/// A node of the cluster. Zero is not a valid id.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub u64);
 
-/// The data directory of a node, made at random with it. Another directory is another node: it has none
-/// of the promises of the first.
+/// The random id of a node's data directory. A node with another directory is another node: it lacks the votes and
+/// acknowledgements of the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DirectoryId(pub [u8; 16]);
 
-/// A cluster, as opposed to another one of the same name: the directory of its first leader.
+/// Distinguishes clusters with the same name: the directory id of the first leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClusterId(pub [u8; 16]);
 

@@ -1,7 +1,7 @@
 //! One replica of one Raft group: consensus and lock table together.
 //!
 //! [`Replica`] is pure, like the lock table below it: no I/O, no clock, no thread. Inputs are
-//! `handle_*` calls; each loop turn then has two halves around the disk, and what somebody waits for comes first in each:
+//! `handle_*` calls. Each loop turn has two halves around the disk write. In each half, answers come first:
 //!
 //! ```text
 //! handle_message / handle_call / handle_read / propose_membership / handle_time ...   in any order
@@ -13,26 +13,25 @@
 //!
 //! # Invariants
 //!
-//! * Nothing is answered before it is committed, and nothing is sent that promises what is not yet
-//!   durable here: messages that do come back from `acknowledge`. A read sees only what was committed before.
-//! * Followers hear of what is committed with the next entries, or a millisecond later: between two turns no
-//!   more than [`Replica::next_turn_within`] passes.
-//! * Only a leader stamps time. Its stamps continue from the highest stamp in its log, the
-//!   uncommitted tail included, or from what the leader that wrote the last entry was heard to say later.
-//! * Only a leader that has committed in its own term asks the table to expire anything.
-//! * The membership is replicated state: it is changed by entries of the log, one change at a time, and
-//!   counts from the moment at which its entry is applied.
-//! * Everything is deterministic: the same inputs give the same turns and effects, if the election
-//!   timeout is fixed (see [`ReplicaConfig::election_ticks`]).
+//! * A call is answered only after its commit. A message that promises something is sent only after that is durable
+//!   here: `acknowledge` returns such messages. A read sees only what was committed before.
+//! * Followers learn the commit index with the next entries, or a millisecond later. Between two turns no more than
+//!   [`Replica::next_turn_within`] passes.
+//! * Only a leader stamps time. Its stamps continue from the highest stamp in its log, including the uncommitted tail,
+//!   or from a later time that the leader of the last entry sent.
+//! * Only a leader that has committed in its own term lets the table expire anything.
+//! * The membership is replicated state. Log entries change it, one change at a time. A change counts from the moment
+//!   at which its entry is applied.
+//! * Everything is deterministic: the same inputs give the same turns and effects, if the election timeout is fixed
+//!   (see [`ReplicaConfig::election_ticks`]).
 
-mod anew;
 mod backup;
 mod clock;
 mod config;
 mod consensus;
 mod effect;
-mod heard_time;
 mod id;
+mod leader_time;
 mod log_store;
 mod membership;
 mod pending;
@@ -40,12 +39,9 @@ mod pending;
 pub mod planted;
 mod reads;
 mod replica;
+mod restore;
 mod snapshot_body;
 
-pub use anew::{
-    Account, AnewError, BEST_EFFORT_TERM_END, SalvageError, TOKEN_FLOOR_MAX, TOKENS_PER_TERM_BITS,
-    Terms, begin_anew, read_snapshot, salvage, snapshot_versions,
-};
 pub use backup::{BackupError, BackupHeader, BodyCheck};
 pub use config::ReplicaConfig;
 pub use consensus::MessageError;
@@ -56,4 +52,9 @@ pub use membership::{
     ChangeRefusal, Configuration, Member, Membership, MembershipBytesError, MembershipChange, Role,
 };
 pub use replica::{Fatal, HandOverRefusal, Progress, Replica, SnapshotMessage, StartError};
+pub use restore::{
+    BEST_EFFORT_TERM_END, GroupRestoreOptions, GroupRestoreSummary, RestoreError, SalvageError,
+    TOKEN_FLOOR_MAX, TOKENS_PER_TERM_BITS, read_snapshot, restore_group, salvage,
+    snapshot_versions,
+};
 pub use snapshot_body::SnapshotError;

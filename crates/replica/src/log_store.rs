@@ -1,5 +1,4 @@
-//! The log as consensus reads it: the entries since the last compaction, in memory. What is on disk
-//! is a copy of this, made by the shard.
+//! The log as consensus reads it: the entries since the last compaction, in memory. The shard writes a copy to disk.
 
 use std::collections::VecDeque;
 
@@ -10,7 +9,7 @@ use bytes::Bytes;
 pub struct LogEntry {
     pub index: u64,
     pub term: u64,
-    /// Consensus' own mark: an ordinary entry, or a change of membership.
+    /// Used by consensus: a batch of commands, a note, or a membership change.
     pub kind: u8,
     pub data: Bytes,
 }
@@ -40,7 +39,7 @@ pub struct Durable {
     pub entries: Vec<LogEntry>,
 }
 
-/// Why entries cannot be had.
+/// Why entries cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Missing {
     Compacted,
@@ -50,7 +49,7 @@ pub(crate) enum Missing {
 #[derive(Debug)]
 pub(crate) struct LogStore {
     pub(crate) hard_state: HardState,
-    /// The last entry that is no longer here.
+    /// The last entry that was compacted.
     compacted_index: u64,
     compacted_term: u64,
     entries: VecDeque<LogEntry>,
@@ -63,8 +62,8 @@ impl LogStore {
         LogStore { hard_state, compacted_index, compacted_term, entries, bytes: 0 }
     }
 
-    /// Appends; an index that is taken replaces the tail from there on. False if there is a gap, or
-    /// if the entry is below what was compacted.
+    /// Appends. An entry at a used index replaces the tail from there on. Returns false if there would be a gap, or if
+    /// the index was compacted.
     pub(crate) fn append(&mut self, entry: LogEntry) -> bool {
         if entry.index <= self.compacted_index || entry.index > self.last_index() + 1 {
             return false;
@@ -79,7 +78,7 @@ impl LogStore {
         true
     }
 
-    /// Forgets the entries up to and including `index`.
+    /// Drops the entries up to and including `index`.
     pub(crate) fn compact(&mut self, index: u64) {
         while self.entries.front().is_some_and(|first| first.index <= index) {
             if let Some(cut) = self.entries.pop_front() {
@@ -90,7 +89,7 @@ impl LogStore {
         }
     }
 
-    /// Forgets more, oldest first and up to `index` at most, until no more than `bytes_max` are here.
+    /// Drops more entries, oldest first and up to `index` at most, until at most `bytes_max` are left.
     pub(crate) fn compact_to_bytes(&mut self, index: u64, bytes_max: u64) {
         while self.bytes > bytes_max
             && let Some(first) = self.entries.front().filter(|first| first.index <= index)
@@ -99,7 +98,7 @@ impl LogStore {
         }
     }
 
-    /// Starts anew after a snapshot from the leader.
+    /// Drops all entries, because a snapshot of the leader replaces them.
     pub(crate) fn reset(&mut self, index: u64, term: u64) {
         self.entries.clear();
         self.bytes = 0;
@@ -179,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_that_is_taken_replaces_the_tail() {
+    fn an_entry_at_a_used_index_replaces_the_tail() {
         let mut store = store(5);
         assert!(store.append(entry(3, 2)));
         assert_eq!(store.last_index(), 3);
@@ -189,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn gaps_and_compacted_places_are_refused() {
+    fn reads_in_gaps_and_below_the_compacted_index_are_refused() {
         let mut store = store(5);
         assert!(!store.append(entry(7, 1)));
         store.compact(3);
@@ -200,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bytes_are_those_of_the_entries_that_are_here() {
+    fn the_byte_count_is_that_of_the_kept_entries() {
         let mut store = store(6);
         store.compact(2);
         assert_eq!(store.bytes(), 32);
@@ -214,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slice_begins_and_ends_where_it_was_asked_to_after_a_compaction_too() {
+    fn a_slice_has_the_requested_bounds_after_a_compaction_too() {
         let mut store = store(9);
         store.compact(3);
         let indexes = |low, high| {
@@ -231,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_bounded_in_bytes_but_never_past_the_snapshot() {
+    fn kept_entries_are_bounded_in_bytes_but_never_past_the_snapshot() {
         let mut store = store(10);
         store.compact_to_bytes(6, 40);
         assert_eq!((store.first_index(), store.bytes()), (6, 40));

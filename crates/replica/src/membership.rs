@@ -1,17 +1,16 @@
-//! Who belongs to the group: replicated state, changed through the log like the lock table.
+//! The members of a group. They are replicated state, changed through the log like the lock table.
 //!
-//! A [`Membership`] says which nodes vote and which only learn, where each is reached, and which data
-//! directory stands behind each id. It is in every snapshot, and every replica that has applied the same
-//! entries has the same one.
+//! A [`Membership`] has the voters and the learners, their addresses, and the data directory of each node id. It is
+//! part of every snapshot. Replicas that have applied the same entries have the same membership.
 //!
 //! # Invariants
 //!
-//! * An id is used once: a new member's is higher than all before. So `highest` tells a node that was
-//!   removed from one that is yet to come, without a list of the dead.
-//! * A directory, once known, stays: a node that shows another one under the same id was wiped, and has
-//!   lost its promises.
-//! * At most one change of voters is under way, and between its two halves (`is_joint`) both the voters of
-//!   before and those of after have to agree.
+//! * An id is used once: the id of a new member is higher than all before. So `highest` distinguishes a removed node
+//!   from a future one, without a list of removed nodes.
+//! * A known directory does not change. A node that shows another directory under the same id was wiped, and has lost
+//!   its votes and acknowledgements.
+//! * At most one change of voters is under way. Between its two halves (`is_joint`), both the old and the new voters
+//!   have to agree.
 
 mod bytes;
 mod change;
@@ -24,13 +23,13 @@ pub(crate) use self::change::ChangeVerdict;
 pub use self::change::{ChangeRefusal, MembershipChange};
 use crate::id::{ClusterId, DirectoryId, NodeId};
 
-/// Voters and learners. More would make every grant slower and serve nobody.
+/// Voters and learners. More of them would only make grants slower.
 pub(crate) const MEMBERS_MAX: usize = 9;
 pub(crate) const VOTERS_MAX: usize = 7;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Membership {
-    /// Chosen by the first leader; none until then. Two clusters that share a name differ in it.
+    /// Chosen by the first leader; none until then. It distinguishes two clusters with the same name.
     pub cluster: Option<ClusterId>,
     /// The highest id that was ever a member.
     pub highest: NodeId,
@@ -39,37 +38,37 @@ pub struct Membership {
     pub members: BTreeMap<NodeId, Member>,
 }
 
-/// Who votes and who learns.
+/// The voters and the learners.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Configuration {
     pub voters: BTreeSet<NodeId>,
-    /// The voters of before, while a change of voters is under way.
+    /// The old voters, while a change of voters is under way.
     pub outgoing: BTreeSet<NodeId>,
     pub learners: BTreeSet<NodeId>,
 }
 
-/// What is known of one member. An empty address is not known.
+/// What is known about one member. An empty address means that it is not known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Member {
     pub peer_address: String,
     pub client_address: String,
-    /// None until the node was first met.
+    /// None until the node has first connected.
     pub directory: Option<DirectoryId>,
-    /// A learner that is to stay one. The others become voters once they have caught up.
+    /// A learner that never becomes a voter. Other learners become voters once they have caught up.
     pub stays_learner: bool,
-    /// The voter whose place it takes.
+    /// The voter that it replaces.
     pub replaces: Option<NodeId>,
 }
 
-/// What a member does for the group.
+/// The role of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     Voter,
-    /// It has the data and no vote.
+    /// It has the data, but no vote.
     Learner,
-    /// A voter once the change that is under way is complete.
+    /// It becomes a voter when the change under way is complete.
     Entering,
-    /// No voter any more once the change that is under way is complete.
+    /// It stops being a voter when the change under way is complete.
     Leaving,
 }
 
@@ -97,7 +96,7 @@ impl Configuration {
         self.voters.iter().chain(&self.outgoing).chain(&self.learners).copied().collect()
     }
 
-    /// Nothing in it that the library cannot stand.
+    /// Whether the Raft library accepts the configuration.
     pub(crate) fn is_sound(&self) -> bool {
         let nodes = self.nodes();
         let voting = |node: &NodeId| self.voters.contains(node) || self.outgoing.contains(node);
@@ -109,7 +108,7 @@ impl Configuration {
 }
 
 impl Membership {
-    /// The members of a group whose log has not said yet who they are.
+    /// The members of a group whose log does not contain them yet.
     pub(crate) fn founded_by(voters: &[NodeId]) -> Membership {
         let mut membership = Membership::default();
         membership.set_configuration(Configuration::of_voters(voters));
@@ -120,7 +119,7 @@ impl Membership {
         self.members.contains_key(&node)
     }
 
-    /// It was a member once, and never will be again.
+    /// The node was a member once, and its id will never be one again.
     pub fn was_removed(&self, node: NodeId) -> bool {
         self.cluster.is_some() && node <= self.highest && !self.is_member(node)
     }
@@ -129,7 +128,7 @@ impl Membership {
         self.configuration.role(node)
     }
 
-    /// Knows nothing that the first format of snapshots could not say.
+    /// Whether the first format of snapshots can express the membership.
     pub(crate) fn is_plain(&self) -> bool {
         self.cluster.is_none()
             && !self.configuration.is_joint()
@@ -147,7 +146,7 @@ impl Membership {
         self.configuration = configuration;
     }
 
-    /// A node was added, and consensus says what that made of the group.
+    /// Adds a node. The configuration is the one that consensus computed.
     pub(crate) fn add(&mut self, node: NodeId, member: Member, configuration: Configuration) {
         self.set_configuration(configuration);
         if let Some(known) = self.members.get_mut(&node) {
@@ -155,18 +154,18 @@ impl Membership {
         }
     }
 
-    /// Takes in what a leader wrote down about its members.
+    /// Applies a leader's note about members.
     pub(crate) fn note(&mut self, note: &Note) {
         self.cluster = self.cluster.or(note.cluster);
-        for (node, said) in &note.members {
+        for (node, noted) in &note.members {
             let Some(known) = self.members.get_mut(node) else { continue };
-            if !said.peer_address.is_empty() {
-                known.peer_address.clone_from(&said.peer_address);
+            if !noted.peer_address.is_empty() {
+                known.peer_address.clone_from(&noted.peer_address);
             }
-            if !said.client_address.is_empty() {
-                known.client_address.clone_from(&said.client_address);
+            if !noted.client_address.is_empty() {
+                known.client_address.clone_from(&noted.client_address);
             }
-            known.directory = known.directory.or(said.directory);
+            known.directory = known.directory.or(noted.directory);
         }
     }
 }
@@ -180,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn roles_tell_where_a_change_of_voters_is() {
+    fn roles_show_the_phase_of_a_voter_change() {
         let mut now =
             Configuration { voters: ids([2, 3, 4]), outgoing: ids([1, 2, 3]), learners: ids([9]) };
         let roles = [1, 2, 4, 9, 7].map(|id| now.role(NodeId(id)));
@@ -193,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_removed_id_is_told_from_one_that_is_yet_to_come() {
+    fn a_removed_id_differs_from_one_that_was_never_a_member() {
         let mut group = Membership::founded_by(&[NodeId(1), NodeId(2), NodeId(3)]);
         group.note(&Note { cluster: Some(ClusterId([1; 16])), members: Vec::new() });
         group.set_configuration(Configuration::of_voters(&[NodeId(1), NodeId(3)]));
@@ -204,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_is_known_is_never_replaced() {
+    fn a_known_directory_is_never_replaced() {
         let mut group = Membership::founded_by(&[NodeId(1)]);
         for directory in [[1; 16], [2; 16]] {
             let member = Member { directory: Some(DirectoryId(directory)), ..Member::default() };

@@ -1,8 +1,8 @@
-//! What this leader has proposed and not yet seen applied: who waits for it, and the commands themselves, which need not be
-//! read from their entry again.
+//! The proposals of this leader that are not applied yet: the callers' tickets, and the commands, so that the leader
+//! need not decode its own entries.
 //!
-//! An entry is known by its index and its term. In one term only one leader writes, so what is committed there is what this one
-//! has proposed there, to the byte; and with its office it forgets all of it.
+//! An entry is identified by its index and its term. Only one leader writes in a term, so a committed entry with a
+//! known index and term is exactly what this leader proposed. When the leader steps down, it drops all of them.
 
 use std::collections::VecDeque;
 
@@ -10,18 +10,18 @@ use holdfast_core::Command;
 
 use crate::effect::Ticket;
 
-/// The commands of so many are kept. Where more is under way, a leader has to wait for others anyway: of the rest it keeps who
-/// waits.
+/// The most commands that are kept. With more under way the leader waits for its peers anyway, and keeps only the
+/// tickets of the rest.
 const COMMANDS_MAX: usize = 16_384;
 
-/// A command, and who waits for it: nobody, if the leader proposed it for itself.
+/// A command, and its caller's ticket; none if the leader itself proposed it.
 pub(crate) type Call = (Option<Ticket>, Command);
 
 /// Oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
     batches: VecDeque<PendingBatch>,
-    /// How many of them are kept.
+    /// How many commands are kept.
     commands: usize,
 }
 
@@ -32,11 +32,11 @@ struct PendingBatch {
     proposed: Proposed,
 }
 
-/// What is known of an entry.
+/// What this leader knows about an entry.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Proposed {
     Calls(Vec<Call>),
-    /// One per command. None at all if another leader proposed it.
+    /// One per command; empty if another leader proposed the entry.
     Tickets(Vec<Option<Ticket>>),
 }
 
@@ -66,7 +66,7 @@ impl Pending {
         self.batches.push_back(PendingBatch { index, term, proposed });
     }
 
-    /// Of the entry that is being applied.
+    /// Takes what is known about the entry that is being applied.
     pub(crate) fn take(&mut self, index: u64, term: u64) -> Proposed {
         #[cfg(feature = "planted")]
         if crate::planted::Bug::AnswersOfAnotherTerm.is_active() {
@@ -104,7 +104,7 @@ mod tests {
     const UNKNOWN: Proposed = Proposed::Tickets(Vec::new());
 
     #[test]
-    fn an_entry_is_answered_to_those_who_proposed_it_in_its_term_and_once() {
+    fn an_entry_is_answered_once_to_its_proposers_of_the_same_term() {
         let mut pending = Pending::default();
         let both = [Some(Ticket(1)), None];
         pending.push(7, 3, calls(&both));
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn of_more_than_so_many_commands_it_is_kept_who_waits() {
+    fn beyond_a_limit_only_the_tickets_of_pending_commands_are_kept() {
         let mut pending = Pending::default();
         let most: Vec<_> = (0..COMMANDS_MAX as u64).map(|number| Some(Ticket(number))).collect();
         let one = [Some(Ticket(7))];

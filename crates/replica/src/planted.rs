@@ -12,7 +12,7 @@ pub enum Bug {
     /// A new leader stamps with the reading of its own clock.
     TimeFromOwnClock,
     /// A new leader goes on from its log alone.
-    ForgetsHeardTime,
+    ForgetsLeaderTime,
     /// A leader counts a turn that stalled in full.
     StallCountsInFull,
     /// A leader ends what is due in its own table, without an entry in the log.
@@ -37,14 +37,14 @@ pub enum Bug {
     MembersOfTheFile,
     /// Nodes that are added are served the log from its beginning.
     BeginningIsServed,
-    /// A cluster that begins anew goes on with the tokens of the backup.
+    /// A restored cluster goes on with the tokens of the backup.
     RestoreKeepsTokens,
-    /// A cluster that begins anew takes the clock's token, or the backup's where that is higher, without a leap and
+    /// A restored cluster takes the clock's token, or the backup's where that is higher, without a leap and
     /// without a question.
     RestoreTrustsTheClock,
-    /// A cluster that begins anew goes on with the backup's term, plus one.
+    /// A restored cluster goes on with the backup's term, plus one.
     RestoreLeapsNoTerm,
-    /// A cluster that begins anew grants at once.
+    /// A restored cluster grants at once.
     RestoreOpensAtOnce,
     /// A leader adopts new rules though some member cannot read that yet.
     RulesBeforeAllReadThem,

@@ -1,13 +1,12 @@
-//! Linearizable reads. A read may look at the table once a quorum has confirmed, after the read
-//! arrived, that this replica still leads, and once everything committed by then is applied. One
-//! round of confirmation serves all reads that were waiting when it began. Who comes while it is under way
-//! does not wait for its end: the next begins with the next turn.
+//! Linearizable reads. A read is served once a quorum has confirmed, after its arrival, that this replica still leads,
+//! and once everything committed by then is applied. One round of confirmation serves all reads that waited when it
+//! began. A read that arrives during a round does not wait for its end: the next round begins with the next turn.
 
 use std::collections::VecDeque;
 
 use crate::effect::Ticket;
 
-/// With more of them under way than a round takes turns, those who wait are served sooner if they wait together.
+/// A round takes about two turns. With more rounds under way, reads would not be served sooner.
 const ROUNDS_MAX: usize = 2;
 
 #[derive(Debug, Default)]
@@ -16,7 +15,7 @@ pub(crate) struct Reads {
     waiting: Vec<Ticket>,
     /// Under way, the oldest first.
     rounds: VecDeque<Round>,
-    /// Confirmed, each group of them from the applied index on.
+    /// Confirmed reads, with the index that must be applied first.
     confirmed: Vec<(u64, Vec<Ticket>)>,
     last_context: u64,
 }
@@ -33,11 +32,10 @@ impl Reads {
         self.waiting.push(ticket);
     }
 
-    /// The context of a round to begin, if there is need for one. A round without answer for
-    /// `patience_ticks` was lost; its reads join the next, under a new context, so that a late answer to
-    /// the old one cannot confirm it.
-    pub(crate) fn begin_round(&mut self, patience_ticks: u64) -> Option<u64> {
-        let lost = self.rounds.iter().take_while(|round| round.age_ticks >= patience_ticks).count();
+    /// Begins a round if reads wait, and returns its context. A round without an answer for `timeout_ticks` was lost.
+    /// Its reads join the next round, under a new context, so that a late answer to the old round cannot confirm it.
+    pub(crate) fn begin_round(&mut self, timeout_ticks: u64) -> Option<u64> {
+        let lost = self.rounds.iter().take_while(|round| round.age_ticks >= timeout_ticks).count();
         self.waiting.extend(self.rounds.drain(..lost).flat_map(|round| round.tickets));
         if self.rounds.len() >= ROUNDS_MAX || self.waiting.is_empty() {
             return None;
@@ -62,19 +60,19 @@ impl Reads {
         }
     }
 
-    /// The reads that may look at a table that is applied up to `applied`.
+    /// The reads that may be served from a table that is applied up to `applied`.
     pub(crate) fn take_served(&mut self, applied: u64) -> impl Iterator<Item = Ticket> + '_ {
         self.confirmed
             .extract_if(.., move |(index, _)| *index <= applied)
             .flat_map(|(_, tickets)| tickets)
     }
 
-    /// Nobody waits.
+    /// No read waits.
     pub(crate) fn is_empty(&self) -> bool {
         self.waiting.is_empty() && self.rounds.is_empty() && self.confirmed.is_empty()
     }
 
-    /// Leadership is gone: all who wait.
+    /// Removes and returns all waiting reads, because leadership is lost.
     pub(crate) fn drain(&mut self) -> Vec<Ticket> {
         let mut all = std::mem::take(&mut self.waiting);
         all.extend(self.rounds.drain(..).flat_map(|round| round.tickets));
@@ -88,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_round_serves_those_who_came_before_it_and_only_once_their_index_is_applied() {
+    fn a_round_serves_earlier_reads_once_their_index_is_applied() {
         let mut reads = Reads::default();
         reads.push(Ticket(1));
         let context = reads.begin_round(10).unwrap();
@@ -100,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_during_a_round_does_not_wait_for_its_end() {
+    fn a_read_during_a_round_does_not_wait_for_its_end() {
         let mut reads = Reads::default();
         reads.push(Ticket(1));
         let first = reads.begin_round(10).unwrap();
@@ -129,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_round_is_given_up_only_after_its_patience() {
+    fn a_round_is_given_up_only_after_its_timeout() {
         let mut reads = Reads::default();
         reads.push(Ticket(1));
         reads.age(50);
@@ -143,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_waits_is_found_when_office_is_lost_wherever_they_stand() {
+    fn all_waiting_reads_are_drained_when_leadership_is_lost() {
         let mut reads = Reads::default();
         reads.push(Ticket(1));
         let context = reads.begin_round(10).unwrap();

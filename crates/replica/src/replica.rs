@@ -1,8 +1,8 @@
-//! The replica itself: takes in, proposes, applies, and says what is to be done.
+//! The replica itself. It takes inputs, proposes and applies commands, and returns what the shard has to do.
 
-mod company;
+mod batching;
+mod leadership;
 mod members;
-mod office;
 mod proposals;
 mod rules;
 mod snapshots;
@@ -13,28 +13,28 @@ use std::time::Duration;
 use holdfast_core::{Batch, Command, DecodeError, Limits, LockTable, LogIndex, LogicalTime};
 use thiserror::Error;
 
-use self::members::Care;
+use self::leadership::LeaderTerm;
 pub use self::members::HandOverRefusal;
-use self::office::Office;
+use self::members::MembershipManager;
 use self::proposals::QUEUED_COST_MAX;
 use self::rules::RulesAdoption;
 use crate::clock::Clock;
 use crate::config::ReplicaConfig;
 use crate::consensus::{Begun, Committed, Consensus, Content, IncomingMessage, MessageError};
 use crate::effect::{Effect, Leadership, Outgoing, Ticket, Turn, Unavailable};
-use crate::heard_time::HeardTime;
 use crate::id::{GroupId, NodeId};
+use crate::leader_time::LeaderTime;
 use crate::log_store::{Durable, LogStore, SnapshotFile};
 use crate::membership::{Membership, MembershipBytesError};
 use crate::pending::{Call, Pending, Proposed};
 use crate::reads::Reads;
 use crate::snapshot_body::{self, SnapshotError};
 
-/// Followers hear of what is committed with the next entries, and if none follow after this time.
-const COMMIT_UNTOLD_MAX: Duration = Duration::from_millis(1);
+/// Followers learn the commit index with the next entries. If there are none, after this time.
+const COMMIT_UNANNOUNCED_MAX: Duration = Duration::from_millis(1);
 
-/// No replica rests for longer, whatever its ticks are: others look whether its loop turns.
-const REST_MAX: Duration = Duration::from_millis(500);
+/// No replica idles for longer, whatever its tick is: a watchdog expects its loop to turn.
+const IDLE_MAX: Duration = Duration::from_millis(500);
 
 /// One group's share of the lock table on this node.
 #[derive(Debug)]
@@ -43,55 +43,55 @@ pub struct Replica {
     consensus: Consensus,
     table: LockTable,
     membership: Membership,
-    care: Care,
+    membership_manager: MembershipManager,
     rules_adoption: RulesAdoption,
     clock: Clock,
-    /// What leaders say about the time, this one included.
-    heard: HeardTime,
+    /// The latest time of a leader, which may be this node.
+    leader_time: LeaderTime,
     /// Commands for the next proposal.
     queued: Vec<Call>,
     /// What it costs to apply them.
     queued_cost: usize,
-    /// What it costs to apply that which was proposed since time was last told.
+    /// What it costs to apply the commands proposed since the last `handle_time`.
     turn_cost: usize,
-    /// Since when all of them wait for company.
-    alone_since: Option<Duration>,
+    /// Since when all queued commands are delayed; see `batching`.
+    delayed_since: Option<Duration>,
     pending: Pending,
     reads: Reads,
-    /// What was last said to the shard.
+    /// The leadership that was last reported to the shard.
     leadership: Leadership,
-    /// Who leads, or did last.
-    office: Option<Office>,
-    /// The one before this replica's was short.
-    follows_short_office: bool,
-    /// In the input of this turn: what makes a follower wait anew for an election timeout.
-    leader_just_heard: bool,
-    /// Since when this leader has not told its followers all that is committed.
-    commit_untold_since: Option<Duration>,
-    /// A leader ends nothing before this time: after a stall its input is read first.
+    /// The present leader, or the last one.
+    last_leader: Option<LeaderTerm>,
+    /// The leader before the present one led only for a short time.
+    follows_short_leadership: bool,
+    /// An input of this turn restarted the election timeout of this follower.
+    leader_just_contacted: bool,
+    /// Since when the followers do not know the latest commit index.
+    commit_unannounced_since: Option<Duration>,
+    /// A leader expires nothing before this time. After a stall, it first reads the inputs that waited.
     expire_not_before: LogicalTime,
     /// One tick is proposed at a time.
     tick_under_way: bool,
     applied_index: u64,
     applied_term: u64,
-    /// A snapshot is being saved, or was.
+    /// The index of the last snapshot that was saved, or is being saved.
     snapshot_index: u64,
-    /// How large the last one is.
+    /// The size of the last snapshot.
     snapshot_bytes: u64,
     snapshot_under_way: bool,
     snapshot_requested: bool,
-    /// Offered to a follower that lags; it has not been said yet whether it arrived.
+    /// The index of the snapshot offered to a follower that lags. Whether it arrived is not known yet.
     snapshot_in_flight: Option<u64>,
-    /// For how long the one that is offered has not been sent.
+    /// For how long the offered snapshot has not been sent.
     snapshot_unsent_ticks: u64,
-    unfinished: Option<snapshots::Unfinished>,
-    /// The last time that was told, and when the last slice of a snapshot was written.
-    told_time: Duration,
+    unfinished: Option<snapshots::UnfinishedSnapshot>,
+    /// The latest time passed in, and when the last slice of a snapshot was written.
+    latest_time: Duration,
     sliced_last: Duration,
-    /// Who wants a backup, for which one that is under way is too old.
+    /// Callers that want a backup. A snapshot under way is too old for them.
     backups_wanted: Vec<Ticket>,
     log_bytes_at_snapshot: u64,
-    /// Snapshots that came in this turn. If consensus installs one, it becomes the table.
+    /// Snapshots received in this turn. If consensus installs one, it becomes the table.
     incoming: Vec<Incoming>,
     effects: Vec<Effect>,
 }
@@ -121,8 +121,8 @@ impl Incoming {
     }
 }
 
-/// A message of a leader that carries a snapshot, decoded. That takes long for a large table, so it is done on another
-/// thread than the one that owns the replica.
+/// A leader's message with a snapshot, decoded. Decoding a large table takes long, so another thread than the replica's
+/// does it.
 pub struct SnapshotMessage {
     message: IncomingMessage,
     incoming: Incoming,
@@ -137,7 +137,7 @@ impl fmt::Debug for SnapshotMessage {
 }
 
 impl SnapshotMessage {
-    /// `limits` are those of the replica that will take it.
+    /// `limits` must be those of the replica that will handle the message.
     pub fn decode(bytes: &[u8], limits: Limits) -> Result<SnapshotMessage, MessageError> {
         let message = IncomingMessage::parse(bytes)?;
         let Some(snapshot) = message.snapshot() else {
@@ -148,7 +148,7 @@ impl SnapshotMessage {
     }
 }
 
-/// Why a replica cannot start from what is on disk.
+/// Why a replica cannot start from its disk.
 #[derive(Debug, Error)]
 pub enum StartError {
     #[error("the snapshot of group {group} at index {index} cannot be used: {source}")]
@@ -161,12 +161,12 @@ pub enum StartError {
     Consensus { group: GroupId, reason: String },
 }
 
-/// A bug or corruption. The node has to stop: going on could break a promise.
+/// A bug or corruption. The node has to stop, because going on could break a guarantee.
 #[derive(Debug, Error)]
 pub enum Fatal {
     #[error("group {group}: the committed entry {index} cannot be decoded: {source}")]
     UndecodableEntry { group: GroupId, index: u64, source: DecodeError },
-    #[error("group {group}: what the committed entry {index} says of members is wrong: {source}")]
+    #[error("group {group}: the committed entry {index} has a wrong note about members: {source}")]
     UndecodableNote { group: GroupId, index: u64, source: MembershipBytesError },
     #[error("group {group}: the committed entry {index} cannot change the members: {words}")]
     ImpossibleChange { group: GroupId, index: u64, words: String },
@@ -174,7 +174,7 @@ pub enum Fatal {
     SnapshotLost { group: GroupId, index: u64 },
 }
 
-/// Where a replica stands, for people.
+/// The state of a replica, for display.
 #[derive(Clone, Debug)]
 pub struct Progress {
     pub leadership: Leadership,
@@ -186,7 +186,7 @@ pub struct Progress {
 }
 
 impl Replica {
-    /// Starts from what the disk has.
+    /// Starts from the log and the snapshot on disk.
     pub fn new(config: ReplicaConfig, durable: Durable) -> Result<Replica, StartError> {
         let group = config.group;
         let mut membership = Membership::founded_by(&config.voters);
@@ -203,7 +203,7 @@ impl Replica {
             }
         }
         let mut log = LogStore::new(durable.hard_state, applied_index, applied_term);
-        // The snapshot is committed, whether or not the last hard state on disk knew it.
+        // The snapshot is committed, even if the last hard state on disk has a lower commit index.
         log.hard_state.commit = log.hard_state.commit.max(applied_index);
         log.hard_state.term = log.hard_state.term.max(applied_term);
         for entry in durable.entries {
@@ -223,20 +223,20 @@ impl Replica {
             consensus,
             table,
             membership,
-            care: Care::default(),
+            membership_manager: MembershipManager::default(),
             rules_adoption: RulesAdoption::default(),
-            heard: HeardTime::default(),
+            leader_time: LeaderTime::default(),
             queued: Vec::new(),
             queued_cost: 0,
             turn_cost: 0,
-            alone_since: None,
+            delayed_since: None,
             pending: Pending::default(),
             reads: Reads::default(),
             leadership: Leadership::default(),
-            office: None,
-            follows_short_office: false,
-            leader_just_heard: false,
-            commit_untold_since: None,
+            last_leader: None,
+            follows_short_leadership: false,
+            leader_just_contacted: false,
+            commit_unannounced_since: None,
             expire_not_before: LogicalTime::ZERO,
             tick_under_way: false,
             applied_index,
@@ -248,7 +248,7 @@ impl Replica {
             snapshot_in_flight: None,
             snapshot_unsent_ticks: 0,
             unfinished: None,
-            told_time: Duration::ZERO,
+            latest_time: Duration::ZERO,
             sliced_last: Duration::ZERO,
             backups_wanted: Vec::new(),
             log_bytes_at_snapshot: 0,
@@ -258,14 +258,14 @@ impl Replica {
         })
     }
 
-    /// Bytes from the node at the other end of a connection. A message in the name of another node is refused.
+    /// Handles bytes from the node at the other end of a connection. A message that names another sender is refused.
     pub fn handle_message_of(&mut self, sender: NodeId, bytes: &[u8]) -> Result<(), MessageError> {
         let message = self.consensus.decode(bytes)?;
         check_sender(&message, sender)?;
         self.handle_incoming(message)
     }
 
-    /// Bytes from a peer, on a network on which no node can pass for another.
+    /// Handles bytes from a peer, on a network on which no node can impersonate another.
     pub fn handle_message(&mut self, bytes: &[u8]) -> Result<(), MessageError> {
         let message = self.consensus.decode(bytes)?;
         self.handle_incoming(message)
@@ -301,29 +301,29 @@ impl Replica {
         message: IncomingMessage,
         carried: Option<Incoming>,
     ) -> Result<(), MessageError> {
-        let (from, said) = (message.from(), message.said_time());
-        // The vote that makes it a leader makes it write an entry of its own, too.
+        let (from, leader_time) = (message.from(), message.carried_leader_time());
+        // Read before `step`: a vote that makes this node leader also appends an entry of its own term.
         let last_term = self.consensus.last_term();
-        // One that is not known may have been added by entries that are yet to come.
+        // An unknown node may have been added by entries that are not here yet.
         if self.membership.was_removed(from) {
             return Err(MessageError::Stranger { from: from.0 });
         }
-        // Only one that consensus took can be the one that it installs.
+        // Consensus installs only a snapshot that it accepted.
         self.consensus.step(message)?;
         self.incoming.extend(carried);
-        self.heard.hear(said, last_term);
-        self.heard_of(from);
-        self.leader_just_heard |= self.consensus.ticks_without_leader() == Some(0);
+        self.leader_time.observe(leader_time, last_term);
+        self.note_contact(from);
+        self.leader_just_contacted |= self.consensus.ticks_without_leader() == Some(0);
         Ok(())
     }
 
-    /// A command to commit. Its answer, or the reason why there is none, comes as an effect.
+    /// Queues a command to commit. An effect brings its answer, or the reason why there is none.
     pub fn handle_call(&mut self, ticket: Option<Ticket>, command: Command) {
         if self.consensus.is_leader() {
             if let Some(ticket) = ticket.filter(|_| self.queued_cost >= QUEUED_COST_MAX) {
                 let reason = Unavailable::Overloaded;
                 self.effects.push(Effect::Failed { ticket, reason });
-            } else if self.may_enter_the_log(ticket, &command) {
+            } else if self.admit_by_rules(ticket, &command) {
                 self.queued_cost += command.cost();
                 self.queued.push((ticket, command));
             }
@@ -333,7 +333,7 @@ impl Replica {
         }
     }
 
-    /// A linearizable read. `Effect::Read` says when the table may be looked at.
+    /// Begins a linearizable read. `Effect::Read` says when the caller may read the table.
     pub fn handle_read(&mut self, ticket: Ticket) {
         #[cfg(feature = "planted")]
         if crate::planted::Bug::ReadWithoutQuorum.is_active() && self.consensus.is_leader() {
@@ -347,15 +347,15 @@ impl Replica {
         }
     }
 
-    /// The time, from any monotonic clock of this node. Call it after the other inputs of the turn,
-    /// so that what they say counts before anything is found to be due.
+    /// The time, from any monotonic clock of this node. Call it after the other inputs of the turn, so that they count
+    /// before the table expires anything.
     pub fn handle_time(&mut self, now: Duration) {
-        self.told_time = self.told_time.max(now);
+        self.latest_time = self.latest_time.max(now);
         self.turn_cost = 0;
         let elapsed = self.clock.advance(now);
-        // What a follower has rested for lies before what it has just heard of its leader.
-        let is_just_heard = std::mem::take(&mut self.leader_just_heard);
-        let ticks = if is_just_heard { elapsed.ticks.min(1) } else { elapsed.ticks };
+        // The time for which a follower idled lies before the leader's message in this turn.
+        let was_contacted = std::mem::take(&mut self.leader_just_contacted);
+        let ticks = if was_contacted { elapsed.ticks.min(1) } else { elapsed.ticks };
         for _ in 0..ticks {
             self.consensus.tick();
         }
@@ -363,40 +363,39 @@ impl Replica {
         self.count_ticks(elapsed.ticks);
         self.withdraw_unsent_snapshot(elapsed.ticks);
         if let (true, Some(stamp)) = (elapsed.stalled, self.clock.stamp()) {
-            // What waits in the sockets is heard first.
+            // Inputs that wait in the sockets are handled first.
             self.expire_not_before = stamp.after(self.config.grace);
-            if self.clock.keeps_stalling() && self.may_leave_for_another() {
-                // Nobody deposes a leader that is slow within an election timeout, and all time runs late under
-                // it. Without anybody better it is better than none.
+            if self.clock.keeps_stalling() && self.may_transfer_leadership() {
+                // No follower deposes a leader whose stalls are shorter than an election timeout, and logical time runs
+                // late under it. It stays if no other voter can lead.
                 let _ = self.hand_over(None);
             }
         }
         if self.clock.keeps_writing_slowly()
             && self.another_writes_faster()
-            && self.may_leave_for_another()
+            && self.may_transfer_leadership()
         {
             let _ = self.hand_over(None);
         }
     }
 
-    /// One write of a turn, with its sync, took so long. Call it before the time of the next turn.
+    /// How long a turn's write and sync took. Call it before `handle_time` of the next turn.
     pub fn handle_write_time(&mut self, took: Duration) {
         self.clock.note_write(took);
     }
 
-    /// Another voter has on its disk all that this leader has: it began to write later, and was done first.
+    /// Another voter has this leader's whole log on its disk. It began to write later and finished first.
     fn another_writes_faster(&self) -> bool {
         self.best_successor().is_some_and(|node| self.lag_of(node) == 0)
     }
 
-    /// Where every disk is slow the office must not go round faster than anything can be done in it.
-    fn may_leave_for_another(&self) -> bool {
-        let is_settled = self.clock.in_office_for() >= self.config.office_min();
-        self.consensus.leads_surely() && (is_settled || !self.follows_short_office)
+    /// Prevents that leadership moves from node to node without progress, where every disk is slow.
+    fn may_transfer_leadership(&self) -> bool {
+        let is_settled = self.clock.led_for() >= self.config.leadership_min();
+        self.consensus.has_committed_in_own_term() && (is_settled || !self.follows_short_leadership)
     }
 
-    /// This leader is about to be another's follower: whoever it told to lead need not wait until it could be
-    /// elected.
+    /// This leader is transferring its leadership. The next leader need not wait for an election timeout.
     pub fn is_handing_over(&self) -> bool {
         self.consensus.is_leader() && self.consensus.is_handing_over()
     }
@@ -405,9 +404,9 @@ impl Replica {
         self.consensus.report_unreachable(node);
     }
 
-    /// The peer's process has ended, as far as this node can tell. If it leads, another is elected without waiting
-    /// for it. It may be wrong: a leader that lives is followed again when it says something.
-    pub fn handle_peer_gone(&mut self, node: NodeId) {
+    /// The peer's process has ended, as far as this node can tell. If it leads, this node campaigns without waiting for
+    /// an election timeout. The report may be wrong: this node follows a live leader again at its next message.
+    pub fn handle_peer_crash(&mut self, node: NodeId) {
         self.consensus.forget_leader(node);
     }
 
@@ -419,7 +418,7 @@ impl Replica {
     /// The snapshot of `Effect::SaveSnapshot` is durable: the log below it can go.
     pub fn handle_snapshot_saved(&mut self, index: u64) {
         self.snapshot_under_way = false;
-        // If it is still in the way, that is said again.
+        // If this group still pins the log, the host requests a snapshot again.
         self.snapshot_requested = false;
         self.snapshot_index = self.snapshot_index.max(index);
         // A follower that is being sent a snapshot needs what comes after it.
@@ -436,30 +435,30 @@ impl Replica {
         self.log_bytes_at_snapshot = self.consensus.log().bytes();
     }
 
-    /// Its entries keep an old part of the log on disk: the next turn takes a snapshot, if anything
-    /// was applied since the last one.
+    /// The entries of this group keep an old part of the log on disk. The next turn takes a snapshot, if anything was
+    /// applied since the last one.
     pub fn request_snapshot(&mut self) {
         self.snapshot_requested = true;
     }
 
-    /// The first half of a turn: proposes what is queued, and says what to send and to write.
+    /// The first half of a turn: proposes queued commands, and returns what to send and to write.
     pub fn begin_turn(&mut self) -> Option<Turn> {
-        self.note_leadership();
+        self.update_leadership();
         if !self.consensus.is_leader() {
-            // Office may have been won and lost within the inputs of one turn.
-            self.refuse_waiting();
+            // This node may have won and lost leadership within the inputs of one turn.
+            self.refuse_unproposed();
         }
         self.adopt_rules_if_all_read();
         self.propose_queued();
-        self.look_after_membership();
-        self.tell_commit_if_due();
+        self.advance_membership();
+        self.announce_commit_if_due();
         self.begin_read_round();
         self.offer_snapshot_if_wanted();
         if let Some(time) = self.clock.stamp() {
-            let said = HeardTime { term: self.consensus.term(), time };
-            self.heard.hear(said, self.consensus.last_term());
+            let own_time = LeaderTime { term: self.consensus.term(), time };
+            self.leader_time.observe(own_time, self.consensus.last_term());
         }
-        let Begun { mut turn, reads } = self.consensus.begin(self.heard)?;
+        let Begun { mut turn, reads } = self.consensus.begin(self.leader_time)?;
         for (context, index) in reads {
             self.reads.confirm(context, index);
         }
@@ -467,13 +466,13 @@ impl Replica {
         Some(turn)
     }
 
-    /// Between the halves, before the disk works: a leader answers what was committed before this turn. A follower has
-    /// nobody to answer, and its leader waits for its disk.
+    /// Between the halves, before the disk write: a leader answers what was committed before this turn. A follower
+    /// skips this: it has no callers, and its leader waits for its disk.
     pub fn answer_committed(&mut self, effects: &mut Vec<Effect>) -> Result<(), Fatal> {
         if !self.consensus.is_leader() {
             return Ok(());
         }
-        // What was noted before these, such as a change of office, waits for the disk.
+        // Earlier effects, such as a leadership change, wait for the disk.
         std::mem::swap(effects, &mut self.effects);
         while let Some(entry) = self.consensus.next_committed_commands() {
             self.apply(entry)?;
@@ -484,13 +483,13 @@ impl Replica {
         Ok(())
     }
 
-    /// What `begin_turn` gave is durable: these messages say so. They go before anything is applied, because
-    /// others wait for them.
+    /// Call it when everything that `begin_turn` returned is durable. Returns the messages that acknowledge it. Send
+    /// them before anything is applied, because peers wait for them.
     pub fn acknowledge(&mut self) -> Vec<Outgoing> {
         self.consensus.finish()
     }
 
-    /// The second half: what `begin_turn` gave is durable. Also gives what was refused meanwhile.
+    /// The second half of a turn: everything that `begin_turn` returned is durable. Also returns refusals since then.
     pub fn finish_turn(&mut self, effects: &mut Vec<Effect>) -> Result<(), Fatal> {
         let messages = self.acknowledge();
         self.effects.extend(messages.into_iter().map(Effect::Send));
@@ -502,8 +501,8 @@ impl Replica {
         })? {
             self.apply(entry)?;
         }
-        self.consensus.all_is_applied();
-        self.note_leadership();
+        self.consensus.finish_applying();
+        self.update_leadership();
         let served = self.reads.take_served(self.applied_index);
         self.effects.extend(served.map(|ticket| Effect::Read { ticket }));
         self.save_snapshot_if_due();
@@ -521,8 +520,7 @@ impl Replica {
         &self.table
     }
 
-    /// Logical time as of now: a leader's clock goes on between entries, a follower's table stands
-    /// still.
+    /// The present logical time. A leader's time advances between entries, a follower's only with them.
     pub fn now(&self) -> LogicalTime {
         self.clock.stamp().map_or(self.table.now(), |stamp| stamp.max(self.table.now()))
     }
@@ -545,31 +543,31 @@ impl Replica {
         }
     }
 
-    /// The latest moment for the next turn, from now, whether or not there is input.
+    /// After how long the next turn must begin at the latest, even without input.
     pub fn next_turn_within(&self) -> Option<Duration> {
         let slice = self.is_writing_snapshot().then_some(self.config.snapshot_slice_pause);
-        let commit = self.consensus.has_untold_commit().then_some(COMMIT_UNTOLD_MAX);
+        let commit = self.consensus.has_unannounced_commit().then_some(COMMIT_UNANNOUNCED_MAX);
         let proposal = self.has_more_to_propose().then_some(Duration::ZERO);
-        [slice, commit, proposal, self.company_within()].into_iter().flatten().min()
+        [slice, commit, proposal, self.proposal_delay_left()].into_iter().flatten().min()
     }
 
-    /// How long it may rest if nothing comes: a leader for a tick, and a follower until it would have to do something by
-    /// itself, if that is soon enough not to be taken for a stall. Its leader is heard of before, mostly.
-    pub fn rests_for(&self) -> Duration {
+    /// How long the shard may wait if no input comes. For a leader that is one tick. For a follower it is the time
+    /// until its election timeout, bounded so that the pause does not count as a stall.
+    pub fn idle_for_at_most(&self) -> Duration {
         let tick = self.config.tick;
         let ticks = self.consensus.ticks_to_election().unwrap_or(1);
         let ticks = u32::try_from(ticks.min(self.config.heartbeat_ticks + 1)).unwrap_or(1);
-        let rest_max = REST_MAX.min(self.config.stall_max() / 2);
-        tick.saturating_mul(ticks).min(rest_max).max(tick)
+        let idle_max = IDLE_MAX.min(self.config.stall_max() / 2);
+        tick.saturating_mul(ticks).min(idle_max).max(tick)
     }
 
     fn begin_read_round(&mut self) {
-        if !self.consensus.leads_surely() {
-            // Asked earlier it would be dropped without a word.
+        if !self.consensus.has_committed_in_own_term() {
+            // The library silently drops an earlier request.
             return;
         }
-        let patience_ticks = self.config.election_ticks.0 as u64;
-        if let Some(context) = self.reads.begin_round(patience_ticks) {
+        let timeout_ticks = self.config.election_ticks.0 as u64;
+        if let Some(context) = self.reads.begin_round(timeout_ticks) {
             self.consensus.request_read(context);
         }
     }
@@ -612,7 +610,7 @@ impl Replica {
             }
             let outcome = self.table.apply(index, at, command, &mut events);
             let at = self.table.now();
-            // The answer goes first: whoever is queued learns it before being promoted.
+            // The answer goes first: a caller learns that it is queued before it learns of its grant.
             if let Some(ticket) = ticket {
                 self.effects.push(Effect::Answer { ticket, at, outcome });
             }
@@ -622,7 +620,7 @@ impl Replica {
         }
     }
 
-    /// If consensus has moved to a leader's snapshot, so does the table.
+    /// If consensus installed a leader's snapshot, the table of that snapshot replaces this replica's table.
     fn install_snapshot(&mut self) -> Result<(), Fatal> {
         let incoming = std::mem::take(&mut self.incoming);
         let installed = self.consensus.log().first_index() - 1;
@@ -639,8 +637,8 @@ impl Replica {
                     table => table,
                 };
                 self.table = table;
-                // What was being written of the old one is of no use.
-                self.give_up_snapshot();
+                // An unfinished snapshot of the old table is of no use.
+                self.abandon_snapshot();
                 self.membership = membership;
                 self.applied_index = index;
                 self.membership_changed();
@@ -655,13 +653,13 @@ impl Replica {
     }
 }
 
-/// A message in the name of another node than its sender is refused.
+/// Refuses a message that names another node than its sender.
 fn check_sender(message: &IncomingMessage, sender: NodeId) -> Result<(), MessageError> {
     let from = message.from();
     if from == sender { Ok(()) } else { Err(MessageError::WrongSender { from, sender }) }
 }
 
-/// Are these the commands of that entry?
+/// Whether the entry contains exactly these commands.
 fn is_written(entry: &[u8], calls: &[Call]) -> bool {
     let commands = calls.iter().map(|(_, command)| command);
     Batch::decode(entry).is_ok_and(|batch| batch.commands.iter().eq(commands))

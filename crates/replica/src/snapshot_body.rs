@@ -1,8 +1,7 @@
-//! What a snapshot of a group contains: who its members are, and its lock table.
+//! The content of a group's snapshot: its members and its lock table.
 //!
-//! Version 1 knew the ids of the voters and nothing else. It is still written as long as there is nothing
-//! else to say: nodes that read nothing newer can be in the group until its membership is first written
-//! down.
+//! Version 1 contains only the ids of the voters. It is still written as long as nothing else is known: nodes of an old
+//! build, which read only version 1, may be in the group until the membership is first recorded.
 
 use bytes::Bytes;
 use holdfast_core::{Limits, LockTable};
@@ -29,8 +28,8 @@ pub enum SnapshotError {
     Table(holdfast_core::DecodeError),
 }
 
-/// What stands before the table: `1, voter count (u16), voters (u64 each)` or `2, length (u32),
-/// membership`, all little endian.
+/// The bytes before the table: `1, voter count (u16), voters (u64 each)` or `2, length (u32), membership`, all little
+/// endian.
 pub(crate) fn head(membership: &Membership) -> Vec<u8> {
     let mut bytes = Vec::new();
     if membership.is_plain() {
@@ -47,7 +46,7 @@ pub(crate) fn head(membership: &Membership) -> Vec<u8> {
     bytes
 }
 
-/// All of it at once.
+/// Encodes members and table at once.
 pub(crate) fn encode(membership: &Membership, table: &LockTable) -> Bytes {
     let mut bytes = head(membership);
     bytes.extend(table.encode());
@@ -62,7 +61,7 @@ pub(crate) fn decode(
     Ok((membership, LockTable::decode(table, limits).map_err(SnapshotError::Table)?))
 }
 
-/// In which versions the snapshot and the table in it are written.
+/// The format versions of the snapshot and of the table in it.
 pub(crate) fn versions(bytes: &[u8]) -> Result<(u8, u8), SnapshotError> {
     let (_, table) = parts(bytes)?;
     match (bytes.first(), table.first()) {
@@ -120,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn once_the_membership_is_written_down_snapshots_carry_all_of_it() {
+    fn once_the_membership_is_recorded_snapshots_carry_all_of_it() {
         let (mut membership, table) = decode(OF_VERSION_1, Limits::default()).unwrap();
         membership.note(&Note { cluster: Some(ClusterId([5; 16])), members: Vec::new() });
         let bytes = [head(&membership), table.encode()].concat();

@@ -114,7 +114,7 @@ fn assert_taken(message: &Message) {
 }
 
 #[test]
-fn a_message_is_taken_only_by_whom_it_is_for_and_only_from_another_member() {
+fn a_message_is_accepted_only_by_its_addressee_and_only_from_another_member() {
     let heartbeat = || message(MessageType::MsgHeartbeat);
     assert_taken(&heartbeat());
     assert_refused(&Message { to: 3, ..heartbeat() }, "for node 3 reached node");
@@ -123,7 +123,7 @@ fn a_message_is_taken_only_by_whom_it_is_for_and_only_from_another_member() {
 }
 
 #[test]
-fn what_only_a_node_says_to_itself_is_not_taken_from_peers() {
+fn node_local_message_kinds_are_refused_from_peers() {
     for kind in [
         MessageType::MsgHup,
         MessageType::MsgBeat,
@@ -145,7 +145,7 @@ fn a_message_without_a_term_is_refused() {
 }
 
 #[test]
-fn numbers_beyond_reach_are_refused_wherever_they_stand() {
+fn impossibly_large_numbers_are_refused_in_every_field() {
     let beyond = |change: fn(&mut Message, u64)| {
         // Of a kind that looks at none of them.
         let mut message = message(MessageType::MsgHeartbeatResponse);
@@ -166,13 +166,13 @@ fn numbers_beyond_reach_are_refused_wherever_they_stand() {
 }
 
 #[test]
-fn nobody_may_ask_for_a_snapshot() {
+fn a_request_for_a_snapshot_is_refused() {
     let response = message(MessageType::MsgAppendResponse);
     assert_refused(&Message { request_snapshot: 3, ..response }, "asks for a snapshot");
 }
 
 #[test]
-fn what_a_former_leader_said_does_not_matter() {
+fn a_message_of_a_former_leader_changes_nothing() {
     let mut follower = Follower::new();
     for mut late in [
         Message { commit: 9, ..message(MessageType::MsgHeartbeat) },
@@ -243,7 +243,7 @@ fn only_what_is_not_committed_is_replaced() {
 }
 
 #[test]
-fn a_snapshot_is_of_an_entry_of_a_term_that_has_been() {
+fn a_snapshot_of_an_impossible_entry_is_refused() {
     assert_taken(&snapshot(9, 5));
     assert_refused(&snapshot(0, 5), "of no entry, or of a later term");
     assert_refused(&snapshot(9, 0), "of no entry, or of a later term");
@@ -260,7 +260,7 @@ fn a_snapshot_does_not_replace_what_is_committed() {
 }
 
 #[test]
-fn a_snapshot_is_of_the_same_members_in_any_order() {
+fn the_order_of_the_members_in_a_snapshot_does_not_matter() {
     let of = |change: fn(&mut ConfState)| {
         let mut message = snapshot(9, 5);
         change(message.mut_snapshot().mut_metadata().mut_conf_state());

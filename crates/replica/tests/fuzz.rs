@@ -8,7 +8,7 @@
 
 #[allow(dead_code, reason = "the other tests use the rest")]
 mod cluster;
-mod lies;
+mod false_messages;
 #[path = "../../../fuzz/support.rs"]
 mod support;
 
@@ -93,7 +93,7 @@ fn input(moment: u64, messages: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn the_corpus_is_taken_at_every_moment() {
+fn the_fuzz_corpus_is_handled_in_every_state() {
     let valid: Vec<_> = [1, 7, 40, 55]
         .map(|moment| {
             let messages = at_moment(moment).sent().to_vec();
@@ -118,11 +118,11 @@ proptest! {
     }
 
     #[test]
-    fn messages_that_lie_never_panic(
+    fn false_messages_never_cause_a_panic(
         moment in 0..MOMENTS,
-        lies in proptest::collection::vec((any::<prop::sample::Index>(), lies::lie()), 1..4),
+        changes in proptest::collection::vec((any::<prop::sample::Index>(), false_messages::false_message()), 1..4),
     ) {
-        let told = lies.iter().map(|(which, lie)| lie.told_with(&sent(moment, which)));
-        MESSAGES.feed(&input(moment, told.collect()));
+        let sent = changes.iter().map(|(which, change)| change.apply_to(&sent(moment, which)));
+        MESSAGES.feed(&input(moment, sent.collect()));
     }
 }

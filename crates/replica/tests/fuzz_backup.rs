@@ -10,8 +10,8 @@ mod support;
 
 use holdfast_core::{LogicalTime, Span};
 use holdfast_replica::{
-    BackupHeader, BodyCheck, ClusterId, GroupId, Member, NodeId, SnapshotFile, Terms, begin_anew,
-    read_snapshot, snapshot_versions,
+    BackupHeader, BodyCheck, ClusterId, GroupId, GroupRestoreOptions, Member, NodeId, SnapshotFile,
+    read_snapshot, restore_group, snapshot_versions,
 };
 use proptest::prelude::*;
 use support::{Target, cases};
@@ -41,15 +41,15 @@ fn read_bodies(input: &[Vec<u8>]) {
         snapshot_versions(bytes).unwrap();
         let file = SnapshotFile { index: 9, term: 1, data: bytes.clone().into() };
         let node = NodeId(membership.highest.0.max(1));
-        let Ok((made, account)) = begin_anew(&file, terms(node)) else { continue };
+        let Ok((made, account)) = restore_group(&file, terms(node)) else { continue };
         let (_, anew) = read_snapshot(&made.data).expect("what is made of it can be read");
         assert!(anew.last_token() >= table.last_token() && anew.session_count() == 0);
         assert_eq!(account.ended.sessions, table.session_count());
     }
 }
 
-fn terms(node: NodeId) -> Terms {
-    Terms {
+fn terms(node: NodeId) -> GroupRestoreOptions {
+    GroupRestoreOptions {
         node,
         member: Member::default(),
         cluster: ClusterId([1; 16]),
@@ -84,21 +84,21 @@ fn file(body: &[u8]) -> Vec<u8> {
 fn newer_snapshot() -> Vec<u8> {
     let data = SNAPSHOT.to_vec().into();
     let old = SnapshotFile { index: 40, term: 3, data };
-    begin_anew(&old, terms(NodeId(1))).unwrap().0.data.to_vec()
+    restore_group(&old, terms(NodeId(1))).unwrap().0.data.to_vec()
 }
 
 #[test]
-fn the_corpus_of_files_is_read() {
+fn the_corpus_of_backup_files_is_read() {
     FILES.replay(&[vec![file(SNAPSHOT)], vec![file(&newer_snapshot())], vec![file(b"")]]);
 }
 
 #[test]
-fn the_corpus_of_bodies_is_read() {
+fn the_corpus_of_backup_bodies_is_read() {
     BODIES.replay(&[vec![SNAPSHOT.to_vec()], vec![newer_snapshot()]]);
 }
 
 #[test]
-fn every_changed_byte_of_a_whole_file_is_noticed() {
+fn every_changed_byte_of_a_backup_file_is_detected() {
     let good = file(SNAPSHOT);
     assert!(BackupHeader::decode_file(&good).is_ok());
     for at in 0..good.len() {

@@ -51,7 +51,7 @@ fn introduce_all(cluster: &mut Cluster, id: u64) {
     for other in 1..=3 {
         let directory = Some(DirectoryId([other as u8; 16]));
         let known = Member { directory, ..member(other) };
-        cluster.replica_mut(NodeId(id)).introduce(NodeId(other), known, other == id);
+        cluster.replica_mut(NodeId(id)).report_member(NodeId(other), known, other == id);
     }
 }
 
@@ -60,7 +60,7 @@ fn last_index(cluster: &Cluster) -> u64 {
 }
 
 #[test]
-fn the_first_leader_writes_down_who_the_members_are() {
+fn the_first_leader_records_the_members_in_the_log() {
     let mut cluster = three();
     cluster.run_for(ms(500));
     let expected: Membership = cluster.replica(NodeId(1)).membership().clone();
@@ -126,7 +126,7 @@ fn a_node_that_never_starts_stays_a_learner_and_can_be_removed() {
 }
 
 #[test]
-fn a_follower_is_removed_and_is_no_bother_afterwards() {
+fn a_removed_follower_disturbs_the_group_no_more() {
     let mut cluster = three();
     let leader = cluster.leader().unwrap();
     let removed = if leader.0 == 3 { 2 } else { 3 };
@@ -366,7 +366,7 @@ fn a_second_change_is_refused_while_one_is_in_the_log() {
 }
 
 #[test]
-fn a_new_leader_does_not_take_what_it_has_not_applied_yet_for_another_change() {
+fn a_new_leader_does_not_take_an_unapplied_change_for_another_change() {
     let mut cluster = Cluster::new(5);
     cluster.commit(open(ALICE, 60_000));
     let first = cluster.leader().unwrap();
@@ -431,24 +431,24 @@ fn a_new_node_is_not_sent_a_snapshot_from_before_it_was_a_member() {
 }
 
 #[test]
-fn a_directory_that_is_written_down_is_not_replaced_by_that_of_a_wiped_node() {
+fn a_recorded_directory_is_not_replaced_by_that_of_a_wiped_node() {
     let mut cluster = three();
     cluster.run_for(ms(500));
     let wiped = Member { directory: Some(DirectoryId([9; 16])), ..member(2) };
     let leader = cluster.leader().unwrap();
-    cluster.replica_mut(leader).introduce(NodeId(2), wiped, true);
+    cluster.replica_mut(leader).report_member(NodeId(2), wiped, true);
     cluster.run_for(ms(500));
     let known = &cluster.replica(leader).membership().members[&NodeId(2)];
     assert_eq!(known.directory, Some(DirectoryId([2; 16])));
 }
 
 #[test]
-fn an_address_that_a_node_changed_is_written_down() {
+fn an_address_that_a_node_changed_is_recorded() {
     let mut cluster = three();
     cluster.run_for(ms(500));
     let leader = cluster.leader().unwrap();
     let moved = Member { peer_address: "elsewhere:7421".into(), ..member(2) };
-    cluster.replica_mut(leader).introduce(NodeId(2), moved, true);
+    cluster.replica_mut(leader).report_member(NodeId(2), moved, true);
     cluster.run_until("all know it", |cluster| {
         (1..=3).all(|id| {
             let membership = cluster.replica(NodeId(id)).membership();
@@ -458,7 +458,7 @@ fn an_address_that_a_node_changed_is_written_down() {
 }
 
 #[test]
-fn leadership_goes_where_it_is_sent_and_only_to_a_voter_that_is_there() {
+fn leadership_is_transferred_only_to_a_reachable_voter() {
     let mut cluster = three();
     cluster.run_for(ms(300));
     let leader = cluster.leader().unwrap();

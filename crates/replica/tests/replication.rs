@@ -131,7 +131,7 @@ fn three_leader_changes_give_one_grace_and_no_new_ttl() {
 }
 
 #[test]
-fn a_stalled_leader_ends_nobody_when_it_wakes() {
+fn a_stalled_leader_expires_no_session_when_it_wakes() {
     let mut cluster = Cluster::new(3);
     let leader = cluster.run_until_leader();
     cluster.commit(open(ALICE, 2_000));
@@ -147,7 +147,7 @@ fn a_stalled_leader_ends_nobody_when_it_wakes() {
 }
 
 #[test]
-fn a_cluster_that_stalled_as_a_whole_ends_nobody_when_it_wakes() {
+fn a_cluster_that_stalled_as_a_whole_expires_no_session_when_it_wakes() {
     let mut cluster = Cluster::new(3);
     cluster.commit(open(ALICE, 2_000));
     for id in 1..=3 {
@@ -164,7 +164,7 @@ fn a_cluster_that_stalled_as_a_whole_ends_nobody_when_it_wakes() {
 }
 
 #[test]
-fn a_leader_whose_turns_are_slow_still_ends_who_is_silent() {
+fn a_leader_whose_turns_are_slow_still_expires_silent_sessions() {
     let mut cluster = Cluster::new(3);
     cluster.commit(open(ALICE, 2_000));
     // Every turn takes longer than what counts as a stall.
@@ -213,7 +213,7 @@ fn a_leader_that_stalled_once_stays() {
 }
 
 #[test]
-fn where_all_disks_are_slow_the_office_does_not_go_round_and_round() {
+fn leadership_does_not_rotate_where_all_nodes_stall() {
     let mut cluster = Cluster::new(3);
     cluster.commit(open(ALICE, 60_000));
     let first = cluster.leader().map(|leader| cluster.replica(leader).leadership().term);
@@ -233,7 +233,7 @@ fn where_all_disks_are_slow_the_office_does_not_go_round_and_round() {
 }
 
 #[test]
-fn a_leader_that_keeps_stalling_stays_where_nobody_could_do_better() {
+fn a_leader_that_keeps_stalling_stays_if_no_other_voter_can_lead() {
     let mut cluster = Cluster::new(1);
     cluster.commit(open(ALICE, 60_000));
     for _ in 0..20 {
@@ -353,7 +353,7 @@ fn a_snapshot_that_is_lost_on_its_way_is_sent_again() {
 }
 
 #[test]
-fn a_snapshot_for_one_who_went_away_does_not_stay_in_memory() {
+fn a_snapshot_for_a_follower_that_went_away_does_not_stay_in_memory() {
     let mut cluster = Cluster::with_snapshots_every(3, 20);
     cluster.commit(open(ALICE, 60_000));
     let away = NodeId(if cluster.leader() == Some(NodeId(3)) { 2 } else { 3 });
@@ -436,7 +436,7 @@ fn an_idle_cluster_writes_nothing() {
 }
 
 #[test]
-fn bytes_that_are_no_message_are_refused_with_words() {
+fn bytes_that_are_no_message_are_refused_with_an_error() {
     let mut cluster = Cluster::new(3);
     let leader = cluster.run_until_leader();
     for bytes in [&b""[..], &[0xff; 40], &[8, 1, 16, 1, 24, 99]] {

@@ -51,7 +51,7 @@ fn rules_are_adopted_when_the_last_member_reads_them_and_survive_a_restart() {
 }
 
 #[test]
-fn a_leader_that_is_deposed_before_the_adoption_is_committed_leaves_it_to_the_next() {
+fn rules_are_adopted_by_the_next_leader_if_the_first_is_deposed_before_the_commit() {
     let mut cluster = Cluster::new(3);
     let first = cluster.run_until_leader();
     cluster.run_for(Duration::from_secs(1));

@@ -15,7 +15,7 @@ const LEARNER: NodeId = NodeId(2);
 
 /// If they left earlier and the voter crashed, it would use the same term again, for other entries at the same indexes.
 #[test]
-fn a_single_voter_says_nothing_to_its_learner_before_its_new_term_is_durable() {
+fn a_single_voter_sends_nothing_to_its_learner_before_its_new_term_is_durable() {
     let mut cluster = Cluster::new(1);
     cluster.start_new(LEARNER);
     let learner = Member { stays_learner: true, ..member(LEARNER.0) };

@@ -73,7 +73,7 @@ fn a_leader_whose_writes_take_a_tenth_of_a_second_stays() {
 }
 
 #[test]
-fn where_all_disks_write_five_times_a_second_leadership_does_not_go_round() {
+fn leadership_does_not_rotate_where_all_disks_are_slow() {
     let (mut cluster, leader) = settled(3);
     let first = cluster.replica(leader).leadership().term;
     let nodes = [1, 2, 3].map(NodeId);
@@ -89,7 +89,7 @@ fn where_all_disks_write_five_times_a_second_leadership_does_not_go_round() {
 }
 
 #[test]
-fn a_slow_leader_stays_where_no_other_voter_could_lead() {
+fn a_slow_leader_stays_if_no_other_voter_can_lead() {
     let (mut cluster, only) = settled(1);
     for _ in 0..20 {
         write_slowly(&mut cluster, &[only], ms(200));

@@ -77,7 +77,7 @@ fn a_snapshot_in_the_name_of_another_node_is_refused() {
 }
 
 #[test]
-fn what_is_no_snapshot_is_not_decoded_as_one() {
+fn a_message_without_a_snapshot_is_not_decoded_as_one() {
     // A heartbeat to node 1, from node 2, in term 1.
     const HEARTBEAT: [u8; 8] = [0x08, 8, 0x10, 1, 0x18, 2, 0x20, 1];
     for bytes in [&HEARTBEAT[..], &[0xff; 9], &first_message()[..first_message().len() - 1]] {

@@ -79,7 +79,7 @@ fn a_turn_takes_commands_up_to_a_cost_and_the_next_turn_comes_at_once() {
 }
 
 #[test]
-fn more_than_many_turns_could_take_is_refused_as_an_overload_and_the_rest_is_answered() {
+fn calls_beyond_the_queue_limit_are_refused_as_an_overload_and_the_rest_is_answered() {
     let (mut cluster, session) = leader();
     let tickets: Vec<Ticket> =
         (1..=1_200).map(|request| cluster.call(NODE, acquire_all(session, request))).collect();

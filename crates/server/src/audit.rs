@@ -230,7 +230,7 @@ impl Audit {
             let gap = line::gap(after.index, recorded.position, recorded.unix_ms, lost);
             self.file.lines().extend_from_slice(&gap);
         }
-        self.expected = Some(recorded.serial + u64::from(recorded.event.is_news()));
+        self.expected = Some(recorded.serial + u64::from(recorded.event.is_publishable()));
         self.position = Some(recorded.position);
         if self.lines.write(self.file.lines(), recorded) {
             self.metrics.audit.lines.add(1);

@@ -10,8 +10,8 @@
 //! - Answers that the transport has not written out yet count for their connection, which gets no more of them until
 //!   some are written ([`ResponseBody`]).
 //!
-//! Framed connections are read and written by the shard. Here they count as connections, and with the bytes of large
-//! frames that have not come whole.
+//! Framed connections are read and written by the shard. Here they count as connections, with the bytes of large frames
+//! that have not come whole, and with what their clients leave unread.
 
 mod body;
 mod call;
@@ -37,7 +37,7 @@ pub(crate) use self::call::{Call, TooMuch};
 pub(crate) use self::counts::PortUse;
 pub use self::descriptors::TooFewDescriptors;
 pub(crate) use self::descriptors::{Descriptors, NodeDescriptors};
-pub(crate) use self::gate::GrpcGateLayer;
+pub(crate) use self::gate::{GrpcGateLayer, Paths};
 pub(crate) use self::limits::PortLimits;
 pub(crate) use self::socket::ClientSocket;
 
@@ -228,7 +228,7 @@ impl Connection {
         } else if of.calls >= calls_per_address_max {
             Some(TooMuch::CallsOfAddress { max: calls_per_address_max })
         } else {
-            None
+            entry.check_unread_at_begin(limits).err()
         };
         if let Some(too_much) = too_much {
             state.used.refused_requests += 1;
@@ -288,9 +288,7 @@ impl Connection {
         let mut state = self.port.lock();
         let of_all = state.used.unwritten;
         let Some(entry) = state.connections.get_mut(&self.number) else { return Poll::Ready(()) };
-        let is_too_much = entry.unwritten >= limits.unwritten_per_connection_max
-            || (entry.unwritten > 0 && of_all >= limits.unwritten_max);
-        if !is_too_much {
+        if entry.check_unread(of_all, limits).is_ok() {
             return Poll::Ready(());
         }
         if !entry.writers.iter().any(|waker| waker.will_wake(cx.waker())) {
@@ -299,12 +297,31 @@ impl Connection {
         Poll::Pending
     }
 
+    /// Fails if its client leaves too much unread.
+    fn check_unread(&self) -> Result<(), TooMuch> {
+        let state = self.port.lock();
+        let entry = state.connections.get(&self.number);
+        let of_all = state.used.unwritten;
+        entry.map_or(Ok(()), |entry| entry.check_unread(of_all, &self.port.limits))
+    }
+
     fn add_unwritten(&self, bytes: usize) {
         let mut state = self.port.lock();
         if let Some(entry) = state.connections.get_mut(&self.number) {
             entry.unwritten += bytes;
             state.used.unwritten += bytes;
         }
+    }
+
+    /// How much the client of a framed connection leaves unread. Tells whether the clients of the port leave too much.
+    pub(crate) fn set_unwritten(&self, bytes: usize) -> bool {
+        let mut state = self.port.lock();
+        let state = &mut *state;
+        if let Some(entry) = state.connections.get_mut(&self.number) {
+            let before = std::mem::replace(&mut entry.unwritten, bytes);
+            state.used.unwritten = state.used.unwritten + bytes - before;
+        }
+        state.used.unwritten >= self.port.limits.unwritten_max
     }
 
     fn is_written(&self, bytes: usize) {

@@ -16,6 +16,7 @@ use prost::Message;
 use crate::audit::{AuditFile, AuditSettings, Lines};
 use crate::events::{EventRing, Position};
 use crate::rpc::encode_events;
+use holdfast_service::VisibleNames;
 
 const SESSIONS: u64 = 8;
 const NAMES: u64 = 256;

@@ -156,7 +156,7 @@ impl EventRing {
                 last = Position { index: index.0, number };
                 ring.bytes += weight(&event);
                 let serial = ring.recorded;
-                ring.recorded += u64::from(event.is_news());
+                ring.recorded += u64::from(event.is_publishable());
                 Recorded { position: last, at, unix_ms, event, serial }
             });
             let batch: Vec<Recorded> = batch.collect();
@@ -200,7 +200,7 @@ impl EventRing {
         let first_kept = all.first().map_or(end, |event| ring.count_before(event));
         let before = through.max(first_kept);
         let rest = ring.stretch(usize::MAX, |event| ring.count_before(event) < before);
-        let news = rest.seen().filter(|event| event.event.is_news());
+        let news = rest.seen().filter(|event| event.event.is_publishable());
         // Those from before the count began are nobody's loss.
         let news = news.filter(|event| ring.is_counted(event));
         let events = news.take(max).map(Seen::keep).collect();

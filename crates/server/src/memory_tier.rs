@@ -277,7 +277,7 @@ fn answer(to: ReplyTo, answer: Answer, streams: &mut Streams) {
         // A caller that is gone needs no answer.
         ReplyTo::Call(sender) => drop(sender.send(answer)),
         ReplyTo::Stream { stream, request } => {
-            streams.tell(stream, Delivery::Answer { request, answer });
+            streams.send(stream, Delivery::Answer { request, answer });
         }
     }
 }

@@ -339,7 +339,7 @@ impl Node {
                 self.shard_end = None;
                 reason
             }
-            None => StopReason::Told,
+            None => StopReason::Requested,
         }
     }
 

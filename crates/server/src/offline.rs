@@ -17,8 +17,8 @@ use std::time::Duration;
 
 use holdfast_core::Span;
 use holdfast_replica::{
-    AnewError, BEST_EFFORT_TERM_END, BackupError, GroupId, Member, NodeId, SalvageError,
-    SnapshotError, TOKENS_PER_TERM_BITS, Terms,
+    BEST_EFFORT_TERM_END, BackupError, GroupId, GroupRestoreOptions, Member, NodeId, RestoreError,
+    SalvageError, SnapshotError, TOKENS_PER_TERM_BITS,
 };
 use holdfast_wal::{DirectoryError, OpenError};
 
@@ -104,7 +104,7 @@ pub enum OfflineError {
     #[error("the log cannot be applied: {0}")]
     Salvage(#[from] SalvageError),
     #[error(transparent)]
-    Anew(#[from] AnewError),
+    Restore(#[from] RestoreError),
 }
 
 impl OfflineError {
@@ -134,10 +134,10 @@ fn terms(
     written_unix_ms: Option<u64>,
     options: NewClusterOptions,
     reason: String,
-) -> Terms {
+) -> GroupRestoreOptions {
     let node = config.node_id();
     let addresses = Membership::of(config, &[node]).own();
-    Terms {
+    GroupRestoreOptions {
         node,
         member: Member { directory: Some(identity.data_dir.into()), ..addresses },
         cluster: identity.cluster_id(),
@@ -153,7 +153,7 @@ fn terms(
 }
 
 impl NewCluster {
-    fn of(identity: &Identity, account: &holdfast_replica::Account) -> NewCluster {
+    fn of(identity: &Identity, account: &holdfast_replica::GroupRestoreSummary) -> NewCluster {
         NewCluster {
             cluster_id: identity.data_dir.to_string(),
             sessions_ended: account.ended.sessions,

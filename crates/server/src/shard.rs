@@ -22,7 +22,7 @@ mod tests;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use holdfast_engine::{Effect, Ending, Engine, LogError, Now, Obstacle, Step};
+use holdfast_engine::{Effect, Engine, LogError, Now, Obstacle, Step, StopCause};
 use holdfast_proto::plain::FrameWriter;
 use holdfast_replica::{Fatal, Leadership, NodeId, Replica};
 use holdfast_service::PolicyInForce;
@@ -62,7 +62,7 @@ use crate::traces::Traces;
 #[derive(Debug, Error)]
 pub enum StopReason {
     #[error("it was told to")]
-    Told,
+    Requested,
     #[error("the disk failed: {0}")]
     Disk(String),
     #[error("{0}")]
@@ -123,7 +123,7 @@ impl Shard {
                     self.publish_policy();
                     self.publish_levels();
                 }
-                Err(StopReason::Told) => break StopReason::Told,
+                Err(StopReason::Requested) => break StopReason::Requested,
                 Err(reason) => {
                     tracing::error!(%reason, "the node stops");
                     break reason;
@@ -165,8 +165,8 @@ impl Shard {
                     self.tell_owners();
                     return Ok(());
                 }
-                Step::Stop(Ending::Told) => return Err(StopReason::Told),
-                Step::Stop(Ending::Removed) => return Err(StopReason::Removed),
+                Step::Stop(StopCause::Requested) => return Err(StopReason::Requested),
+                Step::Stop(StopCause::Removed) => return Err(StopReason::Removed),
             }
         }
     }
@@ -214,7 +214,7 @@ impl Shard {
             self.metrics.disk_full.set(0);
             tracing::info!("the disk takes the log again");
         }
-        self.engine.disk_done(self.started.elapsed(), &self.log.groups_in_the_way());
+        self.engine.disk_done(self.started.elapsed(), &self.log.groups_pinning_log());
     }
 
     fn disk_full(&mut self, obstacle: Obstacle, error: &LogError) {

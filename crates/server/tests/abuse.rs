@@ -11,9 +11,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use h2::client::{ResponseFuture, SendRequest};
 use h2::{RecvStream, SendStream};
-use holdfast_proto::v1::WatchRequest;
 use holdfast_proto::v1::watch_service_client::WatchServiceClient;
 use holdfast_proto::v1::{AcquireRequest, ReleaseRequest, acquire_response};
+use holdfast_proto::v1::{ListRequest, WatchRequest};
 use holdfast_server::ConnectionsConfig;
 use prost::Message;
 use support::{Client, Cluster, PATIENCE, eventually, http_get, open};
@@ -235,6 +235,55 @@ async fn session_calls_that_open_no_session_are_limited_and_end() {
     }
     assert_eq!((refused, ended), (200, 50));
     assert_eq!(of_clients(&cluster, "unfinished_requests").await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn answers_that_are_not_read_are_counted_and_bounded() {
+    const CALLS: usize = 100;
+    const UNWRITTEN_MAX: u64 = 1 << 20;
+    let cluster = with(|limits| limits.unwritten_bytes_per_connection_max = UNWRITTEN_MAX).await;
+    let mut client = cluster.client(0).await;
+    let session = open(&mut client, 60_000).await;
+    for request_id in 1..=500 {
+        let acquire = AcquireRequest {
+            session_id: session.clone(),
+            request_id,
+            name: format!("{}{request_id}", "long/".repeat(100)),
+            acked_through: request_id - 1,
+            ..Default::default()
+        };
+        client.acquire(acquire).await.unwrap();
+    }
+    let request = ListRequest { page_size: 1_000, ..Default::default() };
+    let answer_bytes = client.list(request.clone()).await.unwrap().get_ref().encoded_len() as u64;
+    assert!(answer_bytes > 200_000 && CALLS as u64 * answer_bytes > 10 * UNWRITTEN_MAX);
+
+    let requests = speak_http2(&cluster).await;
+    let mut message = claim(request.encoded_len() as u32, 0);
+    message.extend(request.encode_to_vec());
+    let (mut unread, mut refused) = (Vec::new(), 0);
+    for _ in 0..CALLS {
+        let (response, mut stream) = begin(&requests, "LockService/List", message.clone()).await;
+        stream.send_data(Bytes::new(), true).unwrap();
+        let response = timeout(PATIENCE, response).await.unwrap().unwrap();
+        let reason = response.headers().get("holdfast-reason");
+        refused += usize::from(reason.is_some_and(|reason| reason == "overloaded"));
+        unread.push(response.into_body());
+        let unwritten = of_clients(&cluster, "answer_bytes_unwritten").await;
+        assert!(unwritten <= UNWRITTEN_MAX + answer_bytes, "{unwritten}");
+    }
+    // The transport takes something of each.
+    assert!(refused > CALLS / 2, "{refused}");
+    works(&mut client, &session, 501..521).await;
+    // Once it reads, it is answered again.
+    drop(unread);
+    eventually("all is written or dropped", async || {
+        (of_clients(&cluster, "answer_bytes_unwritten").await == 0).then_some(())
+    })
+    .await;
+    let (response, mut stream) = begin(&requests, "LockService/List", message).await;
+    stream.send_data(Bytes::new(), true).unwrap();
+    assert_eq!(refusal(response).await, "none");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -204,6 +204,46 @@ async fn a_client_without_a_session_that_pings_and_does_not_read_is_cut_off_in_w
     assert!(failure.message.contains("were not read"), "{}", failure.message);
 }
 
+/// Each of them could leave 8 MiB unread if it were alone.
+#[tokio::test]
+async fn what_all_clients_leave_unread_is_counted_and_bounded() {
+    const STALLED: Duration = Duration::from_millis(500);
+    const CLIENTS: usize = 6;
+    const BOUND: usize = 2 << 20;
+    let cluster = Cluster::start_with(1, |config| {
+        config.connections.unwritten_bytes_max = BOUND as u64;
+    })
+    .await;
+    let name = "holdfast_answer_bytes_unwritten{port=\"client\"}";
+    let mut pings = Vec::new();
+    for _ in 0..4_096 {
+        assert!(plain::put(&mut pings, plain::PING, &ClientFrame::default(), BYTES_MAX));
+    }
+    let (mut clients, mut most) = (Vec::new(), 0);
+    for _ in 0..CLIENTS {
+        let mut client = FramedClient::greet(&cluster.address(0)).await;
+        client.open().await;
+        while let Ok(Ok(())) = timeout(STALLED, client.socket.write_all(&pings)).await {}
+        most = most.max(gauge(&cluster, 0, name).await);
+        clients.push(client);
+    }
+    assert!(most > BOUND / 2, "{most} bytes were counted");
+    // What one may have in any case, and what one visit can add.
+    let of_each = (256 << 10) + (32 << 10);
+    assert!(most < BOUND + CLIENTS * of_each, "{most} bytes wait");
+    let last = clients.last_mut().unwrap();
+    let end = loop {
+        match last.next().await {
+            Said::Frame(_) => {}
+            end => break end,
+        }
+    };
+    assert!(matches!(&end, Said::End(why) if why.reason() == Reason::Overloaded), "{end:?}");
+    drop(clients);
+    eventually("all is given back", async || (gauge(&cluster, 0, name).await == 0).then_some(()))
+        .await;
+}
+
 #[tokio::test]
 async fn a_client_that_asks_and_does_not_read_is_cut_off_in_words() {
     const READS_PER_FRAME: u64 = 32;

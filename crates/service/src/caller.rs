@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_cannot_speak_for_another_node() {
+    fn a_node_cannot_claim_to_be_another_node() {
         let other = Caller::node(2).to_wire();
         assert_eq!(Caller::forwarded(&other, 3), Err(NotACaller));
     }

@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_caller_is_told_which_limit_it_was_and_may_try_again() {
+    fn a_refusal_names_the_limit_and_may_be_retried() {
         let limits = ConcurrencyLimits::new(|limit| limit as usize + 1);
         for (limit, words) in
             [(Limit::Call, "1 calls"), (Limit::Session, "2 streams"), (Limit::Relayed, "3 streams")]

@@ -63,12 +63,12 @@ pub trait DiskFile: Debug + Send {
     /// been written.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
 
-    /// Makes all writes so far durable. An error means that nobody knows which of them are, and that
-    /// another call proves nothing.
+    /// Makes all writes so far durable. After an error it is unknown which of them are durable, and another call proves
+    /// nothing.
     fn sync_data(&self) -> io::Result<()>;
 }
 
-/// Reads a whole file. Its length comes from the disk, so memory is asked for politely.
+/// Reads a whole file. Its length comes from the disk, so a failed allocation is an error and no abort.
 pub(crate) fn read_whole<F: DiskFile>(file: &F) -> io::Result<Vec<u8>> {
     let length = usize::try_from(file.len()?).map_err(|_| io::ErrorKind::OutOfMemory)?;
     let mut bytes = Vec::new();

@@ -74,8 +74,7 @@ pub enum SnapshotError {
     Write(#[from] WriteError),
 }
 
-/// Nobody knows any more what the disk holds. The log takes nothing until it is opened again, which is
-/// for a new process to do.
+/// It is unknown what the disk holds. The log takes nothing until a new process opens it again.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{operation} of {file} failed: {message}; the state of the disk is unknown, stop the node")]
 pub struct FatalError {
@@ -84,7 +83,7 @@ pub struct FatalError {
     pub message: String,
 }
 
-/// The first fatal error, shared by all who write to the same log.
+/// The first fatal error, shared by all writers of the same log.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Poison(Arc<OnceLock<FatalError>>);
 

@@ -1,7 +1,7 @@
-//! Files that nobody needs any more, for whoever has time to remove them.
+//! Files of the log that are no longer needed, for another thread to remove.
 //!
-//! To remove a large file and to sync the directory takes as long as everything else that the disk has to do at
-//! that moment. A shard does not wait for it: see [`Wal::leave_removal`](crate::Wal::leave_removal).
+//! Removing a large file and syncing the directory takes as long as everything else that the disk has to do at that
+//! moment. A shard does not wait for it: see [`Wal::defer_removal`](crate::Wal::defer_removal).
 
 use crate::disk::Disk;
 use crate::error::WriteError;
@@ -17,8 +17,8 @@ pub struct Garbage<D> {
 }
 
 impl<D: Disk> Garbage<D> {
-    /// Removes each durably before the next: a crash must not leave a gap between segments. So what was taken
-    /// from the log first has to be removed first.
+    /// Removes each file durably before the next: a crash must not leave a gap between segments. So garbage that was
+    /// taken first must be removed first.
     pub fn remove(self) -> Result<(), WriteError> {
         self.names.iter().try_for_each(|name| self.store.remove([name.as_str()]))
     }

@@ -1,12 +1,12 @@
 //! One append-only log for all raft groups of a shard, and their snapshot files.
 //!
-//! A shard serves many groups in one loop. Each turn of the loop it buffers what every group must not
-//! forget, then commits: one write, one sync, however many groups took part. The log knows nothing of
-//! raft but the shape of what raft stores: entries with an index and a term, and a hard state.
+//! A shard serves many groups in one loop. In each turn of the loop it buffers what every group must not forget, then
+//! commits: one write and one sync, however many groups took part. The log knows only the shape of what raft stores:
+//! entries with an index and a term, and a hard state.
 //!
-//! On disk the log is a row of segments, `log-<sequence>.seg`; a segment is a row of turns; a turn is a
-//! row of blocks of 512 bytes, each with a checksum; the payload of the blocks, joined, is a row of
-//! records. A snapshot is a file of its own, `snap-<group>-<index>.snap`.
+//! On disk the log is a sequence of segments, `log-<sequence>.seg`. A segment is a sequence of turns. A turn is a
+//! sequence of blocks of 512 bytes, each with a checksum. The joined payload of the blocks is a sequence of records. A
+//! snapshot is a separate file, `snap-<group>-<index>.snap`.
 //!
 //! # Invariants
 //!
@@ -26,8 +26,8 @@
 //! # Caveats
 //!
 //! - A turn that was not acknowledged may still be found after a crash, as a whole. Raft allows that.
-//! - If *all* blocks of the last turn turn to zeros, the turn cannot be told from one that was never
-//!   written. Likewise, files that somebody deletes at the end of the log leave no trace.
+//! - If *all* blocks of the last turn become zeros, the turn looks as if it was never written. Likewise, deleting files
+//!   at the end of the log leaves no trace.
 //! - Writing 512 aligned bytes is taken to be atomic.
 //! - After a failed sync of the *directory* a snapshot may be seen that is not durable, and opening the
 //!   log again does not make it so. File systems stop taking writes in that case.
@@ -37,6 +37,7 @@
 //! - [`Wal::commit`] zeroes the next segment itself unless it was given a [`Spare`] in time.
 
 mod block;
+mod chunked_write;
 mod disk;
 mod error;
 mod garbage;
@@ -50,7 +51,6 @@ mod scan;
 mod segment;
 mod snapshot;
 mod store;
-mod stretches;
 mod wal;
 
 pub use disk::{

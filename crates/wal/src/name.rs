@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn files_of_others_are_left_alone() {
+    fn foreign_files_are_left_alone() {
         for name in ["LOCK", "log-1a.seg", "snap-07-000000000000012c.snap", "node.toml", "x.tmp"] {
             assert_eq!(parse(name), None, "{name}");
         }

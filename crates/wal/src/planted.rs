@@ -11,15 +11,15 @@ pub enum Bug {
     NoSync,
     /// Term, vote and commit index are not written.
     HardStateNotWritten,
-    /// The term is written, and not for whom this node voted in it.
+    /// The term is written, but not the vote.
     VoteNotWritten,
-    /// A snapshot is taken as it is.
+    /// A snapshot is read without checking its checksum.
     SnapshotChecksumIgnored,
     /// An entry that replaces others does not do so when the log is read again.
     TruncationNotReplayed,
     /// Segments are deleted although a group still needs them.
     SegmentDeletedTooSoon,
-    /// Blocks are taken as they are.
+    /// Blocks are read without checking their checksums.
     ChecksumIgnored,
 }
 

@@ -38,7 +38,7 @@ pub(crate) enum Record<'a> {
     HardState(HardState),
     /// A snapshot file of at least this index is durable.
     SnapshotMark(SnapshotMark),
-    /// As `SnapshotMark`, and the group's log begins anew behind it.
+    /// As `SnapshotMark`, and the group's log restarts after it.
     Restart(SnapshotMark),
 }
 

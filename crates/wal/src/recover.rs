@@ -8,7 +8,7 @@ use crate::error::OpenError;
 use crate::name::{self, FileName};
 use crate::record::{self, Record, RecordFault};
 use crate::replay::{Applied, GroupReplay};
-use crate::scan::{Found, SegmentBlocks};
+use crate::scan::{SegmentBlocks, TurnScan};
 use crate::segment::SegmentSummary;
 use crate::snapshot;
 
@@ -77,7 +77,7 @@ struct Reach {
     missing: Option<BlockNumber>,
 }
 
-/// A place that the last acknowledged turn did not reach: whatever is written behind it was written
+/// A block that the last acknowledged turn did not reach. Anything written behind it was written
 /// against the order.
 #[derive(Debug)]
 struct LogEnd {
@@ -181,17 +181,17 @@ impl Recovery {
                 None => (summary.sequence == Sequence(1)).then_some(Turn(1)),
             };
             match blocks.turn_at(at, expected)? {
-                Found::Unwritten => return Ok(reach),
-                Found::Torn { count, missing } => {
+                TurnScan::Unwritten => return Ok(reach),
+                TurnScan::Torn { count, missing } => {
                     if let Some(tail) = self.tail.as_mut().filter(|_| reach.whole > 0) {
                         tail.torn_blocks = count;
                     }
                     return Ok(Reach { torn: count, missing: Some(missing), ..reach });
                 }
-                Found::Whole { turn, count } => {
+                TurnScan::Whole { turn, count } => {
                     blocks.read_payload(at, count, &mut payload);
-                    let place = Place { file: name, start: at, file_bytes };
-                    self.replay_turn(summary, &place, turn, &payload)?;
+                    let position = TurnPosition { file: name, start: at, file_bytes };
+                    self.replay_turn(summary, &position, turn, &payload)?;
                     reach.whole += count;
                     let end = BlockNumber(reach.whole);
                     let tail = Tail { last_turn: turn, last_turn_start: at, end, torn_blocks: 0 };
@@ -204,20 +204,20 @@ impl Recovery {
     fn replay_turn(
         &mut self,
         summary: &mut SegmentSummary,
-        place: &Place<'_>,
+        position: &TurnPosition<'_>,
         turn: Turn,
         payload: &[u8],
     ) -> Result<(), OpenError> {
         let mut rest = payload;
-        if place.start == BlockNumber(0) {
-            rest = place.check_segment_start(rest)?;
+        if position.start == BlockNumber(0) {
+            rest = position.check_segment_start(rest)?;
         }
         while !rest.is_empty() {
             let at = payload.len() - rest.len();
             let (group, record, after) =
-                record::take(rest).map_err(|fault| place.refuse(at, fault))?;
+                record::take(rest).map_err(|fault| position.refuse(at, fault))?;
             let replay = self.groups.entry(group).or_default();
-            match replay.apply(turn, record).map_err(|reason| place.damaged(at, reason))? {
+            match replay.apply(turn, record).map_err(|reason| position.damaged(at, reason))? {
                 Applied::Entry(index) => summary.note(group, index),
                 Applied::Restart => {
                     for summary in self.segments.iter_mut().chain([&mut *summary]) {
@@ -233,13 +233,13 @@ impl Recovery {
 }
 
 /// Where a turn stands, to name a byte of it.
-struct Place<'a> {
+struct TurnPosition<'a> {
     file: &'a str,
     start: BlockNumber,
     file_bytes: usize,
 }
 
-impl Place<'_> {
+impl TurnPosition<'_> {
     fn check_segment_start<'p>(&self, payload: &'p [u8]) -> Result<&'p [u8], OpenError> {
         match record::take(payload).map_err(|fault| self.refuse(0, fault))? {
             (_, Record::SegmentStart { blocks }, rest) => {

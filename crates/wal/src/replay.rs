@@ -100,7 +100,7 @@ impl GroupReplay {
 
     /// The restart that must be logged before the next entry, because the snapshot is beyond the log
     /// and a crash came before the log could say so.
-    pub(crate) fn restart_owed(&self) -> Option<SnapshotMark> {
+    pub(crate) fn pending_restart(&self) -> Option<SnapshotMark> {
         let snapshot = &self.snapshot.as_ref()?.snapshot;
         let known = self.restart.is_some_and(|restart| restart.index >= snapshot.index);
         let beyond = self.skipped || self.last.is_some_and(|last| last < snapshot.index);

@@ -18,7 +18,7 @@ pub(crate) struct SegmentBlocks<'a> {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Found {
+pub(crate) enum TurnScan {
     Whole {
         turn: Turn,
         count: u64,
@@ -77,9 +77,9 @@ impl<'a> SegmentBlocks<'a> {
         &self,
         start: BlockNumber,
         expected: Option<Turn>,
-    ) -> Result<Found, OpenError> {
+    ) -> Result<TurnScan, OpenError> {
         let Some((written, header)) = self.first_written(start) else {
-            return Ok(Found::Unwritten);
+            return Ok(TurnScan::Unwritten);
         };
         if let Some(turn) = expected.filter(|turn| *turn < header.turn) {
             let (turn, later) = (turn.0, header.turn.0);
@@ -106,8 +106,8 @@ impl<'a> SegmentBlocks<'a> {
             }
         }
         Ok(match missing {
-            Some(missing) => Found::Torn { count, missing },
-            None => Found::Whole { turn: header.turn, count },
+            Some(missing) => TurnScan::Torn { count, missing },
+            None => TurnScan::Whole { turn: header.turn, count },
         })
     }
 
@@ -151,7 +151,7 @@ mod tests {
         segment
     }
 
-    fn turn_at(segment: &[u8], start: u64, expected: Option<Turn>) -> Result<Found, u64> {
+    fn turn_at(segment: &[u8], start: u64, expected: Option<Turn>) -> Result<TurnScan, u64> {
         let segment = SegmentBlocks::read("a segment", SEQUENCE, segment).unwrap();
         segment.turn_at(BlockNumber(start), expected).map_err(|error| match error {
             OpenError::Damaged { offset, .. } => offset / BLOCK_BYTES as u64,
@@ -162,16 +162,16 @@ mod tests {
     #[test]
     fn turns_are_found_where_they_start() {
         let segment = written(&[(0, 6, 1), (1, 7, 3)]);
-        assert_eq!(turn_at(&segment, 0, None), Ok(Found::Whole { turn: Turn(6), count: 1 }));
+        assert_eq!(turn_at(&segment, 0, None), Ok(TurnScan::Whole { turn: Turn(6), count: 1 }));
         assert_eq!(
             turn_at(&segment, 1, Some(Turn(7))),
-            Ok(Found::Whole { turn: Turn(7), count: 3 })
+            Ok(TurnScan::Whole { turn: Turn(7), count: 3 })
         );
-        assert_eq!(turn_at(&segment, 4, Some(Turn(8))), Ok(Found::Unwritten));
+        assert_eq!(turn_at(&segment, 4, Some(Turn(8))), Ok(TurnScan::Unwritten));
     }
 
     #[test]
-    fn a_turn_that_was_there_before_is_damage() {
+    fn a_repeated_turn_is_damage() {
         let segment = written(&[(0, 6, 1), (1, 6, 1)]);
         assert_eq!(turn_at(&segment, 1, Some(Turn(7))), Err(1));
     }
@@ -191,7 +191,7 @@ mod tests {
     #[test]
     fn a_turn_may_end_with_its_segment_but_not_behind_it() {
         let segment = written(&[(6, 6, 2)]);
-        assert_eq!(turn_at(&segment, 6, None), Ok(Found::Whole { turn: Turn(6), count: 2 }));
+        assert_eq!(turn_at(&segment, 6, None), Ok(TurnScan::Whole { turn: Turn(6), count: 2 }));
         assert_eq!(turn_at(&segment[..7 * BLOCK_BYTES], 6, None), Err(6));
     }
 }

@@ -10,11 +10,11 @@
 use std::collections::BTreeMap;
 
 use crate::block::{BlockNumber, Sequence};
+use crate::chunked_write::{self, CHUNK_BYTES, Urgency};
 use crate::disk::{Disk, DiskFile};
 use crate::error::WriteError;
 use crate::name;
-use crate::store::{Store, Unfilled};
-use crate::stretches::{self, Haste, STRETCH_BYTES};
+use crate::store::{FillError, Store};
 
 /// What the log remembers of a segment.
 #[derive(Debug)]
@@ -68,9 +68,9 @@ impl<D: Disk> Spare<D> {
     pub(crate) fn prepare(
         store: &Store<D>,
         blocks: u64,
-        haste: Haste,
+        urgency: Urgency,
     ) -> Result<Spare<D>, WriteError> {
-        let (name, _) = store.write_temporary(|file| write_zeros(file, blocks, haste))?;
+        let (name, _) = store.write_temporary(|file| write_zeros(file, blocks, urgency))?;
         match store.disk.open_for_turns(&name) {
             Ok(file) => Ok(Spare { name, file, blocks }),
             Err(error) => {
@@ -95,11 +95,11 @@ impl<D: Disk> Spare<D> {
     }
 }
 
-fn write_zeros<F: DiskFile>(file: &F, blocks: u64, haste: Haste) -> Result<(), Unfilled> {
-    let (bytes, stretch) = (BlockNumber(blocks).offset(), STRETCH_BYTES as u64);
-    let zeros = vec![0; stretch.min(bytes) as usize];
-    let lengths = (0..bytes).step_by(STRETCH_BYTES).map(|at| (bytes - at).min(stretch) as usize);
-    stretches::write(file, 0, lengths.map(|length| &zeros[..length]), haste)
+fn write_zeros<F: DiskFile>(file: &F, blocks: u64, urgency: Urgency) -> Result<(), FillError> {
+    let (bytes, chunk) = (BlockNumber(blocks).offset(), CHUNK_BYTES as u64);
+    let zeros = vec![0; chunk.min(bytes) as usize];
+    let lengths = (0..bytes).step_by(CHUNK_BYTES).map(|at| (bytes - at).min(chunk) as usize);
+    chunked_write::write_chunks(file, 0, lengths.map(|length| &zeros[..length]), urgency)
 }
 
 /// Prepares a segment ahead of use, on whatever thread has time.
@@ -111,6 +111,6 @@ pub struct SegmentPreparer<D> {
 
 impl<D: Disk> SegmentPreparer<D> {
     pub fn prepare(&self) -> Result<Spare<D>, WriteError> {
-        Spare::prepare(&self.store, self.blocks, Haste::None)
+        Spare::prepare(&self.store, self.blocks, Urgency::Background)
     }
 }

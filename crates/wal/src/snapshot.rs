@@ -21,11 +21,11 @@
 //! installs the snapshot and drops the entries in one step, and no crash can separate the two.
 
 use crate::block::Turn;
+use crate::chunked_write::{self, CHUNK_BYTES, Urgency};
 use crate::disk::{Disk, DiskFile, read_whole};
 use crate::error::{OpenError, WriteError};
 use crate::name;
-use crate::store::{Store, Unfilled};
-use crate::stretches::{self, Haste, STRETCH_BYTES};
+use crate::store::{FillError, Store};
 use crate::{Snapshot, SnapshotRef};
 
 const MAGIC: [u8; 8] = *b"HFSTSNAP";
@@ -78,9 +78,9 @@ pub(crate) fn write<D: Disk>(
 ) -> Result<DurableSnapshot, WriteError> {
     let header = encode_header(group, snapshot, void_through);
     let (temporary, _file) = store.write_temporary(|file| {
-        file.write_at(0, &header).map_err(Unfilled::Unwritten)?;
-        let data = snapshot.data.chunks(STRETCH_BYTES);
-        stretches::write(file, HEADER_BYTES as u64, data, Haste::None)
+        file.write_at(0, &header).map_err(FillError::Unwritten)?;
+        let data = snapshot.data.chunks(CHUNK_BYTES);
+        chunked_write::write_chunks(file, HEADER_BYTES as u64, data, Urgency::Background)
     })?;
     store.publish(&temporary, &name::snapshot(group, snapshot.index))?;
     Ok(DurableSnapshot { group, index: snapshot.index, term: snapshot.term })

@@ -19,11 +19,11 @@ pub(crate) struct Store<D> {
     temporaries: Arc<AtomicU64>,
 }
 
-/// Why a file does not hold what it should.
+/// Why a file could not be filled.
 #[derive(Debug)]
-pub(crate) enum Unfilled {
+pub(crate) enum FillError {
     Unwritten(io::Error),
-    /// Nobody knows what is on the disk.
+    /// It is unknown what is on the disk.
     Unsynced(io::Error),
 }
 
@@ -36,7 +36,7 @@ impl<D: Disk> Store<D> {
     /// full the file is removed again, which gives back the space that it took.
     pub(crate) fn write_temporary(
         &self,
-        fill: impl FnOnce(&D::File) -> Result<(), Unfilled>,
+        fill: impl FnOnce(&D::File) -> Result<(), FillError>,
     ) -> Result<(String, D::File), WriteError> {
         self.poison.check()?;
         let name = name::temporary(self.temporaries.fetch_add(1, Ordering::Relaxed));
@@ -46,8 +46,10 @@ impl<D: Disk> Store<D> {
             .map_err(|error| self.poison.not_now_or_fatal("create", &name, &error))?;
         if let Err(unfilled) = fill(&file) {
             let error = match unfilled {
-                Unfilled::Unwritten(error) => self.poison.no_space_or_fatal("write", &name, &error),
-                Unfilled::Unsynced(error) => self.poison.fatal("sync", &name, &error),
+                FillError::Unwritten(error) => {
+                    self.poison.no_space_or_fatal("write", &name, &error)
+                }
+                FillError::Unsynced(error) => self.poison.fatal("sync", &name, &error),
             };
             if matches!(error, WriteError::NoSpace { .. }) {
                 self.remove([name.as_str()])?;

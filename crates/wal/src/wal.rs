@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::block::{self, BLOCK_BYTES, Sequence, Turn};
+use crate::chunked_write::Urgency;
 use crate::disk::{Disk, DiskFile};
 use crate::error::{AppendError, OpenError, SnapshotError, WriteError};
 use crate::garbage::Garbage;
@@ -12,7 +13,6 @@ use crate::recover::{Inventory, Recovery, Tail};
 use crate::segment::{ActiveSegment, SegmentPreparer, SegmentSummary, Spare};
 use crate::snapshot::{self, DurableSnapshot, SnapshotWriter};
 use crate::store::Store;
-use crate::stretches::Haste;
 use crate::{GroupLog, HardState, LogEntryRef, SnapshotRef};
 
 /// The largest entry that the log takes.
@@ -60,7 +60,7 @@ pub struct Wal<D: Disk> {
     payload: Vec<u8>,
     /// The blocks of the turn that is being written.
     blocks: Vec<u8>,
-    /// What is to be removed, if others do that.
+    /// Files to remove, if removal is deferred.
     garbage: Option<Vec<String>>,
     /// `blocks` are not yet known to be durable. Parts of them may be on disk, so until they are, they
     /// are the only thing that may be written there.
@@ -102,11 +102,11 @@ impl<D: Disk> Wal<D> {
         };
         let mut logs = Vec::new();
         for (group, replay) in std::mem::take(&mut recovery.groups) {
-            let restart_owed = replay.restart_owed();
+            let pending_restart = replay.pending_restart();
             let log = replay.finish(group, last_turn)?;
             wal.groups.insert(group, GroupState::recovered(&log));
             logs.push(log);
-            if let Some(mark) = restart_owed {
+            if let Some(mark) = pending_restart {
                 record::put(&mut wal.payload, group, &Record::Restart(mark));
             }
         }
@@ -279,7 +279,7 @@ impl<D: Disk> Wal<D> {
 
     /// From now on the log removes nothing itself. What no group needs any more is to be had from
     /// [`take_garbage`](Wal::take_garbage).
-    pub fn leave_removal(&mut self) {
+    pub fn defer_removal(&mut self) {
         self.garbage.get_or_insert_default();
     }
 
@@ -380,7 +380,9 @@ impl<D: Disk> Wal<D> {
         let needed = block::blocks_for(start.len() + self.payload.len());
         let spare = match self.spare.take_if(|spare| spare.blocks >= needed) {
             Some(spare) => spare,
-            None => Spare::prepare(&self.store, self.segment_blocks.max(needed), Haste::Log)?,
+            None => {
+                Spare::prepare(&self.store, self.segment_blocks.max(needed), Urgency::LogWaits)?
+            }
         };
         let mut first = Vec::new();
         record::put(&mut first, 0, &Record::SegmentStart { blocks: spare.blocks });

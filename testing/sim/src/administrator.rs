@@ -105,7 +105,7 @@ impl World {
         let (by, expected, changes) = ("cert:administrator".into(), None, [change].into());
         let change = ChangeAccess { by, expected, changes, end_sessions };
         let after = self.fault_rng.between(200, 50_000);
-        self.tell(leader, Incoming::ChangeAccess(Box::new(change)), after);
+        self.schedule_input(leader, Incoming::ChangeAccess(Box::new(change)), after);
         Some(())
     }
 

@@ -30,7 +30,7 @@ use self::choose::Choice;
 use crate::administrator::identity;
 use crate::clock::LocalClock;
 use crate::history::{Believed, Input, Output as Returned, RealTime};
-use crate::message::{Answer, Body, EndedStream, Notice, ReplyTo, Request, Told, session_of};
+use crate::message::{Answer, AnswerBody, Body, EndedStream, Notice, ReplyTo, Request, session_of};
 use crate::names::Names;
 use crate::recorder::Recorder;
 use crate::rng::Rng;
@@ -135,7 +135,7 @@ struct Seen {
 }
 
 /// What is around a client: the time, the history, and what it wants done.
-pub(crate) struct Outside<'a> {
+pub(crate) struct ClientContext<'a> {
     pub(crate) now: RealTime,
     /// The nodes demand to know who a client is.
     pub(crate) is_checked: bool,
@@ -204,27 +204,27 @@ impl Client {
     }
 
     /// Does something, perhaps. Gives the real time until it thinks again.
-    pub(crate) fn think(&mut self, outside: &mut Outside<'_>, pace_us: u64) -> u64 {
-        let local = self.local(outside.now);
+    pub(crate) fn think(&mut self, context: &mut ClientContext<'_>, pace_us: u64) -> u64 {
+        let local = self.local(context.now);
         match self.program.take() {
             None if self.draining => {}
             None => self.program = self.start(local),
             Some(mut program) => {
                 program.session.handle_timeout(local);
                 program.session.handle_quiet(local);
-                self.settle(&mut program, outside);
-                self.write_under_locks(&program, local, outside);
+                self.settle(&mut program, context);
+                self.write_under_locks(&program, local, context);
                 let choice = match self.choose(&program) {
                     Choice::Nothing if self.draining => self.choose_last(&program),
                     choice => choice,
                 };
                 if !matches!(choice, Choice::Abandon) && !program.session.is_finished() {
-                    self.act(&mut program, choice, outside);
+                    self.act(&mut program, choice, context);
                     self.program = Some(program);
                 }
             }
         }
-        self.drive(outside);
+        self.drive(context);
         self.pause_us(local, pace_us)
     }
 
@@ -239,10 +239,10 @@ impl Client {
     }
 
     /// Time has passed.
-    pub(crate) fn wake(&mut self, outside: &mut Outside<'_>) {
-        let local = self.local(outside.now);
+    pub(crate) fn wake(&mut self, context: &mut ClientContext<'_>) {
+        let local = self.local(context.now);
         // What was planned for later comes again.
-        if self.wakes.is_none_or(|planned| planned > outside.now) {
+        if self.wakes.is_none_or(|planned| planned > context.now) {
             return;
         }
         self.wakes = None;
@@ -254,27 +254,27 @@ impl Client {
         }
         // Nothing is due while its clock stands still.
         if !self.clock.is_stopped() {
-            self.drive(outside);
+            self.drive(context);
         }
     }
 
     /// There is a connection, or there is none.
     pub(crate) fn connected(
         &mut self,
-        outside: &mut Outside<'_>,
+        context: &mut ClientContext<'_>,
         attempt: u64,
         is_connected: bool,
     ) {
-        let local = self.local(outside.now);
+        let local = self.local(context.now);
         let Some(mut program) = self.program.take() else { return };
         if let Some((_, node)) = program.connecting.take_if(|(number, _)| *number == attempt) {
             if !is_connected {
                 program.session.handle_connect_failed(local, "no connection", false);
             } else if program.session.handle_connected(local) {
-                self.settle(&mut program, outside);
+                self.settle(&mut program, context);
                 program.link = Some(Link {
                     node,
-                    since: outside.now,
+                    since: context.now,
                     stream: None,
                     is_open: false,
                     is_dead: false,
@@ -282,34 +282,34 @@ impl Client {
             }
         }
         self.program = Some(program);
-        self.drive(outside);
+        self.drive(context);
     }
 
-    pub(crate) fn receive(&mut self, outside: &mut Outside<'_>, answer: Answer) {
+    pub(crate) fn receive(&mut self, context: &mut ClientContext<'_>, answer: Answer) {
         let Answer { reply_to, what } = answer;
-        let local = self.local(outside.now);
+        let local = self.local(context.now);
         let Some(program) = &mut self.program else { return };
         let is_intervention = reply_to.request.0 > FIRST_INTERVENTION;
-        if !is_intervention && !program.is_answer_heard(&reply_to, &what) {
+        if !is_intervention && !program.is_answer_current(&reply_to, &what) {
             return;
         }
         let key = (reply_to.session, reply_to.request);
         let Some(sent) = program.sent.get(&key) else { return };
         let is_touch = matches!(sent.input, Input::Touch);
         let output = match &what {
-            Told::Outcome { outcome, .. } => {
+            AnswerBody::Outcome { outcome, .. } => {
                 Some(Returned::Outcome(wire::recorded(is_touch, outcome)))
             }
-            Told::Status { holder, waiters, waiter } => {
+            AnswerBody::Status { holder, waiters, waiter } => {
                 if let Input::Status { name } = &sent.input {
                     self.seen.insert(name.clone(), Seen { holder: *holder, waiter: *waiter });
                 }
                 Some(Returned::Status { holder: *holder, waiters: *waiters })
             }
-            Told::Queued | Told::Refused(_) => None,
+            AnswerBody::Queued | AnswerBody::Refused(_) => None,
         };
         if let Some(output) = output {
-            outside.recorder.returned(sent.operation, outside.now, reply_to.sent, output);
+            context.recorder.returned(sent.operation, context.now, reply_to.sent, output);
             program.sent.remove(&key);
         }
         if !is_intervention {
@@ -317,28 +317,28 @@ impl Client {
             program.session.handle_frame(local, frame);
         }
         // A call is not told what was lost.
-        if let Told::Outcome { at, outcome: Outcome::SessionOpen { .. }, .. } = what
+        if let AnswerBody::Outcome { at, outcome: Outcome::SessionOpen { .. }, .. } = what
             && is_touch
             && !program.is_unary
         {
-            outside.recorder.resumed(reply_to.session, at, program.believed_holds(local));
+            context.recorder.resumed(reply_to.session, at, program.believed_holds(local));
         }
-        self.drive(outside);
+        self.drive(context);
     }
 
     pub(crate) fn notice(
         &mut self,
-        outside: &mut Outside<'_>,
+        context: &mut ClientContext<'_>,
         session: SessionId,
         notice: &Notice,
     ) {
-        let local = self.local(outside.now);
+        let local = self.local(context.now);
         if let Some(program) = &mut self.program
             && program.session_id() == session
             && program.link.as_ref().is_some_and(|link| !link.is_dead && link.stream.is_some())
         {
             program.session.handle_frame(local, wire::notice(notice));
-            self.drive(outside);
+            self.drive(context);
         }
     }
 
@@ -430,8 +430,8 @@ impl Client {
         }))
     }
 
-    fn act(&mut self, program: &mut Program, choice: Choice, outside: &mut Outside<'_>) {
-        let local = self.local(outside.now);
+    fn act(&mut self, program: &mut Program, choice: Choice, context: &mut ClientContext<'_>) {
+        let local = self.local(context.now);
         match choice {
             Choice::Nothing | Choice::Abandon => {}
             Choice::Ask(ask) => {
@@ -441,7 +441,7 @@ impl Client {
                 let number = program.ask(local, *ask);
                 // Half of them are on their way by then.
                 if self.rng.percent(50) {
-                    self.settle(program, outside);
+                    self.settle(program, context);
                 }
                 program.abandon(local, number);
             }
@@ -456,10 +456,10 @@ impl Client {
                 program.is_closing = true;
                 program.session.handle_close(local, None);
             }
-            Choice::Intervene(action) => self.ask_as_operator(program, action, outside),
+            Choice::Intervene(action) => self.ask_as_operator(program, action, context),
             Choice::BreakStream { comes_back } => {
                 let Some(link) = program.link.take() else { return };
-                outside.outputs.extend(program.stream_end(&link, true));
+                context.outputs.extend(program.stream_end(&link, true));
                 if comes_back {
                     program.session.handle_disconnected(local, Failure::default());
                 } else {
@@ -474,7 +474,7 @@ impl Client {
         &mut self,
         program: &mut Program,
         action: Action,
-        outside: &mut Outside<'_>,
+        context: &mut ClientContext<'_>,
     ) {
         let Some(to) = self.rng.pick(&self.nodes).copied() else { return };
         self.interventions += 1;
@@ -484,20 +484,20 @@ impl Client {
         let (by, reason) = ("operator".into(), format!("{} {}", self.index, self.interventions));
         let reason = reason.into();
         let body = Body::Command(Command::Intervene(Intervention { by, reason, action }));
-        self.send(program, to, (session, request), None, body, outside);
+        self.send(program, to, (session, request), None, body, context);
     }
 
     /// Takes in what came, and does what the session wants.
-    fn drive(&mut self, outside: &mut Outside<'_>) {
+    fn drive(&mut self, context: &mut ClientContext<'_>) {
         let Some(mut program) = self.program.take() else { return };
-        self.settle(&mut program, outside);
-        let local = self.local(outside.now);
+        self.settle(&mut program, context);
+        let local = self.local(context.now);
         if let Some(at) = program.session.next_timeout() {
             let after_us = self.clock.real_us_of(at.saturating_since(local)) + 1;
-            let due = RealTime(outside.now.0 + after_us);
+            let due = RealTime(context.now.0 + after_us);
             if self.wakes.is_none_or(|planned| due < planned) {
                 self.wakes = Some(due);
-                outside.outputs.push(Output::Wake { after_us });
+                context.outputs.push(Output::Wake { after_us });
             }
         }
         if !program.session.is_finished() {
@@ -505,7 +505,7 @@ impl Client {
         }
     }
 
-    fn settle(&mut self, program: &mut Program, outside: &mut Outside<'_>) {
+    fn settle(&mut self, program: &mut Program, context: &mut ClientContext<'_>) {
         while let Some(output) = program.session.poll_output() {
             match output {
                 core::Output::Connect { address } => {
@@ -515,12 +515,12 @@ impl Client {
                     program.last_number += 1;
                     let attempt = program.last_number;
                     program.connecting = Some((attempt, to));
-                    outside.outputs.push(Output::Connect { to, attempt });
+                    context.outputs.push(Output::Connect { to, attempt });
                 }
                 core::Output::Disconnect { with_farewell } => {
                     program.connecting = None;
                     if let Some(link) = program.link.take() {
-                        outside.outputs.extend(program.stream_end(&link, !with_farewell));
+                        context.outputs.extend(program.stream_end(&link, !with_farewell));
                     }
                 }
                 core::Output::Completed { caller, outcome } => program.completed(caller, outcome),
@@ -535,12 +535,12 @@ impl Client {
                 _ => {}
             }
         }
-        self.flush(program, outside);
+        self.flush(program, context);
     }
 
     /// All that is to be sent.
-    fn flush(&mut self, program: &mut Program, outside: &mut Outside<'_>) {
-        let (local, session) = (self.local(outside.now), program.session_id());
+    fn flush(&mut self, program: &mut Program, context: &mut ClientContext<'_>) {
+        let (local, session) = (self.local(context.now), program.session_id());
         while let Some(Link { node, stream, is_dead, .. }) = program.link
             && let Some(frame) = program.session.poll_frame(local)
         {
@@ -552,7 +552,7 @@ impl Client {
                         &frame,
                         session,
                         program.is_unary,
-                        outside.is_checked.then(|| identity(self.index)).flatten(),
+                        context.is_checked.then(|| identity(self.index)).flatten(),
                     );
                     let Some(opening) = opening else { return };
                     if let Some(link) = &mut program.link {
@@ -566,7 +566,7 @@ impl Client {
             }
             for (request, body) in bodies {
                 let stream = Some(stream).filter(|_| !program.is_unary);
-                self.send(program, node, (session, request), stream, body, outside);
+                self.send(program, node, (session, request), stream, body, context);
             }
         }
     }
@@ -578,16 +578,16 @@ impl Client {
         (session, request): (SessionId, RequestId),
         stream: Option<StreamId>,
         body: Body,
-        outside: &mut Outside<'_>,
+        context: &mut ClientContext<'_>,
     ) {
         program.sent.entry((session, request)).or_insert_with(|| {
             let input = wire::input(&body);
-            let operation = outside.recorder.invoke(outside.now, session, request, input.clone());
+            let operation = context.recorder.invoke(context.now, session, request, input.clone());
             Sent { operation, input }
         });
         let (client, via) = (self.index, None);
-        let reply_to = ReplyTo { client, session, stream, request, sent: outside.now, via };
-        outside.outputs.push(Output::Send { to, request: Box::new(Request { reply_to, body }) });
+        let reply_to = ReplyTo { client, session, stream, request, sent: context.now, via };
+        context.outputs.push(Output::Send { to, request: Box::new(Request { reply_to, body }) });
     }
 }
 
@@ -600,12 +600,12 @@ impl Program {
     }
 
     /// It comes over the present connection; or it is the late answer to an earlier call.
-    fn is_answer_heard(&mut self, reply_to: &ReplyTo, what: &Told) -> bool {
+    fn is_answer_current(&mut self, reply_to: &ReplyTo, what: &AnswerBody) -> bool {
         let is_of_session = self.session_id() == reply_to.session;
         let Some(link) = self.link.as_mut().filter(|link| is_of_session && !link.is_dead) else {
             return false;
         };
-        let is_late = link.is_open && !matches!(what, Told::Refused(_));
+        let is_late = link.is_open && !matches!(what, AnswerBody::Refused(_));
         let is_heard = match reply_to.stream {
             Some(_) => link.stream == reply_to.stream,
             None => link.since <= reply_to.sent || is_late,

@@ -55,7 +55,7 @@ pub enum FaultKind {
     DeadClient,
     LeaderTransfer,
     /// Nodes are told that the process of the leader has ended. It has, or it is cut off from them, or nothing is wrong.
-    SaidToBeGone,
+    CrashReport,
     /// A node is added, as a learner at first, or a learner is made a voter.
     AddedNode,
     RemovedNode,
@@ -103,7 +103,7 @@ impl FaultKind {
         FaultKind::PausedClient,
         FaultKind::DeadClient,
         FaultKind::LeaderTransfer,
-        FaultKind::SaidToBeGone,
+        FaultKind::CrashReport,
         FaultKind::AddedNode,
         FaultKind::RemovedNode,
         FaultKind::ReplacedNode,
@@ -143,7 +143,7 @@ impl FaultKind {
             FaultKind::PausedClient => "paused-client",
             FaultKind::DeadClient => "dead-client",
             FaultKind::LeaderTransfer => "leader-transfer",
-            FaultKind::SaidToBeGone => "said-to-be-gone",
+            FaultKind::CrashReport => "crash-report",
             FaultKind::AddedNode => "added-node",
             FaultKind::RemovedNode => "removed-node",
             FaultKind::ReplacedNode => "replaced-node",

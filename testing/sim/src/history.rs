@@ -27,8 +27,8 @@ pub struct History {
     pub leaders: Vec<LeaderSpan>,
     /// When a leader wrote a command of the session into its log, be it lost or not. Empty if that was not
     /// recorded.
-    pub heard: BTreeMap<SessionId, Vec<RealTime>>,
-    /// When the nodes last went over to the newest rules; none if they never did.
+    pub contacts: BTreeMap<SessionId, Vec<RealTime>>,
+    /// From when on tables followed rules 2, as far as seen; none if they never did.
     pub rules_adopted: Option<LogicalTime>,
     pub end: RealTime,
     /// Set if it is that of a cluster that was restored from a backup.

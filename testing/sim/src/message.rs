@@ -12,7 +12,7 @@ use crate::rng::mix;
 
 /// A participant, by its place in the list of nodes or of clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Place {
+pub(crate) enum Endpoint {
     Node(usize),
     Client(usize),
 }
@@ -80,11 +80,11 @@ pub(crate) struct ReplyTo {
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
     pub(crate) reply_to: ReplyTo,
-    pub(crate) what: Told,
+    pub(crate) what: AnswerBody,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) enum Told {
+pub(crate) enum AnswerBody {
     Outcome {
         at: LogicalTime,
         outcome: Outcome,

@@ -2,7 +2,7 @@
 //! other; some are lost, some arrive twice, a few of those much later. Links can be cut, each direction
 //! by itself.
 
-use crate::message::Place;
+use crate::message::Endpoint;
 use crate::rng::Rng;
 
 /// How bad the network is. Times in microseconds.
@@ -32,7 +32,7 @@ impl Quality {
 pub(crate) const NODES_MAX: usize = 32;
 
 /// A cut in one direction.
-pub(crate) type Cut = (Place, Place);
+pub(crate) type Cut = (Endpoint, Endpoint);
 
 #[derive(Debug)]
 pub(crate) struct Network {
@@ -53,7 +53,7 @@ impl Network {
     }
 
     /// After how long the copies of a message arrive: none, one or two.
-    pub(crate) fn arrivals_us(&mut self, from: Place, to: Place) -> [Option<u64>; 2] {
+    pub(crate) fn arrivals_us(&mut self, from: Endpoint, to: Endpoint) -> [Option<u64>; 2] {
         if self.is_cut(from, to) || self.rng.permille(self.now.loss_permille) {
             return [None, None];
         }
@@ -69,7 +69,7 @@ impl Network {
         self.now.loss_permille > self.base.loss_permille
     }
 
-    pub(crate) fn is_cut(&self, from: Place, to: Place) -> bool {
+    pub(crate) fn is_cut(&self, from: Endpoint, to: Endpoint) -> bool {
         self.cuts[self.link(from, to)] > 0
     }
 
@@ -102,14 +102,14 @@ impl Network {
         self.now = self.overlays.iter().fold(self.base, |now, (_, worse)| now.worse(*worse));
     }
 
-    fn link(&self, from: Place, to: Place) -> usize {
+    fn link(&self, from: Endpoint, to: Endpoint) -> usize {
         self.number(from) * self.places + self.number(to)
     }
 
-    fn number(&self, place: Place) -> usize {
+    fn number(&self, place: Endpoint) -> usize {
         match place {
-            Place::Node(index) => index,
-            Place::Client(index) => NODES_MAX + index,
+            Endpoint::Node(index) => index,
+            Endpoint::Client(index) => NODES_MAX + index,
         }
     }
 }

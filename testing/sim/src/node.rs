@@ -1,5 +1,5 @@
 //! A simulated node: the real engine, the real log on a simulated disk, and a thin host around them ([`turn`]).
-//! What it wants done outside comes out as [`Output`]s.
+//! What it wants done context comes out as [`Output`]s.
 //!
 //! A process is [`Running`]; the node around it (its disk, its clock, its place in the network) outlives
 //! it. A paused process keeps its inbox; a crashed one loses it.
@@ -22,7 +22,7 @@ use holdfast_replica::{
 };
 use holdfast_wal::{Operation, SimDisk};
 
-use self::host::{Desk, SimHost};
+use self::host::{CallLedger, SimHost};
 use self::log::Log;
 use self::tier::Tier;
 use crate::clock::LocalClock;
@@ -95,7 +95,7 @@ struct Running {
     build: Build,
     engine: Engine<SimHost>,
     log: Log,
-    desk: Desk,
+    ledger: CallLedger,
     tier: Tier,
     leadership: Leadership,
     /// The present turn was handed to the disk.
@@ -107,8 +107,10 @@ struct Running {
     /// Empty between steps; kept for its room.
     effects: Vec<Effect<SimHost>>,
     digested_at: u64,
+    /// Its table follows rules 2 or newer, and the recorder knows.
+    rules_seen: bool,
     publishes: bool,
-    told: publish::Told,
+    published_mark: publish::PublishedMark,
     publisher_asked: Duration,
     uses_tier: bool,
     /// Which nodes it has heard of, and the newest format of log entries that they said to read.
@@ -135,7 +137,7 @@ pub(crate) enum Incoming {
     },
     PeerUnreachable(NodeId),
     /// Whether it is true or not.
-    PeerGone(NodeId),
+    PeerCrashed(NodeId),
     SnapshotSent {
         to: NodeId,
         delivered: bool,
@@ -192,6 +194,10 @@ pub(crate) enum Output {
     /// A leader committed something.
     Committed {
         term: u64,
+    },
+    /// A node that has just started, or has just adopted them, follows rules 2 or newer.
+    FollowsRulesTwo {
+        at: LogicalTime,
     },
     /// The leader proposed this.
     Proposed(Box<Batch>),
@@ -290,12 +296,12 @@ impl Node {
             election_timeout: self.settings.tick * low as u32,
         };
         let mut engine = Engine::new(engine_config, [(log::GROUP, replica)], [], SimHost);
-        engine.peer_introduced(self.id, member(self.id), self.build.log_version());
+        engine.peer_identified(self.id, member(self.id), self.build.log_version());
         self.running = Some(Box::new(Running {
             build: self.build,
             engine,
             log,
-            desk: Desk::default(),
+            ledger: CallLedger::default(),
             tier: Tier::default(),
             leadership: Leadership::default(),
             is_writing: false,
@@ -303,8 +309,9 @@ impl Node {
             stall_max,
             effects: Vec::new(),
             digested_at: 0,
+            rules_seen: false,
             publishes: self.settings.publishes,
-            told: publish::Told::default(),
+            published_mark: publish::PublishedMark::default(),
             publisher_asked: Duration::ZERO,
             uses_tier: self.settings.uses_tier,
             met: BTreeMap::new(),

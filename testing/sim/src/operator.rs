@@ -11,7 +11,7 @@ use holdfast_replica::{Configuration, Member, Membership, MembershipChange, Node
 use crate::fault::{FaultKind, Undo, between};
 use crate::history::RealTime;
 use crate::message::ChangeAnswer;
-use crate::message::Place;
+use crate::message::Endpoint;
 use crate::network::{Cut, NODES_MAX};
 use crate::node::{Incoming, member};
 use crate::world::{Due, World, index_of};
@@ -87,7 +87,7 @@ impl World {
         self.nodes.get(index_of(node)).is_none_or(|node| node.ruined)
     }
 
-    /// Nothing about the members is under way, as far as anybody outside can know.
+    /// Nothing about the members is under way, as far as anybody context can know.
     pub(crate) fn members_are_settled(&self) -> bool {
         let operator = &self.operator;
         operator.task.is_none()
@@ -130,8 +130,8 @@ impl World {
         }
         let known = &self.operator.members.configuration.voters;
         let new = members.configuration.voters.difference(known).copied().collect();
-        let is_news = *known != members.configuration.voters;
-        self.operator.news = Some((node, new)).filter(|_| is_news);
+        let is_new = *known != members.configuration.voters;
+        self.operator.news = Some((node, new)).filter(|_| is_new);
         self.trace.line(self.now, || format!("members: {:?}", members.configuration));
         let nodes: Vec<usize> = members.members.keys().map(|node| index_of(*node)).collect();
         for client in &mut self.clients {
@@ -156,7 +156,7 @@ impl World {
         // Those who vote since then go with it, as far as they are needed.
         others.sort_by_key(|node| !new.contains(&self.nodes[*node].id));
         let ignorant = others.split_off((voters.len() / 2).min(others.len()));
-        let place = |nodes: Vec<usize>| nodes.into_iter().map(Place::Node).collect::<Vec<_>>();
+        let place = |nodes: Vec<usize>| nodes.into_iter().map(Endpoint::Node).collect::<Vec<_>>();
         others.push(knows);
         Some(between(&place(others), &place(ignorant)))
     }
@@ -257,7 +257,7 @@ impl World {
         let change = task.change.clone();
         if let Some(leader) = self.leader() {
             let after = self.fault_rng.between(200, 50_000);
-            self.tell(leader, Incoming::Change { number, change }, after);
+            self.schedule_input(leader, Incoming::Change { number, change }, after);
         }
         let patience = self.fault_rng.between(PATIENCE_US.0, PATIENCE_US.1);
         self.ask_later(patience);

@@ -112,7 +112,7 @@ const SILENCE_AND_LOST_LEADERS: &[FaultKind] = &[
     FaultKind::Crash,
     FaultKind::IsolatedNode,
     FaultKind::LeaderTransfer,
-    FaultKind::SaidToBeGone,
+    FaultKind::CrashReport,
 ];
 
 const LOST_STREAMS: &[FaultKind] =
@@ -125,7 +125,7 @@ const TRANSFERS_AND_DEATHS: &[FaultKind] = &[FaultKind::LeaderTransfer, FaultKin
 const UNAWARE_LEADERS: &[FaultKind] =
     &[FaultKind::SplitClients, FaultKind::PausedNode, FaultKind::OneWay];
 
-const FALSE_ALARMS: &[FaultKind] = &[FaultKind::SaidToBeGone];
+const FALSE_ALARMS: &[FaultKind] = &[FaultKind::CrashReport];
 
 const CRASHES_IN_WRITES: &[FaultKind] =
     &[FaultKind::PowerCut, FaultKind::TornWrite, FaultKind::CrashLoop, FaultKind::SlowDisk];
@@ -181,12 +181,12 @@ mutants! {
     "freezes-not-in-snapshot" in "core/state/snapshot.rs": Core(core::FreezesNotInSnapshot);
     "delays-not-in-snapshot" in "core/state/snapshot.rs": Core(core::DelaysNotInSnapshot);
     "walk-misses-change" in "core/state/snapshot_map.rs": Core(core::WalkMissesChange);
-    "time-restarts-at-zero" in "replica/replica/office.rs": Replica(replica::TimeRestartsAtZero);
-    "time-from-own-clock" in "replica/replica/office.rs": Replica(replica::TimeFromOwnClock);
+    "time-restarts-at-zero" in "replica/replica/leadership.rs": Replica(replica::TimeRestartsAtZero);
+    "time-from-own-clock" in "replica/replica/leadership.rs": Replica(replica::TimeFromOwnClock);
     // A leader is lost after nobody has written anything for a while.
-    "forgets-heard-time" in "replica/heard_time.rs": Replica(replica::ForgetsHeardTime) under SILENCE_AND_LOST_LEADERS;
+    "forgets-heard-time" in "replica/leader_time.rs": Replica(replica::ForgetsLeaderTime) under SILENCE_AND_LOST_LEADERS;
     "stall-counts-in-full" in "replica/clock.rs": Replica(replica::StallCountsInFull);
-    "expiry-outside-the-log" in "replica/replica/proposals.rs": Replica(replica::ExpiryOutsideTheLog);
+    "expiry-context-the-log" in "replica/replica/proposals.rs": Replica(replica::ExpiryOutsideTheLog);
     "answer-before-commit" in "replica/replica/proposals.rs": Replica(replica::AnswerBeforeCommit);
     "heartbeat-before-commit" in "replica/replica/proposals.rs": Replica(replica::HeartbeatBeforeCommit);
     // A client that reads at a leader which does not know yet that there is another.
@@ -200,12 +200,12 @@ mutants! {
     "joint-state-skipped" in "replica/consensus/members.rs": Replica(replica::JointStateSkipped) under CHANGES_AND_SPLITS;
     "members-of-the-file" in "replica/replica.rs": Replica(replica::MembersOfTheFile);
     "beginning-is-served" in "replica/consensus/members.rs": Replica(replica::BeginningIsServed);
-    "restore-keeps-tokens" in "replica/anew/numbers.rs": Replica(replica::RestoreKeepsTokens);
+    "restore-keeps-tokens" in "replica/restore/numbers.rs": Replica(replica::RestoreKeepsTokens);
     // A first restore by a clock that is ahead or behind, and a second one.
-    "restore-trusts-the-clock" in "replica/anew/numbers.rs": Replica(replica::RestoreTrustsTheClock) under RESTORES;
-    "restore-leaps-no-term" in "replica/anew/numbers.rs": Replica(replica::RestoreLeapsNoTerm);
-    "restore-opens-at-once" in "replica/anew.rs": Replica(replica::RestoreOpensAtOnce);
-    "restore-keeps-sessions" in "core/rules/restore.rs": Core(core::NewBeginningKeepsSessions);
+    "restore-trusts-the-clock" in "replica/restore/numbers.rs": Replica(replica::RestoreTrustsTheClock) under RESTORES;
+    "restore-leaps-no-term" in "replica/restore/numbers.rs": Replica(replica::RestoreLeapsNoTerm);
+    "restore-opens-at-once" in "replica/restore.rs": Replica(replica::RestoreOpensAtOnce);
+    "restore-keeps-sessions" in "core/rules/restore.rs": Core(core::RestoreKeepsSessions);
     "deferred-promotion-lost" in "core/rules/promotion.rs": Core(core::DeferredPromotionLost);
     "last-member-unchecked" in "core/rules/access.rs": Core(core::LastMemberUnchecked) under REVOCATIONS;
     "stale-grants" in "core/state/table/access.rs": Core(core::StaleGrants) under REVOCATIONS;

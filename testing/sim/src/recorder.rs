@@ -144,13 +144,15 @@ impl Recorder {
 
     /// A leader has written an entry into its log.
     pub(crate) fn proposed(&mut self, at: RealTime, batch: &Batch) {
-        let Batch { at: logical, commands } = batch;
-        if commands.iter().any(|command| matches!(command, Command::AdoptRules { .. })) {
-            self.history.rules_adopted = Some(*logical);
+        for session in batch.commands.iter().filter_map(Command::session) {
+            self.history.contacts.entry(session).or_default().push(at);
         }
-        for session in commands.iter().filter_map(Command::session) {
-            self.history.heard.entry(session).or_default().push(at);
-        }
+    }
+
+    /// A node's table follows rules 2 at this time, and so do all tables from then on.
+    pub(crate) fn rules_two_followed(&mut self, at: LogicalTime) {
+        let adopted = self.history.rules_adopted.get_or_insert(at);
+        *adopted = at.min(*adopted);
     }
 
     pub(crate) fn violation(&mut self, checker: &'static str, what: String) {
@@ -159,7 +161,10 @@ impl Recorder {
 
     /// The cluster is lost and another one takes its place. What has no answer may get one from the new one;
     /// gives where each of these operations was, and is now.
-    pub(crate) fn begin_anew(&mut self, beginning: Beginning) -> BTreeMap<usize, usize> {
+    pub(crate) fn begin_restored_cluster(
+        &mut self,
+        beginning: Beginning,
+    ) -> BTreeMap<usize, usize> {
         self.finish(beginning.at);
         let before = std::mem::take(&mut self.history);
         let open = before.operations.iter().enumerate();

@@ -14,8 +14,8 @@ use std::collections::BTreeMap;
 use holdfast_core::command::{Action, Intervention};
 use holdfast_core::{Event, LogIndex, LogicalTime, Span};
 use holdfast_replica::{
-    Account, AnewError, ClusterId, Membership, NodeId, SnapshotFile, TOKENS_PER_TERM_BITS, Terms,
-    begin_anew, read_snapshot,
+    ClusterId, GroupRestoreOptions, GroupRestoreSummary, Membership, NodeId, RestoreError,
+    SnapshotFile, TOKENS_PER_TERM_BITS, read_snapshot, restore_group,
 };
 
 use crate::fault::Undo;
@@ -63,7 +63,7 @@ impl World {
             return None;
         }
         self.disaster_announced = true;
-        self.tell(leader, Incoming::Backup, 0);
+        self.schedule_input(leader, Incoming::Backup, 0);
         let after = self.fault_rng.between(SECOND_US, 20 * SECOND_US);
         self.agenda.plan(RealTime(self.now.0 + after), Due::Disaster);
         Some(Undo::Nothing)
@@ -89,7 +89,7 @@ impl World {
 
     pub(crate) fn save_backup(&mut self) {
         if let Some(leader) = self.leader() {
-            self.tell(leader, Incoming::Backup, 0);
+            self.schedule_input(leader, Incoming::Backup, 0);
         }
     }
 
@@ -129,7 +129,7 @@ impl World {
         });
         match restored {
             Ok((made, closed_for, members)) => {
-                self.begin_history_anew(&backup, LogIndex(made.index), index, closed_for);
+                self.begin_restored_history(&backup, LogIndex(made.index), index, closed_for);
                 self.go_on_with(LogIndex(made.index), members);
                 let after = self.fault_rng.between(0, 3 * SECOND_US);
                 self.agenda.plan(RealTime(self.now.0 + after), Due::Restart(index));
@@ -144,11 +144,11 @@ impl World {
         &mut self,
         backup: &Backup,
         node: NodeId,
-    ) -> Result<(SnapshotFile, Account), AnewError> {
+    ) -> Result<(SnapshotFile, GroupRestoreSummary), RestoreError> {
         let member = member(node);
         let directory = member.directory.map_or([0; 16], |directory| directory.0);
         let clock_unix_ms = self.clock_of_restore_ms();
-        let mut terms = Terms {
+        let mut terms = GroupRestoreOptions {
             node,
             member,
             cluster: ClusterId(directory),
@@ -159,15 +159,15 @@ impl World {
             by: "operator".to_owned(),
             reason: "the nodes are lost".to_owned(),
         };
-        let mut made = begin_anew(&backup.file, terms.clone());
+        let mut made = restore_group(&backup.file, terms.clone());
         if let Err(
-            AnewError::ClockBelowTokens { safe, .. }
-            | AnewError::ClockBehind { safe }
-            | AnewError::ClockAhead { safe, .. },
+            RestoreError::ClockBelowTokens { safe, .. }
+            | RestoreError::ClockBehind { safe }
+            | RestoreError::ClockAhead { safe, .. },
         ) = &made
         {
             terms.token_floor = Some(*safe);
-            made = begin_anew(&backup.file, terms.clone());
+            made = restore_group(&backup.file, terms.clone());
         }
         if let Ok((_, account)) = &made {
             let (clock, floor) = (terms.clock_unix_ms, terms.token_floor);
@@ -207,7 +207,7 @@ impl World {
         }
     }
 
-    fn begin_history_anew(
+    fn begin_restored_history(
         &mut self,
         backup: &Backup,
         index: LogIndex,
@@ -219,7 +219,7 @@ impl World {
         let stops = stopped.map(|since| (since, self.now)).collect::<Vec<_>>();
         self.recorder.history.clocks.stops.extend(stops);
         let (at, backup_of) = (self.now, backup.clusters_before);
-        let moved = self.recorder.begin_anew(Beginning { at, closed_for, backup_of });
+        let moved = self.recorder.begin_restored_cluster(Beginning { at, closed_for, backup_of });
         for client in &mut self.clients {
             client.operations_moved(&moved);
         }

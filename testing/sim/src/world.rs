@@ -2,7 +2,7 @@
 //! happen. One thread takes one thing at a time from the agenda; nothing else makes time pass.
 
 mod clients;
-mod mail;
+mod messages;
 mod turns;
 
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use crate::clock::LocalClock;
 use crate::coverage::Coverage;
 use crate::fault::{ActiveFault, FaultKind, Undo};
 use crate::history::RealTime;
-use crate::message::{Message, Place};
+use crate::message::{Endpoint, Message};
 use crate::names::Names;
 use crate::network::Network;
 use crate::node::{self, Build, Incoming, Node};
@@ -67,7 +67,7 @@ pub(crate) struct World {
     /// What happened to a client while it was paused.
     backlogs: Vec<Vec<Due>>,
     /// When the last message of the streams between two arrives, by the direction.
-    stream_arrivals: BTreeMap<(Place, Place), RealTime>,
+    stream_arrivals: BTreeMap<(Endpoint, Endpoint), RealTime>,
     node_outputs: Vec<node::Output>,
     client_outputs: Vec<client::Output>,
 }
@@ -76,8 +76,8 @@ pub(crate) struct World {
 #[derive(Debug)]
 pub(crate) enum Due {
     Deliver {
-        from: Place,
-        to: Place,
+        from: Endpoint,
+        to: Endpoint,
         message: Message,
     },
     /// For this process of the node, and not for one that comes after it.
@@ -256,13 +256,13 @@ impl World {
             }
             Due::Wake(client) => {
                 if self.may_act(client, Due::Wake(client)) {
-                    self.drive(client, |client, outside| client.wake(outside));
+                    self.drive(client, |client, context| client.wake(context));
                 }
             }
             Due::Connected { client, attempt, is_connected } => {
                 if self.may_act(client, Due::Connected { client, attempt, is_connected }) {
-                    self.drive(client, |client, outside| {
-                        client.connected(outside, attempt, is_connected);
+                    self.drive(client, |client, context| {
+                        client.connected(context, attempt, is_connected);
                     });
                 }
             }

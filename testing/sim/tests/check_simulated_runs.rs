@@ -47,7 +47,7 @@ fn a_wrong_token_in_an_answer_is_found() {
                 _ => None,
             });
         granted.unwrap().token = FenceToken(u64::MAX >> 2);
-        assert!(found(&history).contains(&"once"));
+        assert!(found(&history).contains(&"deduplication"));
         history.replicated.clear();
         assert!(!found(&history).is_empty());
     }

@@ -7,13 +7,13 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command talks to its terminal")]
 
 mod account;
-mod patience;
+mod failure;
 mod plain_session;
 mod stage;
 mod stories;
 mod story;
-mod tale;
-mod trouble;
+mod transcript;
+mod wait_until;
 mod worker;
 
 use std::path::{Path, PathBuf};
@@ -26,11 +26,11 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Semaphore;
 use tokio::task::{JoinSet, LocalSet};
 
+use crate::failure::StoryFailure;
 use crate::stage::Stage;
 use crate::stories::ALL;
 use crate::story::Story;
-use crate::tale::{Tale, span};
-use crate::trouble::Trouble;
+use crate::transcript::{Transcript, span};
 
 /// No story takes as long.
 const STORY_PATIENCE: Duration = Duration::from_secs(60);
@@ -64,7 +64,7 @@ enum Part {
 /// How a story went.
 struct Played {
     story: &'static Story,
-    ending: Result<(), Trouble>,
+    ending: Result<(), StoryFailure>,
     took: Duration,
 }
 
@@ -127,18 +127,18 @@ async fn play_all(arguments: &Arguments) -> Result<Vec<Played>, String> {
 
 async fn play(story: &'static Story, holdfast: &Path) -> Played {
     let started = Instant::now();
-    let mut tale = Tale::begin(story.full_title());
+    let mut transcript = Transcript::begin(story.full_title());
     let ending = async {
         let mut stage = Stage::set(holdfast, story.nodes).await?;
-        tale.curtain();
-        (story.play)(&mut stage, &mut tale).await
+        transcript.restart_clock();
+        (story.play)(&mut stage, &mut transcript).await
     };
     let ending = tokio::time::timeout(STORY_PATIENCE, ending).await.unwrap_or_else(|_| {
-        Err(Trouble::Broke(format!("it had not ended after {STORY_PATIENCE:?}")))
+        Err(StoryFailure::Aborted(format!("it had not ended after {STORY_PATIENCE:?}")))
     });
-    tale.end(&ending);
+    transcript.end(&ending);
     // In one piece: others are played at the same time.
-    println!("{tale}");
+    println!("{transcript}");
     Played { story, ending, took: started.elapsed() }
 }
 
@@ -148,7 +148,7 @@ fn conclude(mut played: Vec<Played>) -> ExitCode {
     for Played { story, ending, took } in &played {
         let word = match ending {
             Ok(()) => "held",
-            Err(Trouble::CannotBePlayed(_)) => "NOT PLAYED",
+            Err(StoryFailure::Unsupported(_)) => "NOT PLAYED",
             Err(_) => "FAILED",
         };
         println!("{:<16} {word:<10} {:>8}  {}", story.name, span(*took), story.title);
@@ -157,12 +157,12 @@ fn conclude(mut played: Vec<Played>) -> ExitCode {
     for Played { story, ending, .. } in &played {
         match ending {
             Ok(()) => {}
-            Err(Trouble::CannotBePlayed(why)) => {
+            Err(StoryFailure::Unsupported(why)) => {
                 eprintln!("stories: WARNING: {} was NOT PLAYED: {why}", story.name);
             }
-            Err(trouble) => {
+            Err(failure) => {
                 failed += 1;
-                eprintln!("stories: {} failed: {trouble}", story.name);
+                eprintln!("stories: {} failed: {failure}", story.name);
             }
         }
     }

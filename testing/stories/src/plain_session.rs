@@ -7,7 +7,7 @@ use holdfast_client::unary::{Acquired, CallId, Unary};
 use holdfast_client::{Owner, ReleaseOutcome, SessionId};
 use holdfast_proto::v1::AcquireRequest;
 
-use crate::trouble::Trouble;
+use crate::failure::StoryFailure;
 
 #[derive(Debug)]
 pub(crate) struct PlainSession {
@@ -17,13 +17,13 @@ pub(crate) struct PlainSession {
 }
 
 impl PlainSession {
-    pub(crate) async fn open(calls: &Unary, ttl: Duration) -> Result<PlainSession, Trouble> {
-        let id = SessionId::random().map_err(|error| Trouble::Broke(error.to_string()))?;
+    pub(crate) async fn open(calls: &Unary, ttl: Duration) -> Result<PlainSession, StoryFailure> {
+        let id = SessionId::random().map_err(|error| StoryFailure::Aborted(error.to_string()))?;
         calls.open_session(id, ttl, None, Owner::default()).await?;
         Ok(PlainSession { calls: calls.clone(), id, next_request: 1.into() })
     }
 
-    pub(crate) async fn try_acquire(&self, name: &str) -> Result<u64, Trouble> {
+    pub(crate) async fn try_acquire(&self, name: &str) -> Result<u64, StoryFailure> {
         let request = AcquireRequest {
             request_id: self.request_id(),
             name: name.to_owned(),
@@ -31,11 +31,15 @@ impl PlainSession {
         };
         match self.calls.acquire(self.id, request).await? {
             Acquired::Granted(grant) => Ok(grant.token),
-            other => Err(Trouble::NotAsTold(format!("{name} was not granted: {other:?}"))),
+            other => Err(StoryFailure::Unexpected(format!("{name} was not granted: {other:?}"))),
         }
     }
 
-    pub(crate) async fn release(&self, name: &str, token: u64) -> Result<ReleaseOutcome, Trouble> {
+    pub(crate) async fn release(
+        &self,
+        name: &str,
+        token: u64,
+    ) -> Result<ReleaseOutcome, StoryFailure> {
         let id = CallId { request_id: self.request_id(), acked_through: 0 };
         Ok(self.calls.release(self.id, id, name, token).await?)
     }

@@ -12,9 +12,9 @@ use tempfile::TempDir;
 use tokio::process::Command;
 use tokio::task::JoinHandle;
 
-use crate::patience::until;
+use crate::failure::StoryFailure;
 use crate::plain_session::PlainSession;
-use crate::trouble::Trouble;
+use crate::wait_until::until;
 
 /// Longer than any wait in a story.
 const WAIT: Duration = Duration::from_secs(40);
@@ -34,7 +34,7 @@ pub(crate) struct Stage {
 
 impl Stage {
     /// Starts the nodes and waits until they serve.
-    pub(crate) async fn set(holdfast: &Path, node_count: u64) -> Result<Stage, Trouble> {
+    pub(crate) async fn set(holdfast: &Path, node_count: u64) -> Result<Stage, StoryFailure> {
         let dir = tempfile::Builder::new().prefix("holdfast-story-").tempdir()?;
         let addresses = Addresses::choose(node_count)?;
         let network = Network::between(&addresses.peer, &addresses.client).await?;
@@ -55,11 +55,11 @@ impl Stage {
         Ok(stage)
     }
 
-    pub(crate) fn kill(&mut self, nodes: &[u64]) -> Result<(), Trouble> {
+    pub(crate) fn kill(&mut self, nodes: &[u64]) -> Result<(), StoryFailure> {
         Ok(self.nodes.kill(nodes)?)
     }
 
-    pub(crate) fn start(&mut self, nodes: &[u64]) -> Result<(), Trouble> {
+    pub(crate) fn start(&mut self, nodes: &[u64]) -> Result<(), StoryFailure> {
         nodes.iter().try_for_each(|node| Ok(self.nodes.start(*node)?))
     }
 
@@ -93,16 +93,16 @@ impl Stage {
         self.endpoints_of(&self.ids())
     }
 
-    pub(crate) fn calls(&self) -> Result<Unary, Trouble> {
+    pub(crate) fn calls(&self) -> Result<Unary, StoryFailure> {
         Ok(Unary::new(&self.endpoints())?)
     }
 
     /// To these nodes, not for long.
-    pub(crate) fn calls_to(&self, nodes: &[u64]) -> Result<Unary, Trouble> {
+    pub(crate) fn calls_to(&self, nodes: &[u64]) -> Result<Unary, StoryFailure> {
         Ok(Unary::new(&self.endpoints_of(nodes))?.timeout(CALL_PATIENCE))
     }
 
-    pub(crate) async fn client(&self, who: &str, ttl: Duration) -> Result<Client, Trouble> {
+    pub(crate) async fn client(&self, who: &str, ttl: Duration) -> Result<Client, StoryFailure> {
         self.client_of(&self.ids(), who, ttl).await
     }
 
@@ -112,7 +112,7 @@ impl Stage {
         nodes: &[u64],
         who: &str,
         ttl: Duration,
-    ) -> Result<Client, Trouble> {
+    ) -> Result<Client, StoryFailure> {
         let client = Client::builder().ttl(ttl).note(who).without_discovery();
         Ok(client.connect(&self.endpoints_of(nodes)).await?)
     }
@@ -130,7 +130,7 @@ impl Stage {
         command
     }
 
-    pub(crate) async fn status(&self, name: &str) -> Result<StatusResponse, Trouble> {
+    pub(crate) async fn status(&self, name: &str) -> Result<StatusResponse, StoryFailure> {
         Ok(self.calls()?.status(name).await?)
     }
 
@@ -139,7 +139,7 @@ impl Stage {
         &self,
         client: &Client,
         name: &'static str,
-    ) -> Result<Waiting, Trouble> {
+    ) -> Result<Waiting, StoryFailure> {
         let before = self.status(name).await?.waiter_count;
         let request = client.lock(name).actor(1).wait(WAIT);
         let waiting = tokio::spawn(request.acquire());
@@ -147,7 +147,7 @@ impl Stage {
         Ok(waiting)
     }
 
-    pub(crate) async fn has_waiters(&self, name: &str, count: u64) -> Result<(), Trouble> {
+    pub(crate) async fn has_waiters(&self, name: &str, count: u64) -> Result<(), StoryFailure> {
         let calls = self.calls()?;
         until(&format!("{count} wait for {name}"), || async {
             let status = calls.status(name).await.ok()?;
@@ -157,7 +157,7 @@ impl Stage {
     }
 
     /// The token under which somebody holds it.
-    pub(crate) async fn is_held(&self, name: &str) -> Result<u64, Trouble> {
+    pub(crate) async fn is_held(&self, name: &str) -> Result<u64, StoryFailure> {
         let calls = self.calls()?;
         until(&format!("{name} is held"), || async {
             let status = calls.status(name).await.ok()?;
@@ -166,7 +166,7 @@ impl Stage {
         .await
     }
 
-    pub(crate) async fn is_free(&self, name: &str) -> Result<(), Trouble> {
+    pub(crate) async fn is_free(&self, name: &str) -> Result<(), StoryFailure> {
         let calls = self.calls()?;
         until(&format!("{name} is free"), || async {
             let status = calls.status(name).await.ok()?;
@@ -175,12 +175,12 @@ impl Stage {
         .await
     }
 
-    pub(crate) async fn leader(&self) -> Result<u64, Trouble> {
+    pub(crate) async fn leader(&self) -> Result<u64, StoryFailure> {
         self.leader_among(&self.ids()).await
     }
 
     /// Which of these leads, in its own words and in the highest term.
-    pub(crate) async fn leader_among(&self, nodes: &[u64]) -> Result<u64, Trouble> {
+    pub(crate) async fn leader_among(&self, nodes: &[u64]) -> Result<u64, StoryFailure> {
         until("there is a leader", || async {
             let mut leaders = Vec::new();
             for node in nodes {
@@ -203,7 +203,7 @@ impl Stage {
     }
 
     /// A session that will not be heard of again, and holds the lock.
-    pub(crate) async fn leave_behind(&self, name: &str, ttl: Duration) -> Result<(), Trouble> {
+    pub(crate) async fn leave_behind(&self, name: &str, ttl: Duration) -> Result<(), StoryFailure> {
         let session = PlainSession::open(&self.calls()?, ttl).await?;
         session.try_acquire(name).await?;
         Ok(())

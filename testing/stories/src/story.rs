@@ -2,16 +2,16 @@
 
 use std::pin::Pin;
 
+use crate::failure::StoryFailure;
 use crate::stage::Stage;
-use crate::tale::Tale;
-use crate::trouble::Trouble;
+use crate::transcript::Transcript;
 
 #[derive(Debug)]
 pub(crate) struct Story {
     pub(crate) name: &'static str,
     pub(crate) title: &'static str,
     pub(crate) nodes: u64,
-    pub(crate) play: for<'a> fn(&'a mut Stage, &'a mut Tale) -> Playing<'a>,
+    pub(crate) play: for<'a> fn(&'a mut Stage, &'a mut Transcript) -> Playing<'a>,
 }
 
 impl Story {
@@ -20,4 +20,4 @@ impl Story {
     }
 }
 
-pub(crate) type Playing<'a> = Pin<Box<dyn Future<Output = Result<(), Trouble>> + 'a>>;
+pub(crate) type Playing<'a> = Pin<Box<dyn Future<Output = Result<(), StoryFailure>> + 'a>>;

@@ -12,8 +12,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
+use crate::failure::StoryFailure;
 use crate::stage::Stage;
-use crate::trouble::Trouble;
 
 const WAIT: Duration = Duration::from_secs(40);
 
@@ -27,14 +27,14 @@ pub(crate) struct Arguments {
 pub(crate) async fn run(arguments: Arguments) -> ExitCode {
     match work(arguments).await {
         Ok(()) => ExitCode::SUCCESS,
-        Err(trouble) => {
-            println!("broke: {trouble}");
+        Err(failure) => {
+            println!("broke: {failure}");
             ExitCode::FAILURE
         }
     }
 }
 
-async fn work(arguments: Arguments) -> Result<(), Trouble> {
+async fn work(arguments: Arguments) -> Result<(), StoryFailure> {
     let ttl = Duration::from_millis(arguments.ttl_ms);
     let client = Client::builder().ttl(ttl).connect(&arguments.endpoints).await?;
     let request = client.lock(&arguments.name).wait(WAIT);
@@ -73,7 +73,7 @@ pub(crate) struct Worker {
 
 impl Worker {
     /// It asks for the lock at once.
-    pub(crate) fn start(stage: &Stage, name: &str, ttl: Duration) -> Result<Worker, Trouble> {
+    pub(crate) fn start(stage: &Stage, name: &str, ttl: Duration) -> Result<Worker, StoryFailure> {
         let mut process = Command::new(std::env::current_exe()?)
             .args(["worker", &stage.endpoints(), name, &ttl.as_millis().to_string()])
             .stdin(Stdio::piped())
@@ -81,61 +81,61 @@ impl Worker {
             .kill_on_drop(true)
             .spawn()?;
         let (Some(stdin), Some(stdout)) = (process.stdin.take(), process.stdout.take()) else {
-            return Err(Trouble::Broke("the worker has no pipes".to_owned()));
+            return Err(StoryFailure::Aborted("the worker has no pipes".to_owned()));
         };
         Ok(Worker { process, stdin, stdout: BufReader::new(stdout).lines() })
     }
 
     /// Waits until it holds the lock, and gives its token.
-    pub(crate) async fn holds(&mut self) -> Result<u64, Trouble> {
+    pub(crate) async fn holds(&mut self) -> Result<u64, StoryFailure> {
         let line = self.hear().await?;
         match line.strip_prefix("held ").and_then(|token| token.parse().ok()) {
             Some(token) => Ok(token),
-            None => Err(Trouble::Broke(format!("the worker says: {line}"))),
+            None => Err(StoryFailure::Aborted(format!("the worker says: {line}"))),
         }
     }
 
-    pub(crate) async fn say(&mut self, words: &str) -> Result<(), Trouble> {
+    pub(crate) async fn note(&mut self, words: &str) -> Result<(), StoryFailure> {
         Ok(self.stdin.write_all(format!("{words}\n").as_bytes()).await?)
     }
 
-    pub(crate) async fn hear(&mut self) -> Result<String, Trouble> {
+    pub(crate) async fn hear(&mut self) -> Result<String, StoryFailure> {
         let line = self.stdout.next_line().await?;
-        line.ok_or_else(|| Trouble::Broke("the worker has ended".to_owned()))
+        line.ok_or_else(|| StoryFailure::Aborted("the worker has ended".to_owned()))
     }
 
-    pub(crate) async fn ask(&mut self, words: &str) -> Result<String, Trouble> {
-        self.say(words).await?;
+    pub(crate) async fn ask(&mut self, words: &str) -> Result<String, StoryFailure> {
+        self.note(words).await?;
         self.hear().await
     }
 
     /// The fence and the words of the next write that arrives from it.
-    pub(crate) async fn hear_write(&mut self) -> Result<(String, String), Trouble> {
+    pub(crate) async fn hear_write(&mut self) -> Result<(String, String), StoryFailure> {
         let line = self.hear().await?;
         let mut parts = line.splitn(3, ' ');
         match (parts.next(), parts.next(), parts.next()) {
             (Some("write"), Some(fence), Some(what)) => Ok((fence.to_owned(), what.to_owned())),
-            _ => Err(Trouble::Broke(format!("no write came from the worker: {line}"))),
+            _ => Err(StoryFailure::Aborted(format!("no write came from the worker: {line}"))),
         }
     }
 
     /// SIGSTOP: it stands still, and does not know.
-    pub(crate) fn pause(&self) -> Result<(), Trouble> {
+    pub(crate) fn pause(&self) -> Result<(), StoryFailure> {
         self.signal(Signal::STOP)
     }
 
-    pub(crate) fn wake(&self) -> Result<(), Trouble> {
+    pub(crate) fn wake(&self) -> Result<(), StoryFailure> {
         self.signal(Signal::CONT)
     }
 
     /// `kill -9`.
-    pub(crate) async fn kill(mut self) -> Result<(), Trouble> {
+    pub(crate) async fn kill(mut self) -> Result<(), StoryFailure> {
         Ok(self.process.kill().await?)
     }
 
-    fn signal(&self, signal: Signal) -> Result<(), Trouble> {
+    fn signal(&self, signal: Signal) -> Result<(), StoryFailure> {
         let id = self.process.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
-        let id = id.ok_or_else(|| Trouble::Broke("the worker has ended".to_owned()))?;
+        let id = id.ok_or_else(|| StoryFailure::Aborted("the worker has ended".to_owned()))?;
         Ok(kill_process(id, signal)?)
     }
 }

@@ -1,7 +1,7 @@
 //! A stands still past its lease, B takes over, A wakes up and writes.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use holdfast_client::Client;
 use serde::Serialize;
@@ -28,7 +28,7 @@ pub(super) struct LateWrite {
     token_of_a: u64,
     #[serde(serialize_with = "token::as_text")]
     token_of_b: u64,
-    /// How long after A stood still B had the lock.
+    /// How long after A's last request B had the lock.
     takeover_ms: u64,
     late_write_refused: bool,
     /// What the library said to A when it was asked for its token after it woke up.
@@ -72,7 +72,7 @@ pub(super) async fn play(
     };
     let mut a = Worker::start(errand, Arc::clone(&bank)).map_err(broke)?;
     let started = a.started().await.map_err(broke)?;
-    let stopped = Instant::now();
+    let stopped = started.last_request;
     let token_of_a = started.token;
     let (read, wants) = (started.read, started.read + DEPOSIT_OF_A);
     narrator

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use holdfast_client::{AcquireError, Client, Guard};
 use holdfast_fence::Refusal;
@@ -41,6 +41,8 @@ pub(super) struct Worker {
 pub(super) struct Started {
     pub(super) token: u64,
     pub(super) read: i64,
+    /// When it sent its last request. Its lease begins no sooner.
+    pub(super) last_request: Instant,
 }
 
 /// What became of the write after it woke up.
@@ -76,13 +78,13 @@ impl Worker {
                 Ok(runtime) => runtime,
                 Err(error) => return drop(tell_started.send(Err(error.to_string()))),
             };
-            let (client, guard, fence, read) = match begin(&runtime, &errand, &bank) {
+            let (client, guard, fence, read, last_request) = match begin(&runtime, &errand, &bank) {
                 Ok(begun) => begun,
                 Err(error) => return drop(tell_started.send(Err(error.to_string()))),
             };
             // It looked: it holds the lock. Whatever happens from here on, it does not look again.
             let token = guard.token().unwrap_or_default();
-            let _ = tell_started.send(Ok(Started { token, read }));
+            let _ = tell_started.send(Ok(Started { token, read, last_request }));
             if woken.recv().is_err() {
                 return;
             }
@@ -118,16 +120,17 @@ fn begin(
     runtime: &Runtime,
     errand: &Errand,
     bank: &Bank,
-) -> Result<(Client, Guard, String, i64), Failure> {
-    let (client, guard) = runtime.block_on(async {
+) -> Result<(Client, Guard, String, i64, Instant), Failure> {
+    let (client, guard, asked) = runtime.block_on(async {
         let client = Client::builder().ttl(errand.ttl).note("worker A");
         let client = client.connect(&errand.endpoints).await?;
+        let asked = Instant::now();
         let guard = client.lock(&errand.account).wait(WAIT).acquire().await?;
-        Ok::<_, Failure>((client, guard))
+        Ok::<_, Failure>((client, guard, asked))
     })?;
     let fence = guard.fence()?;
     let read = bank.read(&fence)?;
-    Ok((client, guard, fence, read))
+    Ok((client, guard, fence, read, asked))
 }
 
 /// As the refusal says: take the lock anew, and begin with reading.

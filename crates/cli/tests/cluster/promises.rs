@@ -4,7 +4,7 @@
 use std::future::poll_fn;
 use std::pin::pin;
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use holdfast_client::{AcquireError, Client, LossReason, ReleaseOutcome};
 use tokio::sync::oneshot;
@@ -289,6 +289,7 @@ async fn ten_thousand_locks_cost_the_heartbeats_of_one() {
     let leader = cluster.leader().await;
     let view = || async { cluster.view_of(leader).await.unwrap() };
     let before = view().await;
+    let begun = Instant::now();
     // Four TTLs of the cluster's own time.
     let after = eventually("time passes", LONG, || async {
         let now = view().await;
@@ -296,7 +297,8 @@ async fn ten_thousand_locks_cost_the_heartbeats_of_one() {
     })
     .await;
     let entries = after.applied_index - before.applied_index;
-    let thirds = (after.logical_time_ms - before.logical_time_ms) / (TTL.as_millis() as u64 / 3);
+    // The client sends heartbeats by its own clock, which on a busy machine runs faster than the cluster's time.
+    let thirds = (begun.elapsed().as_millis() / (TTL.as_millis() / 3)) as u64;
     println!("{entries} entries of the log in {thirds} thirds of a TTL, with {LOCKS} locks");
     assert!(entries <= thirds + 2, "{entries} entries in {thirds} thirds of a TTL");
     assert!(entries >= thirds / 2, "no heartbeats were counted: {entries} in {thirds} thirds");

@@ -123,7 +123,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_holds_what_a_tree_would_hold(steps in proptest::collection::vec(step(), 0..120)) {
+        fn by_id_agrees_with_a_btree_map(steps in proptest::collection::vec(step(), 0..120)) {
             let (mut by_id, mut tree) = (ById::new(), BTreeMap::new());
             let (mut last, mut apart) = (0, Vec::new());
             for step in steps {

@@ -139,7 +139,7 @@ impl<C> State<C> {
     /// The leader is another one, and what was held and awaited in the memory of the last is gone.
     fn restart_efficiency_tier(&mut self) {
         if let Some(mut leases) = self.leases() {
-            leases.best_effort_begins_anew();
+            leases.best_effort_restarts();
         }
         let is_gone = |hold: &&Arc<Hold>| hold.guarantee == Guarantee::BestEffort;
         let gone = self.holds.values().filter(is_gone).cloned().collect();

@@ -8,8 +8,8 @@
 //! hears ITEM; ITEM; …                             one frame; see `hears.rs`
 //! ```
 
-mod hears;
-mod tell;
+mod server_frames;
+mod text;
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -96,7 +96,7 @@ impl World {
             ["blocked"] => self.is_blocked = true,
             ["close"] => session.handle_close(now, Some("program".to_owned())),
             ["hears", ..] => {
-                let frame = hears::frame(&words[1..].join(" "), self.now);
+                let frame = server_frames::frame(&words[1..].join(" "), self.now);
                 session.handle_frame(now, frame);
             }
             [who, "abandons"] => session.handle_abandoned(now, self.calls[who]),
@@ -169,7 +169,7 @@ impl World {
             }),
         };
         (self.is_connected, self.is_blocked) = (false, false);
-        hears::set_terms(ttl, linger.unwrap_or(ttl));
+        server_frames::set_terms(ttl, linger.unwrap_or(ttl));
         self.session = Some(Session::new(config, LocalTime(self.now)).unwrap());
     }
 
@@ -196,7 +196,7 @@ impl World {
             }
             match &output {
                 Output::ConnectivityChanged => {
-                    let told = tell::circuit(session.circuit());
+                    let told = text::circuit(session.circuit());
                     if !told.is_empty() {
                         self.tell(told);
                     }
@@ -211,13 +211,13 @@ impl World {
                 }
                 _ => {}
             }
-            let told = tell::output(&output, LocalTime(self.now));
+            let told = text::output(&output, LocalTime(self.now));
             self.tell(&told);
         }
         // A connection has room unless the script says otherwise.
         while self.is_connected && !self.is_blocked {
             let Some(frame) = session.poll_frame(LocalTime(self.now)) else { break };
-            let told = tell::frame(&frame.decode().unwrap());
+            let told = text::frame(&frame.decode().unwrap());
             self.tell(&told);
         }
         if self.is_blocked && session.has_frame() {

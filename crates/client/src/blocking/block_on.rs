@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn in_a_thread_of_another_runtime_it_does_no_harm() {
+    async fn block_on_in_a_thread_of_another_runtime_works() {
         let background = Background::start().unwrap();
         assert_eq!(background.block_on(async { 7 }), 7);
         drop(background);
@@ -121,7 +121,7 @@ mod tests {
 
     /// A task that never gives way has its share of work used up soon.
     #[tokio::test]
-    async fn in_a_task_of_another_runtime_it_goes_on_for_as_long_as_there_is_work() {
+    async fn block_on_in_a_task_of_another_runtime_runs_until_the_work_is_done() {
         let background = Background::start().unwrap();
         for round in 0..1_000 {
             let answered = async move {
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wake_up_that_somebody_else_used_up_still_counts() {
+    fn a_wake_up_consumed_by_another_future_still_counts() {
         let alarm = Arc::new(Alarm { sleeper: thread::current(), rang: AtomicBool::new(false) });
         Arc::clone(&alarm).wake();
         thread::park();

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_required_is_not_gone_without() {
+    fn a_required_guarantee_is_never_skipped() {
         let mut requirements = Requirements::default();
         requirements.add("a".to_owned(), Guarantee::BestEffort);
         for (name, when_down, then) in [

@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn it_goes_off_at_the_earliest_time_that_it_was_set_to_and_then_waits_for_the_next() {
+    async fn an_alarm_fires_at_the_earliest_time_set_and_then_waits_for_the_next() {
         let start = Instant::now();
         let after = |ms| start + Duration::from_millis(ms);
         let mut alarm = Alarm::new();

@@ -92,7 +92,7 @@ async fn a_redis_that_hangs_opens_the_circuit_and_what_it_did_late_is_given_back
 }
 
 #[tokio::test]
-async fn a_release_that_nobody_hears_is_told_and_tried_on() {
+async fn an_unanswered_release_is_reported_and_retried() {
     let Some(mut server) = RedisServer::start(Durability::Always).await else { return };
     let backend = holdfast_client::Efficiency::Redis { url: server.url() };
     let client = connected(Client::builder().efficiency(backend)).await;
@@ -105,7 +105,7 @@ async fn a_release_that_nobody_hears_is_told_and_tried_on() {
 }
 
 #[tokio::test]
-async fn when_it_is_down_work_goes_on_without_a_lock_if_that_is_the_policy() {
+async fn work_goes_on_without_a_lock_while_redis_is_down_if_that_is_the_policy() {
     let Some(mut scene) = Scene::start().await else { return };
     let builder = Client::builder()
         .when_down(WhenDown::GoWithout)

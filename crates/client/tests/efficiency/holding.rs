@@ -9,7 +9,7 @@ use tokio::time::timeout;
 use crate::scene::{LONG, Scene, acquire, eventually, is_busy, lock};
 
 #[tokio::test]
-async fn one_holds_at_a_time_under_a_token_that_says_best_effort() {
+async fn one_client_holds_at_a_time_under_a_best_effort_token() {
     let Some(mut scene) = Scene::start().await else { return };
     let (one, other) = (scene.client().await, scene.client().await);
     let held = acquire(&one, "a").await;
@@ -34,7 +34,7 @@ async fn one_holds_at_a_time_under_a_token_that_says_best_effort() {
 }
 
 #[tokio::test]
-async fn a_lock_that_is_somebody_elses_by_now_is_not_released() {
+async fn a_lock_that_another_holder_has_by_now_is_not_released() {
     let Some(mut scene) = Scene::start().await else { return };
     let client = scene.client().await;
     let held = acquire(&client, "a").await;
@@ -44,7 +44,7 @@ async fn a_lock_that_is_somebody_elses_by_now_is_not_released() {
 }
 
 #[tokio::test]
-async fn it_is_kept_for_longer_than_its_ttl_and_who_took_it_away_is_noticed() {
+async fn a_redis_lock_is_kept_past_its_ttl_and_its_removal_is_noticed() {
     let Some(mut scene) = Scene::start().await else { return };
     let short = || Client::builder().ttl(Duration::from_millis(1_500));
     let (one, other) = (scene.client_of(short()).await, scene.client_of(short()).await);
@@ -120,7 +120,7 @@ async fn a_maximum_ends_a_hold_whatever_is_renewed() {
 }
 
 #[tokio::test]
-async fn closing_the_client_gives_all_back_and_its_guards_are_told() {
+async fn closing_the_client_releases_all_locks_and_its_guards_notice() {
     let Some(mut scene) = Scene::start().await else { return };
     let builder = Client::builder().request_timeout(Duration::from_millis(300));
     let client = scene.client_of(builder).await;

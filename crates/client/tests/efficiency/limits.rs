@@ -10,7 +10,7 @@ use holdfast_client::{
 use crate::scene::{Scene, acquire, connected, lock};
 
 #[tokio::test]
-async fn what_only_the_cluster_can_do_is_refused_in_words() {
+async fn operations_that_need_the_cluster_are_refused_with_an_error() {
     let Some(scene) = Scene::start().await else { return };
     let client = scene.client().await;
     let request = || lock(&client, "a");
@@ -73,7 +73,7 @@ async fn the_weaker_tier_is_refused_where_more_is_required() {
 
 /// No server has to be there for that.
 #[tokio::test]
-async fn what_cannot_be_a_backend_is_told_before_anything_is_connected() {
+async fn an_invalid_backend_is_refused_before_any_connection() {
     let url = |port: u16| format!("redis://127.0.0.1:{port}");
     for (backend, words) in [
         (Efficiency::redis("not a url"), "URL"),

@@ -45,7 +45,7 @@ impl Five {
 }
 
 #[tokio::test]
-async fn with_two_of_five_killed_it_serves_and_with_three_it_refuses() {
+async fn redlock_serves_with_two_of_five_servers_down_and_refuses_with_three() {
     let Some(mut five) = Five::start().await else { return };
     let (one, other) = (five.client().await, five.client().await);
     let held = acquire(&one, "a").await;
@@ -118,7 +118,7 @@ async fn a_hold_that_no_majority_knows_of_any_more_is_lost() {
 }
 
 #[tokio::test]
-async fn who_waits_gets_it_and_one_that_nobody_extends_ends() {
+async fn a_waiter_gets_a_released_lock_and_a_lock_that_is_not_extended_ends() {
     let Some(five) = Five::start().await else { return };
     let short = connected(five.builder().ttl(Duration::from_millis(1_500))).await;
     let other = five.client().await;
@@ -136,7 +136,7 @@ async fn who_waits_gets_it_and_one_that_nobody_extends_ends() {
 }
 
 #[tokio::test]
-async fn many_who_want_the_same_get_it_one_after_the_other_under_rising_tokens() {
+async fn contenders_for_one_lock_get_it_one_after_the_other_under_rising_tokens() {
     let Some(five) = Five::start().await else { return };
     let clients = [five.client().await, five.client().await, five.client().await];
     let inside = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));

@@ -10,7 +10,7 @@ use crate::scene::{LONG, Scene, acquire, connected, eventually, lock};
 const AT_ONCE: Duration = Duration::from_millis(400);
 
 #[tokio::test]
-async fn who_waits_is_told_of_a_release() {
+async fn a_waiter_is_notified_of_a_release() {
     let Some(mut scene) = Scene::start().await else { return };
     let (one, other) = (scene.client().await, scene.client().await);
     for _ in 0..3 {
@@ -27,7 +27,7 @@ async fn who_waits_is_told_of_a_release() {
 }
 
 #[tokio::test]
-async fn all_who_wait_are_served_in_the_end() {
+async fn all_waiters_are_served_in_the_end() {
     let Some(scene) = Scene::start().await else { return };
     let clients = [scene.client().await, scene.client().await, scene.client().await];
     let held = acquire(&clients[0], "a").await;
@@ -49,7 +49,7 @@ async fn all_who_wait_are_served_in_the_end() {
 }
 
 #[tokio::test]
-async fn without_push_a_wait_ends_too() {
+async fn a_wait_ends_without_push_notifications_too() {
     let Some(mut scene) = Scene::start().await else { return };
     // It may use all keys and no channel: neither subscribe nor publish.
     let mut account = redis::cmd("ACL");

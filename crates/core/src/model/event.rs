@@ -115,7 +115,7 @@ pub enum Event {
 
 impl Event {
     /// Does it tell what no other event tells? That a wait ended with a grant is known from the grant.
-    pub fn is_news(&self) -> bool {
+    pub fn is_publishable(&self) -> bool {
         !matches!(
             self,
             Event::WaitEnded { outcome: Outcome::Granted(_) | Outcome::GrantedAll(_), .. }

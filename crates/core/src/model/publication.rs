@@ -11,7 +11,7 @@ use crate::model::id::LogIndex;
 /// What has been published, of what there was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Publication {
-    /// Events that [are news](crate::Event::is_news), since counting began.
+    /// Events that [are news](crate::Event::is_publishable), since counting began.
     pub events: u64,
     /// So many of them, from the first on, are published.
     pub through: u64,

@@ -11,7 +11,7 @@ use crate::queries::status::{HolderInfo, LockStatus, WaiterInfo};
 use crate::state::hold::Actor;
 use crate::state::resource::Resource;
 use crate::state::table::LockTable;
-use crate::state::wait::{Place, Wait};
+use crate::state::wait::{QueuePlace, Wait};
 
 /// Links that are told at most.
 const LINKS_MAX: usize = 32;
@@ -75,7 +75,7 @@ impl LockTable {
         let mut links = Vec::new();
         let mut seen = BTreeSet::new();
         let mut to_look_at = VecDeque::new();
-        self.put_those_in_the_way(name, 1, &mut to_look_at);
+        self.push_blockers(name, 1, &mut to_look_at);
         while let Some((depth, through, actor)) = to_look_at.pop_front() {
             if !seen.insert(actor) {
                 continue;
@@ -94,7 +94,7 @@ impl LockTable {
                         continue;
                     };
                     links.push(link);
-                    self.put_those_in_the_way(&place.name, depth + 1, &mut to_look_at);
+                    self.push_blockers(&place.name, depth + 1, &mut to_look_at);
                 }
             }
         }
@@ -102,7 +102,7 @@ impl LockTable {
     }
 
     /// Its holders; or the first in line, if it is kept for that one.
-    fn put_those_in_the_way(
+    fn push_blockers(
         &self,
         name: &LockName,
         depth: u32,
@@ -122,7 +122,7 @@ impl LockTable {
         through: &LockName,
         session: SessionId,
         (request, wait): (RequestId, &Wait),
-        place: &Place,
+        place: &QueuePlace,
     ) -> Option<WaitLink> {
         let resource = self.lock_map().get(&place.name)?;
         let waiter = resource.queue().get(place.ticket)?;

@@ -25,7 +25,7 @@ use crate::model::name::LockName;
 use crate::model::outcome::{Outcome, Rejection};
 use crate::state::access::Grants;
 use crate::state::table::LockTable;
-use crate::state::wait::Place;
+use crate::state::wait::QueuePlace;
 
 impl LockTable {
     pub(crate) fn change_access(
@@ -129,7 +129,7 @@ impl LockTable {
     /// What is needed to keep the hold. If there is no such hold, there is nothing to keep.
     fn verbs_of_hold(&self, call: &Call, meant: &HoldRef) -> Verbs {
         let any = Verbs::of(&[Verb::Shared, Verb::Exclusive, Verb::Permit, Verb::Elect]);
-        self.meant_by(call, meant).map_or(any, |hold| hold.mode.verbs())
+        self.find_meant(call, meant).map_or(any, |hold| hold.mode.verbs())
     }
 
     /// Whether a request that waits may still be granted.
@@ -143,7 +143,7 @@ impl LockTable {
         let Some(wait) = session.and_then(|session| session.waits.get(request)) else {
             return true;
         };
-        let may_hold = |place: &Place| grants.allow_any(place.mode.verbs(), &place.name);
+        let may_hold = |place: &QueuePlace| grants.allow_any(place.mode.verbs(), &place.name);
         may_connect(&grants) && wait.places.as_slice().iter().all(may_hold)
     }
 }

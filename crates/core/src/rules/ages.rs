@@ -48,7 +48,7 @@ impl LockTable {
     ///
     /// To look at holders takes steps of a search. Past the bound nobody older is seen, and that is counted.
     pub(crate) fn waits_for_older(&mut self, age: Age, name: &LockName, mode: Mode) -> bool {
-        let steps = self.steps_for_holders();
+        let steps = self.holder_steps_left();
         let Some(resource) = self.lock_map().get(name) else { return false };
         let mut looked_at = 0;
         let conflicting = if share(resource.mode(), mode) { 0 } else { resource.holder_count() };
@@ -59,16 +59,16 @@ impl LockTable {
         let last = resource.queue().last_wait_die();
         let is_older = is_older || last.is_some_and(|last| self.age_of_waiter(last) < age);
         // Where an older one was seen, no more had to be looked at.
-        self.holders_looked_at(looked_at, !is_older && looked_at < conflicting);
+        self.charge_holder_steps(looked_at, !is_older && looked_at < conflicting);
         is_older
     }
 
     /// Without a bound before rules 3.
-    fn steps_for_holders(&self) -> usize {
+    fn holder_steps_left(&self) -> usize {
         if self.rules() >= RulesVersion::THREE { self.search_steps() } else { usize::MAX }
     }
 
-    fn holders_looked_at(&mut self, looked_at: usize, is_cut: bool) {
+    fn charge_holder_steps(&mut self, looked_at: usize, is_cut: bool) {
         if self.rules() >= RulesVersion::THREE {
             let before = self.search_steps();
             self.search_ended(before, before.saturating_sub(looked_at), u64::from(is_cut));
@@ -83,14 +83,14 @@ impl LockTable {
         name: &LockName,
         mode: Mode,
     ) -> Option<Vec<HoldKey>> {
-        let steps = self.steps_for_holders();
+        let steps = self.holder_steps_left();
         let Some(resource) = self.lock_map().get(name) else { return Some(Vec::new()) };
         if share(resource.mode(), mode) {
             return Some(Vec::new());
         }
         let holders = resource.holder_count();
         if holders > steps {
-            self.holders_looked_at(0, true);
+            self.charge_holder_steps(0, true);
             return None;
         }
         let mut wounded: Vec<(Age, HoldKey)> = resource
@@ -105,7 +105,7 @@ impl LockTable {
             wounded.sort_by_key(|(of_hold, _)| core::cmp::Reverse(*of_hold));
             wounded.truncate(missing);
         }
-        self.holders_looked_at(holders, false);
+        self.charge_holder_steps(holders, false);
         Some(wounded.into_iter().map(|(_, key)| key).collect())
     }
 }

@@ -84,8 +84,8 @@ impl LockTable {
     }
 
     /// The hold that the sender of a request means.
-    pub(crate) fn meant_by(&self, call: &Call, meant: &HoldRef) -> Result<&Hold, Rejection> {
+    pub(crate) fn find_meant(&self, call: &Call, meant: &HoldRef) -> Result<&Hold, Rejection> {
         let lock = self.lock_map().get(&meant.name).ok_or(Rejection::NotHeld)?;
-        lock.meant_by(call.session, meant)
+        lock.find_meant(call.session, meant)
     }
 }

@@ -36,7 +36,7 @@ impl LockTable {
         }
         let name = meant.name.clone();
         let resource = self.lock_map().get(&name).ok_or(Rejection::NotHeld);
-        let hold = match resource.and_then(|resource| resource.meant_by(call.session, &meant)) {
+        let hold = match resource.and_then(|resource| resource.find_meant(call.session, &meant)) {
             Ok(hold) => hold,
             Err(rejection) => {
                 let reply = Reply::Rejected(rejection);

@@ -1,7 +1,7 @@
 //! Would a wait never end? The graph of waits, and the search for a cycle in it.
 //!
 //! The nodes are actors. An actor that waits is stuck if those in its way are: the holders that conflict
-//! with it, and those ahead in the queue ([`InTheWay`]). For a permit it takes as many stuck ones as there are
+//! with it, and those ahead in the queue ([`Blockers`]). For a permit it takes as many stuck ones as there are
 //! permits; for everything else, one. Before a request is queued, the search looks whether its wait would make
 //! its own actor stuck on itself.
 //!
@@ -17,11 +17,11 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-mod in_the_way;
+mod blockers;
 mod stuck;
 
-use in_the_way::InTheWay;
-use stuck::{Obstacle, Obstacles, way_back};
+use blockers::Blockers;
+use stuck::{Obstacle, Obstacles, find_cycle};
 
 use crate::model::command::{Mode, Policy};
 use crate::model::event::Event;
@@ -33,7 +33,7 @@ use crate::state::answers::Reply;
 use crate::state::hold::{Actor, HoldKey};
 use crate::state::queue::Ticket;
 use crate::state::table::LockTable;
-use crate::state::wait::{Place, Wait};
+use crate::state::wait::{QueuePlace, Wait};
 
 /// The longest cycle that is told in full.
 const LINKS_MAX: usize = 32;
@@ -58,7 +58,7 @@ struct Graph<'a> {
     ended: &'a Wounds,
     /// Who asks, and where it will be in the way though no queue shows it yet.
     asking: Actor,
-    place: Option<Place>,
+    place: Option<QueuePlace>,
     converts: Option<&'a LockName>,
 }
 
@@ -170,7 +170,7 @@ impl LockTable {
             return Found::NoCycle;
         }
         graph.obstacles.insert(actor, own);
-        match way_back(actor, &graph.obstacles) {
+        match find_cycle(actor, &graph.obstacles) {
             Some(way) => Found::Cycle(self.told(actor, &way)),
             None => Found::NoCycle,
         }
@@ -225,7 +225,7 @@ impl LockTable {
         let Some(resource) = self.lock_map().get(want.name) else { return [None, None] };
         let queue = resource.queue();
         let last_unlike = queue.last_unlike_before(want.mode, want.ticket);
-        let mut in_the_way = InTheWay::of(want.mode, last_unlike);
+        let mut in_the_way = Blockers::of(want.mode, last_unlike);
         let room = graph.steps_left.saturating_add(1);
         let mut looked_at = 0;
         let is_ended =
@@ -243,7 +243,7 @@ impl LockTable {
             true => 0,
             false => room,
         };
-        for (ticket, waiter) in queue.tangled_before(want.ticket).take(room) {
+        for (ticket, waiter) in queue.in_several_queues_before(want.ticket).take(room) {
             looked_at += 1;
             in_the_way.add_waiter((waiter.session, waiter.actor), waiter.mode, ticket);
         }
@@ -273,7 +273,7 @@ impl LockTable {
 
 impl Wait {
     /// What it wants at one of its places.
-    fn want<'a>(&self, session: SessionId, place: &'a Place) -> Want<'a> {
+    fn want<'a>(&self, session: SessionId, place: &'a QueuePlace) -> Want<'a> {
         Want {
             name: &place.name,
             mode: place.mode,
@@ -291,7 +291,7 @@ impl Graph<'_> {
     }
 
     /// Where the one who asks stands ahead of this place, though its queue does not show yet that it matters.
-    fn place_ahead_of(&self, want: Want<'_>) -> Option<&Place> {
+    fn place_ahead_of(&self, want: Want<'_>) -> Option<&QueuePlace> {
         self.place.as_ref().filter(|place| {
             want.converts.is_none()
                 && place.name == *want.name

@@ -56,13 +56,13 @@ impl LockTable {
                 self.converted_by(call, question)
             };
             return Some(match acquire {
-                Some(acquire) => self.tell_grant(call, question, acquire),
+                Some(acquire) => self.outcome_of_grant(call, question, acquire),
                 None => Outcome::Rejected(Rejection::AnswerDiscarded),
             });
         }
         let answer = session.answers.get(request)?;
         Some(if question.repeats(&answer.question) {
-            self.tell(call, question, &answer.reply)
+            self.outcome_of(call, question, &answer.reply)
         } else {
             Outcome::Rejected(Rejection::RequestIdReused)
         })
@@ -108,7 +108,7 @@ impl LockTable {
 
     /// Keeps the answer to a request and tells it.
     pub(crate) fn answer(&mut self, call: &Call, question: Question, reply: Reply) -> Outcome {
-        let outcome = self.tell(call, &question, &reply);
+        let outcome = self.outcome_of(call, &question, &reply);
         #[cfg(feature = "planted")]
         if crate::planted::Bug::RefusalNotOnce.is_active() && reply == Reply::Busy {
             return outcome;
@@ -137,11 +137,11 @@ impl LockTable {
     }
 
     /// An answer in full, with deadlines as they are now.
-    fn tell(&self, call: &Call, question: &Question, reply: &Reply) -> Outcome {
+    fn outcome_of(&self, call: &Call, question: &Question, reply: &Reply) -> Outcome {
         match reply {
-            Reply::Granted => self.tell_grant(call, question, call.request),
+            Reply::Granted => self.outcome_of_grant(call, question, call.request),
             Reply::Reentered { acquire } | Reply::Converted { acquire } => {
-                self.tell_grant(call, question, *acquire)
+                self.outcome_of_grant(call, question, *acquire)
             }
             Reply::CancelTooLate => {
                 let grants = match question {
@@ -177,7 +177,7 @@ impl LockTable {
 
     /// What a request was granted, as far as it is still held. The convert of one lock of an
     /// acquire-all is answered with that one.
-    fn tell_grant(&self, call: &Call, question: &Question, acquire: RequestId) -> Outcome {
+    fn outcome_of_grant(&self, call: &Call, question: &Question, acquire: RequestId) -> Outcome {
         let mut grants = self.grants_of(call.session, acquire);
         if matches!(question, Question::AcquireAll { .. }) && !grants.is_empty() {
             return Outcome::GrantedAll(grants);

@@ -12,7 +12,7 @@ use crate::state::answers::{Question, Reply};
 use crate::state::hold::Holder;
 use crate::state::queue::Waiter;
 use crate::state::table::LockTable;
-use crate::state::wait::{Converts, Place, Places, Wait};
+use crate::state::wait::{Converts, QueuePlace, QueuePlaces, Wait};
 
 impl LockTable {
     /// Takes a place in every one of these queues. A conversion goes to the front: it holds what all
@@ -36,10 +36,10 @@ impl LockTable {
                 position = position.max(ahead as u64 + 1);
             }
             events.push(Event::Queued { name: name.clone(), session, request, actor, mode });
-            places.push(Place { name, ticket, mode });
+            places.push(QueuePlace { name, ticket, mode });
         }
         let deadline = self.now().after(terms.wait);
-        let places: Places = places.into_iter().collect();
+        let places: QueuePlaces = places.into_iter().collect();
         let terms = Box::new(terms);
         let queued_at = self.now();
         let wait = Wait { actor, places, queued_at, deadline, terms, question, converts };

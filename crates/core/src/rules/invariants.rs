@@ -162,7 +162,7 @@ impl LockTable {
         ensure!(names.len() == places.len(), "a wait stands twice in one queue");
         let mut standing =
             self.waits_of((id, wait.actor)).flat_map(|(_, wait)| wait.places.as_slice());
-        let tangled = standing.nth(1).is_some();
+        let is_in_several = standing.nth(1).is_some();
         for place in places {
             let name = &place.name;
             let queue = self.lock_map().get(name).map(|resource| resource.queue());
@@ -176,7 +176,9 @@ impl LockTable {
                 "a waiter of {name} does not stand there"
             );
             ensure!(
-                queue.is_some_and(|queue| queue.tangled().contains(&place.ticket) == tangled),
+                queue.is_some_and(
+                    |queue| queue.in_several_queues().contains(&place.ticket) == is_in_several
+                ),
                 "a waiter of {name} is not known to stand elsewhere"
             );
             let room = wait.converts.is_some() || place.ticket.0 > 0;
@@ -313,7 +315,7 @@ mod tests {
     use crate::model::id::LogIndex;
     use crate::model::time::LogicalTime;
     use crate::state::queue::Ticket;
-    use crate::state::wait::Places;
+    use crate::state::wait::QueuePlaces;
 
     const BOB: SessionId = SessionId(2);
     const CAROL: SessionId = SessionId(3);
@@ -350,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_from_the_future_is_seen() {
+    fn timestamps_in_the_future_violate_an_invariant() {
         let future = LogicalTime::from_ms(2_000);
         let said = complaint(|table| {
             table.change_session(BOB, |session| session.opened_at = future).unwrap();
@@ -369,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_from_before_the_session_is_seen() {
+    fn a_token_older_than_its_session_violates_an_invariant() {
         let said = complaint(|table| {
             table.change_session(BOB, |session| session.below_own_tokens = 2).unwrap();
         });
@@ -377,20 +379,20 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_without_room_before_it_is_seen() {
+    fn a_queue_behind_a_free_lock_without_room_violates_an_invariant() {
         let said = complaint(|table| {
             let mut wait = take_carols_wait(table);
             let mut place = wait.places.as_slice()[0].clone();
             let first = table.move_waiter(&place.name, place.ticket, Ticket(0));
             place.ticket = first.unwrap();
-            wait.places = Places::One(place);
+            wait.places = QueuePlaces::One(place);
             put_carols_wait(table, wait);
         });
         assert!(said.contains("runs out of tickets"), "{said}");
     }
 
     #[test]
-    fn a_waiter_before_a_free_lock_is_seen_unless_it_is_due() {
+    fn a_waiter_for_a_free_lock_violates_an_invariant_unless_it_is_due() {
         let said = complaint(leave_carol_before_a_free_lock);
         assert!(said.contains("could be granted to the first in line"), "{said}");
         let mut wait_is_due = table();

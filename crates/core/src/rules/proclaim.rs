@@ -21,7 +21,7 @@ impl LockTable {
         if let Some(outcome) = self.cached_outcome(&call, &question) {
             return outcome;
         }
-        let hold = match self.meant_by(&call, &meant) {
+        let hold = match self.find_meant(&call, &meant) {
             Ok(hold) => hold,
             Err(rejection) => return self.answer(&call, question, Reply::Rejected(rejection)),
         };

@@ -35,7 +35,7 @@ enum Next {
 
 /// Where a promotion comes from.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Line {
+enum PromotionOrigin {
     /// The present command has freed something.
     Fresh,
     /// It was left by an earlier entry, and is next in line.
@@ -51,7 +51,7 @@ impl LockTable {
     ///
     /// One command passes over a bounded number of those who are due. A line with more of them at its head
     /// stops there: their deadlines are due, so the ticks that follow end them, and go on with the line. If one
-    /// of them turns out to live, that goes on with it; see [`resume_lines_of`](LockTable::resume_lines_of).
+    /// of them turns out to live, that goes on with it; see [`resume_promotions_of`](LockTable::resume_promotions_of).
     pub(crate) fn promote_freed(&mut self, in_tick: bool, events: &mut Vec<Event>) {
         while self.has_freed() {
             for name in self.take_freed() {
@@ -69,7 +69,7 @@ impl LockTable {
             self.spend_promotion_steps(1);
             match next {
                 Promotion::Queue { name, passed } => {
-                    self.promote_behind(&name, passed, Line::Deferred, in_tick, events);
+                    self.promote_after(&name, passed, PromotionOrigin::Deferred, in_tick, events);
                 }
                 Promotion::Prefix { prefix, passed } => self.sweep(prefix, passed),
             }
@@ -109,18 +109,18 @@ impl LockTable {
     }
 
     /// May this entry look at a waiter that stands in so many places? If not, the rest of the queue is left for later.
-    fn may_look_at(
+    fn may_examine(
         &mut self,
         places: usize,
         name: &LockName,
         passed: Option<Ticket>,
-        line: Line,
+        origin: PromotionOrigin,
     ) -> bool {
         if places <= 1 || self.rules() < RulesVersion::THREE {
             return true;
         }
         // Who comes later goes behind those who wait for their turn.
-        let is_next = line == Line::Deferred || self.deferred().is_empty();
+        let is_next = origin == PromotionOrigin::Deferred || self.deferred().is_empty();
         if is_next && self.promotion_steps() > 0 {
             self.spend_promotion_steps(places);
             return true;
@@ -134,7 +134,7 @@ impl LockTable {
     }
 
     /// A session that was due lives after all. It may be first in lines that a tick has left for that.
-    pub(crate) fn resume_lines_of(&mut self, id: SessionId) {
+    pub(crate) fn resume_promotions_of(&mut self, id: SessionId) {
         let Some(session) = self.session_map().get(&id) else { return };
         let places = session.waits.iter().flat_map(|(_, wait)| wait.places.as_slice());
         let names: Vec<LockName> = places.map(|place| place.name.clone()).collect();
@@ -142,15 +142,15 @@ impl LockTable {
     }
 
     fn promote(&mut self, name: &LockName, in_tick: bool, events: &mut Vec<Event>) {
-        self.promote_behind(name, None, Line::Fresh, in_tick, events);
+        self.promote_after(name, None, PromotionOrigin::Fresh, in_tick, events);
     }
 
     /// Grants what can be granted behind this place: all before it have been passed by.
-    fn promote_behind(
+    fn promote_after(
         &mut self,
         name: &LockName,
         mut passed: Option<Ticket>,
-        line: Line,
+        origin: PromotionOrigin,
         in_tick: bool,
         events: &mut Vec<Event>,
     ) {
@@ -180,7 +180,7 @@ impl LockTable {
             if !self.admits(name, resource, mode, ahead, converts) {
                 return;
             }
-            if !self.may_look_at(self.places_of(id, request), name, passed, line) {
+            if !self.may_examine(self.places_of(id, request), name, passed, origin) {
                 return;
             }
             let next = match self.next_for(id, request, name, in_tick) {

@@ -39,7 +39,7 @@ impl LockTable {
         let (key, is_entered_again) = match self.hold_to_release(&call, &meant) {
             Ok(hold) => (hold.key(), hold.reentries() > 0),
             Err(Rejection::NotHeld) => {
-                let answer = self.release_of_nothing(&call, &meant);
+                let answer = self.answer_for_missing_hold(&call, &meant);
                 return self.answer(&call, question, Reply::Release(answer));
             }
             Err(rejection) => {
@@ -77,11 +77,11 @@ impl LockTable {
         if crate::planted::Bug::ReleaseIgnoresSession.is_active() {
             return resource.holds().next().ok_or(Rejection::NotHeld);
         }
-        resource.meant_by(call.session, meant)
+        resource.find_meant(call.session, meant)
     }
 
     /// The session does not hold that: why not?
-    fn release_of_nothing(&self, call: &Call, meant: &HoldRef) -> ReleaseAnswer {
+    fn answer_for_missing_hold(&self, call: &Call, meant: &HoldRef) -> ReleaseAnswer {
         let Some(session) = self.session_map().get(&call.session) else {
             return ReleaseAnswer::NotOwner;
         };

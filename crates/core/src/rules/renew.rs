@@ -18,7 +18,7 @@ impl LockTable {
         let now = self.now();
         #[cfg(feature = "planted")]
         if crate::planted::Bug::RenewOfLostHold.is_active()
-            && self.meant_by(&call, &meant).is_err()
+            && self.find_meant(&call, &meant).is_err()
             && self
                 .session_map()
                 .get(&call.session)
@@ -27,7 +27,7 @@ impl LockTable {
             let deadline = Some(self.now().after(ttl.unwrap_or(Span::from_secs(30))));
             return self.answer(&call, question, Reply::Renewed { deadline });
         }
-        let key = match self.meant_by(&call, &meant) {
+        let key = match self.find_meant(&call, &meant) {
             Ok(hold) => hold.key(),
             Err(rejection) => return self.answer(&call, question, Reply::Rejected(rejection)),
         };

@@ -1,7 +1,7 @@
 //! A table that goes on where its cluster could not: restored from a backup, or taken from the one node that
 //! is left. What happened after the table was written is not known, so nothing in it is believed to be held.
 //!
-//! * Tokens go on from a number above all that can have been granted meanwhile; see [`NewBeginning`].
+//! * Tokens go on from a number above all that can have been granted meanwhile; see [`RestoreOptions`].
 //! * All sessions end. A holder of the table may have released long ago, and another one may hold by a
 //!   grant that is not in it: to keep either would be a lie to the other. Whoever comes back is told that its
 //!   session is gone, and that is the truth about its locks.
@@ -22,7 +22,7 @@ use crate::state::table::LockTable;
 
 /// On what terms a table begins anew.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NewBeginning {
+pub struct RestoreOptions {
     /// All new tokens are higher than this, and than those in the table.
     pub token_floor: u64,
     /// The index at which the new log begins.
@@ -37,20 +37,20 @@ pub struct NewBeginning {
 
 /// What came to an end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct EndedByNewBeginning {
+pub struct RestoreSummary {
     pub sessions: usize,
     pub holds: usize,
     pub waits: usize,
 }
 
 impl LockTable {
-    pub fn begin_anew(&mut self, beginning: NewBeginning) -> EndedByNewBeginning {
-        let NewBeginning { token_floor, index, closed_for, by, reason } = beginning;
-        let mut ended = EndedByNewBeginning { waits: self.waiter_count(), ..Default::default() };
+    pub fn reset_for_restore(&mut self, options: RestoreOptions) -> RestoreSummary {
+        let RestoreOptions { token_floor, index, closed_for, by, reason } = options;
+        let mut ended = RestoreSummary { waits: self.waiter_count(), ..Default::default() };
         #[cfg_attr(not(feature = "planted"), expect(unused_mut, reason = "only a bug changes it"))]
         let mut sessions: Vec<SessionId> = self.session_map().keys().copied().collect();
         #[cfg(feature = "planted")]
-        if crate::planted::Bug::NewBeginningKeepsSessions.is_active() {
+        if crate::planted::Bug::RestoreKeepsSessions.is_active() {
             sessions.clear();
         }
         let mut events = Vec::new();

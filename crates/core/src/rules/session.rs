@@ -26,7 +26,7 @@ impl LockTable {
             was_due
         });
         if was_due == Some(true) {
-            self.resume_lines_of(id);
+            self.resume_promotions_of(id);
         }
     }
 

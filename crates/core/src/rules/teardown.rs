@@ -25,7 +25,7 @@ impl LockTable {
         let lock = self.lock_map().get(name);
         let first = lock.and_then(|lock| lock.queue().first());
         let conversion = first.map(|(_, first)| (first.session, first.request));
-        if lock.is_some_and(|lock| lock.has_line() && !lock.readers_only_go_on()) {
+        if lock.is_some_and(|lock| lock.has_queue_state() && !lock.readers_only_go_on()) {
             self.note_freed(name.clone());
         }
         if let Some((id, request)) = conversion

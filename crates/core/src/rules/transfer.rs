@@ -28,7 +28,7 @@ impl LockTable {
         if let Some(outcome) = self.cached_outcome(&call, &question) {
             return outcome;
         }
-        let key = self.meant_by(&call, &meant).map(|hold| hold.key());
+        let key = self.find_meant(&call, &meant).map(|hold| hold.key());
         let reply = match key {
             Ok(key) => self.hand_over(&name, key, to, events),
             Err(rejection) => Err(rejection),
@@ -125,7 +125,7 @@ impl LockTable {
         self.sessions_shown_as(to).find_map(|id| {
             let session = self.session_map().get(&id)?;
             let waits_for_it =
-                session.waits.lone(name).find(|(_, wait)| wait.deadline > self.now());
+                session.waits.only_for(name).find(|(_, wait)| wait.deadline > self.now());
             Some((id, waits_for_it?.0))
         })
     }

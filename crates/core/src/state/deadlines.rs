@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_ends_at_one_moment_is_worked_off_by_kind_and_all_else_by_time() {
+    fn deadlines_are_ordered_by_time_and_then_by_kind() {
         let id = SessionId(7);
         let wait = Due::Wait(id, RequestId(1));
         let hold = Due::Hold(SessionId(1), RequestId(1), FenceToken(1));

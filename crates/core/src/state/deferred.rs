@@ -20,7 +20,7 @@ use crate::state::queue::Ticket;
 pub(crate) struct Deferred {
     walks: BTreeMap<Target, Walk>,
     /// The line: the targets by the numbers of their places.
-    line: BTreeMap<u64, Target>,
+    queue: BTreeMap<u64, Target>,
 }
 
 /// Where to go on.
@@ -77,8 +77,8 @@ impl Deferred {
     pub(crate) fn push(&mut self, promotion: Promotion) -> bool {
         let target = promotion.target();
         let Some(walk) = self.walks.get_mut(&target) else {
-            let place = self.line.last_key_value().map_or(0, |(last, _)| last + 1);
-            self.line.insert(place, target.clone());
+            let place = self.queue.last_key_value().map_or(0, |(last, _)| last + 1);
+            self.queue.insert(place, target.clone());
             self.walks.insert(target, Walk { place, rest: promotion, is_to_repeat: false });
             return true;
         };
@@ -101,13 +101,13 @@ impl Deferred {
     /// One of a snapshot, which lists them as [`iter`](Deferred::iter) does. False: it does not.
     pub(crate) fn restore(&mut self, promotion: Promotion) -> bool {
         let target = promotion.target();
-        let is_last = self.line.last_key_value().is_some_and(|(_, last)| *last == target);
+        let is_last = self.queue.last_key_value().is_some_and(|(_, last)| *last == target);
         let is_new = !self.walks.contains_key(&target);
         (is_new || (is_last && !promotion.has_begun())) && self.push(promotion)
     }
 
     pub(crate) fn pop(&mut self) -> Option<Promotion> {
-        let (_, target) = self.line.pop_first()?;
+        let (_, target) = self.queue.pop_first()?;
         let walk = self.walks.remove(&target)?;
         if walk.is_to_repeat {
             self.push(target.whole());
@@ -120,17 +120,17 @@ impl Deferred {
         if !self.walks.is_empty()
             && let Some(walk) = self.walks.remove(&Target::Queue(name.clone()))
         {
-            self.line.remove(&walk.place);
+            self.queue.remove(&walk.place);
         }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.line.is_empty()
+        self.queue.is_empty()
     }
 
     /// How many targets are in line.
     pub(crate) fn len(&self) -> usize {
-        self.line.len()
+        self.queue.len()
     }
 
     /// How many of them are thawed prefixes.
@@ -154,7 +154,8 @@ impl Deferred {
 
     /// In the order of the line. One that has to be made once more is followed by that.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Promotion> {
-        let walks = self.line.values().filter_map(|target| Some((target, self.walks.get(target)?)));
+        let walks =
+            self.queue.values().filter_map(|target| Some((target, self.walks.get(target)?)));
         walks.flat_map(|(target, walk)| {
             [Some(walk.rest.clone()), walk.is_to_repeat.then(|| target.whole())]
                 .into_iter()

@@ -20,7 +20,7 @@ use core::borrow::Borrow;
 use core::cell::Cell;
 use core::ops::Bound;
 
-use self::directory::{Directory, Place};
+use self::directory::{Directory, EntryPosition};
 pub(crate) use self::interpolation::Key;
 
 #[derive(Clone, Debug)]
@@ -34,7 +34,7 @@ pub(crate) struct DenseMap<K, V> {
 type Chunk<K, V> = Vec<(K, V)>;
 
 /// Which chunk: the first, or one of the others.
-type Home = Option<Place>;
+type Home = Option<EntryPosition>;
 
 /// Where an entry stands, or belongs: the chunk, and the place in it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -216,7 +216,7 @@ impl<K: Key + Clone, V> DenseMap<K, V> {
     }
 
     /// Puts a chunk behind the one before it.
-    fn join_upwards(&mut self, upper: Place) {
+    fn join_upwards(&mut self, upper: EntryPosition) {
         let before = self.rest.before(upper);
         let Some((_, chunk)) = self.rest.remove(upper) else { return };
         put_together(self.chunk_mut(before), chunk);
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_an_ordered_map_of_texts_too() {
+    fn a_dense_map_is_an_ordered_map_of_strings() {
         for keys in [20, 200, 2_000] {
             let (mut map, mut model) = (DenseMap::default(), BTreeMap::new());
             let mut shuffled = Shuffled(keys);
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_an_ordered_map() {
+    fn a_dense_map_is_an_ordered_map_of_numbers() {
         for keys in [20, 200, 2_000] {
             let (mut map, mut model) = (Tested::default(), BTreeMap::new());
             let mut shuffled = Shuffled(keys);
@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_an_ordered_map_whether_keys_are_spread_evenly_or_not() {
+    fn a_dense_map_is_an_ordered_map_for_any_key_distribution() {
         // In one place, spread over all there is, and very unevenly.
         let ways: [fn(u64) -> u128; 3] = [
             |number| u128::from(number % 3_000),
@@ -467,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_in_order_fills_one_chunk_after_the_other() {
+    fn ordered_inserts_fill_one_chunk_after_the_other() {
         for count in [0, 1, 30, 1_000, 10_000] {
             let (mut map, mut model) = (Tested::default(), BTreeMap::new());
             for key in (0..count).map(|number| 2 * number) {
@@ -483,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_is_gone_is_not_taken_for_the_first() {
+    fn a_removed_position_is_not_taken_for_the_first() {
         let (mut map, mut model) = (Tested::default(), BTreeMap::new());
         let most = 2 * Tested::ENTRIES_MAX as u64;
         for key in 0..=most {
@@ -497,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_acknowledged_goes_at_once() {
+    fn remove_through_frees_chunks_at_once() {
         for through in [0, 1, 99, 100, 500, 999, 2_000] {
             let mut map = Tested::default();
             for key in 100..1_000 {

@@ -32,7 +32,7 @@ pub(crate) struct WaitQueue {
     blocks: BTreeMap<u64, BTreeMap<Ticket, Waiter>>,
     counts: Counts,
     /// Those whose actor stands in another place as well, here or elsewhere.
-    tangled: BTreeSet<Ticket>,
+    in_several_queues: BTreeSet<Ticket>,
     /// Those who would not share it, and those who do not want a permit: who stands ahead of them can be
     /// told apart from who does not without walking.
     not_shared: BTreeSet<Ticket>,
@@ -90,7 +90,7 @@ impl WaitQueue {
     pub(crate) const EMPTY: WaitQueue = WaitQueue {
         blocks: BTreeMap::new(),
         counts: Counts::NONE,
-        tangled: BTreeSet::new(),
+        in_several_queues: BTreeSet::new(),
         not_shared: BTreeSet::new(),
         not_permits: BTreeSet::new(),
         wait_die: BTreeSet::new(),
@@ -137,7 +137,7 @@ impl WaitQueue {
             self.blocks.remove(&ticket.block());
         }
         *self.counts.of(waiter.mode) -= 1;
-        self.tangled.remove(&ticket);
+        self.in_several_queues.remove(&ticket);
         self.wait_die.remove(&ticket);
         self.not_shared.remove(&ticket);
         self.not_permits.remove(&ticket);
@@ -145,11 +145,11 @@ impl WaitQueue {
     }
 
     /// The waiter's actor stands, or no longer stands, in another place as well.
-    pub(crate) fn set_tangled(&mut self, ticket: Ticket, tangled: bool) {
-        if tangled {
-            self.tangled.insert(ticket);
+    pub(crate) fn set_in_several_queues(&mut self, ticket: Ticket, is_in_several: bool) {
+        if is_in_several {
+            self.in_several_queues.insert(ticket);
         } else {
-            self.tangled.remove(&ticket);
+            self.in_several_queues.remove(&ticket);
         }
     }
 
@@ -189,12 +189,12 @@ impl WaitQueue {
     }
 
     /// Those before this place whose actors stand elsewhere as well; without one, all of them.
-    pub(crate) fn tangled_before(
+    pub(crate) fn in_several_queues_before(
         &self,
         end: Option<Ticket>,
     ) -> impl Iterator<Item = (Ticket, &Waiter)> {
         let end = end.unwrap_or(Ticket(u64::MAX));
-        self.tangled.range(..end).filter_map(|ticket| Some((*ticket, self.get(*ticket)?)))
+        self.in_several_queues.range(..end).filter_map(|ticket| Some((*ticket, self.get(*ticket)?)))
     }
 
     /// The last before this place who could not have it together with one who wants it so; without one, of all.
@@ -238,8 +238,8 @@ impl WaitQueue {
         (self.counts.permits > 0).then_some(self.permits)
     }
 
-    pub(crate) fn tangled(&self) -> &BTreeSet<Ticket> {
-        &self.tangled
+    pub(crate) fn in_several_queues(&self) -> &BTreeSet<Ticket> {
+        &self.in_several_queues
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -18,7 +18,7 @@ use crate::state::queue::WaitQueue;
 pub(crate) struct Resource {
     holders: Holders,
     /// What few resources have.
-    line: Option<Box<Line>>,
+    queue_state: Option<Box<QueueState>>,
 }
 
 /// Those who hold it. Usually that is one, who needs no allocation.
@@ -96,13 +96,13 @@ impl HoldIndex {
 
 /// Those who wait, and a closed door.
 #[derive(Clone, Debug, Default)]
-struct Line {
+struct QueueState {
     queue: WaitQueue,
     /// A lock delay: nobody is granted before.
     closed_until: Option<LogicalTime>,
 }
 
-static NOBODY_WAITS: WaitQueue = WaitQueue::EMPTY;
+static EMPTY_QUEUE: WaitQueue = WaitQueue::EMPTY;
 
 impl Resource {
     pub(crate) fn add_hold(&mut self, hold: Hold) {
@@ -141,19 +141,19 @@ impl Resource {
     }
 
     pub(crate) fn queue_mut(&mut self) -> &mut WaitQueue {
-        &mut self.line.get_or_insert_default().queue
+        &mut self.queue_state.get_or_insert_default().queue
     }
 
     pub(crate) fn close_until(&mut self, until: Option<LogicalTime>) {
-        self.line.get_or_insert_default().closed_until = until;
-        self.forget_empty_line();
+        self.queue_state.get_or_insert_default().closed_until = until;
+        self.drop_empty_queue();
     }
 
     /// A line in which nobody stands costs nothing.
-    pub(crate) fn forget_empty_line(&mut self) {
-        let empty = |line: &Line| line.queue.is_empty() && line.closed_until.is_none();
-        if self.line.as_deref().is_some_and(empty) {
-            self.line = None;
+    pub(crate) fn drop_empty_queue(&mut self) {
+        let empty = |state: &QueueState| state.queue.is_empty() && state.closed_until.is_none();
+        if self.queue_state.as_deref().is_some_and(empty) {
+            self.queue_state = None;
         }
     }
 
@@ -198,7 +198,11 @@ impl Resource {
 
     /// The hold that a session means. It is not guessed: of several shared ones, which have one token, any
     /// could be that of another task.
-    pub(crate) fn meant_by(&self, session: SessionId, meant: &HoldRef) -> Result<&Hold, Rejection> {
+    pub(crate) fn find_meant(
+        &self,
+        session: SessionId,
+        meant: &HoldRef,
+    ) -> Result<&Hold, Rejection> {
         if meant.acquire != RequestId(0) {
             let hold = self.hold((session, meant.acquire));
             return hold.filter(|hold| hold.token == meant.token).ok_or(Rejection::NotHeld);
@@ -256,11 +260,11 @@ impl Resource {
     }
 
     pub(crate) fn queue(&self) -> &WaitQueue {
-        self.line.as_ref().map_or(&NOBODY_WAITS, |line| &line.queue)
+        self.queue_state.as_ref().map_or(&EMPTY_QUEUE, |state| &state.queue)
     }
 
     pub(crate) fn closed_until(&self) -> Option<LogicalTime> {
-        self.line.as_ref()?.closed_until
+        self.queue_state.as_ref()?.closed_until
     }
 
     /// The number of permits that those have stated who hold or wait for one.
@@ -276,7 +280,7 @@ impl Resource {
     }
 
     pub(crate) fn is_unused(&self) -> bool {
-        matches!(self.holders, Holders::Nobody) && self.line.is_none()
+        matches!(self.holders, Holders::Nobody) && self.queue_state.is_none()
     }
 
     /// Readers still hold it and nobody wants to convert: that one of them has left makes no difference to
@@ -285,8 +289,8 @@ impl Resource {
         self.holder_count() > 1 && self.mode() == Some(Mode::Shared)
     }
 
-    pub(crate) fn has_line(&self) -> bool {
-        self.line.is_some()
+    pub(crate) fn has_queue_state(&self) -> bool {
+        self.queue_state.is_some()
     }
 }
 

@@ -23,7 +23,7 @@ pub(crate) struct SessionWaits {
 impl SessionWaits {
     pub(crate) fn insert(&mut self, request: RequestId, wait: Wait) {
         self.by_actor.insert((wait.actor, request));
-        self.lone.extend(wait.lone_name().map(|name| (name.clone(), request)));
+        self.lone.extend(wait.sole_name().map(|name| (name.clone(), request)));
         self.place_count += wait.places.as_slice().len();
         self.bytes += wait.size_bytes();
         self.by_request.insert(request, Box::new(wait));
@@ -32,7 +32,7 @@ impl SessionWaits {
     pub(crate) fn remove(&mut self, request: RequestId) -> Option<Box<Wait>> {
         let wait = self.by_request.remove(&request)?;
         self.by_actor.remove(&(wait.actor, request));
-        if let Some(name) = wait.lone_name() {
+        if let Some(name) = wait.sole_name() {
             self.lone.remove(&(name.clone(), request));
         }
         self.place_count -= wait.places.as_slice().len();
@@ -56,7 +56,7 @@ impl SessionWaits {
     }
 
     /// Its waits for this lock alone, exclusively, in the order of their requests.
-    pub(crate) fn lone(&self, name: &LockName) -> impl Iterator<Item = (RequestId, &Wait)> {
+    pub(crate) fn only_for(&self, name: &LockName) -> impl Iterator<Item = (RequestId, &Wait)> {
         self.lone
             .range((name.clone(), RequestId(0))..=(name.clone(), RequestId(u64::MAX)))
             .filter_map(|(_, request)| Some((*request, self.get(*request)?)))
@@ -88,7 +88,7 @@ impl SessionWaits {
         places.sum::<usize>() == self.place_count
             && self.iter().map(|(_, wait)| wait.size_bytes()).sum::<u64>() == self.bytes
             && self.by_actor.len() == self.by_request.len()
-            && self.iter().filter(|(_, wait)| wait.lone_name().is_some()).count() == self.lone.len()
+            && self.iter().filter(|(_, wait)| wait.sole_name().is_some()).count() == self.lone.len()
             && self.iter().all(|(request, wait)| self.by_actor.contains(&(wait.actor, request)))
     }
 }
@@ -100,14 +100,14 @@ mod tests {
     use crate::model::time::LogicalTime;
     use crate::state::answers::Question;
     use crate::state::queue::Ticket;
-    use crate::state::wait::{Place, Places};
+    use crate::state::wait::{QueuePlace, QueuePlaces};
 
     fn waits() -> SessionWaits {
         let name = LockName::new("wallet").unwrap();
-        let place = Place { name: name.clone(), ticket: Ticket(1), mode: Mode::Exclusive };
+        let place = QueuePlace { name: name.clone(), ticket: Ticket(1), mode: Mode::Exclusive };
         let wait = Wait {
             actor: ActorId(1),
-            places: Places::One(place),
+            places: QueuePlaces::One(place),
             queued_at: LogicalTime::ZERO,
             deadline: LogicalTime::ZERO,
             terms: Box::default(),
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_miscounted_or_known_by_another_actor_is_seen() {
+    fn a_wrong_count_or_index_of_session_waits_is_detected() {
         assert!(waits().are_indexed());
         let mut miscounted = waits();
         miscounted.place_count += 1;

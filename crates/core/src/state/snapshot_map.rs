@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn without_changes_it_is_all_that_is_there_and_a_new_walk_begins_anew() {
+    fn without_changes_a_walk_yields_all_entries_and_a_new_walk_starts_over() {
         let mut map = map();
         for step in 1..6 {
             let mut bytes = Vec::new();

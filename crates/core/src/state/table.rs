@@ -7,9 +7,9 @@ mod access;
 mod costs;
 mod holds;
 mod locks;
+mod queues;
 mod sessions;
 mod settings;
-mod waits;
 
 use alloc::collections::{BTreeMap, BTreeSet};
 

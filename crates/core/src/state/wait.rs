@@ -14,7 +14,7 @@ use crate::state::size;
 #[derive(Clone, Debug)]
 pub(crate) struct Wait {
     pub(crate) actor: ActorId,
-    pub(crate) places: Places,
+    pub(crate) places: QueuePlaces,
     pub(crate) queued_at: LogicalTime,
     /// When it stops waiting.
     pub(crate) deadline: LogicalTime,
@@ -34,14 +34,14 @@ pub(crate) struct Converts {
 
 /// Where it stands. Usually that is one place, which needs no allocation.
 #[derive(Clone, Debug)]
-pub(crate) enum Places {
-    One(Place),
+pub(crate) enum QueuePlaces {
+    One(QueuePlace),
     /// In order.
-    Many(Box<[Place]>),
+    Many(Box<[QueuePlace]>),
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
+pub(crate) struct QueuePlace {
     pub(crate) name: LockName,
     pub(crate) ticket: Ticket,
     pub(crate) mode: Mode,
@@ -56,7 +56,7 @@ impl Wait {
     }
 
     /// The lock, if it waits for it alone, exclusively, and holds it in no other way.
-    pub(crate) fn lone_name(&self) -> Option<&LockName> {
+    pub(crate) fn sole_name(&self) -> Option<&LockName> {
         match self.places.as_slice() {
             [place] if place.mode == Mode::Exclusive && self.converts.is_none() => {
                 Some(&place.name)
@@ -70,23 +70,23 @@ impl Wait {
     }
 }
 
-impl Places {
-    pub(crate) fn as_slice(&self) -> &[Place] {
+impl QueuePlaces {
+    pub(crate) fn as_slice(&self) -> &[QueuePlace] {
         match self {
-            Places::One(place) => core::slice::from_ref(place),
-            Places::Many(places) => places,
+            QueuePlaces::One(place) => core::slice::from_ref(place),
+            QueuePlaces::Many(places) => places,
         }
     }
 }
 
-impl FromIterator<Place> for Places {
-    fn from_iter<I: IntoIterator<Item = Place>>(places: I) -> Places {
+impl FromIterator<QueuePlace> for QueuePlaces {
+    fn from_iter<I: IntoIterator<Item = QueuePlace>>(places: I) -> QueuePlaces {
         let mut places = places.into_iter();
         match (places.next(), places.next()) {
-            (Some(only), None) => Places::One(only),
+            (Some(only), None) => QueuePlaces::One(only),
             (first, second) => {
-                let all: Vec<Place> = first.into_iter().chain(second).chain(places).collect();
-                Places::Many(all.into_boxed_slice())
+                let all: Vec<QueuePlace> = first.into_iter().chain(second).chain(places).collect();
+                QueuePlaces::Many(all.into_boxed_slice())
             }
         }
     }

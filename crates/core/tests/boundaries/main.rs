@@ -5,8 +5,8 @@
 mod deadlines;
 mod grace;
 mod limits;
-mod looking;
 mod memory;
+mod queries;
 mod tokens;
 #[path = "../world/mod.rs"]
 mod world;

@@ -49,7 +49,7 @@ fn only_the_latest_ended_sessions_are_remembered() {
 }
 
 #[test]
-fn a_cancel_of_what_is_yet_to_come_takes_room_for_two_answers() {
+fn a_cancel_before_its_request_takes_room_for_two_answers() {
     let limits = Limits { unacknowledged_answers_max: 1, ..Limits::default() };
     let mut room_for_two = with_limits(limits.clone());
     assert_eq!(room_for_two.cancel("alice", 1, 9), Outcome::CancelDone);

@@ -1,6 +1,8 @@
 //! Whose a token is, and where tokens begin and end.
 
-use holdfast_core::{FenceToken, LogIndex, NewBeginning, Outcome, Rejection, ReleaseAnswer, Span};
+use holdfast_core::{
+    FenceToken, LogIndex, Outcome, Rejection, ReleaseAnswer, RestoreOptions, Span,
+};
 
 use crate::world;
 use crate::world::token;
@@ -11,7 +13,7 @@ fn the_highest_token_is_the_highest_number_of_a_signed_column() {
 }
 
 #[test]
-fn tokens_that_were_never_granted_are_nobodys() {
+fn tokens_that_were_never_granted_have_no_holder() {
     let mut world = world();
     world.acquire("alice", 1, "wallet", 0);
     world.release("alice", 2, "wallet", 1);
@@ -46,7 +48,7 @@ fn a_release_needs_the_right_name() {
 }
 
 #[test]
-fn a_token_stands_while_it_is_held() {
+fn a_token_is_current_while_it_is_held() {
     let mut world = world();
     world.acquire("alice", 1, "wallet", 0);
     world.acquire("alice", 2, "keys", 0);
@@ -60,8 +62,8 @@ fn a_token_stands_while_it_is_held() {
 }
 
 #[test]
-fn a_new_beginning_ends_all_that_was_and_grants_nothing_for_a_while() {
-    let begun_anew = |closed_for| {
+fn a_restore_ends_all_sessions_and_grants_nothing_for_a_while() {
+    let restored = |closed_for| {
         let mut world = world();
         world.open("carol", 900_000);
         assert_eq!(world.table.longest_ttl(), Some(Span::from_secs(900)));
@@ -70,8 +72,8 @@ fn a_new_beginning_ends_all_that_was_and_grants_nothing_for_a_while() {
         world.acquire("bob", 1, "wallet", 9_000);
         let (by, reason) = ("olga".into(), "restored".into());
         let (token_floor, index) = (1_000, LogIndex(500));
-        let beginning = NewBeginning { token_floor, index, closed_for, by, reason };
-        let ended = world.table.begin_anew(beginning);
+        let beginning = RestoreOptions { token_floor, index, closed_for, by, reason };
+        let ended = world.table.reset_for_restore(beginning);
         world.table.check().unwrap();
         assert_eq!((ended.sessions, ended.holds, ended.waits), (3, 2, 1));
         assert_eq!((world.table.session_count(), world.table.lock_count()), (0, 0));
@@ -79,12 +81,12 @@ fn a_new_beginning_ends_all_that_was_and_grants_nothing_for_a_while() {
         assert_eq!(world.table.applied_index(), LogIndex(500));
         world
     };
-    let mut open = begun_anew(Span::ZERO);
+    let mut open = restored(Span::ZERO);
     assert_eq!(open.table.next_deadline(), None);
     open.open("dave", 60_000);
     assert_eq!(token(&open.acquire("dave", 1, "wallet", 0)), 1_001);
 
-    let mut closed = begun_anew(Span::from_secs(9));
+    let mut closed = restored(Span::from_secs(9));
     closed.open("dave", 60_000);
     assert_eq!(closed.acquire("dave", 1, "wallet", 0), Outcome::Rejected(Rejection::Frozen));
     closed.at(9_000).tick();
@@ -97,7 +99,7 @@ fn when_the_tokens_run_out_nothing_is_granted_any_more() {
     let (token_floor, index) = (FenceToken::MAX.0 - 1, LogIndex(0));
     let (by, reason) = ("olga".into(), "restored".into());
     let closed_for = Span::ZERO;
-    world.table.begin_anew(NewBeginning { token_floor, index, closed_for, by, reason });
+    world.table.reset_for_restore(RestoreOptions { token_floor, index, closed_for, by, reason });
     world.open("carol", 60_000);
     assert_eq!(token(&world.acquire("carol", 1, "wallet", 0)), FenceToken::MAX.0);
     let refused = Outcome::Rejected(Rejection::TooManyHolds);

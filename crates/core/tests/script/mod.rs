@@ -13,9 +13,9 @@ use holdfast_core::{
 
 use crate::world::{World, lock_name};
 
-mod tell;
+mod text;
 
-use tell::{ends, event_text, mode_text, outcome_text, time};
+use text::{ends, event_text, mode_text, outcome_text, time};
 
 /// Runs a script and returns it with the answers of this run.
 pub(crate) fn replay(script: &str) -> String {

@@ -1,4 +1,4 @@
-//! What each effect of a replica asks for.
+//! How the engine carries out the effects of its replicas.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ impl<H: Host> Engine<H> {
         let Some(Group { callers, is_leader, .. }) = self.groups.get_mut(&id) else { return };
         let out = &mut self.out;
         match effect {
-            ReplicaEffect::Send(message) => post(&mut self.turn.outgoing, out, id, message),
+            ReplicaEffect::Send(message) => add_to_batch(&mut self.turn.outgoing, out, id, message),
             ReplicaEffect::Answer { ticket, at, outcome } => {
                 let begins = match &outcome {
                     Outcome::SessionOpen { ttl, .. } => Some(*ttl),
@@ -30,17 +30,17 @@ impl<H: Host> Engine<H> {
                         if let (Some(stream), Some(ttl)) = (stream, begins) {
                             let is_deferrable = is_deferrable(ttl, self.config.tick);
                             out.effects.push(Effect::StreamServed { stream, is_deferrable });
-                            self.tell_losses(id, stream);
+                            self.notify_losses(id, stream);
                         }
                     }
-                    Answered::LastOf(touches) => self.tell_touched(id, at, touches),
+                    Answered::LastOf(touches) => self.answer_touches(id, at, touches),
                 }
             }
             ReplicaEffect::Failed { ticket, reason } => callers.fail(ticket, reason.into(), out),
             ReplicaEffect::Read { ticket } => self.serve_read(id, ticket),
             ReplicaEffect::Happened { index, at, event } => {
                 out.host.happened(*is_leader, at, &event);
-                self.tell_those_concerned(id, at, &event);
+                self.notify_streams(id, at, &event);
                 self.turn.happened.push((index, at, event));
             }
             ReplicaEffect::LeadershipChanged(leadership) => self.leadership_changed(id, leadership),
@@ -50,7 +50,7 @@ impl<H: Host> Engine<H> {
             ReplicaEffect::MembershipChanged { index, members } => {
                 self.is_removed |= members.was_removed(self.config.node);
                 out.effects.push(Effect::MembershipChanged { index, members });
-                self.introduce();
+                self.report_members();
             }
             ReplicaEffect::SaveSnapshot(file) => {
                 out.effects.push(Effect::SaveSnapshot { group: id, file });
@@ -65,17 +65,17 @@ impl<H: Host> Engine<H> {
         }
     }
 
-    /// A client that resumes its session may have missed what was taken from it meanwhile.
-    fn tell_losses(&mut self, group: GroupId, stream: StreamKey) {
+    /// A client that resumes its session may have missed the loss of holds.
+    fn notify_losses(&mut self, group: GroupId, stream: StreamKey) {
         let Some(Group { replica, .. }) = self.groups.get(&group) else { return };
         let losses = replica.table().losses(stream.session);
         if !losses.is_empty() && !Bug::ResumeLosesLoss.is_active() {
-            self.out.streams.tell(stream, Delivery::Losses(losses));
+            self.out.streams.send(stream, Delivery::Losses(losses));
         }
     }
 
-    /// A session that is there now was there when it was touched, or has begun since: then it lives as long.
-    fn tell_touched(&mut self, group: GroupId, at: LogicalTime, touches: Touches<H>) {
+    /// A session that exists now existed when it was touched, or began since. In both cases it has its full TTL.
+    fn answer_touches(&mut self, group: GroupId, at: LogicalTime, touches: Touches<H>) {
         let Some(Group { replica, .. }) = self.groups.get(&group) else { return };
         let Touches { sessions, reply: to } = touches;
         let ttl = |session: SessionId| replica.table().session_ttl(session);
@@ -111,8 +111,8 @@ impl<H: Host> Engine<H> {
         self.out.answer_read(reply, Ok(ReadAnswer { at: replica.now(), applied_index, data }));
     }
 
-    /// Only a leader has anybody to tell: on a follower no caller is parked and no stream is open.
-    fn tell_those_concerned(&mut self, group: GroupId, at: LogicalTime, event: &Event) {
+    /// Only a leader has parked callers and open streams.
+    fn notify_streams(&mut self, group: GroupId, at: LogicalTime, event: &Event) {
         let out = &mut self.out;
         match event {
             Event::WaitEnded { session, request, outcome, .. } => {
@@ -123,10 +123,10 @@ impl<H: Host> Engine<H> {
             Event::HoldEnded { name, session, request, token, reason, .. } => {
                 let (name, token, acquire) = (name.clone(), *token, *request);
                 let notice = Delivery::HoldEnded { name, token, acquire, reason: *reason };
-                out.streams.tell_session(*session, notice);
+                out.streams.send_to_session(*session, notice);
             }
             Event::SessionEnded { session, reason, .. } => {
-                out.streams.tell_session(*session, Delivery::SessionEnded { reason: *reason });
+                out.streams.send_to_session(*session, Delivery::SessionEnded { reason: *reason });
                 if self.now.is_tier_in_use {
                     out.effects.push(Effect::Tier(TierChange::SessionEnded(*session)));
                 }
@@ -151,19 +151,20 @@ impl<H: Host> Engine<H> {
         *is_leader = is_here;
         let was_tier_in_use = std::mem::take(&mut self.now.is_tier_in_use);
         let out = &mut self.out;
-        let last_word = || Delivery::LeaderMoved { leader };
+        let last_delivery = || Delivery::LeaderMoved { leader };
         if !is_here {
             let reason = Unavailable::LeadershipLost { leader };
             callers.fail_parked(reason, out);
             self.tier.term = None;
             out.effects.push(Effect::Tier(TierChange::EndTerm { reason }));
-            out.streams.end_all(last_word);
+            out.streams.end_all(last_delivery);
         } else if self.tier.term.replace(term) != Some(term) {
             let opens = self.tier.lease.opens(self.now.boot);
             out.effects.push(Effect::Tier(TierChange::BeginTerm { term, opens }));
             if was_tier_in_use {
-                // It led before, and was back before its clients noticed. Clients that resume learn the new term.
-                out.streams.end_all(last_word);
+                // This node lost leadership and won it back before its clients noticed. Clients that resume learn the
+                // new term.
+                out.streams.end_all(last_delivery);
             }
         } else {
             self.now.is_tier_in_use = was_tier_in_use;
@@ -174,8 +175,8 @@ impl<H: Host> Engine<H> {
     }
 }
 
-/// Puts a message into its peer's batch; a snapshot goes its own way.
-pub(super) fn post<H: Host>(
+/// Adds a message to its peer's batch. A snapshot is sent separately.
+pub(super) fn add_to_batch<H: Host>(
     outgoing: &mut BTreeMap<NodeId, Vec<(GroupId, Vec<u8>)>>,
     out: &mut Outbound<H>,
     group: GroupId,

@@ -1,5 +1,5 @@
-//! What happens when the disk is full, or the process has no descriptor for a new file of the log: the turn halts between
-//! its halves and the engine says so to all callers, until the same turn goes through.
+//! What happens when the disk is full, or the process has no descriptor for a new file of the log. The turn halts
+//! between its halves, and the engine refuses all calls until the same turn can be written.
 
 use std::time::Duration;
 
@@ -16,24 +16,24 @@ use crate::request_owners::LiveCall;
 #[derive(Debug)]
 pub(super) struct Halt {
     since: Duration,
-    /// What callers are told.
+    /// The reason that callers get.
     pub(super) reason: Unavailable,
-    /// The clients were sent away.
-    resigned: bool,
+    /// All client streams were ended.
+    has_resigned: bool,
 }
 
-/// What came while the disk was full and will not come again. It is heard when the turn is done.
+/// An input that came while the disk was full and that the host does not repeat. It is handled when the turn is done.
 #[derive(Debug)]
-pub(super) enum Unsaid {
+pub(super) enum MissedInput {
     Abandoned { id: GroupId, session: SessionId, request: RequestId, call: LiveCall },
-    Introduced { node: NodeId, member: Member, log_version: u32 },
+    Identified { node: NodeId, member: Member, log_version: u32 },
     Unreachable(NodeId),
     SnapshotSent { id: GroupId, to: NodeId, delivered: bool },
 }
 
 impl<H: Host> Engine<H> {
     /// All of [`Engine::turns`] is durable. The entries of these groups keep old parts of the log on disk.
-    pub fn disk_done(&mut self, now: Duration, groups_in_the_way: &[GroupId]) {
+    pub fn disk_done(&mut self, now: Duration, groups_pinning_log: &[GroupId]) {
         self.now.monotonic = now;
         let took = self.write_time(now);
         for (id, turn) in self.turn.turns.iter().filter(|(_, turn)| turn.needs_disk()) {
@@ -46,12 +46,12 @@ impl<H: Host> Engine<H> {
                 self.turn.publication = None;
             }
         }
-        for id in groups_in_the_way {
+        for id in groups_pinning_log {
             if let Some(Group { replica, .. }) = self.groups.get_mut(id) {
                 replica.request_snapshot();
             }
         }
-        if self.halt.take().is_some_and(|halt| halt.resigned) {
+        if self.halt.take().is_some_and(|halt| halt.has_resigned) {
             for (id, Group { replica, .. }) in &self.groups {
                 let (group, leadership) = (*id, replica.leadership());
                 self.out.effects.push(Effect::LeadershipChanged { group, leadership });
@@ -60,22 +60,22 @@ impl<H: Host> Engine<H> {
         self.turn.phase = Phase::Acknowledge;
     }
 
-    /// For how long the disk has had the turn.
+    /// The time since the host was asked to write the turn.
     pub(super) fn write_time(&self, now: Duration) -> Duration {
         now.saturating_sub(self.turn.write_began.unwrap_or(now))
     }
 
-    /// The disk does not take the turn now. Try it again after a tick; until then inputs are refused.
+    /// The disk cannot take the turn now. The host tries again after a tick. Until then inputs are refused.
     pub fn disk_full(&mut self, now: Duration, obstacle: Obstacle) {
         self.now.monotonic = now;
         let reason = match obstacle {
             Obstacle::NoSpace => Unavailable::OutOfSpace,
             Obstacle::NotNow => Unavailable::Overloaded,
         };
-        let halt = self.halt.get_or_insert(Halt { since: now, reason, resigned: false });
-        if !halt.resigned && now.saturating_sub(halt.since) >= self.config.election_timeout {
-            // The others have a leader by now, or none can be had.
-            halt.resigned = true;
+        let halt = self.halt.get_or_insert(Halt { since: now, reason, has_resigned: false });
+        if !halt.has_resigned && now.saturating_sub(halt.since) >= self.config.election_timeout {
+            // By now the other nodes have elected a leader, or cannot.
+            halt.has_resigned = true;
             self.out.streams.end_all(|| Delivery::LeaderMoved { leader: None });
             self.out.effects.push(Effect::Deliver);
             for group in self.groups.keys().copied() {
@@ -86,17 +86,17 @@ impl<H: Host> Engine<H> {
         self.carry_out_deferred();
     }
 
-    pub(super) fn hear_unsaid(&mut self) {
-        for unsaid in std::mem::take(&mut self.unsaid) {
-            match unsaid {
-                Unsaid::Abandoned { id, session, request, call } => {
+    pub(super) fn replay_missed_inputs(&mut self) {
+        for missed in std::mem::take(&mut self.missed_inputs) {
+            match missed {
+                MissedInput::Abandoned { id, session, request, call } => {
                     self.abandoned(id, session, request, call);
                 }
-                Unsaid::Introduced { node, member, log_version } => {
-                    self.peer_introduced(node, member, log_version);
+                MissedInput::Identified { node, member, log_version } => {
+                    self.peer_identified(node, member, log_version);
                 }
-                Unsaid::Unreachable(node) => self.peer_unreachable(node),
-                Unsaid::SnapshotSent { id, to, delivered } => {
+                MissedInput::Unreachable(node) => self.peer_unreachable(node),
+                MissedInput::SnapshotSent { id, to, delivered } => {
                     self.snapshot_sent(id, to, delivered);
                 }
             }

@@ -1,4 +1,5 @@
-//! What each input does. Inputs come between turns, or while the disk is full: then they are refused, or heard later.
+//! How the engine handles its inputs. Inputs come between turns, or while the disk is full. Then they are refused, or
+//! handled later.
 
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use holdfast_replica::{
     GroupId, HandOverRefusal, Member, MembershipChange, MessageError, NodeId, SnapshotMessage,
 };
 
-use super::full_disk::Unsaid;
+use super::full_disk::MissedInput;
 use super::{Engine, Group};
 use crate::answer::{Answer, Delivery, ReplyTo, StreamKey, Unavailable};
 use crate::callers::ReadReply;
@@ -19,7 +20,7 @@ use crate::planted::Bug;
 use crate::query::{Query, STATUS_SHOWN_MAX};
 use crate::request_owners::{CallRef, LiveCall};
 
-/// What clients ask for, and how their streams begin and end.
+/// Inputs of clients, and the beginning and the end of their streams.
 impl<H: Host> Engine<H> {
     /// One command, answered once. `call` is none if it is not undone when its caller hangs up.
     pub fn call(
@@ -80,7 +81,7 @@ impl<H: Host> Engine<H> {
         self.deliver_if_halted();
     }
 
-    /// What is refused does not wait for the end of the turn.
+    /// Delivers refusals at once: while the disk is full no turn ends.
     fn deliver_if_halted(&mut self) {
         if self.is_halted() {
             self.out.effects.push(Effect::Deliver);
@@ -125,8 +126,8 @@ impl<H: Host> Engine<H> {
         }
     }
 
-    /// Heartbeats of many sessions, at least one, answered at once. One ticket for all of them, with the last: when that is
-    /// applied the others are.
+    /// Heartbeats of at least one session, with one answer for all. Only the last command has a ticket: when it is
+    /// applied, the others are, too.
     pub fn touches(&mut self, id: GroupId, sessions: Vec<SessionId>, reply: H::Touches) {
         self.carry_out_deferred();
         let refusal = self.refusal(id);
@@ -158,7 +159,7 @@ impl<H: Host> Engine<H> {
         call: LiveCall,
     ) {
         if self.is_halted() {
-            return self.unsaid.push(Unsaid::Abandoned { id, session, request, call });
+            return self.missed_inputs.push(MissedInput::Abandoned { id, session, request, call });
         }
         if let Some(Group { replica, callers, .. }) = self.groups.get_mut(&id)
             && callers.abandoned((session, request), &call)
@@ -213,7 +214,7 @@ impl<H: Host> Engine<H> {
         self.out.streams.open(stream, handle);
     }
 
-    /// A stream ended. If it was the client that went away, its session begins to linger, wherever it is known.
+    /// A stream ended. If the client disconnected, its session begins to linger in every group that knows it.
     pub fn stream_closed(&mut self, key: StreamKey, client_gone: bool) {
         self.carry_out_deferred();
         let was_open = self.out.streams.close(key);
@@ -226,7 +227,7 @@ impl<H: Host> Engine<H> {
         }
     }
 
-    /// Why no command is taken in now.
+    /// Why no command is accepted now.
     fn refusal(&self, group: GroupId) -> Option<Unavailable> {
         match (&self.halt, self.stop_by) {
             (Some(halt), _) => Some(halt.reason),
@@ -239,9 +240,9 @@ impl<H: Host> Engine<H> {
     }
 }
 
-/// What operators and the node itself ask for.
+/// Inputs of operators and of the node itself.
 impl<H: Host> Engine<H> {
-    /// Events are published so far, as the command says. There is no answer if some member could not read that.
+    /// Records how far events are published. There is no answer if some member could not read such an entry.
     pub fn events_published(&mut self, group: GroupId, command: Command, reply: H::Call) {
         let is_published = |group: &Group<H>| group.replica.table().publication().is_some();
         let is_read = self.groups.values().all(is_published) || self.all_read(PUBLICATION_SINCE);
@@ -256,15 +257,15 @@ impl<H: Host> Engine<H> {
             return self.out.effects.push(Effect::AnswerChange { to: reply, answer: Err(reason) });
         }
         // An operator who changes the membership knows that all nodes read such entries.
-        self.introduce_anyway();
+        self.report_members_unchecked();
         if let Some(Group { replica, callers, .. }) = self.groups.get_mut(&id) {
             replica.propose_membership(callers.change(reply), change);
         }
     }
 
-    /// An operator wants another node to lead; answered when that node was told to.
+    /// An operator transfers leadership; answered when the transfer has begun.
     pub fn hand_over(&mut self, id: GroupId, to: Option<NodeId>, reply: H::HandOver) {
-        // The caller is told that this node stopped answering, and asks again.
+        // The dropped handle tells the caller to try again.
         if self.is_halted() {
             return drop(reply);
         }
@@ -283,7 +284,7 @@ impl<H: Host> Engine<H> {
 
     /// The addresses at which clients reach the members have changed.
     pub fn addresses_changed(&mut self) {
-        self.out.streams.tell_all(|| Delivery::MembersChanged);
+        self.out.streams.send_to_all(|| Delivery::MembersChanged);
     }
 
     /// A snapshot of [`Effect::SaveSnapshot`] is durable up to this index, or could not be saved.
@@ -296,16 +297,16 @@ impl<H: Host> Engine<H> {
     }
 }
 
-/// What peers say, and what is known of them.
+/// Inputs of peers, and reports about them.
 impl<H: Host> Engine<H> {
-    /// A message of consensus. One in the name of another node is refused.
+    /// A message of consensus. A message that names another sender is refused.
     pub fn peer_message(
         &mut self,
         from: NodeId,
         group: GroupId,
         message: &[u8],
     ) -> Result<(), MessageError> {
-        // Consensus stands still between the halves of a turn; its messages are repeated.
+        // Between the halves of a turn consensus takes no messages. Peers repeat them.
         match self.groups.get_mut(&group).filter(|_| self.halt.is_none()) {
             Some(Group { replica, .. }) => replica.handle_message_of(from, message),
             None => Ok(()),
@@ -325,19 +326,19 @@ impl<H: Host> Engine<H> {
         }
     }
 
-    /// A node says who it is; this one, too.
-    pub fn peer_introduced(&mut self, node: NodeId, member: Member, log_version: u32) {
+    /// A node, which may be this one, reports who it is.
+    pub fn peer_identified(&mut self, node: NodeId, member: Member, log_version: u32) {
         if self.is_halted() {
-            return self.unsaid.push(Unsaid::Introduced { node, member, log_version });
+            return self.missed_inputs.push(MissedInput::Identified { node, member, log_version });
         }
-        self.peers.met(node, member, log_version);
+        self.peers.identify(node, member, log_version);
         for Group { replica, .. } in self.groups.values_mut() {
             replica.handle_log_version(node, log_version);
         }
-        self.introduce();
+        self.report_members();
     }
 
-    /// A peer says that this node was removed from the cluster.
+    /// A peer reports that this node was removed from the cluster.
     pub fn removed(&mut self) {
         self.is_removed = true;
     }
@@ -345,7 +346,7 @@ impl<H: Host> Engine<H> {
     /// The connection to a peer broke or refuses.
     pub fn peer_unreachable(&mut self, node: NodeId) {
         if self.is_halted() {
-            return self.unsaid.push(Unsaid::Unreachable(node));
+            return self.missed_inputs.push(MissedInput::Unreachable(node));
         }
         for Group { replica, .. } in self.groups.values_mut() {
             replica.handle_peer_unreachable(node);
@@ -353,36 +354,36 @@ impl<H: Host> Engine<H> {
     }
 
     /// The peer's process has ended, as far as the host can tell.
-    pub fn peer_gone(&mut self, node: NodeId) {
+    pub fn peer_crashed(&mut self, node: NodeId) {
         if self.is_halted() {
             return;
         }
         for Group { replica, .. } in self.groups.values_mut() {
-            replica.handle_peer_gone(node);
+            replica.handle_peer_crash(node);
         }
     }
 
     /// A snapshot was handed to the peer, or could not be.
     pub fn snapshot_sent(&mut self, id: GroupId, to: NodeId, delivered: bool) {
         if self.is_halted() {
-            return self.unsaid.push(Unsaid::SnapshotSent { id, to, delivered });
+            return self.missed_inputs.push(MissedInput::SnapshotSent { id, to, delivered });
         }
         if let Some(Group { replica, .. }) = self.groups.get_mut(&id) {
             replica.handle_snapshot_sent(to, delivered);
         }
     }
 
-    /// Tells the groups who was met, if all members can read that in the log.
-    pub(super) fn introduce(&mut self) {
+    /// Reports known nodes to the groups, if all members can read such log entries.
+    pub(super) fn report_members(&mut self) {
         if self.all_read(MEMBERS_SINCE) {
-            self.introduce_anyway();
+            self.report_members_unchecked();
         }
     }
 
-    fn introduce_anyway(&mut self) {
-        for (node, (member, in_its_own_words)) in self.peers.take_news() {
+    fn report_members_unchecked(&mut self) {
+        for (node, (member, is_self_reported)) in self.peers.take_unreported() {
             for Group { replica, .. } in self.groups.values_mut() {
-                replica.introduce(node, member.clone(), in_its_own_words);
+                replica.report_member(node, member.clone(), is_self_reported);
             }
         }
     }

@@ -8,10 +8,10 @@ use holdfast_core::{
 };
 use holdfast_replica::{Durable, GroupId, Leadership, NodeId, Replica, ReplicaConfig};
 
-use super::{Engine, EngineConfig, Now, Unsaid};
+use super::{Engine, EngineConfig, MissedInput, Now};
 use crate::answer::{Answer, Delivery, StreamKey, Touched, Unavailable, Wait};
 use crate::boot_time::BootTime;
-use crate::effect::{Effect, Ending, Step};
+use crate::effect::{Effect, Step, StopCause};
 use crate::host::Host;
 use crate::log::Obstacle;
 use crate::query::Query;
@@ -211,7 +211,7 @@ fn nothing_is_answered_before_it_is_durable() {
 }
 
 #[test]
-fn while_the_disk_is_full_callers_are_told_so_and_nothing_of_it_is_carried_out() {
+fn while_the_disk_is_full_calls_are_refused_and_not_carried_out() {
     let mut bench = Bench::new();
     bench.fill_disk();
     let applied = bench.applied_index();
@@ -244,7 +244,7 @@ fn a_turn_that_a_full_disk_halts_is_answered_when_there_is_room() {
 }
 
 #[test]
-fn a_client_that_goes_while_the_disk_is_full_is_missed_when_there_is_room() {
+fn a_client_that_disconnects_while_the_disk_is_full_is_noticed_when_there_is_room() {
     let mut bench = Bench::new();
     bench.fill_disk();
     bench.engine.stream_closed(STREAM, true);
@@ -254,7 +254,7 @@ fn a_client_that_goes_while_the_disk_is_full_is_missed_when_there_is_room() {
 }
 
 #[test]
-fn a_disk_that_stays_full_sends_the_clients_away_until_there_is_room() {
+fn a_disk_that_stays_full_ends_all_streams_until_there_is_room() {
     let mut bench = Bench::new();
     bench.fill_disk();
     let known = bench.leadership.len();
@@ -271,7 +271,7 @@ fn a_disk_that_stays_full_sends_the_clients_away_until_there_is_room() {
 }
 
 #[test]
-fn a_client_that_went_before_the_others_were_sent_away_is_missed_too() {
+fn a_client_that_disconnected_before_all_streams_ended_is_noticed_too() {
     let mut bench = Bench::new();
     bench.fill_disk();
     bench.engine.stream_closed(STREAM, true);
@@ -282,7 +282,7 @@ fn a_client_that_went_before_the_others_were_sent_away_is_missed_too() {
 }
 
 #[test]
-fn a_process_without_descriptors_refuses_and_goes_on_when_it_has_some() {
+fn a_process_without_descriptors_refuses_calls_until_it_has_some() {
     let mut bench = Bench::new();
     bench.full = Some(Obstacle::NotNow);
     bench.fill_disk();
@@ -297,26 +297,26 @@ fn a_node_with_a_full_disk_can_be_stopped() {
     let mut bench = Bench::new();
     bench.fill_disk();
     bench.engine.stop(Duration::from_secs(2));
-    assert_eq!(bench.turn(), Step::Stop(Ending::Told));
+    assert_eq!(bench.turn(), Step::Stop(StopCause::Requested));
 }
 
 #[test]
-fn what_peers_say_once_is_heard_when_the_disk_has_room() {
+fn peer_inputs_during_a_full_disk_are_replayed_when_it_has_room() {
     let mut bench = Bench::new();
     bench.fill_disk();
     bench.engine.snapshot_sent(GROUP, NodeId(2), true);
     bench.engine.peer_unreachable(NodeId(2));
-    let unsaid = &bench.engine.unsaid;
+    let missed = &bench.engine.missed_inputs;
     assert!(
-        matches!(unsaid[..], [Unsaid::SnapshotSent { .. }, Unsaid::Unreachable(_)]),
-        "{unsaid:?}"
+        matches!(missed[..], [MissedInput::SnapshotSent { .. }, MissedInput::Unreachable(_)]),
+        "{missed:?}"
     );
     bench.make_room();
-    assert!(bench.engine.unsaid.is_empty());
+    assert!(bench.engine.missed_inputs.is_empty());
 }
 
 #[test]
-fn heartbeats_that_come_alone_share_an_entry_with_the_next_command() {
+fn deferred_heartbeats_share_an_entry_with_the_next_command() {
     let mut bench = Bench::new();
     assert_eq!(bench.is_deferrable, Some(true));
     bench.now += TICK;
@@ -337,7 +337,7 @@ fn heartbeats_that_come_alone_share_an_entry_with_the_next_command() {
 }
 
 #[test]
-fn a_heartbeat_that_comes_alone_waits_no_longer_than_a_tick() {
+fn a_deferred_heartbeat_waits_no_longer_than_a_tick() {
     let mut bench = Bench::new();
     for request in 1..=2 {
         bench.engine.defer(STREAM, GROUP, vec![(RequestId(request), touch())]);
@@ -348,7 +348,7 @@ fn a_heartbeat_that_comes_alone_waits_no_longer_than_a_tick() {
 }
 
 #[test]
-fn a_heartbeat_that_waits_does_not_overtake_the_end_of_its_stream() {
+fn a_deferred_heartbeat_does_not_overtake_the_end_of_its_stream() {
     let mut bench = Bench::new();
     bench.engine.defer(STREAM, GROUP, vec![(RequestId(1), touch())]);
     bench.engine.stream_closed(STREAM, true);
@@ -356,7 +356,7 @@ fn a_heartbeat_that_waits_does_not_overtake_the_end_of_its_stream() {
 }
 
 #[test]
-fn a_heartbeat_that_waits_while_the_disk_is_full_is_told_so() {
+fn a_deferred_heartbeat_is_refused_while_the_disk_is_full() {
     let mut bench = Bench::new();
     bench.fill_disk();
     bench.engine.defer(STREAM, GROUP, vec![(RequestId(7), touch())]);
@@ -379,7 +379,7 @@ fn the_heartbeats_of_many_sessions_are_one_entry_and_one_answer() {
 }
 
 #[test]
-fn what_the_host_does_before_it_writes_is_no_time_of_the_disk() {
+fn host_work_before_a_write_does_not_count_as_write_time() {
     const JUMP: Duration = Duration::from_millis(300);
     let mut bench = Bench::new();
     let mut jumped_before_write = 0;

@@ -68,7 +68,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_what_formatting_makes(name_hash: [u8; 8], number in 0..TOKEN_LIMIT, shift in 0..63) {
+        fn fence_text_equals_the_formatted_token(name_hash: [u8; 8], number in 0..TOKEN_LIMIT, shift in 0..63) {
             // Of every length.
             let number = number >> shift;
             for (guarantee, letter) in [(Guarantee::Linearizable, 'L'), (Guarantee::BestEffort, 'B')] {

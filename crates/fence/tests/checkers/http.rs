@@ -134,7 +134,7 @@ async fn accepted_tokens_never_go_back_over_a_restart_of_the_service() {
 }
 
 #[tokio::test]
-async fn nobody_passes_while_a_handler_is_at_the_resource_even_if_its_client_went_away() {
+async fn no_request_enters_while_a_handler_is_at_the_resource_even_if_its_client_disconnected() {
     let (begun, go_on) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let handler =
         Storing { slow: Some((1, Arc::clone(&begun), Arc::clone(&go_on))), ..Storing::default() };
@@ -166,7 +166,7 @@ async fn nobody_passes_while_a_handler_is_at_the_resource_even_if_its_client_wen
 }
 
 #[tokio::test]
-async fn each_refusal_has_its_status_and_words_that_say_what_to_do() {
+async fn each_refusal_has_its_status_and_says_what_to_do() {
     let handler = Storing::default();
     let best_effort = Fence::new(Guarantee::BestEffort, "a", 7).unwrap().to_string();
     let (good, zero, other) = (fence("a", 7), fence("a", 0), fence("b", 7));

@@ -82,7 +82,7 @@ fn to_check_and_then_to_write_is_caught() {
 }
 
 #[test]
-fn over_a_restart_nobody_late_comes_in() {
+fn a_late_write_is_refused_after_a_restart_too() {
     let before = HighWaterMarks::new(MEETINGS);
     let meetings = meetings("restarted", 1_000, &mut Dice(11));
     let mut late = Vec::new();

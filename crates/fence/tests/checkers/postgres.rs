@@ -203,7 +203,7 @@ async fn a_check_holds_until_the_transaction_ends_and_a_refusal_ends_it() {
     a_token_that_is_shown_on_reading_keeps_late_writers_out(&one).await;
     the_trigger_refuses_a_token_that_goes_back(&one).await;
     the_function_judges_as_the_rule_does(&one).await;
-    what_the_function_is_not_told_it_does_not_allow(&one).await;
+    the_function_allows_only_what_its_arguments_allow(&one).await;
 }
 
 async fn a_row_tells_stale_from_missing(client: &mut Client) {
@@ -314,7 +314,7 @@ async fn the_function_judges_as_the_rule_does(client: &Client) {
     assert_eq!(seen.len(), 7, "not every verdict was met: {seen:?}");
 }
 
-async fn what_the_function_is_not_told_it_does_not_allow(client: &Client) {
+async fn the_function_allows_only_what_its_arguments_allow(client: &Client) {
     let best_effort = Fence::new(Guarantee::BestEffort, "a", 7).unwrap().to_string();
     let linearizable = Fence::new(Guarantee::Linearizable, "a", 7).unwrap().to_string();
     for (resource, fence, code) in

@@ -149,7 +149,7 @@ async fn accepted_tokens_never_go_back_over_a_crash_of_the_server() {
 }
 
 #[tokio::test]
-async fn tokens_that_a_double_cannot_tell_apart_are_told_apart() {
+async fn tokens_beyond_double_precision_are_told_apart() {
     let Some(server) = RedisServer::start(Durability::None).await else { return };
     let mut connection = server.connect().await;
     let rising = [1, 9, 10, 99, 100, (1 << 53) - 1, 1 << 53, (1 << 53) + 1, 1 << 62, (1 << 62) + 1];

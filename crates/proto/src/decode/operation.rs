@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_is_opened_once_and_an_unknown_operation_is_told() {
+    fn a_stream_is_opened_once_and_an_unknown_operation_is_refused() {
         let session = decode::session_id(SESSION).unwrap().0;
         let scope = Scope::Stream { session, acked_through: RequestId(0) };
         for kind in [Some(open(SESSION)), None] {
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn to_look_takes_a_number_and_a_name_that_can_be_one() {
+    fn a_read_on_a_stream_needs_a_number_and_a_valid_name() {
         let session = decode::session_id(SESSION).unwrap().0;
         let scope = Scope::Stream { session, acked_through: RequestId(0) };
         let look = |name: &str, request_id| {

@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_of_somebody_elses_making_is_refused() {
+    fn a_forged_token_is_refused() {
         for wrong in ["x", "+000000000000001", "BE45000000000000", &"0".repeat(17)] {
             assert_eq!(after_session(wrong).unwrap_err().reason(), Reason::InvalidPage, "{wrong}");
         }

@@ -94,7 +94,7 @@ fn borrowed(event: &WatchEvent) -> BorrowedEvent<'_> {
 
 proptest! {
     #[test]
-    fn on_the_wire_it_is_the_message_of_the_proto(frame in any_frame()) {
+    fn an_encoded_client_frame_is_the_message_of_the_proto(frame in any_frame()) {
         let ours = WatchFrame {
             locks: frame.locks.clone(),
             snapshot_complete: frame.snapshot_complete,
@@ -122,7 +122,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_damaged_is_refused_or_every_event_of_it_can_be_decoded(
+    fn a_damaged_watch_frame_is_refused_or_fully_decodable(
         frame in any_frame(),
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
         cut in any::<prop::sample::Index>(),

@@ -1,4 +1,4 @@
-//! Between the library's types and ours.
+//! Conversions between the types of the Raft library and those of this crate.
 
 use std::collections::BTreeSet;
 
@@ -9,18 +9,18 @@ use raft::eraftpb::{
 };
 
 use crate::effect::Outgoing;
-use crate::heard_time::HeardTime;
 use crate::id::NodeId;
+use crate::leader_time::LeaderTime;
 use crate::log_store::{HardState, LogEntry, SnapshotFile};
 use crate::membership::Configuration;
 
-/// The library's context of an entry that is a note about members, and no batch of commands.
+/// The library's context field of an entry that is a note about members instead of a batch of commands.
 pub(super) const NOTE_MARK: &[u8] = b"members";
 
-/// No term, index or commit gets here in the life of a cluster; and one can be added to it.
+/// No term, index or commit index reaches this in the life of a cluster, and adding one does not overflow.
 pub(super) const NUMBER_MAX: u64 = 1 << 62;
 
-/// How entries are told apart on disk.
+/// The kinds of entries on disk.
 mod kind {
     pub(super) const COMMANDS: u8 = 0;
     pub(super) const CHANGE_OF_ONE: u8 = 1;
@@ -28,11 +28,11 @@ mod kind {
     pub(super) const NOTE: u8 = 3;
 }
 
-pub(super) fn outgoing(messages: Vec<Message>, heard: HeardTime) -> Vec<Outgoing> {
+pub(super) fn outgoing(messages: Vec<Message>, leader_time: LeaderTime) -> Vec<Outgoing> {
     messages
         .into_iter()
         .filter_map(|mut message| {
-            say_time(&mut message, heard);
+            attach_leader_time(&mut message, leader_time);
             let is_snapshot = message.get_msg_type() == MessageType::MsgSnapshot;
             // It fails only if a required field is missing, and proto3 has none.
             let bytes = message.write_to_bytes().ok()?;
@@ -41,29 +41,30 @@ pub(super) fn outgoing(messages: Vec<Message>, heard: HeardTime) -> Vec<Outgoing
         .collect()
 }
 
-/// A heartbeat says the time of its leader, a vote what the voter heard of the time. They do so in fields that the
-/// library leaves empty in these messages, and does not read.
-fn say_time(message: &mut Message, heard: HeardTime) {
-    let is_said = match message.get_msg_type() {
-        // One that was made before this leader stepped down is not for this one's successor to fill.
-        MessageType::MsgHeartbeat => message.term == heard.term,
+/// Puts the leader time into a heartbeat or a vote: in fields that the library neither sets nor reads in these
+/// messages.
+fn attach_leader_time(message: &mut Message, leader_time: LeaderTime) {
+    let carries_time = match message.get_msg_type() {
+        // A heartbeat of an earlier term, made before this node stepped down, must not carry the time of a later
+        // leader.
+        MessageType::MsgHeartbeat => message.term == leader_time.term,
         MessageType::MsgRequestVoteResponse => true,
         _ => false,
     };
     // Peers refuse numbers beyond this, and no time gets there.
-    if is_said && heard.time.as_ms() <= NUMBER_MAX {
-        message.log_term = heard.term;
-        message.index = heard.time.as_ms();
+    if carries_time && leader_time.time.as_ms() <= NUMBER_MAX {
+        message.log_term = leader_time.term;
+        message.index = leader_time.time.as_ms();
     }
 }
 
-/// What [`say_time`] said; nothing if the sender is of a version that says nothing.
-pub(super) fn said_time(message: &Message) -> HeardTime {
+/// The time that [`attach_leader_time`] put into the message; none if the sender's version sends no time.
+pub(super) fn carried_leader_time(message: &Message) -> LeaderTime {
     match message.get_msg_type() {
         MessageType::MsgHeartbeat | MessageType::MsgRequestVoteResponse => {
-            HeardTime { term: message.log_term, time: LogicalTime::from_ms(message.index) }
+            LeaderTime { term: message.log_term, time: LogicalTime::from_ms(message.index) }
         }
-        _ => HeardTime::default(),
+        _ => LeaderTime::default(),
     }
 }
 
@@ -132,7 +133,7 @@ pub(super) fn from_conf_state(state: &ConfState) -> Configuration {
     }
 }
 
-/// The joint state is left by us and not by the library; see `members`.
+/// The replica leaves the joint state itself, not the library; see `members`.
 pub(super) fn to_conf_state(configuration: &Configuration) -> ConfState {
     let list = |set: &BTreeSet<NodeId>| set.iter().map(|node| node.0).collect::<Vec<u64>>();
     ConfState {

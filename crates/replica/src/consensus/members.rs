@@ -1,9 +1,9 @@
-//! Changes of the membership, as consensus makes them.
+//! Membership changes in consensus.
 //!
-//! A change of voters goes through a joint state, in which the voters of before and of after both have to
-//! agree. The library can leave that state by itself; here the replica proposes it, because a leader that
-//! is not among the voters of after must not lead when they are alone: it hands over first, and the next
-//! leader leaves the joint state.
+//! A change of voters goes through a joint state, in which a majority of the old voters and one of the new voters have
+//! to agree. The library could leave that state by itself. Here the replica proposes it: a leader that is not among the
+//! new voters must not lead after the change. It transfers leadership first, and the next leader leaves the joint
+//! state.
 
 use protobuf::Message as _;
 use raft::StateRole;
@@ -26,8 +26,8 @@ pub(crate) enum Step {
 }
 
 impl Consensus {
-    /// Proposes a change; without steps, to leave the joint state. `context` comes back with it when it is
-    /// committed. Only if none is under way: the library would write an empty entry instead.
+    /// Proposes a change; without steps, proposes to leave the joint state. `context` comes back when the change is
+    /// committed. Call it only if no change is under way: the library would write an empty entry instead.
     pub(crate) fn propose_change(
         &mut self,
         steps: &[Step],
@@ -46,7 +46,7 @@ impl Consensus {
         Ok((self.last_index(), self.term()))
     }
 
-    /// A change is in the log and not applied yet. After an election it may seem so for a moment.
+    /// A change is in the log and not applied yet. For a moment after an election this may be true without a change.
     pub(crate) fn has_unapplied_change(&self) -> bool {
         self.raft.raft.has_pending_conf()
     }
@@ -55,14 +55,14 @@ impl Consensus {
         self.raft.raft.lead_transferee.is_some()
     }
 
-    /// Hands leadership to this node, unless that is under way already. It may come to nothing.
+    /// Transfers leadership to this node, unless a transfer is under way. The transfer may fail.
     pub(crate) fn hand_over(&mut self, to: NodeId) {
         if !self.is_handing_over() {
             self.raft.transfer_leader(to.0);
         }
     }
 
-    /// Makes a committed entry count, if it changes the membership.
+    /// Converts a committed entry, and applies it to consensus if it changes the membership.
     pub(super) fn committed(&mut self, entry: Entry) -> Result<Committed, ImpossibleChange> {
         let (index, term) = (entry.index, entry.term);
         let content = match entry.get_entry_type() {
@@ -92,7 +92,7 @@ impl Consensus {
         }
         self.raft.mut_store().members = state;
         self.has_new_members = true;
-        // Whoever has no vote any more does not campaign, nor lead.
+        // A node without a vote neither campaigns nor leads.
         let raft = &mut self.raft.raft;
         if !raft.promotable() && raft.state != StateRole::Follower {
             let term = raft.term;
@@ -101,7 +101,7 @@ impl Consensus {
         Ok(Content::Change { configuration, context: change.context })
     }
 
-    /// All steps but the last, one after the other; the last is left in the change.
+    /// Planted bug: applies all steps but the last one by one, and leaves the last in the change.
     #[cfg(feature = "planted")]
     fn apply_without_joint_state(&mut self, change: &mut ConfChangeV2) -> Result<(), String> {
         if !crate::planted::Bug::JointStateSkipped.is_active() || change.changes.is_empty() {
@@ -116,9 +116,9 @@ impl Consensus {
         Ok(())
     }
 
-    /// Nobody is caught up from the first entry on any more: the log does not say who the first members
-    /// were, a snapshot does.
-    pub(crate) fn forget_the_beginning(&mut self) {
+    /// Drops the first entry, so that no node catches up from the beginning of the log. The log does not contain the
+    /// initial members; a snapshot does.
+    pub(crate) fn drop_first_entry(&mut self) {
         #[cfg(feature = "planted")]
         if crate::planted::Bug::BeginningIsServed.is_active() {
             return;

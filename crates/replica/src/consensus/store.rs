@@ -1,4 +1,4 @@
-//! Our log, as the library reads it.
+//! The log of this replica, as the storage of the Raft library.
 
 use std::cell::Cell;
 
@@ -13,7 +13,7 @@ pub(super) struct Store {
     pub(super) log: LogStore,
     pub(super) members: ConfState,
     pub(super) offered: Option<Snapshot>,
-    /// It is on its way; how that went will be reported.
+    /// The library took the snapshot to send it. The host will report the result.
     pub(super) is_fetched: Cell<bool>,
     pub(super) snapshot_wanted: Cell<bool>,
 }
@@ -50,7 +50,7 @@ impl raft::Storage for Store {
         let usable = |offered: &&Snapshot| {
             let metadata = offered.get_metadata();
             let (index, members) = (metadata.index, metadata.get_conf_state());
-            // Of a snapshot from before it was a member a node can make nothing.
+            // A node cannot use a snapshot from before it was a member.
             index >= request_index
                 && index + 1 >= self.log.first_index()
                 && from_conf_state(members).role(NodeId(to)).is_some()

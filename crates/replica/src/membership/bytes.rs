@@ -1,7 +1,7 @@
-//! Memberships as bytes: in snapshots, and what the log says about members.
+//! The encoding of memberships in snapshots, and of notes and additions in the log.
 //!
-//! All numbers are little endian; a text is its length (`u16`) and its bytes; every piece begins with a
-//! version, and an unknown one is refused.
+//! All numbers are little endian. A text is its length (`u16`) and its bytes. Every piece begins with a version, and an
+//! unknown version is refused.
 
 use std::collections::BTreeSet;
 
@@ -25,7 +25,7 @@ pub enum MembershipBytesError {
     Impossible(&'static str),
 }
 
-/// What a leader writes down about members that are there already.
+/// What a leader records about present members.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Note {
     pub(crate) cluster: Option<ClusterId>,
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read() {
+    fn a_membership_is_read_back_as_written() {
         let group = example();
         assert_eq!(Membership::decode(&group.encode()), Ok(group.clone()));
         let (node, member) = group.members.last_key_value().unwrap();
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_it_or_more_than_it_is_refused_with_words() {
+    fn a_truncated_or_overlong_membership_is_refused() {
         let bytes = example().encode();
         for length in 0..bytes.len() {
             assert!(Membership::decode(&bytes[..length]).is_err(), "{length}");
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused() {
+    fn an_impossible_membership_is_refused() {
         let mut no_voters = example();
         no_voters.configuration.voters.clear();
         assert!(Membership::decode(&no_voters.encode()).is_err());

@@ -1,4 +1,4 @@
-//! What an operator may change, and what is refused before anything is in the log.
+//! The membership changes that an operator may ask for, and the checks before anything is in the log.
 
 use std::collections::BTreeSet;
 
@@ -10,12 +10,12 @@ use crate::id::NodeId;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MembershipChange {
-    /// As a learner at first. Unless it is to stay one, the leader makes it a voter once it has caught up,
-    /// in the place of the one that it replaces.
+    /// Adds a node as a learner. Unless `stays_learner` is set, the leader promotes it to voter once it has caught up.
+    /// It then takes the place of the voter that it replaces.
     Add { node: NodeId, member: Member },
     /// A learner becomes a voter now.
     Promote { node: NodeId },
-    /// For good: the id is never used again.
+    /// Removes a node for good: its id is never used again.
     Remove { node: NodeId },
 }
 
@@ -56,11 +56,11 @@ pub enum ChangeRefusal {
     TooManyNodes,
 }
 
-/// What to do about a change that was asked for.
+/// What to do about a requested change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ChangeVerdict {
     Propose,
-    /// It is as it should be: this was asked before.
+    /// The membership is as requested already.
     Already,
 }
 
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn an_addition_that_cannot_be_meant_is_refused() {
+    fn an_invalid_addition_is_refused() {
         let group = group();
         let new = member("h4");
         assert_eq!(group.judge(&add(4, new.clone())), Ok(ChangeVerdict::Propose));
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_is_used_once() {
+    fn a_removed_node_id_is_not_used_again() {
         let mut group = group();
         group.set_configuration(Configuration::of_voters(&[1, 2].map(NodeId)));
         let refused = group.judge(&add(3, member("h9")));
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn while_a_node_is_on_its_way_in_only_it_can_be_removed() {
+    fn while_a_node_joins_only_that_node_can_be_removed() {
         let mut group = group();
         let mut configuration = group.configuration.clone();
         configuration.learners.insert(NodeId(4));
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_voter_stays() {
+    fn the_last_voter_cannot_be_removed() {
         let group = Membership::founded_by(&[NodeId(1)]);
         let refused = group.judge(&MembershipChange::Remove { node: NodeId(1) });
         assert_eq!(refused, Err(ChangeRefusal::LastVoter { node: NodeId(1) }));

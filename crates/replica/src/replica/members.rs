@@ -1,5 +1,6 @@
-//! How a leader looks after the membership: carries out what operators ask for, writes down what is not
-//! known yet, makes voters of those who have caught up, and hands over before it leaves.
+//! How a leader manages the membership. It carries out the changes that operators ask for. It records addresses and
+//! directories of members in the log. It promotes learners that have caught up. It transfers leadership before its own
+//! removal.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -14,33 +15,33 @@ use crate::membership::{
     decode_addition, encode_addition,
 };
 
-/// Changes that wait for their turn; more are refused as an overload.
+/// Changes that may be queued; more are refused as an overload.
 const QUEUED_MAX: usize = 16;
-/// Nodes that are remembered as introduced, members or not yet.
-const INTRODUCED_MAX: usize = 32;
+/// Nodes whose reports are kept, whether or not they are members yet.
+const REPORTED_MAX: usize = 32;
 /// A learner that lags by no more than this has caught up.
 const LAG_MAX: u64 = 1_000;
 
-/// What this replica knows beyond the log, and what is under way.
+/// What this replica knows about members beyond the log, and the membership changes under way.
 #[derive(Debug, Default)]
-pub(super) struct Care {
-    introduced: BTreeMap<NodeId, Introduction>,
-    /// All of that is in the log; so it need not be looked through in every turn.
-    is_written_down: bool,
-    /// What consensus has counted, and when each node was last heard of in it.
+pub(super) struct MembershipManager {
+    reported: BTreeMap<NodeId, MemberReport>,
+    /// All of `reported` is in the log, so the next turns need not compare it.
+    is_recorded: bool,
+    /// Consensus ticks so far, and the tick of the last message of each node.
     ticks: u64,
-    heard_at: BTreeMap<NodeId, u64>,
+    last_contact: BTreeMap<NodeId, u64>,
     queued: VecDeque<(Ticket, MembershipChange)>,
     pending: Option<PendingChange>,
-    /// A note of this leader that is not applied yet.
+    /// Index and term of this leader's note that is not applied yet.
     noting: Option<(u64, u64)>,
 }
 
 #[derive(Debug)]
-struct Introduction {
+struct MemberReport {
     member: Member,
-    /// Only the node itself knows that its address has changed.
-    in_its_own_words: bool,
+    /// The node itself reported it. Only the node knows that its address has changed.
+    is_self_reported: bool,
 }
 
 #[derive(Debug)]
@@ -49,14 +50,14 @@ struct PendingChange {
     index: u64,
 }
 
-impl Care {
-    /// No change waits for its turn.
-    pub(super) fn is_asked_nothing(&self) -> bool {
+impl MembershipManager {
+    /// No change is queued.
+    pub(super) fn has_no_queued_change(&self) -> bool {
         self.queued.is_empty()
     }
 }
 
-/// Why leadership is not handed over.
+/// Why leadership is not transferred.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum HandOverRefusal {
     #[error("this node does not lead")]
@@ -66,40 +67,41 @@ pub enum HandOverRefusal {
     #[error("node {node} cannot be reached")]
     Unreachable { node: NodeId },
     #[error("no other voter can be reached")]
-    NobodyElse,
+    NoOtherVoter,
 }
 
 impl Replica {
-    /// A change of the membership. `Effect::ChangeEnded` says when it is complete, or why it is refused;
-    /// `Effect::Failed` that this replica cannot say.
+    /// Queues a change of the membership. `Effect::ChangeEnded` follows when it is complete or refused.
+    /// `Effect::Failed` means that this replica does not know what became of it.
     pub fn propose_membership(&mut self, ticket: Ticket, change: MembershipChange) {
         let reason = if !self.consensus.is_leader() {
             Unavailable::NotLeader { leader: self.consensus.leader() }
-        } else if self.care.queued.len() >= QUEUED_MAX {
+        } else if self.membership_manager.queued.len() >= QUEUED_MAX {
             Unavailable::Overloaded
         } else {
-            return self.care.queued.push_back((ticket, change));
+            return self.membership_manager.queued.push_back((ticket, change));
         };
         self.effects.push(Effect::Failed { ticket, reason });
     }
 
-    /// What is known of a node from elsewhere: a file, or (`in_its_own_words`) the node itself. A leader
-    /// writes down what the log does not say yet.
-    pub fn introduce(&mut self, node: NodeId, member: Member, in_its_own_words: bool) {
-        self.care.is_written_down = false;
-        let introduced = &mut self.care.introduced;
-        if introduced.contains_key(&node) || introduced.len() < INTRODUCED_MAX {
-            let known = introduced.entry(node).or_insert_with(|| Introduction {
+    /// Takes over what a file, or (`is_self_reported`) the node itself, says about a node. A leader records in the log
+    /// what is missing there.
+    pub fn report_member(&mut self, node: NodeId, member: Member, is_self_reported: bool) {
+        self.membership_manager.is_recorded = false;
+        let reported = &mut self.membership_manager.reported;
+        if reported.contains_key(&node) || reported.len() < REPORTED_MAX {
+            let known = reported.entry(node).or_insert_with(|| MemberReport {
                 member: Member::default(),
-                in_its_own_words: false,
+                is_self_reported: false,
             });
-            if in_its_own_words || !known.in_its_own_words {
-                *known = Introduction { member, in_its_own_words };
+            if is_self_reported || !known.is_self_reported {
+                *known = MemberReport { member, is_self_reported };
             }
         }
     }
 
-    /// Hands leadership to a voter, or to the best one. It may come to nothing: ask again.
+    /// Transfers leadership to this voter, or to the one with the longest log. The transfer may fail; call it again
+    /// then.
     pub fn hand_over(&mut self, to: Option<NodeId>) -> Result<NodeId, HandOverRefusal> {
         if !self.consensus.is_leader() {
             return Err(HandOverRefusal::NotLeader { leader: self.consensus.leader() });
@@ -112,7 +114,7 @@ impl Replica {
                 return Err(HandOverRefusal::Unreachable { node });
             }
             Some(node) => node,
-            None => self.best_successor().ok_or(HandOverRefusal::NobodyElse)?,
+            None => self.best_successor().ok_or(HandOverRefusal::NoOtherVoter)?,
         };
         if successor != self.config.node {
             self.consensus.hand_over(successor);
@@ -120,7 +122,7 @@ impl Replica {
         Ok(successor)
     }
 
-    /// As `hand_over` to the best one, for a node that is about to stop.
+    /// As `hand_over` without a target, for a node that is about to stop.
     pub fn transfer_leadership(&mut self) {
         let _ = self.hand_over(None);
     }
@@ -129,60 +131,61 @@ impl Replica {
         &self.membership
     }
 
-    pub(super) fn heard_of(&mut self, node: NodeId) {
+    pub(super) fn note_contact(&mut self, node: NodeId) {
         if self.membership.is_member(node) {
-            self.care.heard_at.insert(node, self.care.ticks);
+            self.membership_manager.last_contact.insert(node, self.membership_manager.ticks);
         }
     }
 
     pub(super) fn count_ticks(&mut self, ticks: u64) {
-        self.care.ticks += ticks;
+        self.membership_manager.ticks += ticks;
     }
 
-    /// The first half of a leader's turn.
-    pub(super) fn look_after_membership(&mut self) {
-        if !self.consensus.leads_surely() || self.consensus.is_handing_over() {
+    /// The membership's part in the first half of a leader's turn.
+    pub(super) fn advance_membership(&mut self) {
+        if !self.consensus.has_committed_in_own_term() || self.consensus.is_handing_over() {
             return;
         }
-        if self.care.noting.is_none() && !self.care.is_written_down {
-            self.write_down();
+        if self.membership_manager.noting.is_none() && !self.membership_manager.is_recorded {
+            self.propose_member_note();
         }
-        // What is known is written down before anything is changed.
-        if self.care.noting.is_none() {
-            self.propose_what_is_asked();
+        // Known facts are recorded before any change.
+        if self.membership_manager.noting.is_none() {
+            self.propose_queued_changes();
         }
         if !self.consensus.has_unapplied_change() {
-            self.go_on_with_change();
+            self.continue_change();
         }
     }
 
-    /// Proposes a note on members of whom more is known than the log says.
-    fn write_down(&mut self) {
+    /// Proposes a note about members of which this leader knows more than the log.
+    fn propose_member_note(&mut self) {
         let here = self.config.node;
-        let own = self.care.introduced.get(&here).and_then(|known| known.member.directory);
+        let own =
+            self.membership_manager.reported.get(&here).and_then(|known| known.member.directory);
         let cluster = own.map(|own| ClusterId(own.0)).filter(|_| self.membership.cluster.is_none());
         let news = |(node, known): (&NodeId, &Member)| {
-            let introduced = self.care.introduced.get(node)?;
-            let news = introduced.news_about(known);
+            let reported = self.membership_manager.reported.get(node)?;
+            let news = reported.news_about(known);
             (news != Member::default()).then_some((*node, news))
         };
         let members: Vec<_> = self.membership.members.iter().filter_map(news).collect();
         if cluster.is_none() && members.is_empty() {
-            self.care.is_written_down = true;
+            self.membership_manager.is_recorded = true;
             return;
         }
         let note = Note { cluster, members };
-        self.care.noting = self.consensus.propose_note(note.encode()).ok();
+        self.membership_manager.noting = self.consensus.propose_note(note.encode()).ok();
     }
 
-    /// What is in the log is applied first: it decides what may be asked for.
-    fn propose_what_is_asked(&mut self) {
+    /// Waits until a change in the log is applied, because that change decides what is allowed.
+    fn propose_queued_changes(&mut self) {
         while !self.consensus.has_unapplied_change()
-            && let Some((ticket, change)) = self.care.queued.pop_front()
+            && let Some((ticket, change)) = self.membership_manager.queued.pop_front()
         {
             let verdict = self.membership.judge(&change).and_then(|verdict| match verdict {
                 ChangeVerdict::Already => Ok(verdict),
-                ChangeVerdict::Propose => self.judge_with_what_is_live(&change).map(|()| verdict),
+                ChangeVerdict::Propose => self.judge_liveness(&change).map(|()| verdict),
             });
             match verdict {
                 Ok(ChangeVerdict::Already) => self.change_ended(ticket, Ok(())),
@@ -192,7 +195,7 @@ impl Replica {
         }
     }
 
-    fn judge_with_what_is_live(&self, change: &MembershipChange) -> Result<(), ChangeRefusal> {
+    fn judge_liveness(&self, change: &MembershipChange) -> Result<(), ChangeRefusal> {
         match change {
             MembershipChange::Add { .. } => Ok(()),
             MembershipChange::Promote { node } => {
@@ -213,7 +216,7 @@ impl Replica {
         }
     }
 
-    /// A change that the voters of after cannot complete would leave the group without any.
+    /// Refuses a change that the voters after it could not complete: the group would lose its quorum.
     fn judge_quorum(&self, voters: &BTreeSet<NodeId>) -> Result<(), ChangeRefusal> {
         let (needed, voters_count) = (voters.len() / 2 + 1, voters.len());
         let live = voters.iter().filter(|node| self.is_live(**node)).count();
@@ -230,7 +233,7 @@ impl Replica {
                 self.consensus.propose_change(&[Step::AddLearner(*node)], context)
             }
             MembershipChange::Promote { node } => self.propose_promotion(*node),
-            // Nobody removes itself from under its own feet: the next leader does.
+            // A leader does not remove itself. The next leader does.
             MembershipChange::Remove { node } if *node == self.config.node => {
                 let leader = self.hand_over(None).ok();
                 Err(Unavailable::NotLeader { leader })
@@ -243,7 +246,9 @@ impl Replica {
             }
         };
         match proposed {
-            Ok((index, _)) => self.care.pending = Some(PendingChange { ticket, index }),
+            Ok((index, _)) => {
+                self.membership_manager.pending = Some(PendingChange { ticket, index })
+            }
             Err(reason) => self.effects.push(Effect::Failed { ticket, reason }),
         }
     }
@@ -254,20 +259,20 @@ impl Replica {
         self.consensus.propose_change(&steps, Vec::new())
     }
 
-    /// What nobody has to ask for.
-    fn go_on_with_change(&mut self) {
+    /// Steps that follow from the membership itself: leaving the joint state, and promoting a learner that caught up.
+    fn continue_change(&mut self) {
         if self.membership.configuration.is_joint() {
             if self.membership.configuration.voters.contains(&self.config.node) {
                 let _ = self.consensus.propose_change(&[], Vec::new());
             } else {
-                // The next leader completes the change that this one is not part of any more.
+                // This leader is not among the new voters. The next leader completes the change.
                 let _ = self.hand_over(None);
             }
             return;
         }
         let Some(node) = self.membership.on_its_way() else { return };
         let promote = MembershipChange::Promote { node };
-        if self.judge_with_what_is_live(&promote).is_err() {
+        if self.judge_liveness(&promote).is_err() {
             return;
         }
         if self.membership.replaced_by(node) == Some(self.config.node) {
@@ -283,8 +288,8 @@ impl Replica {
         let note =
             Note::decode(data).map_err(|source| Fatal::UndecodableNote { group, index, source })?;
         self.membership.note(&note);
-        if self.care.noting == Some((index, term)) {
-            self.care.noting = None;
+        if self.membership_manager.noting == Some((index, term)) {
+            self.membership_manager.noting = None;
         }
         self.membership_changed();
         Ok(())
@@ -305,10 +310,11 @@ impl Replica {
                 .map_err(|source| Fatal::UndecodableNote { group, index, source })?;
             self.membership.add(node, member, configuration);
         }
-        self.consensus.forget_the_beginning();
+        self.consensus.drop_first_entry();
         self.membership_changed();
         if !self.membership.configuration.is_joint()
-            && let Some(pending) = self.care.pending.take_if(|pending| pending.index <= index)
+            && let Some(pending) =
+                self.membership_manager.pending.take_if(|pending| pending.index <= index)
         {
             self.change_ended(pending.ticket, Ok(()));
         }
@@ -316,8 +322,8 @@ impl Replica {
     }
 
     pub(super) fn membership_changed(&mut self) {
-        self.care.is_written_down = false;
-        self.care.heard_at.retain(|node, _| self.membership.is_member(*node));
+        self.membership_manager.is_recorded = false;
+        self.membership_manager.last_contact.retain(|node, _| self.membership.is_member(*node));
         let (index, members) = (self.applied_index, self.membership.clone());
         self.effects.push(Effect::MembershipChanged { index, members });
     }
@@ -326,23 +332,23 @@ impl Replica {
         self.effects.push(Effect::ChangeEnded { ticket, result });
     }
 
-    /// Office is lost: whether a change that is in the log happens is for the next leader to say.
-    pub(super) fn leave_membership_alone(&mut self) {
+    /// Leadership is lost. Only the next leader knows whether a change in the log is committed.
+    pub(super) fn abandon_membership_changes(&mut self) {
         let leader = self.consensus.leader();
-        self.care.noting = None;
-        if let Some(PendingChange { ticket, .. }) = self.care.pending.take() {
+        self.membership_manager.noting = None;
+        if let Some(PendingChange { ticket, .. }) = self.membership_manager.pending.take() {
             let reason = Unavailable::LeadershipLost { leader };
             self.effects.push(Effect::Failed { ticket, reason });
         }
     }
 
-    pub(super) fn refuse_waiting_changes(&mut self) {
+    pub(super) fn refuse_queued_changes(&mut self) {
         let reason = Unavailable::NotLeader { leader: self.consensus.leader() };
-        let waiting = self.care.queued.drain(..);
+        let waiting = self.membership_manager.queued.drain(..);
         self.effects.extend(waiting.map(|(ticket, _)| Effect::Failed { ticket, reason }));
     }
 
-    /// The voter with the longest log of those that were heard of lately.
+    /// The live voter with the longest log.
     pub(super) fn best_successor(&self) -> Option<NodeId> {
         let voters = &self.membership.configuration.voters;
         let matched = self.consensus.matched().into_iter();
@@ -354,12 +360,14 @@ impl Replica {
             .map(|(_, node)| node)
     }
 
-    /// A leader hears of everybody who is alive several times within an election timeout.
+    /// A live node sends the leader several messages within an election timeout.
     fn is_live(&self, node: NodeId) -> bool {
-        let patience = self.config.election_ticks.0 as u64;
-        let heard_at = self.care.heard_at.get(&node);
+        let silence_max = self.config.election_ticks.0 as u64;
+        let last_contact = self.membership_manager.last_contact.get(&node);
         node == self.config.node
-            || heard_at.is_some_and(|heard_at| self.care.ticks - heard_at <= patience)
+            || last_contact.is_some_and(|last_contact| {
+                self.membership_manager.ticks - last_contact <= silence_max
+            })
     }
 
     pub(super) fn lag_of(&self, node: NodeId) -> u64 {
@@ -370,12 +378,12 @@ impl Replica {
     }
 }
 
-impl Introduction {
-    /// What is to be written down about a member of which `known` is written down.
+impl MemberReport {
+    /// What a note must add, given that the log says `known` about the member.
     fn news_about(&self, known: &Member) -> Member {
         let address = |said: &String, known: &String| {
-            let is_news = known.is_empty() || (self.in_its_own_words && said != known);
-            if is_news { said.clone() } else { String::new() }
+            let is_new = known.is_empty() || (self.is_self_reported && said != known);
+            if is_new { said.clone() } else { String::new() }
         };
         Member {
             peer_address: address(&self.member.peer_address, &known.peer_address),

@@ -1,23 +1,23 @@
-//! What a leader proposes: the commands that wait, stamped with its time, and a tick where something is due. And how its
-//! followers hear that they are committed.
+//! What a leader proposes: the queued commands, stamped with its time, and a tick when a deadline has passed. Also how
+//! its followers learn the commit index.
 
 #[cfg(feature = "planted")]
 use holdfast_core::LogIndex;
 use holdfast_core::{BatchWriter, Command, LogicalTime};
 
-use super::{COMMIT_UNTOLD_MAX, Replica};
+use super::{COMMIT_UNANNOUNCED_MAX, Replica};
 use crate::effect::{Effect, Unavailable};
 use crate::pending::Call;
 
-/// So many commands go into one log entry, and no more once it has so many bytes: far fewer than the log, or a message
-/// to a peer, takes. The rest goes into more entries of the same turn.
+/// The most commands in one log entry, and the size after which no command is added. Both are far below what the log or
+/// a message takes. The rest goes into more entries of the same turn.
 const COMMANDS_PER_ENTRY_MAX: usize = 1_024;
 const ENTRY_BYTES_TARGET: usize = 1 << 20;
-/// So much [cost](Command::cost) goes into one log entry, and so much into all entries of one turn, rounded up to a whole
-/// command. What is left waits for the next turn: in between the leader hears its peers and tells them that it leads.
+/// The most [cost](Command::cost) of one log entry, and of all entries of one turn, rounded up to a whole command. The
+/// rest waits for the next turn. In between, the leader handles messages of its peers and sends heartbeats.
 const ENTRY_COST_TARGET: usize = 4_096;
 const TURN_COST_TARGET: usize = 8_192;
-/// Where so much cost waits for its turn, calls are refused as an overload.
+/// When the queued commands cost so much, further calls are refused as an overload.
 pub(super) const QUEUED_COST_MAX: usize = 32 * TURN_COST_TARGET;
 
 impl Replica {
@@ -34,17 +34,17 @@ impl Replica {
         }
         let mut taken = self.count_within_turn_cost();
         if self.is_expiry_due(at, taken < self.queued.len()) {
-            // Last of the turn: whoever was heard of in it stays alive.
+            // The tick is last in the turn: sessions with a heartbeat in this turn stay alive.
             self.queued.insert(taken, (None, Command::Tick));
             self.tick_under_way = true;
             taken += 1;
         }
-        if self.awaits_company() || taken == 0 {
+        if self.should_delay_proposal() || taken == 0 {
             return;
         }
         let later = self.queued.split_off(taken);
         self.turn_cost += cost_of(&self.queued);
-        // The next turn brings about as many.
+        // The next turn probably has about as many commands.
         let room = Vec::with_capacity(self.queued.len());
         let mut queued = std::mem::replace(&mut self.queued, room);
         let mut refused = None;
@@ -54,8 +54,8 @@ impl Replica {
             let calls = std::mem::replace(&mut queued, rest);
             #[cfg(feature = "planted")]
             let calls = self.answer_too_early(at, calls);
-            // Where one finds no room, what came after it must not: who is told that a command was applied relies on
-            // those that were handed in before it.
+            // After an entry that finds no room, no later one may be proposed: a caller whose command was applied
+            // relies on the commands that it sent before.
             let proposed = match refused {
                 None => self.consensus.propose(entry.finish(at)),
                 Some(reason) => Err(reason),
@@ -75,7 +75,7 @@ impl Replica {
         self.queued_cost = cost_of(&self.queued);
     }
 
-    /// How many of those that are queued this turn may still take.
+    /// How many of the queued commands this turn may still take.
     fn count_within_turn_cost(&self) -> usize {
         let mut cost = self.turn_cost;
         let fits = |(_, command): &&Call| {
@@ -86,12 +86,12 @@ impl Replica {
         self.queued.iter().take_while(fits).count()
     }
 
-    /// This turn has taken as much as one may, and there is more.
+    /// This turn has proposed as much as it may, and more is queued.
     pub(super) fn has_more_to_propose(&self) -> bool {
         self.turn_cost >= TURN_COST_TARGET && !self.queued.is_empty()
     }
 
-    /// Answers with what the table would say now.
+    /// Planted bug: answers with the outcome that the present table would give.
     #[cfg(feature = "planted")]
     fn answer_too_early(&mut self, at: LogicalTime, mut calls: Vec<Call>) -> Vec<Call> {
         let is_all_early = crate::planted::Bug::AnswerBeforeCommit.is_active();
@@ -109,37 +109,39 @@ impl Replica {
         calls
     }
 
-    /// Callers are told; what the leader wants for itself, nobody would ask for again.
+    /// Refuses the calls that have a caller. Commands of the leader itself stay queued, because nothing else would
+    /// retry them.
     fn not_proposed(&mut self, calls: Vec<Call>, reason: Unavailable) {
         for call in calls {
             match call {
                 (Some(ticket), _) => self.effects.push(Effect::Failed { ticket, reason }),
                 (None, Command::Tick) => self.tick_under_way = false,
-                // One of many, whose caller has a ticket with the last of them, and asks again.
+                // One of several: the caller's ticket belongs to the last of them, and the caller retries all.
                 (None, Command::Touch { .. }) => {}
                 (None, command) => self.queued.push((None, command)),
             }
         }
     }
 
-    /// Whether this leader may and should end something now. A stall postpones it, and so do commands that this turn
-    /// leaves to the next (`has_more`), but for no longer than one grace.
+    /// Whether this leader may and should expire something now. A stall postpones it, and so do commands that this turn
+    /// leaves to the next (`has_more`), but for at most one grace.
     fn is_expiry_due(&self, at: LogicalTime, has_more: bool) -> bool {
         let Some(deadline) = self.table.next_deadline().filter(|deadline| *deadline <= at) else {
             return false;
         };
-        let has_unheard = at < self.expire_not_before || has_more;
-        let postponed = has_unheard && at < deadline.after(self.config.grace);
-        self.consensus.leads_surely() && !self.tick_under_way && !postponed
+        let has_unread_input = at < self.expire_not_before || has_more;
+        let postponed = has_unread_input && at < deadline.after(self.config.grace);
+        self.consensus.has_committed_in_own_term() && !self.tick_under_way && !postponed
     }
 
-    pub(super) fn tell_commit_if_due(&mut self) {
+    pub(super) fn announce_commit_if_due(&mut self) {
         let now = self.clock.counted();
-        if !self.consensus.has_untold_commit() {
-            self.commit_untold_since = None;
-        } else if now - *self.commit_untold_since.get_or_insert(now) >= COMMIT_UNTOLD_MAX {
-            self.consensus.tell_commit();
-            self.commit_untold_since = None;
+        if !self.consensus.has_unannounced_commit() {
+            self.commit_unannounced_since = None;
+        } else if now - *self.commit_unannounced_since.get_or_insert(now) >= COMMIT_UNANNOUNCED_MAX
+        {
+            self.consensus.announce_commit();
+            self.commit_unannounced_since = None;
         }
     }
 }
@@ -148,7 +150,7 @@ fn cost_of(calls: &[Call]) -> usize {
     calls.iter().map(|(_, command)| command.cost()).sum()
 }
 
-/// Writes as many as one entry takes, and says how many that are.
+/// Writes as many commands as one entry takes, and returns how many they are.
 fn write_entry(queued: &[Call]) -> (BatchWriter, usize) {
     let mut entry = BatchWriter::default();
     let (mut written, mut cost) = (0, 0);

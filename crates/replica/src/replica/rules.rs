@@ -1,8 +1,8 @@
-//! How a leader adopts new rules of the lock table: by an entry in the log, once every member is known to read it.
+//! How a leader adopts new rules of the lock table: with a log entry, once every member is known to read such entries.
 //!
-//! During an upgrade, node by node, old followers and a new leader must compute the same table. So what `apply` does
-//! depends on the rules that the log has adopted, and not on the build. A node tells its peers the newest format of log
-//! entries that it reads; the leader proposes [`Command::AdoptRules`] when no member is left that reads only older ones.
+//! During a rolling upgrade, old followers and a new leader must compute the same table. So `apply` depends on the
+//! rules that the log has adopted, and not on the build. A node tells its peers the newest format of log entries that
+//! it reads. The leader proposes [`Command::AdoptRules`] when all members read the new format.
 
 use std::collections::BTreeMap;
 
@@ -12,10 +12,10 @@ use super::Replica;
 use crate::effect::{Effect, Ticket};
 use crate::id::NodeId;
 
-/// From which format of log entries on a node reads the adoption of rules, and what these rules allow; the newest first.
+/// The rules, and the first format of log entries that includes them; the newest first.
 const RULES_SINCE: [(RulesVersion, u32); 3] =
     [(RulesVersion::FOUR, 5), (RulesVersion::THREE, 4), (RulesVersion::TWO, 3)];
-/// Nodes of which it is remembered; more than there can be members.
+/// Nodes whose format is remembered; more than there can be members.
 const READERS_MAX: usize = 64;
 
 /// What this replica knows about the builds of the members.
@@ -23,13 +23,13 @@ const READERS_MAX: usize = 64;
 pub(super) struct RulesAdoption {
     /// The newest format of log entries that each node reads.
     log_versions: BTreeMap<NodeId, u32>,
-    /// In this term, and after these rules, an adoption was proposed; the next one waits for another term, or for the
-    /// rules that were proposed.
+    /// The term and the rules in force when an adoption was last proposed. The next proposal waits until one of them
+    /// has changed.
     proposed: Option<(u64, RulesVersion)>,
 }
 
 impl Replica {
-    /// A node, which may be this one, told the newest format of log entries that its build reads.
+    /// The newest format of log entries that a node reads. The node may be this one.
     pub fn handle_log_version(&mut self, node: NodeId, version: u32) {
         let known = &mut self.rules_adoption.log_versions;
         if known.contains_key(&node) || known.len() < READERS_MAX {
@@ -46,12 +46,12 @@ impl Replica {
         }
     }
 
-    /// A leader proposes the newest rules that all members can read.
+    /// As leader, proposes the newest rules that all members can read.
     pub(super) fn adopt_rules_if_all_read(&mut self) {
         let proposal = (self.consensus.term(), self.table.rules());
         if self.table.rules() >= RulesVersion::NEWEST
             || self.rules_adoption.proposed == Some(proposal)
-            || !self.consensus.leads_surely()
+            || !self.consensus.has_committed_in_own_term()
         {
             return;
         }
@@ -74,9 +74,9 @@ impl Replica {
         self.membership.members.keys().all(reads)
     }
 
-    /// Whether the log has adopted what this command needs. If it has not, some member may be unable to read the
-    /// command, and its sender is told so.
-    pub(super) fn may_enter_the_log(&mut self, ticket: Option<Ticket>, command: &Command) -> bool {
+    /// Whether the log has adopted the rules that this command needs. If not, some member may be unable to read the
+    /// command, and the caller gets a rejection.
+    pub(super) fn admit_by_rules(&mut self, ticket: Option<Ticket>, command: &Command) -> bool {
         if command.rules_needed() <= self.table.rules() {
             return true;
         }

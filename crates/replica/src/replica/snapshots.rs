@@ -1,8 +1,8 @@
-//! Snapshots that this replica takes: to shorten its log, for a follower that lags behind it, or as a backup.
+//! Snapshots that this replica takes: to compact its log, for a follower that lags, or as a backup.
 //!
-//! A large table takes longer to write than a lock may wait. So a snapshot is begun at one moment and
-//! written a slice a turn, while the table goes on; it is of the moment at which it was begun. Between two slices
-//! there is a pause, so that it does not take all the time there is from others.
+//! Writing a large table takes longer than callers may wait. So a turn writes only a slice, while the table goes on
+//! changing. The snapshot shows the moment at which it was begun. A pause between two slices leaves time for other
+//! work.
 
 use holdfast_core::LogicalTime;
 
@@ -13,54 +13,54 @@ use crate::log_store::SnapshotFile;
 use crate::membership::Configuration;
 use crate::snapshot_body;
 
-/// However long the last turn took.
+/// The most slices that one turn writes, however long the last turn took.
 const SLICES_AT_ONCE_MAX: u128 = 8;
 
 /// A snapshot that is being written.
 #[derive(Debug)]
-pub(super) struct Unfinished {
+pub(super) struct UnfinishedSnapshot {
     index: u64,
     term: u64,
     configuration: Configuration,
     to_save: bool,
     to_offer: bool,
-    /// Who wants it as a backup.
+    /// The callers that want it as a backup.
     backups: Vec<Ticket>,
     cluster: Option<ClusterId>,
     logical_time: LogicalTime,
 }
 
 impl Replica {
-    /// There is a snapshot to write: turns should follow each other, whether or not there is input.
+    /// A snapshot is being written. Turns should follow each other even without input.
     pub fn is_writing_snapshot(&self) -> bool {
         self.unfinished.is_some()
     }
 
-    /// The table as it is now, and later: `Effect::BackupMade`. Ask once `Effect::Read` has said that the table
-    /// is recent enough.
+    /// Begins a backup of the present table. `Effect::BackupMade` delivers it. Call this after `Effect::Read` has said
+    /// that the table is recent enough.
     pub fn handle_backup(&mut self, ticket: Ticket) {
         self.backups_wanted.push(ticket);
-        // One that was begun earlier does not show what was committed since.
+        // A snapshot begun earlier lacks what was committed since.
         if self.unfinished.is_none() {
-            self.begin_backup();
+            self.begin_wanted_backups();
         }
     }
 
-    fn begin_backup(&mut self) {
+    fn begin_wanted_backups(&mut self) {
         if !self.backups_wanted.is_empty() {
             let tickets = std::mem::take(&mut self.backups_wanted);
-            self.snapshot_unfinished().backups = tickets;
+            self.begin_or_continue_snapshot().backups = tickets;
         }
     }
 
-    /// The table at once, for when nobody waits for anything else.
+    /// Encodes the whole table at once. Only for offline use: it blocks for long.
     pub(crate) fn snapshot(&self) -> SnapshotFile {
         let data = snapshot_body::encode(&self.membership, &self.table);
         SnapshotFile { index: self.applied_index, term: self.applied_term, data }
     }
 
-    /// The table that was being written is not this replica's any more.
-    pub(super) fn give_up_snapshot(&mut self) {
+    /// Drops an unfinished snapshot, because an installed one has replaced the table.
+    pub(super) fn abandon_snapshot(&mut self) {
         let Some(unfinished) = self.unfinished.take() else { return };
         if unfinished.to_save {
             self.snapshot_under_way = false;
@@ -76,33 +76,32 @@ impl Replica {
         let due = entries >= self.config.snapshot_every_entries
             || bytes >= self.config.snapshot_every_bytes.max(self.snapshot_bytes)
             || self.snapshot_requested;
-        // What is committed is applied first: until then a snapshot would be old before it is written, and everything
-        // that changes meanwhile would be written down as it was.
+        // Committed entries are applied first. Otherwise the snapshot would be outdated before it is written, and every
+        // entry that changes meanwhile would have to be kept in its old form.
         let is_behind = self.applied_index < self.consensus.commit_index();
         if due && entries > 0 && !self.snapshot_under_way && !is_behind {
             self.snapshot_under_way = true;
             self.snapshot_requested = false;
-            self.snapshot_unfinished().to_save = true;
+            self.begin_or_continue_snapshot().to_save = true;
         }
     }
 
     pub(super) fn offer_snapshot_if_wanted(&mut self) {
         if self.consensus.snapshot_wanted() {
-            let unfinished = self.snapshot_unfinished();
+            let unfinished = self.begin_or_continue_snapshot();
             unfinished.to_offer = true;
-            // The follower will need what comes after it.
+            // The follower will need the entries after the snapshot.
             self.snapshot_in_flight = Some(unfinished.index);
             self.write_snapshot();
         }
     }
 
-    /// There is a snapshot in memory for a follower, and it has not been sent.
+    /// A snapshot for a follower is in memory and has not been sent.
     pub fn has_unsent_snapshot(&self) -> bool {
         self.consensus.has_unsent_snapshot()
     }
 
-    /// The follower for which it was written is gone: it would lie in memory until that comes back. Then
-    /// consensus asks for another one, which shows more.
+    /// Frees a snapshot whose follower has disappeared. When the follower comes back, consensus asks for a newer one.
     pub(super) fn withdraw_unsent_snapshot(&mut self, ticks: u64) {
         if !self.consensus.has_unsent_snapshot() {
             return;
@@ -113,7 +112,7 @@ impl Replica {
         }
     }
 
-    /// Nobody lags any more for whom this replica would be responsible.
+    /// No follower of this replica needs the snapshot any more.
     pub(super) fn withdraw_snapshot(&mut self) {
         self.consensus.withdraw_snapshot();
         self.snapshot_in_flight = None;
@@ -122,14 +121,14 @@ impl Replica {
         }
     }
 
-    /// The one that is being written; begun now if there is none.
-    fn snapshot_unfinished(&mut self) -> &mut Unfinished {
+    /// The snapshot that is being written. Begins one if there is none.
+    fn begin_or_continue_snapshot(&mut self) -> &mut UnfinishedSnapshot {
         if self.unfinished.is_none() {
             self.table.begin_snapshot(&snapshot_body::head(&self.membership));
-            // The first slice at once, and no larger than the next.
-            self.sliced_last = self.told_time.saturating_sub(self.config.snapshot_slice_pause);
+            // The first slice is written at once, and has the usual size.
+            self.sliced_last = self.latest_time.saturating_sub(self.config.snapshot_slice_pause);
         }
-        self.unfinished.get_or_insert_with(|| Unfinished {
+        self.unfinished.get_or_insert_with(|| UnfinishedSnapshot {
             index: self.applied_index,
             term: self.applied_term,
             configuration: self.membership.configuration.clone(),
@@ -141,14 +140,15 @@ impl Replica {
         })
     }
 
-    /// A slice more, if it is time for one; a larger one if it has been for long. Turns that take long must not make
-    /// a snapshot take for ever.
+    /// Writes one more slice, if the pause is over. After a longer pause the slice is larger, so that slow turns do not
+    /// delay a snapshot for ever.
     pub(super) fn write_snapshot(&mut self) {
-        let (pause, since) = (self.config.snapshot_slice_pause, self.told_time - self.sliced_last);
+        let (pause, since) =
+            (self.config.snapshot_slice_pause, self.latest_time - self.sliced_last);
         if self.unfinished.is_none() || since < pause {
             return;
         }
-        self.sliced_last = self.told_time;
+        self.sliced_last = self.latest_time;
         let slices = since.as_nanos().checked_div(pause.as_nanos()).unwrap_or(1);
         let slices = slices.clamp(1, SLICES_AT_ONCE_MAX) as usize;
         let entries = self.config.snapshot_slice_entries.saturating_mul(slices);
@@ -167,6 +167,6 @@ impl Replica {
         if written.to_save {
             self.effects.push(Effect::SaveSnapshot(file));
         }
-        self.begin_backup();
+        self.begin_wanted_backups();
     }
 }

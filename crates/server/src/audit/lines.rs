@@ -44,8 +44,8 @@ impl Lines {
     /// Puts a line behind those that are there. Nothing, and false, for what is told by another event.
     pub(crate) fn write(&mut self, lines: &mut Vec<u8>, recorded: &Recorded) -> bool {
         self.begin(&recorded.event);
-        let is_news = recorded.event.is_news();
-        if is_news {
+        let is_publishable = recorded.event.is_publishable();
+        if is_publishable {
             let mut stamp = std::mem::take(&mut self.stamp);
             let told = EventView::of(recorded);
             let session = self.session_text(told.session);
@@ -53,7 +53,7 @@ impl Lines {
             self.stamp = stamp;
         }
         self.end(&recorded.event);
-        is_news
+        is_publishable
     }
 
     /// For one who reads along, and may have to tell of it later.

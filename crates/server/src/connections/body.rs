@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -250,14 +250,26 @@ pub(crate) fn overloaded(too_much: &TooMuch) -> Failure {
 
 /// The body of an answer. The call lasts until it is dropped, and what it gave away counts until it is written.
 #[derive(Debug)]
-pub(crate) struct ResponseBody<B> {
+pub(crate) struct ResponseBody<B: Body> {
     inner: B,
+    /// The first of it, if it was made and not taken yet.
+    first: Option<Frame<Bytes>>,
     call: Arc<Call>,
 }
 
-impl<B> ResponseBody<B> {
+impl<B: Body<Data = Bytes> + Unpin> ResponseBody<B> {
     pub(crate) fn new(inner: B, call: Arc<Call>) -> ResponseBody<B> {
-        ResponseBody { inner, call }
+        ResponseBody { inner, first: None, call }
+    }
+
+    /// What is ready of the answer is made now, so that it counts also if its client reads nothing.
+    pub(crate) fn made(inner: B, call: Arc<Call>) -> ResponseBody<B> {
+        let mut body = ResponseBody::new(inner, call);
+        let ready = Pin::new(&mut body.inner).poll_frame(&mut Context::from_waker(Waker::noop()));
+        if let Poll::Ready(Some(Ok(frame))) = ready {
+            body.first = Some(frame.map_data(|data| counted(data, body.call.connection())));
+        }
+        body
     }
 }
 
@@ -269,6 +281,9 @@ impl<B: Body<Data = Bytes> + Unpin> Body for ResponseBody<B> {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        if let Some(first) = self.first.take() {
+            return Poll::Ready(Some(Ok(first)));
+        }
         ready!(self.call.connection().poll_may_write(cx));
         let frame = ready!(Pin::new(&mut self.inner).poll_frame(cx));
         let connection = self.call.connection();
@@ -278,11 +293,11 @@ impl<B: Body<Data = Bytes> + Unpin> Body for ResponseBody<B> {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.inner.is_end_stream()
+        self.first.is_none() && self.inner.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
+        if self.first.is_some() { SizeHint::default() } else { self.inner.size_hint() }
     }
 }
 

@@ -45,6 +45,8 @@ pub(crate) enum TooMuch {
     BytesOfPort { max: usize },
     #[error("{max} requests from this address are being answered, as many as may be")]
     CallsOfAddress { max: usize },
+    #[error("{bytes} bytes of answers to this connection were not read")]
+    UnreadOfConnection { bytes: usize },
 }
 
 impl Call {

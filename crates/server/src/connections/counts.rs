@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use super::Connection;
+use super::{Connection, PortLimits, TooMuch};
 
 /// So long a new connection has for its first request before it may give way to others. While connections come faster
 /// than that, they wait to be taken in.
@@ -73,6 +73,25 @@ pub(super) enum NoRoom {
     /// There may be room after this time.
     Yet(Duration),
     AtAll,
+}
+
+impl Entry {
+    /// Whether more may be made for the client: of answers to reads, of watches.
+    pub(super) fn check_unread(&self, of_all: usize, limits: &PortLimits) -> Result<(), TooMuch> {
+        let is_too_much = self.unwritten >= limits.unwritten_per_connection_max
+            || (self.unwritten > 0 && of_all >= limits.unwritten_max);
+        self.too_much_unread_if(is_too_much)
+    }
+
+    /// Whether a request may begin. Answers to changes are made in any case, and watches leave them room.
+    pub(super) fn check_unread_at_begin(&self, limits: &PortLimits) -> Result<(), TooMuch> {
+        self.too_much_unread_if(self.unwritten / 2 >= limits.unwritten_per_connection_max)
+    }
+
+    fn too_much_unread_if(&self, is_too_much: bool) -> Result<(), TooMuch> {
+        let bytes = self.unwritten;
+        if is_too_much { Err(TooMuch::UnreadOfConnection { bytes }) } else { Ok(()) }
+    }
 }
 
 impl State {

@@ -12,17 +12,22 @@ use tower_layer::Layer;
 use super::body::overloaded;
 use super::{Connection, RequestBody, ResponseBody, Shape};
 
-/// Which calls have which shape.
-pub(crate) type ShapeOf = fn(path: &str) -> Shape;
+/// What has to be known of the calls at a path.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Paths {
+    pub(crate) shape_of: fn(path: &str) -> Shape,
+    /// Such a call changes nothing. So its answer may be dropped.
+    pub(crate) is_read: fn(path: &str) -> bool,
+}
 
 #[derive(Clone, Debug)]
 pub(crate) struct GrpcGateLayer {
-    shape_of: ShapeOf,
+    paths: Paths,
 }
 
 impl GrpcGateLayer {
-    pub(crate) fn new(shape_of: ShapeOf) -> GrpcGateLayer {
-        GrpcGateLayer { shape_of }
+    pub(crate) fn new(paths: Paths) -> GrpcGateLayer {
+        GrpcGateLayer { paths }
     }
 }
 
@@ -30,14 +35,14 @@ impl<S> Layer<S> for GrpcGateLayer {
     type Service = GrpcGate<S>;
 
     fn layer(&self, inner: S) -> GrpcGate<S> {
-        GrpcGate { inner, shape_of: self.shape_of }
+        GrpcGate { inner, paths: self.paths }
     }
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct GrpcGate<S> {
     inner: S,
-    shape_of: ShapeOf,
+    paths: Paths,
 }
 
 type Answer = Result<http::Response<Body>, Infallible>;
@@ -66,16 +71,22 @@ where
                 return Box::pin(std::future::ready(Ok(refusal)));
             }
         };
-        let shape = (self.shape_of)(request.uri().path());
+        let shape = (self.paths.shape_of)(request.uri().path());
         if matches!(shape, Shape::Session { .. }) {
             request.extensions_mut().insert(Arc::clone(&call));
         }
         let of_request = Arc::clone(&call);
         let request = request.map(|body| Body::new(RequestBody::new(body, of_request, shape)));
+        let (uri, is_read) = (request.uri().clone(), self.paths.is_read);
         let answer = self.inner.call(request);
         Box::pin(async move {
             let response = answer.await?;
-            Ok(response.map(|body| Body::new(ResponseBody::new(body, call))))
+            match call.connection().check_unread() {
+                Err(too_much) if is_read(uri.path()) => {
+                    Ok(overloaded(&too_much).to_status().into_http())
+                }
+                _ => Ok(response.map(|body| Body::new(ResponseBody::made(body, call)))),
+            }
         })
     }
 }

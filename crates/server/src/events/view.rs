@@ -2,7 +2,8 @@
 
 use holdfast_core::command::Action;
 use holdfast_core::{
-    EndReason, Event, FenceToken, LockName, LogicalTime, Names, Outcome, PublicSessionId, SessionId,
+    AccessChange, ChangeAccess, EndReason, Event, FenceToken, LockName, LogicalTime, Names,
+    Outcome, PublicSessionId, SessionId,
 };
 use holdfast_proto::v1::{
     CycleLink, EndReason as WireReason, EventKind, Mode as WireMode, WatchEvent,

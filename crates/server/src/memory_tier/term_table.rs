@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use holdfast_core::command::{OpenSession, Owner};
 use holdfast_core::{
-    Command, Event, FenceToken, Limits, LockStatus, LockTable, LogIndex, LogicalTime, NewBeginning,
-    Outcome, PublicSessionId, ReleaseAnswer, RequestId, RulesVersion, SessionId, Span,
+    Command, Event, FenceToken, Limits, LockStatus, LockTable, LogIndex, LogicalTime, Outcome,
+    PublicSessionId, ReleaseAnswer, RequestId, RestoreOptions, RulesVersion, SessionId, Span,
     TokenStanding,
 };
 use holdfast_replica::TOKENS_PER_TERM_BITS;
@@ -57,7 +57,7 @@ impl TermTable {
         let limits = Limits { ttl_max: FOREVER, linger_max: FOREVER, ..Limits::default() };
         // This table is not replicated: it follows the rules of its build.
         let mut table = LockTable::with_rules(limits, RulesVersion::NEWEST);
-        table.begin_anew(NewBeginning {
+        table.reset_for_restore(RestoreOptions {
             token_floor,
             index: LogIndex(0),
             closed_for: Span::ZERO,
@@ -163,7 +163,7 @@ impl TermTable {
         match (outcome, wait) {
             (Outcome::Queued { position }, Some(wait)) => {
                 if let ReplyTo::Stream { stream, request } = reply {
-                    streams.tell(stream, Delivery::Queued { request, position });
+                    streams.send(stream, Delivery::Queued { request, position });
                 }
                 if self.parked.get(&wait).is_none_or(|parked| reply.supersedes(&parked.reply)) {
                     self.parked.insert(wait, Parked { reply, kind });
@@ -247,7 +247,7 @@ impl TermTable {
                 }
                 Event::HoldEnded { name, session, request, token, reason, .. } => {
                     let notice = Delivery::HoldEnded { name, token, acquire: request, reason };
-                    streams.tell_session(session, notice);
+                    streams.send_to_session(session, notice);
                 }
                 // That a session has ended is told by the replicated table.
                 _ => {}

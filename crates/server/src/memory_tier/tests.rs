@@ -290,7 +290,7 @@ fn a_stream_that_does_not_read_is_cut_off_and_the_others_are_served() {
     let key = StreamKey { session: ALICE, stream: StreamId(1) };
     scene.streams.open(key, outbox);
     for request in 1..=3 {
-        scene.streams.tell(key, Delivery::Queued { request: RequestId(request), position: 1 });
+        scene.streams.send(key, Delivery::Queued { request: RequestId(request), position: 1 });
         put_all(&mut scene.streams);
     }
     assert!(never_read.try_recv().is_ok());

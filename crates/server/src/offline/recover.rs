@@ -15,7 +15,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use holdfast_replica::{
-    ClusterId, Membership, NodeId, SnapshotFile, begin_anew, read_snapshot, salvage,
+    ClusterId, Membership, NodeId, SnapshotFile, read_snapshot, restore_group, salvage,
 };
 use holdfast_wal::{FileDisk, Options, Wal};
 
@@ -165,7 +165,7 @@ fn prepare(
     let reason = "the majority of the cluster was lost; nothing is granted until those who held locks \
                   have noticed";
     let terms = terms(config, &identity, None, options, reason.to_owned());
-    let (state, account) = begin_anew(&found.state, terms)?;
+    let (state, account) = restore_group(&found.state, terms)?;
     init_data_dir(&recovering.join(NEW_DIR), config, &identity, FIRST_GROUP, &state)?;
     durable_file::create_dir(&recovering.join(OLD_DIR))?;
     Ok(NewCluster::of(&identity, &account))

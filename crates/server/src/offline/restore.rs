@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use holdfast_replica::begin_anew;
+use holdfast_replica::restore_group;
 
 use super::init_data_dir::init_data_dir;
 use super::{NewCluster, NewClusterOptions, OfflineError, backup_file, terms};
@@ -37,7 +37,7 @@ pub fn restore(
                   in the old one have noticed";
     let written = Some(backup.header.created_unix_ms);
     let terms = terms(config, &identity, written, options, reason.to_owned());
-    let (state, account) = begin_anew(&backup.state, terms)?;
+    let (state, account) = restore_group(&backup.state, terms)?;
     init_data_dir(&config.data_dir, config, &identity, backup.header.group, &state)?;
     Ok(Restored {
         new: NewCluster::of(&identity, &account),

@@ -61,7 +61,7 @@ pub(crate) struct PeerPort {
 struct Refusals(Arc<Mutex<BTreeMap<u64, String>>>);
 
 impl Refusals {
-    fn is_news(&self, from: u64, words: &str) -> bool {
+    fn is_new(&self, from: u64, words: &str) -> bool {
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if last.get(&from).is_some_and(|known| known == words) {
             return false;
@@ -216,7 +216,7 @@ impl PeerPort {
         self.handshake.check_hello(&hello).map_err(|refusal| {
             let status = Status::from(refusal);
             // It comes again every second until somebody acts.
-            if self.refusals.is_news(hello.from_node, status.message()) {
+            if self.refusals.is_new(hello.from_node, status.message()) {
                 tracing::warn!(from = hello.from_node, "refused a peer: {}", status.message());
             }
             status

@@ -293,7 +293,7 @@ impl Link {
 /// Tells the shard who a peer is. It is said once per connection, so it waits for room.
 pub(super) async fn introduce(shard: &ShardHandle, peer: Peer) {
     let Peer { node, member, log_version } = peer;
-    say(shard, || Input::PeerIntroduced { node, member: member.clone(), log_version }).await;
+    say(shard, || Input::PeerIdentified { node, member: member.clone(), log_version }).await;
 }
 
 async fn say(shard: &ShardHandle, input: impl Fn() -> Input) {

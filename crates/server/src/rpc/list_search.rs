@@ -1,14 +1,14 @@
 //! `List` with a search in it: by a part of the name, by holder, the longest queues or the longest holds
 //! first. A large table is looked through in parts, each a linearizable read of its own.
 //!
-//! One survey runs at a time on a node, and its result serves for a moment whoever asks for the same: it
+//! One search runs at a time on a node, and its result serves for a moment whoever asks for the same: it
 //! costs the leader something in proportion to the table, and dashboards ask again and again.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use holdfast_core::{LockSummary, LogicalTime, Rank, Survey, SurveyPart};
+use holdfast_core::{LockSearch, LockSearchPart, LockSummary, LogicalTime, Rank};
 use holdfast_proto::decode::page::{self, PageSize};
 use holdfast_proto::encode::read;
 use holdfast_proto::failure::refused;
@@ -38,7 +38,7 @@ pub(super) type Rankings = Arc<Mutex<Vec<Ranking>>>;
 
 #[derive(Clone, Debug)]
 pub(super) struct Ranking {
-    survey: Survey,
+    search: LockSearch,
     made: Instant,
     at: LogicalTime,
     matched: u64,
@@ -54,10 +54,10 @@ pub(super) async fn serve(
         return reads::serve(rpc, caller, request).await;
     }
     let _permit = rpc.door.begin(Method::List)?;
-    let survey = decode(&request)?;
-    let about = About::Prefix(&survey.prefix);
-    let survey = rpc.door.authorise(&caller, Method::List, about)?.admit(survey);
-    let found = timeout(CALL_TIMEOUT, find(rpc, &caller, request, survey)).await;
+    let search = decode(&request)?;
+    let about = About::Prefix(&search.prefix);
+    let search = rpc.door.authorise(&caller, Method::List, about)?.admit(search);
+    let found = timeout(CALL_TIMEOUT, find(rpc, &caller, request, search)).await;
     changes_nothing(found.unwrap_or_else(|_| Err(took_too_long())))
 }
 
@@ -69,7 +69,7 @@ fn is_plain(request: &ListRequest) -> bool {
         && matches!(request.order(), ListOrder::Unspecified | ListOrder::Name)
 }
 
-fn decode(request: &ListRequest) -> Result<Survey, Failure> {
+fn decode(request: &ListRequest) -> Result<LockSearch, Failure> {
     let contains = request.contains.clone();
     if contains.len() > TEXT_BYTES_MAX || contains.chars().any(char::is_control) {
         let words = "contains has at most 512 bytes and no control characters";
@@ -82,28 +82,28 @@ fn decode(request: &ListRequest) -> Result<Survey, Failure> {
     };
     let holder = page::after_session(&request.holder_public_session_id)?;
     let (prefix, only_with_value) = (request.prefix.clone(), request.only_with_value);
-    Ok(Survey { prefix, contains, holder, only_with_value, rank })
+    Ok(LockSearch { prefix, contains, holder, only_with_value, rank })
 }
 
 async fn find(
     rpc: &Rpc,
     caller: &Caller,
     request: ListRequest,
-    survey: Admitted<Survey>,
+    search: Admitted<LockSearch>,
 ) -> Result<ListResponse, Failure> {
     let size = PageSize::new(request.page_size)?;
     match rpc.place(caller, Method::List).await? {
-        Place::Here if survey.get().rank == Rank::Name => {
-            by_name(rpc, survey, size, &request.page).await
+        Place::Here if search.get().rank == Rank::Name => {
+            by_name(rpc, search, size, &request.page).await
         }
-        Place::Here => by_rank(rpc, survey, size, &request.page).await,
+        Place::Here => by_rank(rpc, search, size, &request.page).await,
         Place::At(leader) => rpc.forwarding.call(leader, caller, Method::List, &request).await,
     }
 }
 
 async fn by_name(
     rpc: &Rpc,
-    survey: Admitted<Survey>,
+    search: Admitted<LockSearch>,
     size: PageSize,
     page: &str,
 ) -> Result<ListResponse, Failure> {
@@ -112,7 +112,7 @@ async fn by_name(
     let mut locks = Vec::new();
     loop {
         let wanted = size.limit() - locks.len();
-        let (at, part) = look_at(rpc, &survey, after, None, wanted).await?;
+        let (at, part) = search_part(rpc, &search, after, None, wanted).await?;
         locks.extend(part.found.into_iter().map(|(_, lock)| read::summary(lock, at)));
         after = part.next;
         let full = locks.len() >= size.limit();
@@ -130,7 +130,7 @@ async fn by_name(
 
 async fn by_rank(
     rpc: &Rpc,
-    survey: Admitted<Survey>,
+    search: Admitted<LockSearch>,
     size: PageSize,
     page: &str,
 ) -> Result<ListResponse, Failure> {
@@ -138,7 +138,7 @@ async fn by_rank(
         "" => 0,
         page => page.parse::<usize>().map_err(|_| page::not_ours())?,
     };
-    let ranking = ranking(rpc, survey).await?;
+    let ranking = ranking(rpc, search).await?;
     let end = first.saturating_add(size.limit() - 1).min(ranking.locks.len());
     let shown = ranking.locks.get(first..end).unwrap_or_default();
     let more = end < ranking.locks.len();
@@ -150,15 +150,15 @@ async fn by_rank(
     })
 }
 
-async fn ranking(rpc: &Rpc, survey: Admitted<Survey>) -> Result<Ranking, Failure> {
+async fn ranking(rpc: &Rpc, search: Admitted<LockSearch>) -> Result<Ranking, Failure> {
     let mut rankings = rpc.rankings.lock().await;
     rankings.retain(|ranking| ranking.made.elapsed() < RANKING_KEEPS);
-    if let Some(ranking) = rankings.iter().find(|ranking| ranking.survey == *survey.get()) {
+    if let Some(ranking) = rankings.iter().find(|ranking| ranking.search == *search.get()) {
         return Ok(ranking.clone());
     }
     let (mut best, mut matched, mut after, mut above) = (Vec::new(), 0, None, None);
     loop {
-        let (at, part) = look_at(rpc, &survey, after, above, usize::MAX).await?;
+        let (at, part) = search_part(rpc, &search, after, above, usize::MAX).await?;
         matched += part.matched as u64;
         best.extend(part.found);
         // The sort is stable, and the parts come in the order of names.
@@ -171,8 +171,8 @@ async fn ranking(rpc: &Rpc, survey: Admitted<Survey>) -> Result<Ranking, Failure
         if after.is_none() {
             let locks = Arc::new(best.into_iter().map(|(_, lock)| lock).collect());
             let made = Instant::now();
-            let survey = survey.into_inner();
-            let ranking = Ranking { survey, made, at, matched, locks };
+            let search = search.into_inner();
+            let ranking = Ranking { search, made, at, matched, locks };
             if rankings.len() == RANKINGS_KEPT {
                 rankings.remove(0);
             }
@@ -182,17 +182,17 @@ async fn ranking(rpc: &Rpc, survey: Admitted<Survey>) -> Result<Ranking, Failure
     }
 }
 
-async fn look_at(
+async fn search_part(
     rpc: &Rpc,
-    survey: &Admitted<Survey>,
+    search: &Admitted<LockSearch>,
     after: Option<String>,
     above: Option<u64>,
     found_max: usize,
-) -> Result<(LogicalTime, SurveyPart), Failure> {
-    let part = Query::Survey { survey: survey.get().clone(), after, above, found_max };
-    let answer = rpc.door.read_for(survey, part).await?;
+) -> Result<(LogicalTime, LockSearchPart), Failure> {
+    let part = Query::SearchLocks { search: search.get().clone(), after, above, found_max };
+    let answer = rpc.door.read_for(search, part).await?;
     match answer.data {
-        ReadData::Survey(part) => Ok((answer.at, part)),
+        ReadData::LockSearch(part) => Ok((answer.at, part)),
         _ => Err(bug("the shard read something else")),
     }
 }

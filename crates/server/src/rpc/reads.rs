@@ -72,7 +72,7 @@ fn about(query: &Query) -> About<'_> {
             About::Name(name)
         }
         Query::List { prefix, .. } => About::Prefix(prefix),
-        Query::Survey { survey, .. } => About::Prefix(&survey.prefix),
+        Query::SearchLocks { search, .. } => About::Prefix(&search.prefix),
         Query::Sessions { .. }
         | Query::Owners(_)
         | Query::Freezes

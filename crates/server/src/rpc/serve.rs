@@ -13,6 +13,7 @@ use holdfast_proto::v1::election_service_server::ElectionServiceServer;
 use holdfast_proto::v1::lock_service_server::LockServiceServer;
 use holdfast_proto::v1::operator_service_server::OperatorServiceServer;
 use holdfast_proto::v1::watch_service_server::WatchServiceServer;
+use holdfast_service::{Kind, Method};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Server;
@@ -24,7 +25,7 @@ use super::grpc::CallerLayer;
 use super::protocol_detection::accept_connections;
 use super::stream::WatchBody;
 use super::typed_status::TypedStatusLayer;
-use crate::connections::{Connections, GrpcGateLayer, Shape};
+use crate::connections::{Connections, GrpcGateLayer, Paths, Shape};
 use crate::peers::PeerPort;
 use crate::wrong_port::WrongPort;
 
@@ -50,6 +51,11 @@ fn shape_of(path: &str) -> Shape {
         }
         _ => Shape::Message { bytes_max: CALL_BYTES_MAX },
     }
+}
+
+fn is_read(path: &str) -> bool {
+    let method = Method::ALL.iter().find(|method| method.path() == Some(path));
+    method.is_some_and(|method| matches!(method.row().kind, Kind::Read | Kind::ClusterStatus))
 }
 
 /// Why the server on a port ended before the node did.
@@ -99,7 +105,7 @@ pub(crate) async fn serve(
     let (others, other_connections) = mpsc::channel(NEW_CONNECTIONS_MAX);
     let accepting = accept_connections(framed_sessions, clients, incoming, others);
     let serving = Server::builder()
-        .layer(GrpcGateLayer::new(shape_of))
+        .layer(GrpcGateLayer::new(Paths { shape_of, is_read }))
         .max_concurrent_streams(STREAMS_PER_CONNECTION_MAX)
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)

@@ -3,10 +3,13 @@
 //!
 //! A connection is visited when its socket has news, when a task has something for it, or when a deadline has passed. A
 //! turn visits no more than it may, and each connection once before any is visited again.
+//!
+//! A panic in the code of one connection closes that connection. The others, and the node, go on.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
@@ -183,10 +186,44 @@ pub(super) struct FramedConnections {
 #[derive(Debug)]
 struct Entry {
     connection: Box<dyn Connection>,
+    /// The stream that it has opened.
+    stream: Option<StreamKey>,
     /// It is among those to be visited.
     is_ready: bool,
     /// It is among those with a deadline.
     is_timed: bool,
+}
+
+impl Entry {
+    /// After a panic nothing of what it asked in this visit is done. Its client lives, and resumes its session.
+    fn visit(&mut self, scratch: &mut [u8], frame: &mut FrameWriter) -> (Asked, AfterVisit) {
+        let visited = catch_unwind(AssertUnwindSafe(|| {
+            let mut visit = Visit { scratch, frame, asked: Asked::default() };
+            let after = self.connection.visit(&mut visit);
+            (visit.asked, after)
+        }));
+        match visited {
+            Ok((asked, after)) => {
+                if asked.opened.is_some() {
+                    self.stream = asked.stream;
+                }
+                (asked, after)
+            }
+            Err(_) => {
+                frame.clear();
+                note_panic();
+                let closed = self.stream.map(|_| false);
+                let asked = Asked { stream: self.stream, closed, ..Asked::default() };
+                (asked, AfterVisit::Closed)
+            }
+        }
+    }
+}
+
+fn note_panic() {
+    tracing::error!(
+        "a client's connection is closed, because its code panicked: please report this bug"
+    );
 }
 
 impl FramedConnections {
@@ -210,7 +247,8 @@ impl FramedConnections {
         if let Err(error) = connection.register(registry, Token(token), Arc::new(waker).into()) {
             return tracing::warn!(%error, "a client's connection cannot be served");
         }
-        self.connections.insert(token, Entry { connection, is_ready: true, is_timed: false });
+        self.connections
+            .insert(token, Entry { connection, stream: None, is_ready: true, is_timed: false });
         self.ready.push_back(token);
     }
 
@@ -247,17 +285,15 @@ impl FramedConnections {
             let Some(token) = self.ready.pop_front() else { break };
             let Some(entry) = self.connections.get_mut(&token) else { continue };
             entry.is_ready = false;
-            let mut visit = Visit { scratch: &mut self.scratch, frame, asked: Asked::default() };
-            let after = entry.connection.visit(&mut visit);
-            operations += visit.asked.weight();
-            bytes += visit.asked.bytes;
-            take(token, visit.asked);
+            let (asked, after) = entry.visit(&mut self.scratch, frame);
+            operations += asked.weight();
+            bytes += asked.bytes;
+            take(token, asked);
             match after {
                 AfterVisit::More => Self::make_ready(&mut self.ready, token, entry),
                 AfterVisit::Rest => {}
                 AfterVisit::Closed => {
-                    self.connections.remove(&token);
-                    self.timed.remove(&token);
+                    self.remove(token);
                     continue;
                 }
             }
@@ -273,7 +309,13 @@ impl FramedConnections {
         frame: &mut FrameWriter,
     ) -> Result<(), CutOff> {
         let Some(entry) = self.connections.get_mut(&token) else { return Err(CutOff::Gone) };
-        let delivered = entry.connection.deliver(told, frame);
+        let delivered = catch_unwind(AssertUnwindSafe(|| entry.connection.deliver(told, frame)));
+        let Ok(delivered) = delivered else {
+            frame.clear();
+            note_panic();
+            self.remove(token);
+            return Err(CutOff::Gone);
+        };
         Self::keep_time(&mut self.timed, token, entry);
         delivered
     }
@@ -300,6 +342,11 @@ impl FramedConnections {
             let news: Vec<SocketNews> = poller.wait(patience, || !self.woken.is_empty()).collect();
             news.into_iter().for_each(|news| self.handle_news(news));
         }
+    }
+
+    fn remove(&mut self, token: usize) {
+        self.connections.remove(&token);
+        self.timed.remove(&token);
     }
 
     fn look_at_tasks_and_deadlines(&mut self) {

@@ -86,7 +86,7 @@ pub(crate) enum Input {
         reply: oneshot::Sender<Result<NodeId, HandOverRefusal>>,
     },
     /// A peer says who it is.
-    PeerIntroduced { node: NodeId, member: Member, log_version: u32 },
+    PeerIdentified { node: NodeId, member: Member, log_version: u32 },
     /// A peer says that this node was removed from the cluster.
     RemovedBy(NodeId),
     /// The stream to a peer broke or refuses.

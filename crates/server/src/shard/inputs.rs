@@ -92,8 +92,8 @@ impl Shard {
                 engine.change_membership(group, change, reply);
             }
             Input::HandOver { group, to, reply } => engine.hand_over(group, to, reply),
-            Input::PeerIntroduced { node, member, log_version } => {
-                engine.peer_introduced(node, member, log_version);
+            Input::PeerIdentified { node, member, log_version } => {
+                engine.peer_identified(node, member, log_version);
             }
             Input::RemovedBy(by) => {
                 tracing::error!(%by, "a peer says that this node was removed");
@@ -105,7 +105,7 @@ impl Shard {
             // nothing.
             Input::PeerRefuses(node) => {
                 if !self.wires.has_one_from(node) {
-                    engine.peer_gone(node);
+                    engine.peer_crashed(node);
                 }
             }
             Input::SnapshotSent { group, to, delivered } => {

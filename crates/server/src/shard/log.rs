@@ -66,8 +66,8 @@ impl Log {
     }
 
     /// The groups whose entries keep more of the log on disk than there should be.
-    pub(super) fn groups_in_the_way(&self) -> Vec<GroupId> {
-        self.log.groups_in_the_way(SEGMENTS_MAX)
+    pub(super) fn groups_pinning_log(&self) -> Vec<GroupId> {
+        self.log.groups_pinning_log(SEGMENTS_MAX)
     }
 
     pub(super) fn segment_prepared(&mut self, result: Result<Spare<FileDisk>, WriteError>) {

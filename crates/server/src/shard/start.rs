@@ -93,7 +93,7 @@ pub(crate) fn start(
             };
             // A node that was told to stop leaves a directory that another can use. Of a failure the node hears at once:
             // the disk may hang.
-            let log = log.filter(|_| !matches!(reason, StopReason::Told));
+            let log = log.filter(|_| !matches!(reason, StopReason::Requested));
             // The receiver is gone only if the node is.
             let _ = ended.send(reason);
             drop(log);
@@ -136,7 +136,7 @@ impl Shard {
         let known = membership.announced().map(|(node, member)| (node, member.clone()));
         let mut engine = Engine::new(engine_config, replicas, known, observer);
         let own = Member { directory: Some(channels.data_dir), ..membership.own() };
-        engine.peer_introduced(membership.me, own, LOG_VERSION);
+        engine.peer_identified(membership.me, own, LOG_VERSION);
         let framed = FramedConnections::new(channels.inbox.woken());
         let mut shard = Shard {
             engine,

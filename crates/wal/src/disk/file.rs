@@ -97,7 +97,7 @@ impl Disk for FileDisk {
     fn list(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in fs::read_dir(&self.directory.path)? {
-            // The log's own names are ASCII; a name that is not even UTF-8 is somebody else's file.
+            // The log's own names are ASCII; a name that is not even UTF-8 is a foreign file.
             if let Ok(name) = entry?.file_name().into_string() {
                 names.push(name);
             }

@@ -1,8 +1,8 @@
 //! Writes past the page cache.
 //!
-//! A turn is written once, synced at once, and read only by a node that starts. In the cache it would be copied, marked,
-//! looked for and written back, which takes as long again as the disk does. That it is durable only the sync says,
-//! as ever: the disk has a cache of its own.
+//! A turn is written once, synced at once, and read only by a node that starts. In the cache it would be copied,
+//! marked, looked for and written back, which takes as long again as the disk does. That it is durable only the sync
+//! says, as ever: the disk has a cache of its own.
 
 use std::fs::{File, OpenOptions};
 use std::io;

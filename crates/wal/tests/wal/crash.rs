@@ -51,8 +51,8 @@ fn every_loss_while_segments_are_deleted_leaves_all_that_was_acknowledged() {
 }
 
 #[test]
-fn every_loss_while_others_remove_what_is_garbage_leaves_all_that_was_acknowledged() {
-    let mut run = Run::leaving_removal(Losses::Every);
+fn every_loss_during_deferred_removal_leaves_all_that_was_acknowledged() {
+    let mut run = Run::deferring_removal(Losses::Every);
     let fill = |run: &mut Run, indexes: std::ops::RangeInclusive<u64>| {
         for index in indexes {
             run.append(1, index, 1, &[1; 1000]);

@@ -50,7 +50,7 @@ fn a_snapshot_and_a_spare_segment_that_find_no_descriptor_are_tried_again() {
 
 /// The bytes of the log may be on the disk or not.
 #[test]
-fn the_same_errors_of_a_write_or_a_sync_are_fatal() {
+fn descriptor_errors_of_a_write_or_a_sync_are_fatal() {
     for operation in [Operation::Write, Operation::SyncData, Operation::SyncDir] {
         let disk = SimDisk::new();
         let (mut wal, _) = open(&disk);

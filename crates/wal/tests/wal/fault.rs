@@ -89,7 +89,7 @@ fn a_full_disk_that_shows_at_a_sync_within_a_snapshot_is_fatal_too() {
     assert_every_call_fails(&mut wal, &first);
 }
 
-/// Of four stretches, each synced before the next.
+/// Of four chunks, each synced before the next.
 fn log_with_large_segments(disk: &SimDisk) -> Wal<SimDisk> {
     Wal::open(disk.clone(), Options { segment_bytes: 2 << 20 }).unwrap().0
 }

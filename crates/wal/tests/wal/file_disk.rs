@@ -123,7 +123,7 @@ fn a_file_where_the_directory_should_be_is_called_no_directory() {
 
 /// Turns past the page cache and reads through it see the same file; so do writes that no disk takes past it.
 #[test]
-fn what_was_written_past_the_cache_is_read_through_it() {
+fn bytes_written_past_the_cache_are_read_through_it() {
     let directory = tempfile::tempdir().unwrap();
     let disk = FileDisk::open(directory.path()).unwrap();
     let file = disk.create("segment").unwrap();

@@ -70,7 +70,7 @@ fn valid_files(turns: u64) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn the_corpus_opens_or_is_refused() {
+fn the_fuzz_corpus_opens_or_is_refused() {
     FILES.replay(&[valid_files(1), valid_files(3), valid_files(7)]);
 }
 
@@ -78,7 +78,7 @@ proptest! {
     #![proptest_config(cases(CASES_USUAL))]
 
     #[test]
-    fn damaged_files_open_soundly_or_not_at_all(
+    fn damaged_files_open_consistently_or_are_refused(
         turns in 1_u64..12,
         damages in proptest::collection::vec(
             (any::<prop::sample::Index>(), any::<prop::sample::Index>(), support::damage()),

@@ -138,7 +138,7 @@ proptest! {
     })]
 
     #[test]
-    fn whatever_happens_what_was_acknowledged_is_recovered(
+    fn every_acknowledged_write_is_recovered(
         steps in prop::collection::vec(step(), 1..40),
         seed in any::<u64>(),
     ) {

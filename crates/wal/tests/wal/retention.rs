@@ -101,11 +101,11 @@ fn a_snapshot_that_was_overtaken_by_an_installed_one_is_discarded() {
 }
 
 #[test]
-fn what_is_left_to_others_stays_until_they_remove_it_and_goes_oldest_first() {
+fn deferred_garbage_stays_until_it_is_removed_oldest_first() {
     use holdfast_wal::Disk;
     let disk = SimDisk::new();
     let (mut wal, _) = open(&disk);
-    wal.leave_removal();
+    wal.defer_removal();
     fill(&mut wal, 1, 1..=30);
     take_snapshot(&mut wal, 1, 2, 1);
     take_snapshot(&mut wal, 1, 30, 1);

@@ -34,9 +34,9 @@ impl Run {
     }
 
     /// Files that nobody needs are removed when [`Run::remove_garbage`] is called.
-    pub(crate) fn leaving_removal(losses: Losses) -> Run {
+    pub(crate) fn deferring_removal(losses: Losses) -> Run {
         let mut run = Run::new(losses);
-        run.wal.leave_removal();
+        run.wal.defer_removal();
         run
     }
 

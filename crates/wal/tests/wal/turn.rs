@@ -240,7 +240,7 @@ fn an_installed_snapshot_drops_entries_that_contradict_it_before_the_next_commit
 }
 
 #[test]
-fn a_restart_that_a_crash_cut_off_is_caught_up_with() {
+fn a_restart_interrupted_by_a_crash_is_completed() {
     let disk = SimDisk::new();
     let (mut wal, _) = open(&disk);
     append(&mut wal, 1, 1, 1, b"old");
@@ -257,7 +257,7 @@ fn a_restart_that_a_crash_cut_off_is_caught_up_with() {
 }
 
 #[test]
-fn a_log_that_has_said_everything_owes_nothing_when_it_is_opened() {
+fn a_complete_log_has_no_pending_restart_when_it_is_opened() {
     let disk = SimDisk::new();
     let (mut wal, _) = open(&disk);
     append(&mut wal, 1, 1, 1, b"old");

@@ -9,7 +9,7 @@ use holdfast_core::{
 };
 
 use super::evidence::Evidence;
-use super::words::{Findings, Who};
+use super::findings::{Findings, Who};
 use crate::history::Violation;
 
 /// Of a simulation: one role, which some clients have.
@@ -109,7 +109,7 @@ mod tests {
     use holdfast_core::{ChangeAccess, PublicSessionId, RoleName};
 
     use super::*;
-    use crate::check::story::*;
+    use crate::check::test_history::*;
 
     fn client() -> Principal {
         Principal::parse("cert:client-1").unwrap()
@@ -137,42 +137,42 @@ mod tests {
     }
 
     /// The policy allows everything, and a session is open.
-    fn begun(principal: Option<Principal>) -> Story {
-        let mut story = Story::default();
+    fn begun(principal: Option<Principal>) -> TestHistory {
+        let mut history = TestHistory::default();
         let roles = BTreeMap::from([(role(), allowed("*"))]);
         let bindings = BTreeMap::from([(client(), BTreeSet::from([role()]))]);
-        story.log(1, [changed(AccessChange::Replace(Roles { roles, bindings }))]);
-        story.log(2, [opened_as(1, principal)]);
-        story
+        history.log(1, [changed(AccessChange::Replace(Roles { roles, bindings }))]);
+        history.log(2, [opened_as(1, principal)]);
+        history
     }
 
     #[test]
     fn a_grant_after_a_revocation_is_found_and_one_before_it_is_not() {
-        let mut story = begun(Some(client()));
-        story.log(3, [granted("a", 1, 1, 1)]);
+        let mut history = begun(Some(client()));
+        history.log(3, [granted("a", 1, 1, 1)]);
         let ban = changed(AccessChange::Ban { principal: client() });
-        story.log(4, [ban]);
-        assert_eq!(check(&story.evidence()), []);
-        story.log(5, [granted("b", 1, 2, 2)]);
-        story.log(6, [opened_as(2, Some(client()))]);
-        assert_eq!(check(&story.evidence()).len(), 2);
+        history.log(4, [ban]);
+        assert_eq!(check(&history.evidence()), []);
+        history.log(5, [granted("b", 1, 2, 2)]);
+        history.log(6, [opened_as(2, Some(client()))]);
+        assert_eq!(check(&history.evidence()).len(), 2);
     }
 
     #[test]
     fn a_name_outside_of_the_rules_is_found() {
-        let mut story = begun(Some(client()));
-        story.log(3, [changed(AccessChange::PutRole { role: role(), rules: allowed("eu/*") })]);
-        story.log(4, [granted("eu/a", 1, 1, 1)]);
-        assert_eq!(check(&story.evidence()), []);
-        story.log(5, [granted("us/a", 1, 2, 2)]);
-        assert_eq!(check(&story.evidence()).len(), 1);
+        let mut history = begun(Some(client()));
+        history.log(3, [changed(AccessChange::PutRole { role: role(), rules: allowed("eu/*") })]);
+        history.log(4, [granted("eu/a", 1, 1, 1)]);
+        assert_eq!(check(&history.evidence()), []);
+        history.log(5, [granted("us/a", 1, 2, 2)]);
+        assert_eq!(check(&history.evidence()).len(), 1);
     }
 
     #[test]
     fn a_session_that_is_not_checked_may_have_everything() {
-        let mut story = begun(None);
-        story.log(3, [changed(AccessChange::Ban { principal: client() })]);
-        story.log(4, [granted("a", 1, 1, 1)]);
-        assert_eq!(check(&story.evidence()), []);
+        let mut history = begun(None);
+        history.log(3, [changed(AccessChange::Ban { principal: client() })]);
+        history.log(4, [granted("a", 1, 1, 1)]);
+        assert_eq!(check(&history.evidence()), []);
     }
 }

@@ -10,8 +10,8 @@ use holdfast_core::command::{Action, Intervention, Mode, Policy};
 use holdfast_core::{ActorId, Event, LockName, LogicalTime, RequestId, SessionId};
 
 use super::evidence::Evidence;
+use super::findings::{Findings, Which};
 use super::holders::{Holder, Holders};
-use super::words::{Findings, Which};
 use crate::history::{Input, Take, Violation};
 
 /// The lower, the older.
@@ -126,13 +126,13 @@ fn conflicts(one: Mode, other: Mode) -> bool {
 #[cfg(test)]
 mod tests {
     use super::check;
-    use crate::check::story::*;
+    use crate::check::test_history::*;
     use crate::history::Input;
     use holdfast_core::command::Policy;
 
     /// Session 1 is older than session 2. One of them holds a; the other asks for it.
     fn found(asks: u128, policy: Policy, preemptible: bool) -> usize {
-        let mut story = Story::default();
+        let mut story = TestHistory::default();
         story.log(1, [opened(1)]);
         story.log(2, [opened(2)]);
         for session in [1, 2] {

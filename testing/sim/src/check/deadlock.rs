@@ -9,8 +9,8 @@ use holdfast_core::command::{Action, Mode, Policy};
 use holdfast_core::{ActorId, EndReason, Event, LockName, RequestId, SessionId};
 
 use super::evidence::Evidence;
+use super::findings::{Findings, Who};
 use super::holders::Holders;
-use super::words::{Findings, Who};
 use crate::history::{Input, Violation};
 
 type Actor = (SessionId, ActorId);
@@ -183,13 +183,13 @@ fn stuck<'a>(
 #[cfg(test)]
 mod tests {
     use super::check;
-    use crate::check::story::*;
+    use crate::check::test_history::*;
     use crate::history::Input;
     use holdfast_core::command::{Mode, Policy};
 
     /// Sessions 1 and 2 hold a and b and wait for b and a, by this policy.
-    fn crossed(policy: Policy) -> Story {
-        let mut story = Story::default();
+    fn crossed(policy: Policy) -> TestHistory {
+        let mut story = TestHistory::default();
         for (session, lock) in [(1, "b"), (2, "a")] {
             let Input::Take(mut asked) = take(&[lock]) else { unreachable!() };
             asked.terms.policy = policy;
@@ -217,7 +217,7 @@ mod tests {
     #[test]
     fn who_is_ahead_in_the_queue_counts() {
         // 3 waits for a behind 2; 2 waits for what 3 holds.
-        let mut story = Story::default();
+        let mut story = TestHistory::default();
         for (session, request, lock) in [(2, 1, "a"), (2, 2, "c"), (3, 2, "a")] {
             story.ask(session, request, take(&[lock]));
         }
@@ -230,7 +230,7 @@ mod tests {
 
     #[test]
     fn readers_do_not_wait_for_each_other() {
-        let mut story = Story::default();
+        let mut story = TestHistory::default();
         story.ask(2, 1, take(&["a"]));
         story.log(1, [granted_as("a", 2, 9, 1, Mode::Shared), queued_as("a", 2, 1, Mode::Shared)]);
         assert_eq!(check(&story.evidence()), []);
@@ -241,7 +241,7 @@ mod tests {
     #[test]
     fn one_of_two_permits_behind_a_writer_comes_free() {
         let permit = Mode::Permit { limit: 2 };
-        let mut story = Story::default();
+        let mut story = TestHistory::default();
         for (session, request, lock) in [(1, 1, "s"), (2, 1, "s"), (2, 2, "x"), (3, 2, "s")] {
             story.ask(session, request, take(&[lock]));
         }
@@ -258,7 +258,7 @@ mod tests {
     #[test]
     fn a_knot_around_permits_is_found_and_a_permit_that_comes_free_unties_it() {
         let permit = Mode::Permit { limit: 2 };
-        let mut story = Story::default();
+        let mut story = TestHistory::default();
         for (session, lock) in [(1, "x"), (2, "a"), (3, "s"), (4, "x")] {
             story.ask(session, 2, take(&[lock]));
         }

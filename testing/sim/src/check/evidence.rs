@@ -5,14 +5,14 @@ use std::ops::Deref;
 
 use holdfast_core::{RequestId, SessionId};
 
-use super::log::{Entry, Stretch, merged, stretches};
+use super::log::{Entry, LogRun, log_runs, merged};
 use crate::history::{ClientOperation, History};
 
 /// A history with the one log that its replicas applied.
 #[derive(Debug)]
 pub struct Evidence<'a> {
     history: &'a History,
-    stretches: Vec<Stretch<'a>>,
+    log_runs: Vec<LogRun<'a>>,
     log: Vec<Entry<'a>>,
     /// Where each request is in the history; of several copies the first.
     asked: HashMap<(SessionId, RequestId), &'a ClientOperation>,
@@ -20,17 +20,17 @@ pub struct Evidence<'a> {
 
 impl<'a> Evidence<'a> {
     pub fn of(history: &'a History) -> Evidence<'a> {
-        let stretches = stretches(history);
+        let log_runs = log_runs(history);
         let mut asked = HashMap::with_capacity(history.operations.len());
         for operation in &history.operations {
             asked.entry((operation.session, operation.request)).or_insert(operation);
         }
-        Evidence { history, log: merged(&stretches), stretches, asked }
+        Evidence { history, log: merged(&log_runs), log_runs, asked }
     }
 
     /// What each node did.
-    pub(super) fn stretches(&self) -> &[Stretch<'a>] {
-        &self.stretches
+    pub(super) fn log_runs(&self) -> &[LogRun<'a>] {
+        &self.log_runs
     }
 
     /// Every entry with events, in order; empty if the log was not recorded.

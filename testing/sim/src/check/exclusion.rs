@@ -7,8 +7,8 @@ use holdfast_core::command::{Action, Mode};
 use holdfast_core::{Event, LockName};
 
 use super::evidence::Evidence;
+use super::findings::{Findings, Who};
 use super::holders::{Holder, Holders};
-use super::words::{Findings, Who};
 use crate::history::Violation;
 
 pub fn check(history: &Evidence<'_>) -> Vec<Violation> {
@@ -96,12 +96,12 @@ fn in_the_way(holders: &[Holder], mode: Mode, limit_set: Option<u32>) -> Option<
 #[cfg(test)]
 mod tests {
     use super::check;
-    use crate::check::story::*;
+    use crate::check::test_history::*;
     use holdfast_core::command::Mode;
 
     #[test]
     fn one_holder_after_another_is_fine() {
-        let mut story = Story::default();
+        let mut story = TestHistory::default();
         story.log(1, [granted("a", 1, 1, 1)]);
         story.log(2, [released("a", 1, 1, 1), granted("a", 2, 1, 2)]);
         story.log(3, [hold_ended("a", 2, 1, 2), granted("b", 2, 2, 3)]);
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn two_holders_at_once_are_found() {
-        let mut story = Story::default();
+        let mut story = TestHistory::default();
         story.log(1, [granted("a", 1, 1, 1)]);
         story.log(2, [granted("a", 2, 1, 2)]);
         let found = check(&story.evidence());
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn replicas_that_each_grant_to_another_are_found() {
-        let mut story = Story::default();
+        let mut story = TestHistory::default();
         story.applied(1, 5, [granted("a", 1, 1, 1)]);
         story.applied(2, 5, [granted("a", 2, 1, 1)]);
         assert_eq!(check(&story.evidence()).len(), 1);
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn the_end_of_a_hold_that_never_was_is_found() {
-        let mut story = Story::default();
+        let mut story = TestHistory::default();
         story.log(1, [granted("a", 1, 1, 1)]);
         story.log(2, [released("a", 1, 1, 9)]);
         assert_eq!(check(&story.evidence()).len(), 1);
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn readers_are_together_and_alone() {
-        let mut story = Story::default();
+        let mut story = TestHistory::default();
         story.log(
             1,
             [granted_as("a", 1, 1, 1, Mode::Shared), granted_as("a", 2, 1, 1, Mode::Shared)],
@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn a_reader_beside_a_writer_and_a_writer_among_readers_are_found() {
-        let mut story = Story::default();
+        let mut story = TestHistory::default();
         story.log(1, [granted("a", 1, 1, 1), granted_as("a", 2, 1, 2, Mode::Shared)]);
         story.log(
             2,
@@ -164,7 +164,7 @@ mod tests {
     #[test]
     fn no_more_permits_are_out_than_there_are() {
         let permit = Mode::Permit { limit: 2 };
-        let mut story = Story::default();
+        let mut story = TestHistory::default();
         story.log(1, [granted_as("a", 1, 1, 1, permit), granted_as("a", 2, 1, 2, permit)]);
         story.log(2, [set_permits("a", Some(1)), released("a", 1, 1, 1)]);
         assert_eq!(check(&story.evidence()), []);

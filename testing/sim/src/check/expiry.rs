@@ -12,8 +12,8 @@ use holdfast_core::{
 };
 
 use super::evidence::Evidence;
+use super::findings::{At, Findings, Who};
 use super::promises::{ExpiryBound, Promises};
-use super::words::{At, Findings, Who};
 use crate::history::{ClientOperation, History, Input, Output, RealTime, Violation};
 
 pub fn check(history: &Evidence<'_>, promises: &Promises) -> Vec<Violation> {
@@ -285,7 +285,7 @@ impl Known<'_> {
             let silent = matches!(operation.input, Input::Status { .. } | Input::Intervene(_));
             operation.invoked <= at && !silent
         };
-        let recorded = history.heard.get(&session).map(|heard| &heard[..]).unwrap_or_default();
+        let recorded = history.contacts.get(&session).map(|heard| &heard[..]).unwrap_or_default();
         let last = recorded.iter().copied().rfind(|heard| *heard <= at);
         let mut sent = last.unwrap_or_default();
         let mut heard = sent;
@@ -341,15 +341,15 @@ pub(super) fn leaderless_us(history: &History, from: RealTime, to: RealTime) -> 
 #[cfg(test)]
 mod tests {
     use super::check;
-    use crate::check::story::*;
+    use crate::check::test_history::*;
     use crate::check::{ExpiryBound, Promises};
     use crate::history::{Input, LeaderSpan, SlowSpan, Violation};
     use holdfast_core::{EndReason, LogicalTime, Outcome, Span};
     use holdfast_replica::NodeId;
 
     /// Session 1 has a TTL of 1 s and a linger of 200 ms; its touch at 500 is answered at 520.
-    fn a_session() -> Story {
-        let mut story = Story::default();
+    fn a_session() -> TestHistory {
+        let mut story = TestHistory::default();
         story.log_at(1, 1, [opened(1)]);
         story.open(1, 1_000, 200, 0);
         let touched = Outcome::Touched { ttl: Span::from_ms(1_000) };
@@ -357,18 +357,18 @@ mod tests {
         story
     }
 
-    fn led(story: &mut Story, from: u64, to: u64) {
+    fn led(story: &mut TestHistory, from: u64, to: u64) {
         let span = LeaderSpan { node: NodeId(1), term: 1, from: ms(from), to: ms(to) };
         story.history.leaders.push(span);
     }
 
-    fn bounded(story: &Story) -> Vec<Violation> {
+    fn bounded(story: &TestHistory) -> Vec<Violation> {
         let bound = ExpiryBound { grace_ms: 300, tick_ms: 50, delivery_ms: 100 };
         let promises = Promises { expiry_bound: Some(bound), ..Promises::default() };
         check(&story.evidence(), &promises)
     }
 
-    fn early(story: &Story) -> usize {
+    fn early(story: &TestHistory) -> usize {
         check(&story.evidence(), &Promises::default()).len()
     }
 

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use holdfast_core::{EndReason, Event, FenceToken, LockName, RequestId, SessionId};
 
 use super::evidence::Evidence;
-use super::words::{At, Findings, Who};
+use super::findings::{At, Findings, Who};
 use crate::history::{History, RealTime, StoreWrite, Violation};
 
 pub fn check(history: &Evidence<'_>) -> Vec<Violation> {
@@ -144,17 +144,17 @@ fn by_others(reason: EndReason) -> bool {
 #[cfg(test)]
 mod tests {
     use super::check;
-    use crate::check::story::*;
+    use crate::check::test_history::*;
     use holdfast_core::EndReason;
 
-    fn two_holds_in_a_row() -> Story {
-        let mut story = Story::default();
+    fn two_holds_in_a_row() -> TestHistory {
+        let mut story = TestHistory::default();
         story.log(10, [granted("a", 1, 1, 1)]);
         story.log(20, [hold_ended("a", 1, 1, 1), granted("a", 2, 1, 2)]);
         story
     }
 
-    fn found(story: &Story) -> usize {
+    fn found(story: &TestHistory) -> usize {
         check(&story.evidence()).len()
     }
 
@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn a_store_that_accepts_a_lower_token_is_found() {
-        let mut story = Story::default();
+        let mut story = TestHistory::default();
         story.write("a", 2, 2, 25, true);
         story.write("a", 1, 1, 26, true);
         story.write("b", 1, 1, 27, true);
@@ -228,7 +228,7 @@ mod tests {
 
     #[test]
     fn a_store_that_refuses_the_highest_token_is_found() {
-        let mut story = Story::default();
+        let mut story = TestHistory::default();
         story.write("a", 2, 2, 25, false);
         assert_eq!(found(&story), 1);
     }
@@ -243,7 +243,7 @@ mod tests {
     #[test]
     fn who_lost_its_hold_to_somebody_else_has_only_its_token() {
         for (reason, violations) in [(EndReason::Broken, 0), (EndReason::SessionExpired, 1)] {
-            let mut story = Story::default();
+            let mut story = TestHistory::default();
             story.log(10, [granted("a", 1, 1, 1), hold_ended_by("a", 1, 1, 1, reason)]);
             story.write("a", 1, 1, 15, true);
             assert_eq!(found(&story), violations, "{reason:?}");
@@ -253,7 +253,7 @@ mod tests {
     #[test]
     fn readers_write_under_one_token_each_while_it_holds() {
         let shared = holdfast_core::command::Mode::Shared;
-        let mut story = Story::default();
+        let mut story = TestHistory::default();
         story.log(10, [granted_as("a", 1, 1, 1, shared), granted_as("a", 2, 1, 1, shared)]);
         story.log(20, [hold_ended("a", 1, 1, 1)]);
         story.write("a", 2, 1, 25, true);

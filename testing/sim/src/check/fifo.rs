@@ -8,8 +8,8 @@ use holdfast_core::command::{Action, Mode};
 use holdfast_core::{EndReason, Event, LockName, RequestId, SessionId};
 
 use super::evidence::Evidence;
+use super::findings::{Findings, Which};
 use super::holders::Holders;
-use super::words::{Findings, Which};
 use crate::history::{Input, Violation};
 
 #[derive(Clone, Copy)]
@@ -105,12 +105,12 @@ fn can_share(one: Mode, other: Mode) -> bool {
 #[cfg(test)]
 mod tests {
     use super::check;
-    use crate::check::story::*;
+    use crate::check::test_history::*;
     use holdfast_core::command::Mode;
     use holdfast_core::{EndReason, Outcome};
 
-    fn three_waiters() -> Story {
-        let mut story = Story::default();
+    fn three_waiters() -> TestHistory {
+        let mut story = TestHistory::default();
         story.log(1, [granted("a", 9, 1, 1)]);
         story.log(2, [queued("a", 1, 1), queued("a", 2, 1), queued("a", 3, 1)]);
         story
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn a_reader_that_overtakes_a_writer_is_found() {
-        let mut story = Story::default();
+        let mut story = TestHistory::default();
         story.log(1, [granted_as("a", 9, 1, 1, Mode::Shared), queued("a", 1, 1)]);
         story.log(2, [granted_as("a", 2, 1, 1, Mode::Shared)]);
         assert_eq!(check(&story.evidence()).len(), 1);
@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn readers_may_pass_readers_and_a_chosen_one_everybody() {
-        let mut story = Story::default();
+        let mut story = TestHistory::default();
         story.log(1, [granted("a", 9, 1, 1)]);
         story.log(2, [queued_as("a", 1, 1, Mode::Shared), queued_as("a", 2, 1, Mode::Shared)]);
         story.log(3, [released("a", 9, 1, 1), granted_as("a", 2, 1, 2, Mode::Shared)]);
@@ -172,7 +172,7 @@ mod tests {
     fn a_permit_that_those_ahead_leave_over_may_be_taken() {
         for (limit, violations) in [(3, 0), (2, 1)] {
             let permit = Mode::Permit { limit };
-            let mut story = Story::default();
+            let mut story = TestHistory::default();
             story.log(1, [granted_as("a", 9, 1, 1, permit), queued_as("a", 1, 1, permit)]);
             story.log(2, [granted_as("a", 2, 1, 2, permit)]);
             assert_eq!(check(&story.evidence()).len(), violations, "{limit}");

@@ -7,7 +7,7 @@ use holdfast_core::command::Action;
 use holdfast_core::{EndReason, Event, FenceToken, LockName, SessionId};
 
 use super::evidence::Evidence;
-use super::words::{Findings, Who};
+use super::findings::{Findings, Who};
 use crate::history::{Input, Violation};
 
 pub fn check(history: &Evidence<'_>) -> Vec<Violation> {
@@ -78,14 +78,14 @@ pub fn check(history: &Evidence<'_>) -> Vec<Violation> {
 #[cfg(test)]
 mod tests {
     use super::check;
-    use crate::check::story::*;
+    use crate::check::test_history::*;
     use holdfast_core::command::Action;
     use holdfast_core::{EndReason, FenceToken};
 
     #[test]
     fn only_the_hold_that_was_meant_is_broken() {
         for (token, violations) in [(None, 0), (Some(1), 0), (Some(9), 1)] {
-            let mut story = Story::default();
+            let mut story = TestHistory::default();
             story.log(1, [granted("a", 1, 1, 1)]);
             let broken = Action::Break { name: name("a"), token: token.map(FenceToken) };
             story.log(2, [intervened(broken), hold_ended_by("a", 1, 1, 1, EndReason::Broken)]);
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn an_intervention_that_is_done_twice_is_found() {
-        let mut story = Story::default();
+        let mut story = TestHistory::default();
         let freeze = || intervened(Action::Thaw { prefix: "a".into() });
         story.log(1, [freeze()]);
         assert_eq!(check(&story.evidence()), []);
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn what_is_handed_over_or_killed_by_nobody_is_found() {
-        let mut story = Story::default();
+        let mut story = TestHistory::default();
         story.log(1, [granted("a", 1, 1, 1), hold_ended_by("a", 1, 1, 1, EndReason::Transferred)]);
         story.log(2, [ended(1, EndReason::Killed)]);
         assert_eq!(check(&story.evidence()).len(), 2);

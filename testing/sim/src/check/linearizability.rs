@@ -27,8 +27,8 @@ mod steps;
 mod tests;
 
 use super::evidence::Evidence;
+use super::findings::Findings;
 use super::promises::Promises;
-use super::words::Findings;
 use crate::history::Violation;
 
 pub use search::Verdict;

@@ -1,7 +1,7 @@
 //! The one log, put together from what the replicas did.
 //!
-//! A node's record is cut into *stretches*: within one, entries follow each other without a gap; a new one
-//! begins when the node's table is restored. Entries without events leave no trace, so what a stretch
+//! A node's record is cut into *log_runs*: within one, entries follow each other without a gap; a new one
+//! begins when the node's table is restored. Entries without events leave no trace, so what a log_run
 //! covers is known only from its beginning to its last record.
 
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ pub(super) struct Entry<'a> {
 
 /// What one node applied without interruption.
 #[derive(Debug)]
-pub(super) struct Stretch<'a> {
+pub(super) struct LogRun<'a> {
     pub(super) node: NodeId,
     /// It holds what comes after this index.
     pub(super) after: LogIndex,
@@ -35,24 +35,24 @@ pub(super) struct Stretch<'a> {
 }
 
 /// What each node did, in the order of the record.
-pub(super) fn stretches(history: &History) -> Vec<Stretch<'_>> {
-    let mut current: BTreeMap<NodeId, Stretch<'_>> = BTreeMap::new();
+pub(super) fn log_runs(history: &History) -> Vec<LogRun<'_>> {
+    let mut current: BTreeMap<NodeId, LogRun<'_>> = BTreeMap::new();
     let mut done = Vec::new();
     for record in &history.replicated {
         match &record.what {
             Happening::Digest(_) => {}
             Happening::Restored => {
-                let stretch = Stretch::new(record.node, record.index);
-                done.extend(current.insert(record.node, stretch));
+                let log_run = LogRun::new(record.node, record.index);
+                done.extend(current.insert(record.node, log_run));
             }
             Happening::Event(event) => {
-                let stretch = current
+                let log_run = current
                     .entry(record.node)
-                    .or_insert_with(|| Stretch::new(record.node, LogIndex(0)));
-                if record.index < stretch.last().unwrap_or(stretch.after) {
-                    stretch.went_back_to = Some(record.index);
+                    .or_insert_with(|| LogRun::new(record.node, LogIndex(0)));
+                if record.index < log_run.last().unwrap_or(log_run.after) {
+                    log_run.went_back_to = Some(record.index);
                 }
-                let place = stretch.place_of(record.index);
+                let place = log_run.place_of(record.index);
                 let entry = Entry {
                     index: record.index,
                     logical: record.logical,
@@ -60,10 +60,10 @@ pub(super) fn stretches(history: &History) -> Vec<Stretch<'_>> {
                     events: Vec::new(),
                 };
                 let place = place.unwrap_or_else(|place| {
-                    stretch.entries.insert(place, entry);
+                    log_run.entries.insert(place, entry);
                     place
                 });
-                stretch.entries[place].events.push(event);
+                log_run.entries[place].events.push(event);
             }
         }
     }
@@ -73,10 +73,10 @@ pub(super) fn stretches(history: &History) -> Vec<Stretch<'_>> {
 
 /// Every entry with events, in order. Where replicas disagree, the entry has the events of all versions: so
 /// a grant that only one replica saw is not hidden by what the others saw.
-pub(super) fn merged<'a>(stretches: &[Stretch<'a>]) -> Vec<Entry<'a>> {
+pub(super) fn merged<'a>(log_runs: &[LogRun<'a>]) -> Vec<Entry<'a>> {
     let mut versions: Vec<&Entry<'a>> =
-        stretches.iter().flat_map(|stretch| &stretch.entries).collect();
-    // What is equal stays in the order of the stretches.
+        log_runs.iter().flat_map(|log_run| &log_run.entries).collect();
+    // What is equal stays in the order of the log_runs.
     versions.sort_by_key(|entry| entry.index);
     versions.chunk_by(|a, b| a.index == b.index).map(one_of_all).collect()
 }
@@ -96,9 +96,9 @@ fn one_of_all<'a>(versions: &[&Entry<'a>]) -> Entry<'a> {
     all
 }
 
-impl<'a> Stretch<'a> {
+impl<'a> LogRun<'a> {
     fn new(node: NodeId, after: LogIndex) -> Self {
-        Stretch { node, after, entries: Vec::new(), went_back_to: None }
+        LogRun { node, after, entries: Vec::new(), went_back_to: None }
     }
 
     pub(super) fn last(&self) -> Option<LogIndex> {

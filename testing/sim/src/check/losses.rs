@@ -37,13 +37,13 @@ pub fn check(history: &History) -> Vec<Violation> {
 mod tests {
     use holdfast_core::{FenceToken, RequestId, SessionId};
 
-    use super::super::story::{Story, hold_ended};
+    use super::super::test_history::{TestHistory, hold_ended};
     use super::*;
     use crate::history::Resume;
 
     #[test]
     fn a_hold_that_ended_before_the_session_was_resumed_must_not_be_believed_in() {
-        let mut story = Story::default();
+        let mut story = TestHistory::default();
         story.log_at(1, 500, [hold_ended("wallet", 7, 2, 3)]);
         story.history.resumes.push(resume(500, false));
         assert_eq!(check(&story.history), []);
@@ -54,7 +54,7 @@ mod tests {
     #[test]
     fn a_shared_hold_that_ended_under_the_first_rules_cannot_be_told() {
         for (adopted, expected) in [(None, 0), (Some(500), 0), (Some(499), 1)] {
-            let mut story = Story::default();
+            let mut story = TestHistory::default();
             story.log_at(1, 500, [hold_ended("wallet", 7, 2, 3)]);
             story.history.resumes.push(resume(501, true));
             story.history.rules_adopted = adopted.map(LogicalTime::from_ms);

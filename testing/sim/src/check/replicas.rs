@@ -6,14 +6,14 @@ use holdfast_core::{LogIndex, LogicalTime};
 use holdfast_replica::NodeId;
 
 use super::evidence::Evidence;
-use super::log::{Entry, Stretch};
-use super::words::Findings;
+use super::findings::Findings;
+use super::log::{Entry, LogRun};
 use crate::history::{Happening, History, Violation};
 
 pub fn check(history: &Evidence<'_>) -> Vec<Violation> {
     let mut findings = Findings::of("replicas");
     check_digests(history, &mut findings);
-    check_events(history.stretches(), &mut findings);
+    check_events(history.log_runs(), &mut findings);
     findings.into_violations()
 }
 
@@ -32,10 +32,10 @@ fn check_digests(history: &History, findings: &mut Findings) {
     }
 }
 
-fn check_events(stretches: &[Stretch<'_>], findings: &mut Findings) {
-    let mut seen: Vec<(NodeId, &Entry<'_>)> = stretches
+fn check_events(log_runs: &[LogRun<'_>], findings: &mut Findings) {
+    let mut seen: Vec<(NodeId, &Entry<'_>)> = log_runs
         .iter()
-        .flat_map(|stretch| stretch.entries.iter().map(|entry| (stretch.node, entry)))
+        .flat_map(|log_run| log_run.entries.iter().map(|entry| (log_run.node, entry)))
         .collect();
     seen.sort_by_key(|(_, entry)| entry.index);
     let mut first_seen = Vec::new();
@@ -50,22 +50,22 @@ fn check_events(stretches: &[Stretch<'_>], findings: &mut Findings) {
         }
     }
     check_time(first_seen.iter().map(|(_, entry)| *entry), findings);
-    for stretch in stretches {
-        let node = stretch.node.0;
-        if let Some(index) = stretch.went_back_to {
+    for log_run in log_runs {
+        let node = log_run.node.0;
+        if let Some(index) = log_run.went_back_to {
             findings.add(format!("node {node} applied index {} after a later one", index.0));
         }
-        let Some(last) = stretch.last() else { continue };
-        if last <= stretch.after {
+        let Some(last) = log_run.last() else { continue };
+        if last <= log_run.after {
             findings.add(format!("node {node} applied index {} again", last.0));
             continue;
         }
         // One difference explains those that follow.
-        let begin = first_seen.partition_point(|(_, entry)| entry.index <= stretch.after);
+        let begin = first_seen.partition_point(|(_, entry)| entry.index <= log_run.after);
         let covered = first_seen[begin..].iter().take_while(|(_, entry)| entry.index <= last);
         for (other, first) in covered {
             let index = first.index;
-            let here = stretch.entry(index).map_or(&[][..], |entry| &entry.events);
+            let here = log_run.entry(index).map_or(&[][..], |entry| &entry.events);
             if here != first.events {
                 findings.add(format!(
                     "the replicas differ at index {}: node {} had {:?}, node {node} had {here:?}",
@@ -94,12 +94,12 @@ fn check_time<'a>(entries: impl Iterator<Item = &'a Entry<'a>>, findings: &mut F
 #[cfg(test)]
 mod tests {
     use super::check;
-    use crate::check::story::{Story, granted, queued, released};
+    use crate::check::test_history::{TestHistory, granted, queued, released};
     use crate::history::Happening;
 
     #[test]
     fn replicas_that_agree_up_to_restored_gaps_are_fine() {
-        let mut story = Story::default();
+        let mut story = TestHistory::default();
         for node in [1, 2] {
             story.applied(node, 1, [granted("a", 1, 1, 1)]);
             story.applied(node, 3, [released("a", 1, 1, 1)]);
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn an_event_that_is_missing_on_one_node_is_found() {
-        let mut story = Story::default();
+        let mut story = TestHistory::default();
         story.applied(1, 1, [granted("a", 1, 1, 1)]);
         story.applied(1, 3, [granted("b", 1, 2, 2)]);
         story.applied(2, 3, [granted("b", 1, 2, 2)]);
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn events_in_another_order_are_found() {
-        let mut story = Story::default();
+        let mut story = TestHistory::default();
         story.applied(1, 1, [queued("a", 1, 1), queued("a", 2, 1)]);
         story.applied(2, 1, [queued("a", 2, 1), queued("a", 1, 1)]);
         assert_eq!(check(&story.evidence()).len(), 1);
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn digests_that_differ_are_found() {
-        let mut story = Story::default();
+        let mut story = TestHistory::default();
         story.happened(1, 8, Happening::Digest(1));
         story.happened(2, 8, Happening::Digest(2));
         assert_eq!(check(&story.evidence()).len(), 1);
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn an_index_applied_twice_without_a_restore_is_found() {
-        let mut story = Story::default();
+        let mut story = TestHistory::default();
         story.applied(1, 1, [granted("a", 1, 1, 1)]);
         story.applied(1, 2, [released("a", 1, 1, 1)]);
         story.applied(1, 1, [granted("a", 1, 1, 1)]);
@@ -152,11 +152,11 @@ mod tests {
 
     #[test]
     fn logical_time_that_goes_back_or_differs_is_found() {
-        let mut story = Story::default();
+        let mut story = TestHistory::default();
         story.log_at(1, 20, [granted("a", 1, 1, 1)]);
         story.log_at(2, 10, [released("a", 1, 1, 1)]);
         assert_eq!(check(&story.evidence()).len(), 1);
-        let mut story = Story::default();
+        let mut story = TestHistory::default();
         story.applied(1, 5, [granted("a", 1, 1, 1)]);
         story.applied(2, 5, [granted("a", 1, 1, 1)]);
         story.history.replicated[1].logical = holdfast_core::LogicalTime::from_ms(6);

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use holdfast_core::{Event, FenceToken, LockName, Outcome, SessionId};
 
 use super::fence;
-use super::words::{At, Findings, Which, Who};
+use super::findings::{At, Findings, Which, Who};
 use crate::history::{ClientOperation, Happening, History, Input, Output, RealTime, StoreWrite};
 use crate::history::{Replicated, Violation};
 
@@ -181,22 +181,22 @@ fn grants_in(history: &History) -> impl Iterator<Item = (&Replicated, &LockName,
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::story::*;
+    use crate::check::test_history::*;
     use crate::history::{Beginning, LeaderSpan};
     use holdfast_core::Span;
 
     /// Session 1 holds `a` until all is lost at 100 ms; everything is closed for a second.
-    fn stories() -> (Story, Story) {
-        let mut before = Story::default();
+    fn stories() -> (TestHistory, TestHistory) {
+        let mut before = TestHistory::default();
         before.open(1, 1_000, 1_000, 0);
         before.log(10, [granted("a", 1, 1, 7)]);
-        let mut after = Story::default();
+        let mut after = TestHistory::default();
         let closed_for = Span::from_ms(1_000);
         after.history.beginning = Some(Beginning { at: ms(100), closed_for, backup_of: 0 });
         (before, after)
     }
 
-    fn found(before: &Story, mut after: Story) -> usize {
+    fn found(before: &TestHistory, mut after: TestHistory) -> usize {
         let leftovers = set_apart(&mut after.history);
         check(std::slice::from_ref(&before.history), &after.history, &leftovers).len()
     }
@@ -233,7 +233,7 @@ mod tests {
 
     #[test]
     fn a_leader_in_a_term_that_may_have_been_led_before_is_found() {
-        let leads = |story: &mut Story, term: u64| {
+        let leads = |story: &mut TestHistory, term: u64| {
             let node = holdfast_replica::NodeId(1);
             let (from, to) = (ms(0), ms(100));
             story.history.leaders.push(LeaderSpan { node, term, from, to });

@@ -8,8 +8,8 @@ use holdfast_core::command::Mode;
 use holdfast_core::{Event, FenceToken, LockName};
 
 use super::evidence::Evidence;
+use super::findings::{Findings, Which, Who};
 use super::holders::Holders;
-use super::words::{Findings, Which, Who};
 use crate::history::{ClientOperation, History, RealTime, Violation};
 
 pub fn check(history: &Evidence<'_>) -> Vec<Violation> {
@@ -130,12 +130,12 @@ fn check_real_time_order(name: &LockName, grants: &[Granted<'_>], findings: &mut
 #[cfg(test)]
 mod tests {
     use super::check;
-    use crate::check::story::*;
+    use crate::check::test_history::*;
     use holdfast_core::command::Mode;
 
     #[test]
     fn rising_tokens_are_fine() {
-        let mut story = Story::default();
+        let mut story = TestHistory::default();
         story.log(1, [granted("a", 1, 1, 1)]);
         story.log(2, [granted("b", 1, 2, 2)]);
         story.acquire("a", 1, 1).from(0).until(5, grants("a", 1));
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn a_token_that_goes_back_is_found_even_on_another_name() {
-        let mut story = Story::default();
+        let mut story = TestHistory::default();
         story.log(1, [granted("a", 1, 1, 2)]);
         story.log(2, [granted("b", 1, 2, 2)]);
         assert_eq!(check(&story.evidence()).len(), 1);
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn clients_that_were_told_the_same_token_are_found() {
-        let mut story = Story::default();
+        let mut story = TestHistory::default();
         story.acquire("a", 1, 1).from(0).until(5, grants("a", 1));
         story.acquire("a", 2, 1).from(1).until(6, grants("a", 1));
         assert_eq!(check(&story.evidence()).len(), 1);
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn a_client_that_asked_later_and_was_told_less_is_found() {
-        let mut story = Story::default();
+        let mut story = TestHistory::default();
         story.acquire("a", 1, 1).from(0).until(5, grants("a", 2));
         story.acquire("a", 2, 1).from(6).until(9, grants("a", 1));
         assert_eq!(check(&story.evidence()).len(), 1);
@@ -171,7 +171,7 @@ mod tests {
     #[test]
     fn readers_of_one_run_have_one_token_and_the_next_writer_a_higher_one() {
         let shared = Mode::Shared;
-        let mut story = Story::default();
+        let mut story = TestHistory::default();
         story.log(1, [granted_as("a", 1, 1, 5, shared), granted("b", 1, 2, 6)]);
         story.log(2, [granted_as("a", 2, 1, 5, shared), released("a", 1, 1, 5)]);
         story.log(3, [converted("a", 2, 1, 7, Mode::Exclusive), converted("a", 2, 1, 7, shared)]);
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn an_upgrade_that_keeps_its_token_and_a_downgrade_that_does_not_are_found() {
-        let mut story = Story::default();
+        let mut story = TestHistory::default();
         story.log(1, [granted_as("a", 1, 1, 5, Mode::Shared), granted("b", 1, 2, 6)]);
         story.log(2, [converted("a", 1, 1, 5, Mode::Exclusive)]);
         story.log(3, [converted("b", 1, 2, 7, Mode::Shared)]);

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use holdfast_core::{Event, LockName, SessionId};
 
 use super::evidence::Evidence;
-use super::words::{Findings, Which, Who};
+use super::findings::{Findings, Which, Who};
 use crate::history::Violation;
 
 pub fn check(history: &Evidence<'_>) -> Vec<Violation> {
@@ -103,11 +103,11 @@ enum Change<'a> {
 #[cfg(test)]
 mod tests {
     use super::check;
-    use crate::check::story::*;
+    use crate::check::test_history::*;
     use holdfast_core::{EndReason, Outcome, Rejection};
 
-    fn a_holder_and_a_waiter() -> Story {
-        let mut story = Story::default();
+    fn a_holder_and_a_waiter() -> TestHistory {
+        let mut story = TestHistory::default();
         story.log(1, [opened(1), opened(2)]);
         story.log(2, [granted("a", 1, 1, 1)]);
         story.log(3, [queued("a", 2, 1)]);

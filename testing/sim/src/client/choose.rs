@@ -9,7 +9,7 @@ use holdfast_core::command::{Action, Member, Mode, Policy, Terms};
 use holdfast_core::{ActorId, LockName, Span};
 use holdfast_proto::v1;
 
-use super::{Client, Guard, Output, Outside, Program, wire};
+use super::{Client, ClientContext, Guard, Output, Program, wire};
 use crate::history::Take;
 
 /// Requests without an answer that a program has at most.
@@ -220,7 +220,7 @@ impl Client {
         &mut self,
         program: &Program,
         local: LocalTime,
-        outside: &mut Outside<'_>,
+        context: &mut ClientContext<'_>,
     ) {
         if program.is_closing {
             return;
@@ -231,10 +231,10 @@ impl Client {
                 continue;
             }
             if let Ok(token) = guard.hold.token(local) {
-                outside.outputs.push(Output::Write {
+                context.outputs.push(Output::Write {
                     after_us: self.rng.below(100_000),
                     write: super::Write {
-                        believed: outside.now,
+                        believed: context.now,
                         session: program.session_id(),
                         name: guard.name.clone(),
                         token: holdfast_core::FenceToken(token),

@@ -17,7 +17,7 @@ use holdfast_proto::{Guarantee, v1::HoldEnded};
 use holdfast_replica::NodeId;
 
 use crate::history::{Input, Take};
-use crate::message::{Body, Notice, Refusal, Told};
+use crate::message::{AnswerBody, Body, Notice, Refusal};
 
 /// The first operation of a stream: its stream, its request, and what the lock table hears.
 pub(super) fn opening(
@@ -102,19 +102,19 @@ pub(super) fn recorded(is_touch: bool, outcome: &Outcome) -> Outcome {
 /// What a node answers, as its frame.
 pub(super) fn answer_frame(
     request: RequestId,
-    told: &Told,
+    told: &AnswerBody,
     endpoints: &[usize],
     is_touch: bool,
 ) -> ServerFrame {
     let mut notices = Vec::new();
     let result = match told {
-        Told::Queued => {
+        AnswerBody::Queued => {
             let queued = v1::Queued { request_id: request.0, position: 1 };
             return notice_frame(Kind::Queued(queued));
         }
-        Told::Status { .. } => Some(AnswerResult::Status(Box::default())),
-        Told::Refused(refusal) => Some(AnswerResult::Failure(refused(*refusal))),
-        Told::Outcome { at, outcome, losses } => {
+        AnswerBody::Status { .. } => Some(AnswerResult::Status(Box::default())),
+        AnswerBody::Refused(refusal) => Some(AnswerResult::Failure(refused(*refusal))),
+        AnswerBody::Outcome { at, outcome, losses } => {
             notices.extend(losses.iter().map(|(token, acquire)| {
                 let acquire_request_id = acquire.map_or(0, |acquire| acquire.0);
                 let ended = HoldEnded { token: token.0, acquire_request_id, ..Default::default() };

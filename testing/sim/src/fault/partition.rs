@@ -1,26 +1,26 @@
 //! Who cannot hear whom, for each kind of partition. A cut is one direction of one link.
 
-use crate::message::Place;
+use crate::message::Endpoint;
 use crate::network::Cut;
 use crate::rng::Rng;
 
 /// Both directions between every one of these and every one of those.
-pub(crate) fn between(these: &[Place], those: &[Place]) -> Vec<Cut> {
+pub(crate) fn between(these: &[Endpoint], those: &[Endpoint]) -> Vec<Cut> {
     let pairs = these.iter().flat_map(|a| those.iter().map(|b| (*a, *b)));
     pairs.flat_map(|(a, b)| [(a, b), (b, a)]).collect()
 }
 
-fn places(nodes: &[usize]) -> Vec<Place> {
-    nodes.iter().copied().map(Place::Node).collect()
+fn places(nodes: &[usize]) -> Vec<Endpoint> {
+    nodes.iter().copied().map(Endpoint::Node).collect()
 }
 
-fn all_but(node: usize, nodes: &[usize]) -> Vec<Place> {
+fn all_but(node: usize, nodes: &[usize]) -> Vec<Endpoint> {
     let others = nodes.iter().copied().filter(|other| *other != node);
-    others.map(Place::Node).collect()
+    others.map(Endpoint::Node).collect()
 }
 
 pub(super) fn isolated(node: usize, nodes: &[usize]) -> Vec<Cut> {
-    between(&[Place::Node(node)], &all_but(node, nodes))
+    between(&[Endpoint::Node(node)], &all_but(node, nodes))
 }
 
 /// A minority on one side; `member` belongs to it, or is sure not to.
@@ -30,9 +30,9 @@ pub(super) fn minority(member: usize, inside: bool, nodes: &[usize], rng: &mut R
     let mut small = others.split_off(others.len() - others.len() / 2);
     if inside {
         others.extend(small.pop());
-        small.push(Place::Node(member));
+        small.push(Endpoint::Node(member));
     } else {
-        others.push(Place::Node(member));
+        others.push(Endpoint::Node(member));
     }
     between(&small, &others)
 }
@@ -48,8 +48,8 @@ pub(super) fn with_clients(
     let mut those = all_but(member, nodes);
     rng.shuffle(&mut those);
     let mut these = those.split_off(those.len() + 1 - (those.len() / 2).max(1));
-    these.push(Place::Node(member));
-    let mut with_those: Vec<Place> = (0..clients).map(Place::Client).collect();
+    these.push(Endpoint::Node(member));
+    let mut with_those: Vec<Endpoint> = (0..clients).map(Endpoint::Client).collect();
     rng.shuffle(&mut with_those);
     let with_these = with_those.split_off(clients / 2);
     let mut cuts = between(&these, &those);
@@ -89,13 +89,13 @@ pub(super) fn bridge(nodes: &[usize], rng: &mut Rng) -> Vec<Cut> {
 
 /// The node is not heard, or hears nothing.
 pub(super) fn one_way(node: usize, nodes: &[usize], hears: bool) -> Vec<Cut> {
-    let here = Place::Node(node);
+    let here = Endpoint::Node(node);
     let others = all_but(node, nodes).into_iter();
     others.map(|other| if hears { (here, other) } else { (other, here) }).collect()
 }
 
 pub(super) fn clients(nodes: &[usize], clients: usize, rng: &mut Rng) -> Vec<Cut> {
-    let mut these: Vec<Place> = (0..clients).map(Place::Client).collect();
+    let mut these: Vec<Endpoint> = (0..clients).map(Endpoint::Client).collect();
     rng.shuffle(&mut these);
     these.truncate(1 + rng.index(clients));
     let mut those = places(nodes);
@@ -116,7 +116,7 @@ mod tests {
                 let cut_off = |inside| {
                     let nodes: Vec<usize> = (0..count).collect();
                     let cuts = minority(0, inside, &nodes, &mut Rng::new(seed));
-                    cuts.iter().filter(|(from, _)| *from == Place::Node(0)).count()
+                    cuts.iter().filter(|(from, _)| *from == Endpoint::Node(0)).count()
                 };
                 assert_eq!(cut_off(true), count - small);
                 assert_eq!(cut_off(false), small);

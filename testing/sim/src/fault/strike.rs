@@ -164,7 +164,7 @@ impl World {
                 self.transfer_leadership()?;
                 if self.fault_rng.percent(50) { Undo::Nothing } else { Undo::StopTransfers }
             }
-            FaultKind::SaidToBeGone => self.say_that_leader_is_gone()?,
+            FaultKind::CrashReport => self.report_leader_crash()?,
             FaultKind::AddedNode => self.add_or_promote()?,
             FaultKind::RemovedNode => self.remove_node()?,
             FaultKind::ReplacedNode => self.replace_node()?,
@@ -213,11 +213,11 @@ impl World {
             self.operator.members.configuration.voters.iter().copied().collect();
         let to = self.fault_rng.pick(&voters).copied();
         let to = if self.fault_rng.percent(50) { to } else { None };
-        self.tell(leader, Incoming::TransferLeadership(to), 0);
+        self.schedule_input(leader, Incoming::TransferLeadership(to), 0);
         Some(())
     }
 
-    fn say_that_leader_is_gone(&mut self) -> Option<Undo> {
+    fn report_leader_crash(&mut self) -> Option<Undo> {
         let leader = self.leader()?;
         let undo = match self.fault_rng.below(4) {
             0 => {
@@ -229,18 +229,18 @@ impl World {
             2 => Undo::StopRumours,
             _ => Undo::Nothing,
         };
-        self.spread_rumour(leader);
+        self.send_crash_reports(leader);
         Some(undo)
     }
 
     /// Most of the others hear of it, sooner or later.
-    fn spread_rumour(&mut self, gone: usize) {
+    fn send_crash_reports(&mut self, gone: usize) {
         let id = self.nodes[gone].id;
         for node in self.present() {
             if node != gone && self.fault_rng.percent(85) {
                 let slowest_us = [1_000, 50_000, 2 * SECOND_US][self.fault_rng.index(3)];
                 let after_us = self.fault_rng.below(slowest_us);
-                self.tell(node, Incoming::PeerGone(id), after_us);
+                self.schedule_input(node, Incoming::PeerCrashed(id), after_us);
             }
         }
     }
@@ -442,7 +442,7 @@ impl World {
             }
             Undo::StopRumours => {
                 if let Some(leader) = self.leader() {
-                    self.spread_rumour(leader);
+                    self.send_crash_reports(leader);
                 }
                 self.fault_rng.between(200_000, 4 * SECOND_US)
             }

@@ -26,7 +26,7 @@ struct Waiter {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Life {
-    heard_at_ms: u64,
+    last_contact_ms: u64,
     stream_broke_at_ms: Option<u64>,
 }
 
@@ -96,7 +96,7 @@ impl Account {
                 Command::DetachStream { .. } => {
                     life.stream_broke_at_ms.get_or_insert(now_ms);
                 }
-                _ => *life = Life { heard_at_ms: now_ms, stream_broke_at_ms: None },
+                _ => *life = Life { last_contact_ms: now_ms, stream_broke_at_ms: None },
             }
         }
         events.iter().try_for_each(|event| self.happened(event, command, now_ms, names))?;
@@ -129,7 +129,7 @@ impl Account {
         let place = |name| names.number(name).ok_or_else(|| format!("no lock is called {name}"));
         match event {
             Event::SessionOpened { session, .. } => {
-                let life = Life { heard_at_ms: now_ms, stream_broke_at_ms: None };
+                let life = Life { last_contact_ms: now_ms, stream_broke_at_ms: None };
                 let session = session_number(*session);
                 let before = self.lives[usize::from(session)].replace(life);
                 ensure!(before.is_none(), "session {session} opened twice");
@@ -327,7 +327,7 @@ fn waiter(session: SessionId, request: RequestId) -> (u8, u8) {
 }
 
 fn may_end(life: Life, reason: EndReason, cause: &Command, now_ms: u64) -> bool {
-    let by_ttl = life.heard_at_ms + TTL_MS <= now_ms;
+    let by_ttl = life.last_contact_ms + TTL_MS <= now_ms;
     let by_linger = life.stream_broke_at_ms.is_some_and(|at| at + LINGER_MS <= now_ms);
     match reason {
         EndReason::Closed => matches!(cause, Command::CloseSession { .. }),

@@ -8,7 +8,7 @@ use holdfast_engine::{Answer as EngineAnswer, Delivery, Host, ReadAnswer, ReadDa
 use holdfast_engine::{TouchesAnswer, Unavailable, Wait};
 
 use super::Output;
-use crate::message::{Answer, Notice, Refusal, ReplyTo, Told, session_of};
+use crate::message::{Answer, AnswerBody, Notice, Refusal, ReplyTo, session_of};
 
 #[derive(Debug)]
 pub(super) struct SimHost;
@@ -18,7 +18,7 @@ pub(super) struct SimHost;
 pub(super) enum Caller {
     Client(ReplyTo),
     /// What tells how far events are published.
-    Publisher(super::publish::Told),
+    Publisher(super::publish::PublishedMark),
     /// It looks at the policy instead.
     Administrator,
 }
@@ -51,7 +51,7 @@ impl Host for SimHost {
 
 /// What the simulation knows of those who wait, in order to find out whether the engine forgets or deceives any.
 #[derive(Debug, Default)]
-pub(super) struct Desk {
+pub(super) struct CallLedger {
     last_number: u64,
     /// What was sent on streams, by the number under which the engine answers it.
     sendings: BTreeMap<RequestId, ReplyTo>,
@@ -69,9 +69,9 @@ pub(super) struct Desk {
 }
 
 /// A heartbeat waits for a tick.
-const DEFERRED_FOR_MAX: Duration = Duration::from_secs(5);
+const DEFERRED_FOR_MAX: Duration = Duration::from_secs(1);
 
-impl Desk {
+impl CallLedger {
     /// A request comes on a stream. Gives the number under which it is answered.
     pub(super) fn sent(&mut self, reply_to: ReplyTo) -> RequestId {
         let wait = (reply_to.session, reply_to.request);
@@ -114,8 +114,8 @@ impl Desk {
             self.refused.insert((reply_to.session, reply_to.request));
         }
         let what = match answer.result {
-            Ok(outcome) => Told::Outcome { at: answer.at, outcome, losses: Vec::new() },
-            Err(reason) => Told::Refused(refusal(reason)),
+            Ok(outcome) => AnswerBody::Outcome { at: answer.at, outcome, losses: Vec::new() },
+            Err(reason) => AnswerBody::Refused(refusal(reason)),
         };
         Output::Answer(Box::new(Answer { reply_to, what }))
     }
@@ -143,13 +143,13 @@ impl Desk {
                 }
                 Delivery::Queued { request, .. } => {
                     if let Some(reply_to) = self.sendings.get(&request) {
-                        let answer = Answer { reply_to: *reply_to, what: Told::Queued };
+                        let answer = Answer { reply_to: *reply_to, what: AnswerBody::Queued };
                         outputs.push(Output::Answer(Box::new(answer)));
                     }
                 }
                 Delivery::Losses(lost) => {
                     if let Some(Output::Answer(answer)) = outputs.last_mut()
-                        && let Told::Outcome { losses, .. } = &mut answer.what
+                        && let AnswerBody::Outcome { losses, .. } = &mut answer.what
                     {
                         *losses = lost;
                     }
@@ -191,6 +191,10 @@ impl Desk {
         })
     }
 
+    pub(super) fn restart_deferred(&mut self) {
+        self.deferred.values_mut().for_each(|since| *since = self.turn_began);
+    }
+
     /// A leader that has nothing left to do has carried out the heartbeats that waited.
     pub(super) fn complaint_about_deferred(&mut self) -> Option<Output> {
         let is_old = |at: &Duration| self.turn_began.saturating_sub(*at) > DEFERRED_FOR_MAX;
@@ -223,14 +227,14 @@ pub(super) fn status(reply_to: ReplyTo, answer: Result<ReadAnswer, Unavailable>)
     let what = match answer.map(|answer| answer.data) {
         Ok(ReadData::Status(status)) => {
             let holder = status.holders.first();
-            Told::Status {
+            AnswerBody::Status {
                 holder: holder.map(|holder| (session_of(holder.session), holder.token)),
                 waiters: status.waiter_count as u64,
                 waiter: status.waiters.last().map(|waiter| waiter.session),
             }
         }
-        Ok(_) => Told::Refused(Refusal::Overloaded),
-        Err(reason) => Told::Refused(refusal(reason)),
+        Ok(_) => AnswerBody::Refused(Refusal::Overloaded),
+        Err(reason) => AnswerBody::Refused(refusal(reason)),
     };
     Output::Answer(Box::new(Answer { reply_to, what }))
 }
@@ -241,9 +245,9 @@ pub(super) fn touched(reply_to: ReplyTo, answer: TouchesAnswer) -> Output {
             let ttl = touched.ttls.first().copied().flatten();
             let unknown = Outcome::Rejected(Rejection::UnknownSession);
             let outcome = ttl.map_or(unknown, |ttl| Outcome::Touched { ttl });
-            Told::Outcome { at: touched.at, outcome, losses: Vec::new() }
+            AnswerBody::Outcome { at: touched.at, outcome, losses: Vec::new() }
         }
-        Err(reason) => Told::Refused(refusal(reason)),
+        Err(reason) => AnswerBody::Refused(refusal(reason)),
     };
     Output::Answer(Box::new(Answer { reply_to, what }))
 }

@@ -40,8 +40,8 @@ impl Log {
         Ok(())
     }
 
-    pub(super) fn groups_in_the_way(&self) -> Vec<GroupId> {
-        self.log.groups_in_the_way(SEGMENTS_MAX)
+    pub(super) fn groups_pinning_log(&self) -> Vec<GroupId> {
+        self.log.groups_pinning_log(SEGMENTS_MAX)
     }
 
     /// Saves a snapshot of this node's own, and lets go of what it covers.

@@ -18,13 +18,13 @@ const ASK_AGAIN_AFTER: Duration = Duration::from_secs(5);
 
 /// What this leader said last, in its term.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Told {
+pub(super) struct PublishedMark {
     term: u64,
     through: u64,
 }
 
 impl Running {
-    pub(super) fn tell_what_is_published(&mut self, now: Duration) {
+    pub(super) fn record_publication(&mut self, now: Duration) {
         let is_due = now >= self.publisher_asked + ASK_AGAIN_AFTER;
         let (true, true, true, Some(replica)) =
             (self.publishes, self.leadership.is_here, is_due, self.engine.replica(GROUP))
@@ -35,12 +35,12 @@ impl Running {
         let publication = replica.table().publication();
         let events = publication.map_or(0, |publication| publication.events);
         // A new leader asks first where the one before it stopped.
-        let is_new = self.told.term != term;
-        if is_new || events >= self.told.through + EVENTS_PER_MARK {
+        let is_new = self.published_mark.term != term;
+        if is_new || events >= self.published_mark.through + EVENTS_PER_MARK {
             let through = if is_new { 0 } else { events };
             let index = LogIndex(replica.applied_index());
             let command = Command::EventsPublished { through, index, term };
-            let caller = Caller::Publisher(Told { term, through: events });
+            let caller = Caller::Publisher(PublishedMark { term, through: events });
             self.publisher_asked = now;
             self.engine.events_published(GROUP, command, caller);
         }
@@ -54,7 +54,7 @@ pub(super) fn check_count(
     events: &[(LogIndex, LogicalTime, Event)],
 ) -> Option<Output> {
     let (before, after) = (before?, after?);
-    let happened = events.iter().filter(|(_, _, event)| event.is_news()).count() as u64;
+    let happened = events.iter().filter(|(_, _, event)| event.is_publishable()).count() as u64;
     (after.events != before.events + happened || after.through < before.through).then(|| {
         let what = format!("{happened} events came between {before:?} and {after:?}");
         Output::Broken { checker: "replica", what }

@@ -6,15 +6,17 @@
 use std::time::Duration;
 
 use holdfast_core::{Batch, Command, LogIndex, RulesVersion};
-use holdfast_engine::{BootTime, Effect, Ending, LogError, Now, Query, ReadData, Step, StreamKey};
-use holdfast_replica::{NodeId, Outgoing, SnapshotFile};
+use holdfast_engine::{
+    BootTime, Effect, LogError, Now, Query, ReadData, Step, StopCause, StreamKey,
+};
+use holdfast_replica::{MessageError, NodeId, Outgoing, SnapshotFile};
 use holdfast_service::{self as service, Leader, Method, Protocol, Route};
 
 use super::host::{self, Caller, ClientStream, Reader, SimHost};
 use super::log::GROUP;
 use super::{Build, CrashPoint, Incoming, Node, Output, Running, member, publish};
 use crate::history::RealTime;
-use crate::message::{Answer, Body, EndedStream, Refusal, Request, Told};
+use crate::message::{Answer, AnswerBody, Body, EndedStream, Refusal, Request};
 
 /// The digest of the table is taken where the index is a multiple of this.
 const DIGEST_EVERY: u64 = 32;
@@ -47,8 +49,8 @@ impl Node {
             self.take_input(running, monotonic, outputs)?;
         }
         if !running.engine.is_in_turn() {
-            running.desk.turn_began = monotonic;
-            running.tell_what_is_published(monotonic);
+            running.ledger.turn_began = monotonic;
+            running.record_publication(monotonic);
             let (boot, is_tier_in_use) = (BootTime(monotonic), running.uses_tier);
             running.engine.handle_time(Now { monotonic, boot, is_tier_in_use });
         }
@@ -62,11 +64,11 @@ impl Node {
                     }
                 }
                 Step::Rest => return Ok(()),
-                Step::Stop(Ending::Removed) => {
+                Step::Stop(StopCause::Removed) => {
                     outputs.push(Output::Removed);
                     return Err(Gone);
                 }
-                Step::Stop(Ending::Told) => {
+                Step::Stop(StopCause::Requested) => {
                     outputs.push(Output::Stopped { why: "it was told to".to_owned() });
                     return Err(Gone);
                 }
@@ -102,7 +104,7 @@ impl Node {
         let is_done = match persisted.map_err(|error| (error.obstacle(), error)) {
             Ok(()) => {
                 running.is_writing = false;
-                running.engine.disk_done(local, &running.log.groups_in_the_way());
+                running.engine.disk_done(local, &running.log.groups_pinning_log());
                 true
             }
             Err((Some(obstacle), _)) => {
@@ -140,7 +142,7 @@ impl Node {
                     running.hear(from, log_version, &bytes, outputs);
                 }
                 Incoming::PeerUnreachable(node) => engine.peer_unreachable(node),
-                Incoming::PeerGone(node) => engine.peer_gone(node),
+                Incoming::PeerCrashed(node) => engine.peer_crashed(node),
                 Incoming::SnapshotSent { to, delivered } => {
                     engine.snapshot_sent(GROUP, to, delivered);
                 }
@@ -148,7 +150,7 @@ impl Node {
                 Incoming::SnapshotDue(file) => self.save_snapshot(running, &file, outputs)?,
                 Incoming::StreamEnded(EndedStream { session, stream, is_client_gone }) => {
                     let key = StreamKey { session, stream };
-                    running.desk.closed(key);
+                    running.ledger.closed(key);
                     engine.stream_closed(key, is_client_gone);
                 }
                 // It says why not, and the operator asks again.
@@ -206,20 +208,20 @@ impl Node {
             }
             Route::Forward(_) | Route::Wait | Route::NotLeader { .. } => {
                 let leader = running.leadership.leader.filter(|leader| *leader != self.id);
-                let what = Told::Refused(Refusal::Elsewhere { leader });
+                let what = AnswerBody::Refused(Refusal::Elsewhere { leader });
                 let answer = Answer { reply_to: request.reply_to, what };
                 return outputs.push(Output::Answer(Box::new(answer)));
             }
         }
         let Request { reply_to, body } = *request;
-        let (engine, desk) = (&mut running.engine, &mut running.desk);
+        let (engine, ledger) = (&mut running.engine, &mut running.ledger);
         let Some(stream) = reply_to.stream else {
             return match body {
                 Body::Command(Command::Touch { session, .. }) if self.rng.percent(50) => {
                     engine.touches(GROUP, vec![session], reply_to);
                 }
                 Body::Command(command) => {
-                    desk.called(reply_to);
+                    ledger.called(reply_to);
                     engine.call(GROUP, command, Caller::Client(reply_to), None);
                 }
                 Body::Status(name) => {
@@ -229,13 +231,13 @@ impl Node {
             };
         };
         let stream = StreamKey { session: reply_to.session, stream };
-        if desk.opens(stream) {
+        if ledger.opens(stream) {
             engine.stream_opened(stream, ClientStream { key: stream, client: reply_to.client });
         }
-        let number = desk.sent(reply_to);
+        let number = ledger.sent(reply_to);
         match body {
-            Body::Command(touch @ Command::Touch { .. }) if desk.deferrable.contains(&stream) => {
-                desk.deferred.entry(stream.session).or_insert(now);
+            Body::Command(touch @ Command::Touch { .. }) if ledger.deferrable.contains(&stream) => {
+                ledger.deferred.entry(stream.session).or_insert(now);
                 engine.defer(stream, GROUP, vec![(number, touch)]);
             }
             Body::Command(command) => engine.frame(stream, GROUP, vec![(number, command)]),
@@ -268,13 +270,14 @@ impl Running {
         if self.met.insert(from, log_version) != Some(log_version) {
             // A build knows of no format that is newer than its own.
             let known = log_version.min(self.build.log_version());
-            self.engine.peer_introduced(from, member(from), known);
+            self.engine.peer_identified(from, member(from), known);
         }
         let Err(error) = self.engine.peer_message(from, GROUP, bytes) else { return };
         let Some(replica) = self.engine.replica(GROUP) else { return };
         let (members, last_index) = (replica.membership(), replica.progress().last_index);
         let is_unknown = !members.is_member(from) && !members.was_removed(from);
-        if is_unknown && replica.applied_index() < last_index {
+        let is_refused_as_unknown = is_unknown && matches!(error, MessageError::Refused(_));
+        if is_refused_as_unknown && replica.applied_index() < last_index {
             // It has started again, and what it has yet to apply may add the sender.
             return;
         }
@@ -293,7 +296,7 @@ impl Running {
         }
         for entry in self.engine.turns().iter().flat_map(|(_, turn)| &turn.entries) {
             let Ok(batch) = Batch::decode(&entry.data) else { continue };
-            outputs.extend(self.desk.complaint_about_entry(&batch.commands));
+            outputs.extend(self.ledger.complaint_about_entry(&batch.commands));
             outputs.push(Output::Proposed(Box::new(batch)));
         }
     }
@@ -325,12 +328,12 @@ impl Running {
         if step == Step::Rest {
             let replica = self.engine.replica(GROUP);
             if replica.is_some_and(|replica| replica.is_handing_over()) {
-                // Until that is over it proposes nothing.
-                self.desk.deferred.clear();
+                // Until that is over it proposes nothing. Then the heartbeats have as long as ever.
+                self.ledger.restart_deferred();
             }
             outputs.extend(match self.leadership.is_here {
-                true => self.desk.complaint_about_deferred(),
-                false => self.desk.complaint_about_forgotten(),
+                true => self.ledger.complaint_about_deferred(),
+                false => self.ledger.complaint_about_forgotten(),
             });
         }
         Ok(step)
@@ -353,6 +356,10 @@ impl Running {
         let (index, table) = (replica.applied_index(), replica.table());
         if self.build == Build::Old && table.rules() > RulesVersion::ONE {
             return Err(broken("an old build met rules that it does not know".into(), outputs));
+        }
+        if !self.rules_seen && table.rules() >= RulesVersion::TWO {
+            self.rules_seen = true;
+            outputs.push(Output::FollowsRulesTwo { at: table.now() });
         }
         if self.leadership.is_here {
             outputs.push(Output::Committed { term: self.leadership.term });
@@ -389,11 +396,12 @@ impl Running {
                 outputs.push(Output::Send(Outgoing { to, message, is_snapshot: true }));
             }
             Effect::Answer { to: Caller::Client(reply_to), answer } => {
-                outputs.push(self.desk.answer_call(reply_to, answer));
+                outputs.push(self.ledger.answer_call(reply_to, answer));
             }
             Effect::Answer { to: Caller::Administrator, .. } => {}
             Effect::Answer { to: Caller::Publisher(told), answer } => {
-                self.told = if answer.result.is_ok() { told } else { self.told };
+                self.published_mark =
+                    if answer.result.is_ok() { told } else { self.published_mark };
             }
             Effect::AnswerRead { to: Reader::Client(reply_to), answer } => {
                 outputs.push(host::status(reply_to, answer));
@@ -408,11 +416,11 @@ impl Running {
                 outputs.push(Output::ChangeEnded { number, answer: answer.ok() });
             }
             Effect::Deliver => self.engine.deliver(|stream, list| {
-                self.desk.deliver(stream, list, outputs);
+                self.ledger.deliver(stream, list, outputs);
                 Ok(())
             }),
             Effect::StreamServed { stream, is_deferrable: true } => {
-                self.desk.deferrable.insert(stream);
+                self.ledger.deferrable.insert(stream);
             }
             Effect::Installed { index, .. } => self.installed = Some(index),
             Effect::LeadershipChanged { leadership, .. } => {

@@ -1,9 +1,9 @@
 //! What clients do: they think, send, and write to what the locks protect.
 
 use super::{Due, World};
-use crate::client::{self, Client, Outside, Write};
+use crate::client::{self, Client, ClientContext, Write};
 use crate::history::{RealTime, StoreWrite};
-use crate::message::{Body, Message, Place, Request};
+use crate::message::{Body, Endpoint, Message, Request};
 use crate::node::Incoming;
 use crate::workload::CommandKind;
 
@@ -33,7 +33,7 @@ impl World {
 
     pub(super) fn think(&mut self, client: usize) {
         let pace_us = self.plan.pace_us;
-        let pause = self.drive(client, |client, outside| client.think(outside, pace_us));
+        let pause = self.drive(client, |client, context| client.think(context, pace_us));
         self.agenda.plan(RealTime(self.now.0 + pause), Due::Think(client));
     }
 
@@ -41,20 +41,24 @@ impl World {
     pub(super) fn drive<R>(
         &mut self,
         client: usize,
-        input: impl FnOnce(&mut Client, &mut Outside<'_>) -> R,
+        input: impl FnOnce(&mut Client, &mut ClientContext<'_>) -> R,
     ) -> R {
         let mut outputs = std::mem::take(&mut self.client_outputs);
         let (now, recorder) = (self.now, &mut self.recorder);
         let is_checked = self.administrator.is_checked;
-        let mut outside = Outside { now, is_checked, recorder, outputs: &mut outputs };
-        let result = input(&mut self.clients[client], &mut outside);
+        let mut context = ClientContext { now, is_checked, recorder, outputs: &mut outputs };
+        let result = input(&mut self.clients[client], &mut context);
         for output in outputs.drain(..) {
             match output {
                 client::Output::Send { to, request } => {
                     self.note_in_flight(&request);
                     self.trace
                         .line(self.now, || format!("client {client} -> node {to}: {request:?}"));
-                    self.send(Place::Client(client), Place::Node(to), Message::Request(request));
+                    self.send(
+                        Endpoint::Client(client),
+                        Endpoint::Node(to),
+                        Message::Request(request),
+                    );
                 }
                 client::Output::Wake { after_us } => {
                     self.agenda.plan(RealTime(self.now.0 + after_us), Due::Wake(client));
@@ -65,7 +69,7 @@ impl World {
                 }
                 client::Output::StreamEnded { node, ended } => {
                     let after_us = self.rng.between(1_000, 2_000_000);
-                    self.tell(node, Incoming::StreamEnded(ended), after_us);
+                    self.schedule_input(node, Incoming::StreamEnded(ended), after_us);
                 }
             }
         }
@@ -75,7 +79,7 @@ impl World {
 
     /// There is a connection if a message comes through there and back, and the node takes it.
     fn connect(&mut self, client: usize, node: usize, attempt: u64) {
-        let (here, there) = (Place::Client(client), Place::Node(node));
+        let (here, there) = (Endpoint::Client(client), Endpoint::Node(node));
         let [forth, _] = self.network.arrivals_us(here, there);
         let [back, _] = self.network.arrivals_us(there, here);
         let listens = self.nodes.get(node).is_some_and(|node| node.listens(self.now));

@@ -6,7 +6,7 @@ use holdfast_replica::{NodeId, Replica};
 
 use super::{Due, World, index_of};
 use crate::history::{Happening, RealTime};
-use crate::message::{Message, Place};
+use crate::message::{Endpoint, Message};
 use crate::node::{self, Build, Incoming, StartFailure};
 use crate::restore::Backup;
 
@@ -14,7 +14,7 @@ use crate::restore::Backup;
 const TURN_US: u64 = 10_000;
 
 impl World {
-    pub(crate) fn tell(&mut self, node: usize, incoming: Incoming, after_us: u64) {
+    pub(crate) fn schedule_input(&mut self, node: usize, incoming: Incoming, after_us: u64) {
         let process = self.nodes[node].starts;
         self.agenda.plan(RealTime(self.now.0 + after_us), Due::Tell { node, process, incoming });
     }
@@ -85,7 +85,7 @@ impl World {
         }
         let is_followed_by = |voter: &&NodeId| {
             let other = index_of(**voter);
-            let (here, there) = (Place::Node(node), Place::Node(other));
+            let (here, there) = (Endpoint::Node(node), Endpoint::Node(other));
             let is_cut = self.network.is_cut(here, there) || self.network.is_cut(there, here);
             let follows = |theirs: &Replica| {
                 let theirs = theirs.leadership();
@@ -107,7 +107,7 @@ impl World {
     }
 
     fn carry_out_for_node(&mut self, node: usize, output: node::Output) {
-        let (from, id, now) = (Place::Node(node), self.nodes[node].id, self.now);
+        let (from, id, now) = (Endpoint::Node(node), self.nodes[node].id, self.now);
         match output {
             node::Output::Send(outgoing) => {
                 let (to, is_snapshot) = (place_of(outgoing.to), outgoing.is_snapshot);
@@ -117,8 +117,8 @@ impl World {
             }
             node::Output::Answer(answer) => {
                 let to = match answer.reply_to.via {
-                    Some(via) if via != node => Place::Node(via),
-                    _ => Place::Client(answer.reply_to.client),
+                    Some(via) if via != node => Endpoint::Node(via),
+                    _ => Endpoint::Client(answer.reply_to.client),
                 };
                 self.send(from, to, Message::Answer(answer));
             }
@@ -127,11 +127,11 @@ impl World {
             }
             node::Output::Notice { client, session, notice } => {
                 let message = Message::Notice { session, notice };
-                self.send(from, Place::Client(client), message);
+                self.send(from, Endpoint::Client(client), message);
             }
             node::Output::SnapshotToSave(file) => {
                 let after_us = self.rng.between(0, 500_000);
-                self.tell(node, Incoming::SnapshotDue(file), after_us);
+                self.schedule_input(node, Incoming::SnapshotDue(file), after_us);
             }
             node::Output::Happened { index, at, event } => {
                 self.trace.number(index.0 << 8 | node as u64);
@@ -149,6 +149,7 @@ impl World {
                 self.recorder.replicated(now, id, index, at, Happening::Digest(digest));
             }
             node::Output::Committed { term } => self.recorder.committed(now, id, term),
+            node::Output::FollowsRulesTwo { at } => self.recorder.rules_two_followed(at),
             node::Output::Proposed(batch) => {
                 self.recorder.proposed(now, &batch);
                 if let Some(coverage) = &mut self.coverage {
@@ -166,7 +167,7 @@ impl World {
             }
             node::Output::ChangeEnded { number, answer } => self.change_ended(number, answer),
             node::Output::FromRemoved(removed) => {
-                self.tell(index_of(removed), Incoming::Removed, 1_000);
+                self.schedule_input(index_of(removed), Incoming::Removed, 1_000);
             }
             node::Output::Removed => {
                 self.trace.line(now, || format!("node {id} was removed"));
@@ -231,6 +232,6 @@ impl World {
     }
 }
 
-fn place_of(node: NodeId) -> Place {
-    Place::Node(index_of(node))
+fn place_of(node: NodeId) -> Endpoint {
+    Endpoint::Node(index_of(node))
 }

@@ -4,22 +4,22 @@ use std::time::{Duration, Instant};
 
 use holdfast_client::AcquireError;
 
+use crate::failure::{StoryFailure, must};
 use crate::stage::Stage;
 use crate::story::Story;
-use crate::tale::{Tale, span};
-use crate::trouble::{Trouble, must};
+use crate::transcript::{Transcript, span};
 
 pub(crate) const STORY: Story = Story {
     name: "circular-wait",
     title: "a circular wait is refused, and named",
     nodes: 3,
-    play: |stage, tale| Box::pin(play(stage, tale)),
+    play: |stage, transcript| Box::pin(play(stage, transcript)),
 };
 
 const TTL: Duration = Duration::from_secs(10);
 const WAIT: Duration = Duration::from_secs(30);
 
-async fn play(stage: &mut Stage, tale: &mut Tale) -> Result<(), Trouble> {
+async fn play(stage: &mut Stage, transcript: &mut Transcript) -> Result<(), StoryFailure> {
     let mut clients = Vec::new();
     let mut held = Vec::new();
     for (who, name) in [("A", "red"), ("B", "green"), ("C", "blue")] {
@@ -28,20 +28,22 @@ async fn play(stage: &mut Stage, tale: &mut Tale) -> Result<(), Trouble> {
         held.push(client.lock(name).actor(1).acquire().await?);
         clients.push(client);
     }
-    tale.say("A holds red, B holds green, C holds blue");
+    transcript.note("A holds red, B holds green, C holds blue");
     let a = stage.queue_up(&clients[0], "green").await?;
     let b = stage.queue_up(&clients[1], "blue").await?;
-    tale.say("A waits for green, B waits for blue");
+    transcript.note("A waits for green, B waits for blue");
 
     let asked = Instant::now();
     let answer = clients[2].lock("red").actor(1).wait(WAIT).acquire().await;
     let took = asked.elapsed();
     let Err(AcquireError::Deadlock(cycle)) = answer else {
-        return Err(Trouble::NotAsTold(format!("C was to be refused: {answer:?}")));
+        return Err(StoryFailure::Unexpected(format!("C was to be refused: {answer:?}")));
     };
-    tale.say(format!("C asks for red, and may wait 30 s; it is refused after {}:", span(took)));
+    transcript
+        .note(format!("C asks for red, and may wait 30 s; it is refused after {}:", span(took)));
     for link in &cycle.0 {
-        tale.say(format!("  session {} waits for {}", link.public_session_id, link.waits_for));
+        transcript
+            .note(format!("  session {} waits for {}", link.public_session_id, link.waits_for));
     }
     let mut names: Vec<&str> = cycle.0.iter().map(|link| link.waits_for.as_str()).collect();
     names.sort_unstable();
@@ -52,12 +54,12 @@ async fn play(stage: &mut Stage, tale: &mut Tale) -> Result<(), Trouble> {
         guard.release().await?;
     }
     let blue = b.await??;
-    tale.say(format!("C gives up blue; B holds it under token {}", blue.token()?));
+    transcript.note(format!("C gives up blue; B holds it under token {}", blue.token()?));
     blue.release().await?;
     for guard in held.drain(1..) {
         guard.release().await?;
     }
     let green = a.await??;
-    tale.say(format!("B is done; A holds green under token {}: all go on", green.token()?));
+    transcript.note(format!("B is done; A holds green under token {}: all go on", green.token()?));
     Ok(())
 }

@@ -6,17 +6,17 @@ use std::time::{Duration, Instant};
 use holdfast_fence::in_process::{CheckError, HighWaterMarks};
 use holdfast_fence::{Accepts, admit};
 
+use crate::failure::{StoryFailure, must};
 use crate::stage::Stage;
 use crate::story::Story;
-use crate::tale::{Tale, span};
-use crate::trouble::{Trouble, must};
+use crate::transcript::{Transcript, span};
 use crate::worker::Worker;
 
 pub(crate) const STORY: Story = Story {
     name: "crash-mid-work",
     title: "a crash in mid-work, and the next holder resumes",
     nodes: 3,
-    play: |stage, tale| Box::pin(play(stage, tale)),
+    play: |stage, transcript| Box::pin(play(stage, transcript)),
 };
 
 const TTL: Duration = Duration::from_secs(2);
@@ -52,33 +52,33 @@ impl Payroll {
     }
 }
 
-async fn play(stage: &mut Stage, tale: &mut Tale) -> Result<(), Trouble> {
+async fn play(stage: &mut Stage, transcript: &mut Transcript) -> Result<(), StoryFailure> {
     let marks = HighWaterMarks::new(1);
     let mut payroll = Payroll { marks, paid: BTreeMap::new(), done: BTreeSet::new() };
     let mut a = Worker::start(stage, "payroll", TTL)?;
     let first = a.holds().await?;
-    tale.say(format!(
+    transcript.note(format!(
         "A holds payroll under token {first}, lease 2 s: {STEPS} wages of {WAGE} are to be paid"
     ));
     for what in ["pay 1", "done 1", "pay 2", "done 2", "pay 3"] {
         must(a.ask("check").await? == "checked", "A lost its lock")?;
-        a.say(&format!("write {what}")).await?;
+        a.note(&format!("write {what}")).await?;
         let (fence, what) = a.hear_write().await?;
         payroll.write(&fence, &what)?;
     }
     a.kill().await?;
     let killed = Instant::now();
-    tale.say("A pays 1, 2 and 3, and is killed with -9 before it can note that 3 is done");
+    transcript.note("A pays 1, 2 and 3, and is killed with -9 before it can note that 3 is done");
 
     let client = stage.client("B", Duration::from_secs(10)).await?;
     let guard = stage.queue_up(&client, "payroll").await?.await??;
     let (second, fence) = (guard.token()?, guard.fence()?);
-    tale.say(format!(
+    transcript.note(format!(
         "B holds payroll {} after the crash, under token {second}",
         span(killed.elapsed())
     ));
     let resumed = payroll.next_step(&fence)?;
-    tale.say(format!(
+    transcript.note(format!(
         "B shows its token, reads how far the work is, and goes on with step {resumed}"
     ));
     for step in resumed..=STEPS {
@@ -87,7 +87,7 @@ async fn play(stage: &mut Stage, tale: &mut Tale) -> Result<(), Trouble> {
     }
     guard.release().await?;
     let total: i64 = payroll.paid.values().sum();
-    tale.say(format!(
+    transcript.note(format!(
         "step {resumed} was paid by both, under one key: {} payments, {total} in all",
         payroll.paid.len()
     ));

@@ -4,16 +4,16 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 
+use crate::failure::{StoryFailure, must};
 use crate::stage::Stage;
 use crate::story::Story;
-use crate::tale::{Tale, span};
-use crate::trouble::{Trouble, must};
+use crate::transcript::{Transcript, span};
 
 pub(crate) const STORY: Story = Story {
     name: "many-waiters",
     title: "200 waiters and one release",
     nodes: 3,
-    play: |stage, tale| Box::pin(play(stage, tale)),
+    play: |stage, transcript| Box::pin(play(stage, transcript)),
 };
 
 const WAITERS: u64 = 200;
@@ -21,7 +21,7 @@ const SESSIONS: u64 = 8;
 const TTL: Duration = Duration::from_secs(20);
 const WAIT: Duration = Duration::from_secs(50);
 
-async fn play(stage: &mut Stage, tale: &mut Tale) -> Result<(), Trouble> {
+async fn play(stage: &mut Stage, transcript: &mut Transcript) -> Result<(), StoryFailure> {
     let client = stage.client("A", TTL).await?;
     let guard = client.lock("hot").acquire().await?;
     let mut last = guard.token()?;
@@ -43,13 +43,14 @@ async fn play(stage: &mut Stage, tale: &mut Tale) -> Result<(), Trouble> {
         let place = places.recv().await.unwrap_or_default();
         must(place == number, format!("waiter {number} was told place {place}"))?;
     }
-    tale.say(format!("A holds hot under token {last}; {WAITERS} wait, by {SESSIONS} sessions"));
+    transcript
+        .note(format!("A holds hot under token {last}; {WAITERS} wait, by {SESSIONS} sessions"));
 
     let released = Instant::now();
     guard.release().await?;
     for expected in 1..=WAITERS {
         let Some((number, guard)) = grants.recv().await else {
-            return Err(Trouble::Broke("nobody waits any more".to_owned()));
+            return Err(StoryFailure::Aborted("nobody waits any more".to_owned()));
         };
         let guard = guard?;
         let token = guard.token()?;
@@ -61,18 +62,18 @@ async fn play(stage: &mut Stage, tale: &mut Tale) -> Result<(), Trouble> {
         must(grants.try_recv().is_err(), "a second one was woken")?;
         if expected == 1 {
             let took = span(released.elapsed());
-            tale.say(format!(
+            transcript.note(format!(
                 "A releases: waiter 1 holds it {took} later, under token {token}; {waiting} sleep on"
             ));
         }
         last = token;
         guard.release().await?;
     }
-    tale.say(format!(
+    transcript.note(format!(
         "each releases in turn: all {WAITERS} were served in the order in which they came, in {}",
         span(released.elapsed())
     ));
-    tale.say(format!(
+    transcript.note(format!(
         "{WAITERS} releases, {WAITERS} grants, each to one; the last token is {last}"
     ));
     must(stage.status("hot").await?.holders.is_empty(), "somebody holds it still")

@@ -2,43 +2,43 @@
 
 use std::time::{Duration, Instant};
 
-use crate::patience::until;
+use crate::failure::{StoryFailure, must};
 use crate::plain_session::PlainSession;
 use crate::stage::Stage;
 use crate::story::Story;
-use crate::tale::{Tale, span};
-use crate::trouble::{Trouble, must};
+use crate::transcript::{Transcript, span};
+use crate::wait_until::until;
 
 pub(crate) const STORY: Story = Story {
     name: "split",
     title: "a 2/3 split, with the leader among the two",
     nodes: 5,
-    play: |stage, tale| Box::pin(play(stage, tale)),
+    play: |stage, transcript| Box::pin(play(stage, transcript)),
 };
 
 const TTL: Duration = Duration::from_secs(3);
 
-async fn play(stage: &mut Stage, tale: &mut Tale) -> Result<(), Trouble> {
+async fn play(stage: &mut Stage, transcript: &mut Transcript) -> Result<(), StoryFailure> {
     let leader = stage.leader().await?;
     let Some(companion) = stage.others(&[leader]).first().copied() else {
-        return Err(Trouble::Broke("there are no five nodes".to_owned()));
+        return Err(StoryFailure::Aborted("there are no five nodes".to_owned()));
     };
     let few = [leader, companion];
     let many = stage.others(&few);
     let client = stage.client_of(&few, "A", TTL).await?;
     let a = client.lock("ledger").acquire().await?;
     let first = a.token()?;
-    tale.say(format!("node {leader} leads; A holds ledger under token {first}, lease 3 s"));
+    transcript.note(format!("node {leader} leads; A holds ledger under token {first}, lease 3 s"));
 
     stage.split_off(&few);
     stage.silence(&many);
     let split = Instant::now();
-    tale.say(format!("the network splits: {few:?} with A, {many:?} with B"));
+    transcript.note(format!("the network splits: {few:?} with A, {many:?} with B"));
     let other = stage.client_of(&many, "B", TTL);
     let watch_b = async {
         let other = other.await?;
         let guard = other.lock("ledger").wait(Duration::from_secs(30)).acquire().await?;
-        Ok::<_, Trouble>((Instant::now(), guard))
+        Ok::<_, StoryFailure>((Instant::now(), guard))
     };
     let watch_a = async {
         a.at_risk().await;
@@ -52,19 +52,19 @@ async fn play(stage: &mut Stage, tale: &mut Tale) -> Result<(), Trouble> {
             let answer = PlainSession::open(&stage.calls_to(&[node])?, TTL).await;
             must(answer.is_err(), format!("node {node} served without a majority"))?;
         }
-        Ok::<_, Trouble>(Instant::now())
+        Ok::<_, StoryFailure>(Instant::now())
     };
     let (refused, (warned, lost), granted) = tokio::join!(refused, watch_a, watch_b);
     let (refused, (granted, b)) = (refused?, granted?);
     let second = b.token()?;
     let since = |at: Instant| span(at - split);
-    tale.say_of(warned, format!("A is warned, {} after the split", since(warned)));
-    tale.say_of(lost, format!("A knows that it is lost, {} after the split", since(lost)));
-    tale.say_of(
+    transcript.note_at(warned, format!("A is warned, {} after the split", since(warned)));
+    transcript.note_at(lost, format!("A knows that it is lost, {} after the split", since(lost)));
+    transcript.note_at(
         granted,
         format!("B holds ledger, {} after the split, under token {second}", since(granted)),
     );
-    tale.say_of(refused, format!("nodes {few:?} have refused a new client, each by itself"));
+    transcript.note_at(refused, format!("nodes {few:?} have refused a new client, each by itself"));
     must(warned < lost, "A was not warned before the end")?;
     must(lost < granted, "B held the lock while A still trusted its own")?;
     must(second > first, "the token did not rise")?;
@@ -78,6 +78,7 @@ async fn play(stage: &mut Stage, tale: &mut Tale) -> Result<(), Trouble> {
     .await?;
     let seen = stage.calls_to(&few)?.status("ledger").await?;
     let holder = seen.holders.first().map(|holder| holder.token);
-    tale.say(format!("healed: node {leader} follows node {new}, and tells of B's token {second}"));
+    transcript
+        .note(format!("healed: node {leader} follows node {new}, and tells of B's token {second}"));
     must(holder == Some(second), format!("asked through {few:?}, the holder's token is {holder:?}"))
 }

@@ -2,25 +2,25 @@
 
 use std::time::{Duration, Instant};
 
-use crate::patience::until;
+use crate::failure::{StoryFailure, must};
 use crate::plain_session::PlainSession;
 use crate::stage::Stage;
 use crate::story::Story;
-use crate::tale::{Tale, span};
-use crate::trouble::{Trouble, must};
+use crate::transcript::{Transcript, span};
+use crate::wait_until::until;
 
 pub(crate) const STORY: Story = Story {
     name: "two-sites",
     title: "two sites are cut apart, and the smaller must refuse",
     nodes: 3,
-    play: |stage, tale| Box::pin(play(stage, tale)),
+    play: |stage, transcript| Box::pin(play(stage, transcript)),
 };
 
 const EAST: [u64; 2] = [1, 2];
 const WEST: [u64; 1] = [3];
 const TTL: Duration = Duration::from_secs(10);
 
-async fn play(stage: &mut Stage, tale: &mut Tale) -> Result<(), Trouble> {
+async fn play(stage: &mut Stage, transcript: &mut Transcript) -> Result<(), StoryFailure> {
     let calls = stage.calls()?;
     // It may be that it leads already, or that there is an election just now.
     until("node 3 leads", || async {
@@ -29,49 +29,52 @@ async fn play(stage: &mut Stage, tale: &mut Tale) -> Result<(), Trouble> {
     })
     .await?;
     let before = PlainSession::open(&calls, TTL).await?.try_acquire("before").await?;
-    tale.say(format!("east has nodes 1 and 2, west has node 3, which leads; a token is {before}"));
+    transcript
+        .note(format!("east has nodes 1 and 2, west has node 3, which leads; a token is {before}"));
 
     stage.split_off(&WEST);
     let cut = Instant::now();
-    tale.say("the line between the sites is cut");
+    transcript.note("the line between the sites is cut");
     let east = async {
         stage.leader_among(&EAST).await?;
         let session = PlainSession::open(&stage.calls_to(&EAST)?, TTL).await?;
         let token = session.try_acquire("job").await?;
-        Ok::<_, Trouble>((Instant::now(), token))
+        Ok::<_, StoryFailure>((Instant::now(), token))
     };
     let west = async { refuses(stage, "job").await };
     let (east, west) = tokio::join!(east, west);
     let ((served, token), (refused, words)) = (east?, west?);
-    tale.say_of(
+    transcript.note_at(
         served,
         format!("east serves {} after the cut: job under token {token}", span(served - cut)),
     );
-    tale.say_of(refused, format!("west refuses: {words}"));
+    transcript.note_at(refused, format!("west refuses: {words}"));
     must(token > before, "the token did not rise")?;
 
     stage.kill(&EAST)?;
-    tale.say("east burns down: west is all that is left");
+    transcript.note("east burns down: west is all that is left");
     let (refused, words) = refuses(stage, "job").await?;
-    tale.say_of(refused, format!("west still refuses: {words}"));
+    transcript.note_at(refused, format!("west still refuses: {words}"));
 
     stage.network.heal();
     stage.start(&EAST)?;
     stage.leader().await?;
     let held = stage.is_held("job").await?;
     let after = PlainSession::open(&stage.calls()?, TTL).await?.try_acquire("after").await?;
-    tale.say(format!("east is rebuilt and the line is mended: job is held under {held}, the next token is {after}"));
+    transcript.note(format!("east is rebuilt and the line is mended: job is held under {held}, the next token is {after}"));
     must(held == token, "what east had granted is not what is held")?;
     must(after > token, "the token did not rise")
 }
 
 /// West is asked, and says why not.
-async fn refuses(stage: &Stage, name: &str) -> Result<(Instant, String), Trouble> {
+async fn refuses(stage: &Stage, name: &str) -> Result<(Instant, String), StoryFailure> {
     let calls = stage.calls_to(&WEST)?;
     let answer = async { PlainSession::open(&calls, TTL).await?.try_acquire(name).await }.await;
     match answer {
-        Ok(token) => Err(Trouble::NotAsTold(format!("west granted {name} under token {token}"))),
-        Err(Trouble::Broke(words)) => {
+        Ok(token) => {
+            Err(StoryFailure::Unexpected(format!("west granted {name} under token {token}")))
+        }
+        Err(StoryFailure::Aborted(words)) => {
             // It names the address of each node, which says nothing here.
             let words = words.rsplit_once(": ").map_or(words.clone(), |(_, end)| end.to_owned());
             Ok((Instant::now(), words))

@@ -237,7 +237,7 @@ fn a_cancel_in_time_settles_both_requests_and_releases_nothing() {
 }
 
 #[test]
-fn a_hold_that_ended_is_lost_for_the_reason_told() {
+fn a_hold_that_ended_is_lost_for_the_reported_reason() {
     let mut bench = Bench::new();
     let (id, hold) = bench.held(grant());
     bench.notice(holds::ended_by(v1::EndReason::MaxHold, id, "a"));
@@ -245,7 +245,7 @@ fn a_hold_that_ended_is_lost_for_the_reason_told() {
 }
 
 #[test]
-fn the_end_of_the_session_is_told_to_holders_and_waiters() {
+fn the_end_of_the_session_reaches_holders_and_waiters() {
     let mut bench = Bench::new();
     let (_, hold) = bench.held(grant());
     let (waiting, caller) = bench.acquire();
@@ -375,7 +375,7 @@ fn the_end_of_the_session_outweighs_a_move_and_a_close_that_was_asked_for_outwei
 }
 
 #[test]
-fn a_caller_whose_time_is_over_is_let_go_and_what_is_granted_to_it_is_released() {
+fn a_caller_that_times_out_is_answered_and_its_late_grant_is_released() {
     let mut bench = Bench::new();
     let (id, caller) = bench.acquire();
     let until = bench.at(TTL);
@@ -392,7 +392,7 @@ fn a_caller_whose_time_is_over_is_let_go_and_what_is_granted_to_it_is_released()
 }
 
 #[test]
-fn callers_whose_times_are_over_shortly_after_each_other_are_looked_for_once_in_a_while() {
+fn caller_timeouts_close_to_each_other_are_checked_together() {
     let mut bench = Bench::new();
     let (_, first) = bench.acquire();
     bench.now = bench.at(Duration::from_millis(1));

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_connection_does_not_take_at_once_is_taken_later_and_in_order() {
+    async fn bytes_that_find_no_room_are_written_later_and_in_order() {
         let (mut outbound, mut other) = connected().await;
         outbound.send(&EncodedClientFrame::new(5));
         assert!(outbound.has_room());
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_connection_whose_other_end_is_gone_has_no_room_and_is_not_waited_for() {
+    async fn a_connection_closed_by_its_peer_has_no_room_and_is_not_waited_for() {
         let (mut outbound, other) = connected().await;
         drop(other);
         while !outbound.is_broken() {

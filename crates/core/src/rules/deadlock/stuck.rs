@@ -24,14 +24,17 @@ pub(super) type Obstacles<'a> = BTreeMap<Actor, Vec<Obstacle<'a>>>;
 
 /// From the actor along those who are stuck back to itself: who, and what it waits for. None if it is not stuck, or is
 /// so only because of others, who do not wait for it.
-pub(super) fn way_back(actor: Actor, obstacles: &Obstacles<'_>) -> Option<Vec<(Actor, LockName)>> {
+pub(super) fn find_cycle(
+    actor: Actor,
+    obstacles: &Obstacles<'_>,
+) -> Option<Vec<(Actor, LockName)>> {
     let stuck = Stuck::among(obstacles);
     // For each who was reached: who waits for it, and where.
     let mut reached_from: BTreeMap<Actor, (Actor, &LockName)> = BTreeMap::new();
     let mut to_go_on_from = VecDeque::from([actor]);
     while !reached_from.contains_key(&actor) {
         let from = to_go_on_from.pop_front()?;
-        for (other, name) in stuck.in_the_way_of(from) {
+        for (other, name) in stuck.blockers_of(from) {
             reached_from.entry(other).or_insert_with(|| {
                 to_go_on_from.push_back(other);
                 (from, name)
@@ -105,7 +108,7 @@ impl<'a, 'b> Stuck<'a, 'b> {
     }
 
     /// The stuck ones that keep this stuck one so, and where.
-    fn in_the_way_of(&self, actor: Actor) -> impl Iterator<Item = (Actor, &'a LockName)> + '_ {
+    fn blockers_of(&self, actor: Actor) -> impl Iterator<Item = (Actor, &'a LockName)> + '_ {
         let own = match self.actors.contains_key(&actor) {
             true => self.obstacles.get(&actor).map_or(&[][..], |own| own),
             false => &[],
@@ -142,19 +145,19 @@ mod tests {
             let obstacle = Obstacle { name: &name, actors, stuck_min: *stuck_min };
             obstacles.entry(actor(*waiting)).or_default().push(obstacle);
         }
-        let way = way_back(actor(from), &obstacles)?;
+        let way = find_cycle(actor(from), &obstacles)?;
         Some(way.into_iter().map(|((session, _), _)| session.0).collect())
     }
 
     #[test]
-    fn who_waits_for_a_stuck_one_is_stuck_and_is_told_the_way_back() {
+    fn an_actor_that_waits_for_a_stuck_actor_is_stuck_and_gets_the_cycle() {
         assert_eq!(way(1, &[(1, &[2], 1), (2, &[1], 1)]), Some(Vec::from([1, 2])));
         assert_eq!(way(1, &[(1, &[2, 3], 2), (2, &[1], 1), (3, &[1], 1)]), Some(Vec::from([1, 2])));
     }
 
     /// One of the two permits that 1 waits for comes free: 3 waits for 4, who goes on.
     #[test]
-    fn a_permit_that_comes_free_helps_all_who_wait_behind_it() {
+    fn a_free_permit_unblocks_all_waiters_behind_it() {
         assert_eq!(way(1, &[(1, &[2, 3], 2), (2, &[1], 1), (3, &[4], 1)]), None);
         let longer: [(u128, &[u128], usize); 4] =
             [(1, &[2, 3], 2), (2, &[1], 1), (3, &[4], 1), (4, &[5], 1)];
@@ -163,7 +166,7 @@ mod tests {
 
     /// 1 waits for 2 and 4, who wait for each other; and for one of two permits, of which one comes free.
     #[test]
-    fn a_place_that_keeps_nobody_stuck_is_not_on_the_way() {
+    fn a_queue_place_that_blocks_no_actor_is_not_in_the_cycle() {
         let waits: [(u128, &[u128], usize); 5] =
             [(1, &[2], 1), (2, &[4], 1), (4, &[2], 1), (1, &[3, 5], 2), (3, &[1], 1)];
         assert_eq!(way(1, &waits), None);

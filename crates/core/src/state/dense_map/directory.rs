@@ -25,15 +25,15 @@ struct Page<K, C> {
 
 /// Where an entry stands, until the next one comes or goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct EntryPosition {
     /// Counted from one, so that no place takes no more room than one.
     page: NonZeroU32,
     entry: u32,
 }
 
-impl Place {
-    fn new(page: usize, entry: usize) -> Place {
-        Place { page: NonZeroU32::MIN.saturating_add(page as u32), entry: entry as u32 }
+impl EntryPosition {
+    fn new(page: usize, entry: usize) -> EntryPosition {
+        EntryPosition { page: NonZeroU32::MIN.saturating_add(page as u32), entry: entry as u32 }
     }
 
     fn page(self) -> usize {
@@ -57,7 +57,7 @@ impl<K: Ord + Clone, C> Directory<K, C> {
     }
 
     /// The last entry whose key is not above this one.
-    pub(super) fn find<Q>(&self, key: &Q) -> Option<Place>
+    pub(super) fn find<Q>(&self, key: &Q) -> Option<EntryPosition>
     where
         K: Borrow<Q>,
         Q: Key + ?Sized,
@@ -69,66 +69,66 @@ impl<K: Ord + Clone, C> Directory<K, C> {
             None => entries.last().map(|(last, _)| last),
         };
         match search(entries, high.map(|high| (low.borrow(), high.borrow())), key) {
-            Ok(entry) => Some(Place::new(page, entry)),
+            Ok(entry) => Some(EntryPosition::new(page, entry)),
             // Its first has gone since.
-            Err(0) => self.before(Place::new(page, 0)),
-            Err(above) => Some(Place::new(page, above - 1)),
+            Err(0) => self.before(EntryPosition::new(page, 0)),
+            Err(above) => Some(EntryPosition::new(page, above - 1)),
         }
     }
 
-    pub(super) fn get(&self, place: Place) -> Option<&C> {
+    pub(super) fn get(&self, place: EntryPosition) -> Option<&C> {
         self.entry(place).map(|(_, content)| content)
     }
 
-    pub(super) fn get_mut(&mut self, place: Place) -> Option<&mut C> {
+    pub(super) fn get_mut(&mut self, place: EntryPosition) -> Option<&mut C> {
         let page = self.pages.get_mut(place.page())?;
         page.entries.get_mut(place.entry()).map(|(_, content)| content)
     }
 
-    pub(super) fn key(&self, place: Place) -> Option<&K> {
+    pub(super) fn key(&self, place: EntryPosition) -> Option<&K> {
         self.entry(place).map(|(key, _)| key)
     }
 
-    fn entry(&self, place: Place) -> Option<&(K, C)> {
+    fn entry(&self, place: EntryPosition) -> Option<&(K, C)> {
         self.pages.get(place.page())?.entries.get(place.entry())
     }
 
-    pub(super) fn first(&self) -> Option<Place> {
-        (!self.is_empty()).then(|| Place::new(0, 0))
+    pub(super) fn first(&self) -> Option<EntryPosition> {
+        (!self.is_empty()).then(|| EntryPosition::new(0, 0))
     }
 
     pub(super) fn last(&self) -> Option<&C> {
         self.pages.last()?.entries.last().map(|(_, content)| content)
     }
 
-    pub(super) fn last_place(&self) -> Option<Place> {
+    pub(super) fn last_place(&self) -> Option<EntryPosition> {
         let page = self.pages.len().checked_sub(1)?;
-        Some(Place::new(page, self.pages.get(page)?.entries.len().checked_sub(1)?))
+        Some(EntryPosition::new(page, self.pages.get(page)?.entries.len().checked_sub(1)?))
     }
 
     pub(super) fn last_mut(&mut self) -> Option<&mut C> {
         self.pages.last_mut()?.entries.last_mut().map(|(_, content)| content)
     }
 
-    pub(super) fn before(&self, at: Place) -> Option<Place> {
+    pub(super) fn before(&self, at: EntryPosition) -> Option<EntryPosition> {
         if at.entry > 0 {
-            return Some(Place { entry: at.entry - 1, ..at });
+            return Some(EntryPosition { entry: at.entry - 1, ..at });
         }
         let page = at.page().checked_sub(1)?;
-        Some(Place::new(page, self.pages.get(page)?.entries.len().checked_sub(1)?))
+        Some(EntryPosition::new(page, self.pages.get(page)?.entries.len().checked_sub(1)?))
     }
 
-    pub(super) fn after(&self, at: Place) -> Option<Place> {
-        let next = Place { entry: at.entry + 1, ..at };
+    pub(super) fn after(&self, at: EntryPosition) -> Option<EntryPosition> {
+        let next = EntryPosition { entry: at.entry + 1, ..at };
         if self.entry(next).is_some() {
             return Some(next);
         }
-        let next = Place::new(at.page() + 1, 0);
+        let next = EntryPosition::new(at.page() + 1, 0);
         self.entry(next).map(|_| next)
     }
 
     /// In order, from there on.
-    pub(super) fn from(&self, start: Option<Place>) -> impl Iterator<Item = &C> {
+    pub(super) fn from(&self, start: Option<EntryPosition>) -> impl Iterator<Item = &C> {
         let (page, skipped) = start.map_or((self.pages.len(), 0), |at| (at.page(), at.entry()));
         let pages = self.pages.get(page..).unwrap_or_default();
         pages.iter().flat_map(|page| &page.entries).skip(skipped).map(|(_, content)| content)
@@ -155,7 +155,7 @@ impl<K: Ord + Clone, C> Directory<K, C> {
         }
     }
 
-    pub(super) fn remove(&mut self, place: Place) -> Option<(K, C)> {
+    pub(super) fn remove(&mut self, place: EntryPosition) -> Option<(K, C)> {
         let page = self.pages.get_mut(place.page())?;
         if place.entry() >= page.entries.len() {
             return None;
@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_finds_what_a_sorted_map_finds_while_entries_come_and_go() {
+    fn the_directory_agrees_with_a_sorted_map_over_inserts_and_removals() {
         let (mut directory, mut model) = (Directory::default(), BTreeMap::new());
         let mut number = 7_u64;
         let mut next = || {

@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn it_finds_what_halving_finds_however_unevenly_keys_are_spread() {
+    fn interpolation_finds_what_binary_search_finds_for_any_key_distribution() {
         let even = entries((0..90).map(|step| u128::MAX / 90 * step));
         let lopsided = entries((0..90).map(|step| 1 << step));
         let close = entries((0..90).map(|step| u128::MAX - 180 + 2 * step));
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn random_ids_are_expected_within_a_few_entries_of_their_place() {
+    fn interpolation_lands_within_a_few_entries_for_random_ids() {
         let mut id = 1_u128;
         let mut ids: Vec<u128> = (0..64)
             .map(|_| {

@@ -11,7 +11,7 @@ use crate::model::time::{LogicalTime, Span};
 use crate::state::answers::Question;
 use crate::state::queue::Ticket;
 use crate::state::table::LockTable;
-use crate::state::wait::{Place, Places, Wait};
+use crate::state::wait::{QueuePlace, QueuePlaces, Wait};
 
 /// Tickets began at 1 then. They begin higher now, so that there is room before them.
 const TICKETS_BEFORE: u64 = 1 << 62;
@@ -63,7 +63,7 @@ fn read_waiter(
         metadata,
         ..Terms::default()
     };
-    let places = Places::One(Place { name: name.clone(), ticket, mode });
+    let places = QueuePlaces::One(QueuePlace { name: name.clone(), ticket, mode });
     let terms = Box::new(terms);
     let question = Question::Acquire { name: name.clone() };
     let wait = Wait { actor, places, queued_at, deadline, terms, question, converts: None };

@@ -10,7 +10,7 @@ use crate::model::command::{Mode, Terms};
 use crate::model::id::{ActorId, FenceToken, RequestId};
 use crate::model::time::LogicalTime;
 use crate::state::queue::Ticket;
-use crate::state::wait::{Converts, Place, Wait};
+use crate::state::wait::{Converts, QueuePlace, Wait};
 
 pub(super) fn write(wait: &Wait, sink: &mut impl Sink) {
     answer::write_question(&wait.question, sink);
@@ -51,7 +51,7 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Result<Wait, DecodeError> {
     for _ in 0..reader.count()? {
         let name = reader.name()?;
         let ticket = Ticket(reader.varint()?);
-        places.push(Place { name, ticket, mode: Mode::decode(reader)? });
+        places.push(QueuePlace { name, ticket, mode: Mode::decode(reader)? });
     }
     if places.is_empty() || (converts.is_some() && places.len() > 1) {
         return Err(DecodeError::Inconsistent(String::from("a wait stands in no place")));
@@ -71,8 +71,11 @@ mod tests {
     /// A wait that stands in so many places, written and read.
     fn restored(place_count: u64, converts: bool) -> Result<usize, DecodeError> {
         let name = |number| LockName::new(&format!("lock/{number}")).unwrap();
-        let place =
-            |number| Place { name: name(number), ticket: Ticket(number), mode: Mode::Exclusive };
+        let place = |number| QueuePlace {
+            name: name(number),
+            ticket: Ticket(number),
+            mode: Mode::Exclusive,
+        };
         let converts = converts.then_some(Converts { acquire: RequestId(1), token: FenceToken(1) });
         let wait = Wait {
             actor: ActorId(0),

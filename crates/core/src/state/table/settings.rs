@@ -64,7 +64,7 @@ impl LockTable {
 
     pub(crate) fn count_events(&mut self, events: &[Event]) {
         if let Some(publication) = &mut self.publication {
-            let news = events.iter().filter(|event| event.is_news()).count();
+            let news = events.iter().filter(|event| event.is_publishable()).count();
             publication.events = publication.events.saturating_add(news as u64);
         }
     }

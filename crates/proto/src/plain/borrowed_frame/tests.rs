@@ -107,13 +107,13 @@ fn frame() -> impl Strategy<Value = ClientFrame> {
 
 proptest! {
     #[test]
-    fn what_is_usual_is_read_without_a_message(frame in frame()) {
+    fn common_operations_are_read_without_a_message(frame in frame()) {
         let count = frame.operations.len();
         prop_assert_eq!(compare(&frame.encode_to_vec())?, count);
     }
 
     #[test]
-    fn what_was_damaged_is_what_the_generated_decoding_makes_of_it(
+    fn damaged_bytes_decode_as_the_generated_decoding_does(
         frame in frame(),
         damages in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
         cut: prop::sample::Index,
@@ -132,7 +132,7 @@ proptest! {
     }
 
     #[test]
-    fn whatever_comes_is_what_the_generated_decoding_makes_of_it(bytes: Vec<u8>) {
+    fn arbitrary_bytes_decode_as_the_generated_decoding_does(bytes: Vec<u8>) {
         compare(&bytes)?;
     }
 

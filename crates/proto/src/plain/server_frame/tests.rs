@@ -56,7 +56,7 @@ fn server_frame() -> impl Strategy<Value = ServerFrame> {
 
 proptest! {
     #[test]
-    fn it_is_what_the_generated_decoding_makes_of_it(frame in server_frame()) {
+    fn a_borrowed_frame_equals_the_generated_decoding(frame in server_frame()) {
         prop_assert_eq!(read_server_frame(&frame.encode_to_vec()), Ok(frame));
     }
 
@@ -80,7 +80,7 @@ proptest! {
 
     /// As the encoding allows: of a number the last counts, of a message the sum.
     #[test]
-    fn what_is_said_in_two_pieces_is_one(first in granted(), second in granted()) {
+    fn a_field_in_two_pieces_is_merged(first in granted(), second in granted()) {
         let piece = |result| Answer { request_id: 7, result: Some(result) }.encode_to_vec();
         let answer = [piece(first), piece(second)].concat();
         let frame = [&[0x0a][..], &length(answer.len()), &answer].concat();

@@ -193,7 +193,7 @@ fn of_hand_over(rpc: &Rpc, refusal: &HandOverRefusal) -> Failure {
         HandOverRefusal::NotAVoter { node } => {
             refused(Reason::UnknownNode, format!("there is no node {node}"))
         }
-        HandOverRefusal::Unreachable { .. } | HandOverRefusal::NobodyElse => {
+        HandOverRefusal::Unreachable { .. } | HandOverRefusal::NoOtherVoter => {
             refused(Reason::NoQuorumLeft, refusal.to_string())
         }
     }

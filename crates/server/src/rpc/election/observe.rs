@@ -146,12 +146,12 @@ impl Observation {
 
     /// The leader that there is after this, if it tells something new.
     fn begins_with(&self, event: WatchEvent) -> Option<Leader> {
-        let is_news = match event.kind() {
+        let is_new = match event.kind() {
             EventKind::Granted | EventKind::Converted => event.mode() == Mode::Exclusive,
             EventKind::Proclaimed => event.token == self.epoch,
             _ => false,
         };
-        is_news.then_some(Leader {
+        is_new.then_some(Leader {
             value: event.metadata,
             epoch: event.token,
             public_session_id: event.public_session_id,

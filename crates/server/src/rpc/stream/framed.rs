@@ -55,9 +55,9 @@ use crate::shard::{self, AfterVisit, CutOff, Delivery, EndedBy, SocketNews, Stre
 /// What waits to be written for a slow reader. If there is more than this, a client that asks on is cut off, and so is one
 /// for which there are answers. Longer than the answers to all status reads that may be under way.
 const UNWRITTEN_BYTES_MAX: usize = 8 * 1024 * 1024;
-/// The same before there is a session, and for what a leader says: more than this stays with the task that relays it, and
-/// the client is not read.
-const UNWRITTEN_BYTES_RELAYED_MAX: usize = 256 * 1024;
+/// The same before there is a session, while the clients of the port leave too much unread, and for what a leader says:
+/// more than this stays with the task that relays it, and the client is not read.
+const UNWRITTEN_BYTES_LOW_MAX: usize = 256 * 1024;
 /// How long the last word, with all that stands before it, may take to be written.
 const LAST_WORD_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a client has to end its half of the connection once this node has ended its own. To close a socket from which
@@ -88,6 +88,10 @@ pub(in crate::rpc) struct FramedConnection {
     stream: Box<dyn ByteStream>,
     read: ReadBuffer,
     written: WriteBuffer,
+    /// Of what waits to be written, the port counts so much.
+    unwritten_counted: usize,
+    /// The clients of the port leave too much unread, this one among them.
+    is_port_full: bool,
     state: State,
     /// Asks the shard for a visit.
     waker: Waker,
@@ -156,6 +160,8 @@ impl FramedConnection {
             stream: Box::new(socket),
             read: ReadBuffer::new(Arc::clone(&call)),
             written: WriteBuffer::default(),
+            unwritten_counted: 0,
+            is_port_full: false,
             state: State::Greeting,
             waker: Waker::noop().clone(),
             is_readable: true,
@@ -218,9 +224,18 @@ impl FramedConnection {
 
     /// The client takes too little of what is written.
     fn is_full(&self) -> bool {
-        let is_served = matches!(self.state, State::Served(_));
-        let bytes_max = if is_served { UNWRITTEN_BYTES_MAX } else { UNWRITTEN_BYTES_RELAYED_MAX };
+        let may_have_much = matches!(self.state, State::Served(_)) && !self.is_port_full;
+        let bytes_max = if may_have_much { UNWRITTEN_BYTES_MAX } else { UNWRITTEN_BYTES_LOW_MAX };
         self.written.len() > bytes_max
+    }
+
+    /// The port counts what the client leaves unread.
+    fn count_unwritten(&mut self) {
+        let unwritten = self.written.len();
+        if unwritten != self.unwritten_counted {
+            self.unwritten_counted = unwritten;
+            self.is_port_full = self.open.connection().set_unwritten(unwritten);
+        }
     }
 
     /// The last word is not written yet.
@@ -615,6 +630,7 @@ impl shard::Connection for FramedConnection {
             tracing::debug!("a connection opened no session in time");
             self.end_with(Ok(()), false);
         }
+        self.count_unwritten();
         self.tell_shard(visit);
         let is_closed = self.is_closed() || is_closing;
         has_more |= was_full && !self.is_full();
@@ -630,12 +646,13 @@ impl shard::Connection for FramedConnection {
         if !matches!(self.state, State::Served(_)) || self.written.failed().is_some() {
             return Err(CutOff::Gone);
         }
-        let is_slow = self.written.len() > UNWRITTEN_BYTES_MAX;
+        let is_slow = self.is_full();
         if is_slow {
             self.end_with(Err(slow_reader()), false);
         } else {
             self.write_answers(Guarantee::Linearizable, told, frame);
         }
+        self.count_unwritten();
         if !matches!(self.state, State::Served(_)) || self.written.failed().is_some() {
             self.waker.wake_by_ref();
         }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use holdfast_core::Event;
 use holdfast_proto::v1::WatchFrame;
+use holdfast_service::{Caller, Service};
 
 use super::Scope;
 use super::concerns::concerns;

@@ -12,7 +12,7 @@ use super::*;
 use crate::shard::poller::poller;
 
 /// Asks for the same operation with each byte, whose value is the request id. Its stream is opened by a byte of 255, and
-/// closed by the end of the socket.
+/// closed by the end of the socket. A byte of 254 is a bug in its code.
 #[derive(Debug)]
 pub(in crate::shard) struct EveryByte {
     pub(in crate::shard) socket: Socket,
@@ -27,6 +27,7 @@ pub(in crate::shard) struct EveryByte {
 }
 
 pub(in crate::shard) const OPEN: u8 = 255;
+const PANIC: u8 = 254;
 
 impl EveryByte {
     /// With the client's end, and what it is told.
@@ -82,6 +83,7 @@ impl Connection for EveryByte {
                 let caller = Caller::client(Protocol::Framed, None);
                 visit.asked.bytes += read;
                 for byte in &visit.scratch[..read] {
+                    assert_ne!(*byte, PANIC);
                     if *byte == OPEN {
                         visit.asked.opened = Some(Deferrable::default());
                         continue;
@@ -252,4 +254,31 @@ fn many_names_at_once_and_what_the_engine_never_sees_count_as_work() {
     assert_eq!(asked.weight(), 256);
     let refused = Asked { done_here: OPERATIONS_PER_TURN_MAX, ..Asked::default() };
     assert!(refused.is_much());
+}
+
+#[test]
+fn a_panic_in_one_connection_closes_it_and_its_stream_and_no_other() {
+    let mut bench = Bench::new();
+    let (mut poisoned, mut other) = (bench.connect(1), bench.connect(2));
+    poisoned.write_all(&[OPEN, 7]).unwrap();
+    let mut taken = Vec::new();
+    while taken.is_empty() {
+        taken = bench.turn();
+    }
+    assert_eq!(taken, [(1, 1)]);
+    poisoned.write_all(&[7, PANIC]).unwrap();
+    let mut closed = Vec::new();
+    while bench.framed.len() > 1 {
+        let news: Vec<SocketNews> = bench.poller.wait(Duration::from_secs(10), || false).collect();
+        news.into_iter().for_each(|news| bench.framed.handle_news(news));
+        bench.framed.visit(&mut bench.frame, |_, asked| {
+            assert!(asked.operations.is_empty(), "nothing of the visit that panicked is done");
+            closed.extend(asked.stream.map(|stream| (stream.session.0, asked.closed)));
+        });
+    }
+    // The client lives.
+    assert_eq!(closed, [(1, Some(false))]);
+    assert_eq!(poisoned.read(&mut [0]).unwrap(), 0);
+    other.write_all(&[7]).unwrap();
+    assert_eq!(bench.turn(), [(2, 1)]);
 }

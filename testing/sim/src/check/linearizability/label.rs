@@ -4,7 +4,7 @@ use std::fmt;
 
 use holdfast_core::{FenceToken, Outcome, SessionId};
 
-use crate::check::words::{Which, Who};
+use crate::check::findings::{Which, Who};
 use crate::history::{ClientOperation, Input, Output};
 
 #[derive(Clone, Copy, Debug)]

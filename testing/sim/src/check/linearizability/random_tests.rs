@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::check;
 use crate::check::Evidence;
 use crate::check::Promises;
-use crate::check::story::{Story, grants, name};
+use crate::check::test_history::{TestHistory, grants, name};
 use crate::history::{History, Input, Output, RealTime};
 
 /// What a client does next, and how far its call and its return lie around the moment at which it happens.
@@ -31,7 +31,7 @@ enum Kind {
     Close,
 }
 
-fn moves(stretch: u64, lost: f64) -> impl Strategy<Value = Vec<Move>> {
+fn moves(log_run: u64, lost: f64) -> impl Strategy<Value = Vec<Move>> {
     let kind = prop_oneof![
         6 => Just(Kind::Try),
         4 => Just(Kind::Release),
@@ -39,15 +39,15 @@ fn moves(stretch: u64, lost: f64) -> impl Strategy<Value = Vec<Move>> {
         4 => Just(Kind::Status),
         1 => Just(Kind::Close),
     ];
-    let one = (1_u128..6, kind, 0..=stretch, 0..=stretch, proptest::bool::weighted(lost)).prop_map(
+    let one = (1_u128..6, kind, 0..=log_run, 0..=log_run, proptest::bool::weighted(lost)).prop_map(
         |(session, kind, before, after, lost)| Move { session, kind, before, after, lost },
     );
     proptest::collection::vec(one, 1..60)
 }
 
 /// Each move happens 10 ms after the one before. Sessions that close come back under another number.
-fn play(moves: &[Move]) -> Story {
-    let mut story = Story::default();
+fn play(moves: &[Move]) -> TestHistory {
+    let mut story = TestHistory::default();
     let mut incarnation = [0_u128; 8];
     for session in 1..8 {
         for life in 0..60 {

@@ -18,7 +18,7 @@ use holdfast_core::{FenceToken, SessionId};
 
 use super::label::Label;
 use super::model::{Action, Hold, Lock};
-use crate::check::words::At;
+use crate::check::findings::At;
 use crate::history::RealTime;
 
 #[derive(Clone, Debug)]
@@ -47,7 +47,7 @@ pub(super) fn search(steps: &[Step<'_>], configurations_max: u64) -> Verdict {
 
 #[derive(Clone, Copy, Debug)]
 enum Choice {
-    Place(usize),
+    Endpoint(usize),
     /// The hold ends on its own.
     Expire,
 }
@@ -172,7 +172,7 @@ impl<'a> Search<'a> {
                     self.unplace_to(placed);
                     at = match choice {
                         Choice::Expire => Some(lock.freed()),
-                        Choice::Place(number) => {
+                        Choice::Endpoint(number) => {
                             let action = &self.steps[number].action;
                             let after = lock.after(number, action, &self.known_tokens);
                             self.place(number);
@@ -275,8 +275,9 @@ impl<'a> Search<'a> {
         });
         let optional =
             possible.iter().filter(|number| self.steps[**number].returned.is_none()).count();
-        choices.splice(0..0, possible.iter().take(optional).map(|number| Choice::Place(*number)));
-        choices.extend(possible.iter().skip(optional).map(|number| Choice::Place(*number)));
+        choices
+            .splice(0..0, possible.iter().take(optional).map(|number| Choice::Endpoint(*number)));
+        choices.extend(possible.iter().skip(optional).map(|number| Choice::Endpoint(*number)));
         let is_furthest =
             self.furthest.as_ref().is_none_or(|(placed, ..)| *placed < self.placed.len());
         if is_furthest {
@@ -367,7 +368,7 @@ impl<'a> Search<'a> {
             Some(hold) => write!(
                 why,
                 "the lock is held by {} since: {}",
-                crate::check::words::Who(hold.session),
+                crate::check::findings::Who(hold.session),
                 self.steps[hold.begun_by].label
             ),
         };

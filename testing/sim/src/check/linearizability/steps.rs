@@ -17,8 +17,8 @@ use super::lifetimes::Lifetimes;
 use super::model::Action;
 use super::search::Step;
 use crate::check::evidence::Evidence;
+use crate::check::findings::{Which, Who};
 use crate::check::promises::Promises;
-use crate::check::words::{Which, Who};
 use crate::history::{ClientOperation, History, Input, Output, RealTime};
 
 pub(super) fn by_name<'a>(

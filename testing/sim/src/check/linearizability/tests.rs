@@ -5,14 +5,16 @@ use holdfast_core::{FenceToken, Grant, LogicalTime, Outcome, Rejection, ReleaseA
 
 use super::check;
 use crate::check::Promises;
-use crate::check::story::{Asked, Story, granted, granted_as, grants, hold_ended, name, take};
+use crate::check::test_history::{
+    Asked, TestHistory, granted, granted_as, grants, hold_ended, name, take,
+};
 use crate::history::Input;
 
-fn found(story: &Story) -> usize {
+fn found(story: &TestHistory) -> usize {
     check(&story.evidence(), &Promises::default()).len()
 }
 
-fn assert_fine(story: &Story) {
+fn assert_fine(story: &TestHistory) {
     assert_eq!(check(&story.evidence(), &Promises::default()), []);
 }
 
@@ -24,13 +26,13 @@ fn given_back() -> Outcome {
     Outcome::Release(ReleaseAnswer::AlreadyReleased)
 }
 
-fn status(story: &mut Story) -> Asked<'_> {
+fn status(story: &mut TestHistory) -> Asked<'_> {
     story.ask(9, 0, Input::Status { name: name("a") })
 }
 
 /// Sessions 1 to 3, with a TTL and a linger of 10 s.
-fn three_sessions() -> Story {
-    let mut story = Story::default();
+fn three_sessions() -> TestHistory {
+    let mut story = TestHistory::default();
     for session in 1..=3 {
         story.open(session, 10_000, 10_000, 0);
     }
@@ -323,7 +325,7 @@ fn a_session_that_reads_twice_can_be_told_that_one_of_its_holds_is_over() {
 }
 
 /// Two permits out, under 1 and 2; the first is given back at index 3.
-fn permits() -> Story {
+fn permits() -> TestHistory {
     let permit = Mode::Permit { limit: 2 };
     let mut story = three_sessions();
     for (session, token) in [(1_u128, 1), (2, 2)] {

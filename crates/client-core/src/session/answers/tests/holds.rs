@@ -124,7 +124,7 @@ fn after_a_conversion_was_dropped_the_release_waits_until_the_token_is_known() {
 }
 
 #[test]
-fn what_waits_for_a_conversion_goes_out_in_order_and_waits_for_the_next_conversion_too() {
+fn requests_behind_a_conversion_go_out_in_order_and_wait_for_the_next_one_too() {
     let mut bench = Bench::new();
     let (_, hold) = bench.held(grant());
     let (first, _) = bench.convert(&hold, Mode::Shared);
@@ -148,7 +148,7 @@ fn what_waits_for_a_conversion_goes_out_in_order_and_waits_for_the_next_conversi
 }
 
 #[test]
-fn what_waits_for_a_conversion_is_told_when_the_session_ends() {
+fn requests_behind_a_conversion_fail_when_the_session_ends() {
     let mut bench = Bench::new();
     let (_, hold) = bench.held(grant());
     let (_, converter) = bench.convert(&hold, Mode::Shared);
@@ -280,7 +280,7 @@ fn one_of_each_tier(bench: &mut Bench) -> (Arc<Hold>, Arc<Hold>) {
 }
 
 #[test]
-fn another_term_ends_what_the_efficiency_tier_held_and_asks_again_for_what_it_waited_for() {
+fn another_term_ends_efficiency_holds_and_retries_efficiency_waits() {
     let mut bench = Bench::new();
     let (fast, safe) = one_of_each_tier(&mut bench);
     let (waits, waiter) = bench.ask(want_best_effort());
@@ -314,7 +314,7 @@ fn another_term_ends_what_the_efficiency_tier_held_and_asks_again_for_what_it_wa
 
 /// What was lost while no notice could come is told by its token, and a shared hold by its acquire as well.
 #[test]
-fn of_shared_holds_under_one_token_only_the_one_that_is_told_is_lost() {
+fn of_shared_holds_under_one_token_only_the_reported_one_is_lost() {
     let mut bench = Bench::new();
     let (first, lost) = bench.held(shared(5));
     let (_, kept) = bench.held(shared(5));
