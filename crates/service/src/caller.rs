@@ -78,6 +78,12 @@ impl Caller {
         Caller { on_behalf_of, address: None, protocol, forwarded_by: None, rights }
     }
 
+    /// The same client, as the node knows it to which this one has forwarded.
+    #[must_use]
+    pub fn forwarded_from(self, node: Option<u64>) -> Caller {
+        Caller { forwarded_by: node, ..self }
+    }
+
     /// Of a client that has proved who it is.
     pub fn identity(&self) -> Option<&Identity> {
         match &self.on_behalf_of {

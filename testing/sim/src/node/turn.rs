@@ -247,8 +247,7 @@ impl Node {
 
     fn route(&self, running: &Running, request: &Request) -> Route {
         let forwarded_by = request.reply_to.via.map(|via| via as u64 + 1);
-        let caller =
-            service::Caller { forwarded_by, ..service::Caller::client(Protocol::Framed, None) };
+        let caller = service::Caller::client(Protocol::Framed, None).forwarded_from(forwarded_by);
         let method = match (&request.body, request.reply_to.stream) {
             (_, Some(_)) => Method::Session,
             (Body::Status(_), None) => Method::Status,
