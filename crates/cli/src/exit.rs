@@ -234,6 +234,9 @@ fn code_of(rejection: &Rejection) -> Code {
         | Reason::NotAVoter
         | Reason::LastVoter
         | Reason::TooManyNodes => Code::Usage,
+        Reason::Unauthenticated | Reason::PermissionDenied | Reason::CredentialExpired => {
+            Code::Denied
+        }
         Reason::ChangeUnderWay | Reason::NotCaughtUp => Code::Busy,
         Reason::UnknownSession | Reason::NotHeld | Reason::GrantEnded => Code::LockLost,
         Reason::TooManySessions

@@ -1,5 +1,7 @@
 //! The policy is in force in log order: what a principal may not do any more is refused to its sessions.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "it is a test")]
+
 use holdfast_core::command::{
     AcquireAll, Action, Intervention, Member, Mode, OpenSession, Policy, Terms,
 };

@@ -1,9 +1,9 @@
 //! What a node demands of its callers, by its configuration; and how a new cluster gets its first administrator.
 //!
 //! A node that demands credentials writes a token into `<data_dir>/bootstrap` when it first starts. Until the policy is
-//! changed for the first time, that token is an administrator's. `holdfast access bootstrap` uses it for that change.
+//! changed for the first time, that token is an administrator's. From then on it is nothing.
 
-use std::fs::{self, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,20 +16,14 @@ use crate::durable_file::{self, FileError};
 
 const BOOTSTRAP_FILE: &str = "bootstrap";
 
-/// In place of a token that was used.
-const USED: &str = "used\n";
-
 #[derive(Debug, thiserror::Error)]
 pub enum BootstrapError {
     #[error(transparent)]
     File(#[from] FileError),
     #[error("the operating system gives no random numbers: {0}")]
     Random(getrandom::Error),
-    #[error(
-        "{} has no token: it was used already. Ask an administrator of the cluster for a token",
-        path.display()
-    )]
-    Used { path: PathBuf },
+    #[error("{} has no token: remove it and start the node again", path.display())]
+    NotAToken { path: PathBuf },
     #[error(
         "there is no file {}: start the node with auth.mode = \"required\" or \"permissive\" first",
         path.display()
@@ -86,12 +80,6 @@ pub fn bootstrap_token(data_dir: &Path) -> Result<AccessToken, BootstrapError> {
     let path = data_dir.join(BOOTSTRAP_FILE);
     match durable_file::read(&path)? {
         None => Err(BootstrapError::Missing { path }),
-        Some(text) => text.trim().parse().map_err(|_| BootstrapError::Used { path }),
+        Some(text) => text.trim().parse().map_err(|_| BootstrapError::NotAToken { path }),
     }
-}
-
-/// The token has done what it was for.
-pub fn forget_bootstrap_token(data_dir: &Path) -> Result<(), BootstrapError> {
-    let path = data_dir.join(BOOTSTRAP_FILE);
-    Ok(fs::write(&path, USED).map_err(FileError::of("write", &path))?)
 }

@@ -48,7 +48,7 @@ mod testing;
 mod traces;
 mod wrong_port;
 
-pub use access::{BootstrapError, bootstrap_token, forget_bootstrap_token};
+pub use access::{BootstrapError, bootstrap_token};
 pub use audit::{AuditFileError, utc};
 pub use config::{
     Address, AddressError, AuditConfig, AuthConfig, CheckError, ConfigError, ConnectionsConfig,

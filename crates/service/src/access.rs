@@ -96,7 +96,10 @@ impl PolicyInForce {
 
 /// What a caller may do, as it was last computed. All copies of a caller share it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Rights(Arc<Mutex<Option<(u64, Arc<Grants>)>>>);
+pub(crate) struct Rights(Arc<Mutex<Option<Computed>>>);
+
+/// With the generation of the policy.
+type Computed = (u64, Arc<Grants>);
 
 /// It follows from who the caller is.
 impl PartialEq for Rights {

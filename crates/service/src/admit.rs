@@ -175,7 +175,7 @@ impl Service {
             OnBehalfOf::Node(_) => return Ok(()),
             _ if verb == Verb::Open => return Ok(()),
             OnBehalfOf::Anonymous => {
-                let words = "this node demands to know who calls; give a token by --auth-file or HOLDFAST_AUTH_FILE";
+                let words = "this node demands to know who calls; show a token (authorization: Bearer hft_...)";
                 return Err(refused(Reason::Unauthenticated, words));
             }
             OnBehalfOf::Client(identity) => identity,
