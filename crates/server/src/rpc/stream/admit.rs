@@ -84,6 +84,9 @@ impl AdmittedFrame {
         let session = stream.session;
         let scope = Scope::Stream { session: named, acked_through };
         let own = |command: Admitted<Command>| {
+            if named == session {
+                return command;
+            }
             command.map(|mut command| {
                 command.session_mut().into_iter().for_each(|named| *named = session);
                 command
